@@ -1,0 +1,32 @@
+"""dynabro: experiments in Byzantine-robust learning whose Byzantine workers change identity during training.
+
+For notebooks: ``from dynabro_cli import RunSpec, simulate, make_aggregator, make_attack, make_switching``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dynabro_cli.api import make_aggregator, make_attack, make_switching
+    from dynabro_cli.simulation.setup import simulate
+    from dynabro_cli.spec import RunSpec
+
+__version__ = "0.1.0"
+__all__ = ["RunSpec", "make_aggregator", "make_attack", "make_switching", "simulate"]
+
+_PUBLIC = {
+    "RunSpec": "dynabro_cli.spec",
+    "simulate": "dynabro_cli.simulation.setup",
+    "make_aggregator": "dynabro_cli.api",
+    "make_attack": "dynabro_cli.api",
+    "make_switching": "dynabro_cli.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names on first use, so that importing the package does not import torch."""
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

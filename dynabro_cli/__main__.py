@@ -1,0 +1,5 @@
+"""``python -m dynabro_cli`` is ``dynabro``."""
+
+from dynabro_cli.cli.app import main
+
+main()

@@ -1,0 +1,1 @@
+"""Robust aggregation rules, one file each: [m, d] messages in, [d] out."""

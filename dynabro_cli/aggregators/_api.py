@@ -1,0 +1,59 @@
+"""The contract of aggregation rules, and their registry.
+
+A rule is a factory ``(parameters, AggregatorSetting) -> Aggregator``. It never modifies its input and draws no random
+numbers; ties go to the lowest index. State, where a rule has any, is passed in and returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from dynabro_cli.components import Registry
+from dynabro_cli.errors import SpecError
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class AggregatorSetting:
+    """What a rule knows of its run: m workers, the declared number of Byzantine ones, and Algorithm 2's T^0 where set."""
+
+    workers: int
+    byzantine: int
+    threshold: float | None = None
+
+
+class Aggregator(NamedTuple):
+    """A rule in its setting.
+
+    Attributes:
+        aggregate: Maps messages [m, d], the state, and the number of mini-batches that each message is the mean of, to
+            the aggregate [d] and the next state.
+        kappa: The proved constant of (delta, kappa)-robustness at delta = f/m (Definition 3.2), None where there is none.
+    """
+
+    aggregate: Callable[[Tensor, State, int], tuple[Tensor, State]]
+    kappa: float | None
+
+
+REGISTRY: Registry[Callable[..., Aggregator]] = Registry("aggregator", "dynabro_cli.aggregators")
+
+
+def stateless(rule: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregator:
+    """Wrap a rule that looks at the messages of this call alone."""
+    return Aggregator(lambda messages, state, _batches: (rule(messages), state), kappa)
+
+
+def tolerated(rule: str, f: int | None, setting: AggregatorSetting) -> int:
+    """Return f, by default the run's declared number; raise SpecError unless 0 <= 2f < m."""
+    f = setting.byzantine if f is None else f
+    if 2 * f >= setting.workers:
+        raise SpecError(
+            f"{rule!r}: f={f} is not legal with {setting.workers} workers; f must be under half of them: "
+            f"type a number of Byzantine workers of at most {(setting.workers - 1) // 2}"
+        )
+    return f

@@ -1,0 +1,15 @@
+"""The mean: no defence."""
+
+from __future__ import annotations
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless
+from dynabro_cli.components import NoParameters
+
+
+@REGISTRY.register("mean", reference="the baseline without defence")
+def mean(_: NoParameters, setting: AggregatorSetting) -> Aggregator:
+    """Mean of the messages: no defence, and the baseline to compare with.
+
+    A(g_1, ..., g_m) = (1/m) sum_i g_i. One Byzantine worker can move it anywhere, so it is (0, 0)-robust only.
+    """
+    return stateless(lambda messages: messages.mean(0), 0.0 if setting.byzantine == 0 else None)

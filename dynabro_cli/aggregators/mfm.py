@@ -1,0 +1,50 @@
+"""Median-filtered mean, the paper's own rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State
+from dynabro_cli.aggregators._distances import squared_distances
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Parameters:
+    threshold: float | None = parameter(
+        None, above=0, help="T for messages of one mini-batch; auto: 2 C V, from method dynabro:filter=option2"
+    )
+
+
+@REGISTRY.register("mfm", Parameters, reference="DynaBRO (ICML 2024), Algorithm 3 and Section 5")
+def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+    """Median-filtered mean (MFM).
+
+    M = {i : |{j : |g_j - g_i| <= T/2}| > m/2}. Where M is empty, A = 0; else g_med is the first g_i with i in M, and
+    A = mean of the g_i with |g_i - g_med| <= T. For messages that are means of N mini-batches, T = threshold/sqrt(N),
+    as in Algorithm 2 (Option 2), T^j = 2 C V/sqrt(2^j).
+
+    Not (delta, kappa)-robust for any kappa (Appendix F.1). Raises SpecError where no threshold is given or set by the
+    method.
+    """
+    base = parameters.threshold if parameters.threshold is not None else setting.threshold
+    if base is None:
+        raise SpecError(
+            "aggregator 'mfm' needs threshold= here; type 'mfm:threshold=VALUE', "
+            "or --method dynabro:filter=option2, which sets it from noise_bound"
+        )
+
+    def aggregate(messages: Tensor, state: State, batches: int) -> tuple[Tensor, State]:
+        squared = (base / math.sqrt(batches)) ** 2
+        distances = squared_distances(messages)
+        central = (distances <= squared / 4).sum(1) > messages.shape[0] / 2  # [m]
+        median = torch.argmax(central.int())  # the first of M, or 0 where M is empty
+        near = ((distances[median] <= squared) & central.any()).to(messages.dtype)
+        return near @ messages / near.sum().clamp_min(1), state
+
+    return Aggregator(aggregate, None)

@@ -1,0 +1,115 @@
+"""The components from Python, for notebooks: one object each, with its state inside."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import AggregatorSetting
+from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.pre_aggregators._chain import build_chain
+from dynabro_cli.resolve import REGISTRIES
+from dynabro_cli.switching._api import Switching, SwitchingSetting
+
+
+class BoundAggregator:
+    """An aggregation rule in its setting; a stateful rule keeps its state here."""
+
+    def __init__(self, text: str, setting: AggregatorSetting) -> None:
+        *chain, rule = text.split("+")
+        registry = REGISTRIES["pre_aggregators"]
+        self._workers = setting.workers
+        self._rule = build_chain(
+            REGISTRIES["aggregators"].parse(rule), [registry.parse(part) for part in chain], setting
+        )
+        self._state: dict[str, Tensor] = {}
+
+    @property
+    def kappa(self) -> float | None:
+        """The proved constant of (delta, kappa)-robustness at delta = f/m; None where there is none."""
+        return self._rule.kappa
+
+    def __call__(self, messages: Tensor, computations: int = 1) -> Tensor:
+        """Aggregate messages [m, d], each the mean of ``computations`` mini-batches, to [d]."""
+        _check_rows(messages, self._workers)
+        result, self._state = self._rule.aggregate(messages, self._state, computations)
+        return result
+
+
+class BoundAttack:
+    """An attack in its setting; a stateful attack keeps its state here, and moves on a round with each call."""
+
+    def __init__(self, text: str, setting: AttackSetting) -> None:
+        self._attack = REGISTRIES["attacks"].parse(text).build(setting)
+        self._workers = setting.workers
+        self._state = dict(self._attack.initial)
+
+    def __call__(self, gradients: Tensor, byzantine: Tensor) -> Tensor:
+        """Map the workers' own vectors [m, d] and the bool mask [m] to the messages [m, d]."""
+        _check_rows(gradients, self._workers)
+        if byzantine.shape != (self._workers,) or byzantine.dtype != torch.bool:
+            raise ValueError(
+                f"byzantine must be a bool tensor of shape [{self._workers}], not {byzantine.dtype} {list(byzantine.shape)}"
+            )
+        messages: Tensor = self._attack.messages(gradients, byzantine, self._state)
+        self._state = self._attack.advance(byzantine, self._state)
+        return messages
+
+
+def _check_rows(matrix: Tensor, workers: int) -> None:
+    if matrix.ndim != 2 or matrix.shape[0] != workers:
+        raise ValueError(f"expected a matrix of shape [{workers}, d], one row a worker, not {list(matrix.shape)}")
+
+
+def make_aggregator(text: str, *, workers: int, byzantine: int) -> BoundAggregator:
+    """Make the rule that ``text`` names, with pre-aggregators before it where joined by ``+`` (``nnm+cwtm``).
+
+    Args:
+        text: Such as ``cwtm``, ``cwtm:f=3`` or ``nnm+gm``.
+        workers: m, the number of rows of the messages.
+        byzantine: The declared number of Byzantine workers, f unless the rule is given its own.
+
+    Raises:
+        SpecError: The text is not legal, or the rule is not defined for m and f.
+
+    Example:
+        >>> import torch
+        >>> make_aggregator("cwtm:f=1", workers=3, byzantine=1)(torch.tensor([[1.0], [2.0], [90.0]]))
+        tensor([2.])
+    """
+    return BoundAggregator(text, AggregatorSetting(workers, byzantine))
+
+
+def make_attack(text: str, *, workers: int, beta: float | None = None) -> BoundAttack:
+    """Make the attack that ``text`` names.
+
+    Args:
+        text: Such as ``sf`` or ``ipm:epsilon=0.5``.
+        workers: m.
+        beta: The momentum parameter of the method under attack, where it has one.
+
+    Raises:
+        SpecError: The text is not legal, or the attack needs ``beta``.
+
+    Example:
+        >>> import torch
+        >>> make_attack("sf", workers=2)(torch.ones(2, 1), torch.tensor([False, True])).flatten()
+        tensor([ 1., -1.])
+    """
+    return BoundAttack(text, AttackSetting(workers, beta))
+
+
+def make_switching(
+    text: str, *, workers: int, byzantine: int, seed: int = 0, beta: float | None = None
+) -> Switching:
+    """Make the switching strategy that ``text`` names; its ``mask(t)`` is the bool mask [m] of tick t = 0, 1, ...
+
+    Raises:
+        SpecError: The text is not legal, or the strategy is not defined for m and f.
+
+    Example:
+        >>> int(make_switching("periodic:K=10", workers=17, byzantine=8, seed=0).mask(0).sum())
+        8
+    """
+    switching: Switching = REGISTRIES["switching"].parse(text).build(SwitchingSetting(workers, byzantine, seed, beta))
+    return switching

@@ -1,0 +1,67 @@
+"""The contract of attacks, and their registry.
+
+An attack is a factory ``(parameters, AttackSetting) -> Attack``. It never modifies its input and is defined for any number
+of Byzantine workers from 0 to m. Where all m are Byzantine, an omniscient attack takes for "honest" what the workers'
+own vectors would have been: the setting is homogeneous, so these follow the honest distribution at the current model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.components import Registry
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class AttackSetting:
+    """What an attack knows of its run: m workers, and the momentum parameter of the method where it has one."""
+
+    workers: int
+    beta: float | None = None
+
+
+class Attack(NamedTuple):
+    """An attack in its setting.
+
+    Attributes:
+        initial: The state before the first round.
+        messages: Maps the workers' own vectors [m, d], the Byzantine mask [m] and the state to the attacked vectors
+            [m, d]; the rows of honest workers stay as they are. Called for every MLMC level of a round.
+        advance: Maps the mask and the state to the next state; called once a round (or gradient computation).
+    """
+
+    initial: State
+    messages: Callable[[Tensor, Tensor, State], Tensor]
+    advance: Callable[[Tensor, State], State]
+
+
+REGISTRY: Registry[Callable[..., Attack]] = Registry("attack", "dynabro_cli.attacks")
+
+
+def memoryless(messages: Callable[[Tensor, Tensor], Tensor]) -> Attack:
+    """Wrap an attack that looks at the vectors of this call alone."""
+    return Attack({}, lambda own, byzantine, _state: messages(own, byzantine), lambda _mask, state: state)
+
+
+def replace(own: Tensor, byzantine: Tensor, vectors: Tensor) -> Tensor:
+    """Put ``vectors`` ([d] or [m, d]) into the rows of the Byzantine workers."""
+    return torch.where(byzantine[:, None], vectors, own)
+
+
+def honest_weights(byzantine: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights [m] of 1 for the workers that count as honest, all of them where every worker is Byzantine; and their sum."""
+    weights = (~byzantine | byzantine.all()).to(like.dtype)
+    return weights, weights.sum()
+
+
+def honest_mean(own: Tensor, byzantine: Tensor) -> Tensor:
+    """The mean [d] of the honest workers' vectors; of all own vectors where every worker is Byzantine."""
+    weights, count = honest_weights(byzantine, own)
+    return (weights / count) @ own

@@ -1,0 +1,61 @@
+"""A little is enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, honest_weights, memoryless, replace
+from dynabro_cli.components import parameter
+
+
+@dataclass(frozen=True)
+class Parameters:
+    z: float | None = parameter(None, help="standard deviations from the mean; auto: from m and the round's f")
+
+
+def alie_z(workers: int, byzantine: int) -> float:
+    """z = Phi^-1((m - f - s)/(m - f)) with s = max(1, floor(m/2 + 1) - f), for f Byzantine workers in this round.
+
+    Where fewer than two workers are honest there is no deviation to hide in, and z = 0.
+
+    Example:
+        >>> round(alie_z(17, 8), 2)
+        1.22
+    """
+    honest = workers - byzantine
+    if honest < 2:
+        return 0.0
+    supporters = max(1, workers // 2 + 1 - byzantine)
+    return NormalDist().inv_cdf((honest - supporters) / honest)
+
+
+@REGISTRY.register(
+    "alie",
+    Parameters,
+    reference="Baruch, Baruch & Goldberg, NeurIPS 2019 (Algorithm 3); DynaBRO (ICML 2024), App. J",
+)
+def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
+    """A little is enough (ALIE): the honest mean, moved by z standard deviations in every coordinate.
+
+    g~_i = g_bar - z sigma, with mean and element-wise standard deviation (ddof = 1) over the honest workers,
+    z = Phi^-1((m - f - s)/(m - f)), s = max(1, floor(m/2 + 1) - f), f the number of Byzantine workers in the round:
+    1.22 at m = 17, f = 8. Where fewer than two workers are honest, z = 0.
+
+    Differs from the paper: s is at least 1, so that z stays finite where Byzantine workers are a majority.
+    """
+    m = setting.workers
+    table = [alie_z(m, f) if parameters.z is None else parameters.z for f in range(m + 1)]
+
+    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
+        z = torch.tensor(table, dtype=own.dtype, device=own.device)[byzantine.sum()]
+        weights, count = honest_weights(byzantine, own)
+        mean = (weights / count) @ own
+        squares = weights @ (own - mean).square_()
+        deviation = (squares / (count - 1).clamp_min(1)).sqrt()
+        return replace(own, byzantine, mean - z * deviation)
+
+    return memoryless(messages)

@@ -1,0 +1,67 @@
+"""The ``dynabro`` command: its subcommands, and what happens to errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from dynabro_cli import __version__
+from dynabro_cli.cli import db, list_, run, runs, show
+from dynabro_cli.cli.output import complain
+from dynabro_cli.errors import DynabroError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="dynabro",
+    help="Byzantine-robust learning with Byzantine workers that change identity during training: run experiments, store "
+    "every number in SQL, and read them.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run.run)
+app.command("list")(list_.list_)
+app.command()(show.show)
+app.command()(runs.runs)
+app.command()(runs.query)
+app.command()(runs.export)
+app.add_typer(db.app, name="db")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"dynabro {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def dynabro(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Byzantine-robust learning with Byzantine workers that change identity during training."""
+
+
+def main() -> None:
+    """Run the command line; every expected error is one line on standard error and a documented exit code."""
+    try:
+        code = app(standalone_mode=False)
+    except DynabroError as error:
+        for line in str(error).splitlines():
+            complain(line)
+        code = error.exit_code
+    except click.ClickException as error:
+        complain(f"{error.format_message()} Type 'dynabro --help'.")
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort) as error:
+        complain(f"interrupted: {error}" if str(error) else "interrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left, as in `| head`
+        code = 0
+    sys.exit(code)

@@ -1,0 +1,87 @@
+"""Tables on standard output: for people, as JSON, or as CSV; and errors on standard error."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from dynabro_cli.errors import CannotWriteError, SpecError
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object a row.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
+Database = Annotated[
+    str,
+    typer.Option("--db", envvar="DYNABRO_DB", metavar="FILE|URL", help="Results database: a file, or an SQLAlchemy URL."),
+]
+Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this SQL condition holds.")]
+
+
+def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool = False, as_csv: bool = False) -> None:
+    """Print rows on standard output: aligned columns, or JSON, or CSV.
+
+    Raises:
+        SpecError: Both JSON and CSV are asked for.
+    """
+    if as_json and as_csv:
+        raise SpecError("--json and --csv exclude each other; type one of them")
+    if as_csv:
+        write_csv(sys.stdout, columns, rows)
+    elif as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        _print_table(columns, [[_cell(value) for value in row] for row in rows])
+
+
+def print_json(value: Any) -> None:
+    """Print ``value`` as indented JSON on standard output."""
+    json.dump(value, sys.stdout, indent=2, default=str)
+    sys.stdout.write("\n")
+
+
+def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """Write a header and the rows, numbers in full precision; return the number of rows."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    count = 0
+    for row in rows:
+        writer.writerow(row)
+        count += 1
+    return count
+
+
+def save_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """Write a CSV file, or to standard output where ``path`` is ``-``; return the number of rows.
+
+    Raises:
+        CannotWriteError: The file cannot be written.
+    """
+    if str(path) == "-":
+        return write_csv(sys.stdout, columns, rows)
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            return write_csv(file, columns, rows)
+    except OSError as error:
+        raise CannotWriteError(f"{path} cannot be written ({error.strerror}); name another file") from error
+
+
+def complain(problem: str) -> None:
+    """Print one line of an error on standard error."""
+    print(f"dynabro: {problem}", file=sys.stderr)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _print_table(columns: Sequence[str], rows: list[list[str]]) -> None:
+    widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(columns)]
+    for line in ([*columns], ["-" * width for width in widths], *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -1,0 +1,122 @@
+"""``dynabro run``: one experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dynabro_cli.cli.output import Database, print_json
+from dynabro_cli.spec import RunSpec, fields, option
+
+_FIELDS = fields()
+
+
+def _field(name: str, metavar: str = "NAME") -> Any:
+    """The option of a RunSpec field: its name, its meaning and its default, as the spec has them."""
+    info = _FIELDS[name]
+    default = "the task's" if info.default is None else info.default
+    shown = f"{info.limits['help']}.".capitalize() + f" [default: {default}]"
+    return typer.Option(option(name), metavar=metavar, help=shown, show_default=False, rich_help_panel="Experiment")
+
+
+def run(
+    task: Annotated[str | None, _field("task")] = None,
+    model: Annotated[str | None, _field("model")] = None,
+    method: Annotated[str | None, _field("method")] = None,
+    aggregator: Annotated[str | None, _field("aggregator")] = None,
+    pre: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pre", metavar="NAME", help="Pre-aggregator before the rule; repeat for a chain.", rich_help_panel="Experiment"
+        ),
+    ] = None,
+    attack: Annotated[str | None, _field("attack")] = None,
+    attack_entry: Annotated[str | None, _field("attack_entry", "gradient|message|state")] = None,
+    switching: Annotated[str | None, _field("switching")] = None,
+    clock: Annotated[str | None, _field("clock", "round|computation")] = None,
+    workers: Annotated[str | None, _field("workers", "M")] = None,
+    byzantine: Annotated[str | None, _field("byzantine", "F")] = None,
+    budget: Annotated[str | None, _field("budget", "N")] = None,
+    batch_size: Annotated[str | None, _field("batch_size", "B")] = None,
+    learning_rate: Annotated[str | None, _field("learning_rate", "ETA")] = None,
+    lr_rule: Annotated[str | None, _field("lr_rule", "fixed|adagrad-norm")] = None,
+    lr_drop: Annotated[str | None, _field("lr_drop", "FRACTION:FACTOR")] = None,
+    weight_decay: Annotated[str | None, _field("weight_decay", "WD")] = None,
+    eval_every: Annotated[str | None, _field("eval_every", "N")] = None,
+    seed: Annotated[str | None, _field("seed", "N")] = None,
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: torch's]")] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(envvar="DYNABRO_DATA", metavar="DIR", help="Folder of data sets. [default: in the platform's cache]"),
+    ] = None,
+    db: Database = "results.db",
+    rerun: Annotated[bool, typer.Option("--rerun", help="Run again what is stored already, and replace it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the stored run as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Run one experiment and store it.
+
+    Components are written NAME or NAME:KEY=VALUE,KEY=VALUE; 'dynabro list' shows them all.
+
+    Example: dynabro run --task mnist --method momentum:beta=0.99 --attack alie --aggregator gm --switching periodic:K=5
+    """
+    given = {name: value for name, value in locals().items() if name in _FIELDS and value is not None}
+    if pre:
+        given["pre_aggregators"] = "+".join(pre)
+    _run(RunSpec.from_text(given), data_dir, device, threads, db, rerun=rerun, as_json=as_json, quiet=quiet)
+
+
+def _run(
+    spec: RunSpec,
+    data_dir: Path | None,
+    device: str,
+    threads: int | None,
+    db: str,
+    *,
+    rerun: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    from dynabro_cli.cli.progress import RunProgress
+    from dynabro_cli.executors.local import current_commit, execute
+    from dynabro_cli.resolve import resolve
+    from dynabro_cli.store.engine import open_for_writing
+    from dynabro_cli.store.recorder import Recorder
+
+    resolved = resolve(spec)
+    engine = open_for_writing(db)
+    recorder = Recorder(engine, git_commit=current_commit())
+    stored = recorder.stored(resolved.key)
+    if stored is not None and not rerun:
+        _report(db, stored.id, as_json, f"already in {db}; type --rerun to repeat it")
+        return
+    spec = resolved.spec
+    with RunProgress(spec.budget or 1, (spec.workers or 1) * (spec.batch_size or 1), quiet=quiet) as progress:
+        try:
+            execute(resolved, recorder, progress, data_dir=data_dir, device=device, threads=threads)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"stored as interrupted in {db}; the same command starts it anew") from None
+    stored = recorder.stored(resolved.key)
+    if stored is not None:
+        _report(db, stored.id, as_json, f"stored in {db}")
+
+
+def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
+    """Print a run that ended with a result."""
+    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.queries import find_run
+
+    row = find_run(open_read_only(db), str(run_id))
+    if as_json:
+        print_json(row)
+        return
+    result = f"gap {row['final_gap']}" if row["final_accuracy"] is None else f"test accuracy {row['final_accuracy']:.4f}"
+    print(f"{row['task']}: {row['method']}, {row['aggregator']}, {row['attack']}, {row['switching']}, seed {row['seed']}")
+    print(
+        f"{row['status']}: {result} after {row['rounds']} rounds and {row['budget_spent']} gradient computations a worker "
+        f"({row['switches']} switches) in {row['wall_seconds']:.1f} s"
+    )
+    print(f"run {run_id}, {where}")

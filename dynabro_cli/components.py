@@ -1,0 +1,280 @@
+"""Components written ``name:key=value,key=value``: their parameters, their text, and the registries they live in.
+
+An algorithm's file declares a frozen dataclass of parameters and decorates a factory with ``@registry.register``. Nothing
+else has to be touched: discovery imports every module of the registry's package whose name does not begin with ``_``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import math
+import pkgutil
+import re
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from dynabro_cli.errors import SpecError, did_you_mean
+
+Factory = TypeVar("Factory", bound=Callable[..., Any])
+AUTO = "auto"
+
+
+def parameter(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,  # noqa: A002
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> Any:
+    """Declare a field of a parameter block: its meaning, and its legal range (``above`` and ``below`` are strict)."""
+    limits = {"help": help, "minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
+    return dataclasses.field(default=default, metadata=limits)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoParameters:
+    """The parameter block of a component without parameters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterInfo:
+    """One parameter of a component, for parsing and for help."""
+
+    key: str
+    field: str
+    type: type
+    optional: bool
+    default: Any
+    limits: dict[str, Any]
+
+    @property
+    def required(self) -> bool:
+        return self.default is dataclasses.MISSING
+
+    @property
+    def legal(self) -> str:
+        """The legal values, in words."""
+        if self.limits["choices"]:
+            return " or ".join(self.limits["choices"])
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", tuple: "numbers a:b:..."}
+        text = words[self.type]
+        signs = (("minimum", ">="), ("above", ">"), ("maximum", "<="), ("below", "<"))
+        text += "".join(f" {sign} {self.limits[name]:g}" for name, sign in signs if self.limits[name] is not None)
+        return text + (" or auto" if self.optional else "")
+
+    def parse(self, text: str) -> Any:
+        """Turn ``text`` into a value of this parameter's type and range; raise ValueError where that cannot be."""
+        if self.optional and text == AUTO:
+            return None
+        value: Any = text
+        if self.type in (int, float):
+            value = parse_number(text)
+            if self.type is int:
+                if value != int(value):
+                    raise ValueError(text)
+                value = int(value)
+        elif self.type is bool:
+            value = {"true": True, "false": False}[text.lower()]
+        elif self.type is tuple:
+            return tuple(parse_number(part) for part in text.split(":"))
+        self.check(value)
+        return value
+
+    def check(self, value: Any) -> None:
+        """Raise ValueError where ``value`` is outside the legal range."""
+        limits = self.limits
+        legal = (
+            (limits["choices"] is None or value in limits["choices"])
+            and (limits["minimum"] is None or value >= limits["minimum"])
+            and (limits["maximum"] is None or value <= limits["maximum"])
+            and (limits["above"] is None or value > limits["above"])
+            and (limits["below"] is None or value < limits["below"])
+        )
+        if not legal:
+            raise ValueError(value)
+
+
+def parse_number(text: str) -> float:
+    """Return the finite number that ``text`` is; raise ValueError otherwise."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def format_value(value: Any) -> str:
+    """Write a parameter's value as one would type it: ``0.1``, ``8``, ``true``, ``3:-3``, ``auto``."""
+    if value is None:
+        return AUTO
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ":".join(format_value(part) for part in value)
+    if isinstance(value, float):
+        return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry(Generic[Factory]):
+    """A registered algorithm: its name, its parameter block, its factory, and where it is described."""
+
+    kind: str
+    name: str
+    parameters: type
+    factory: Factory
+    reference: str
+
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.factory) or ""
+
+    @property
+    def summary(self) -> str:
+        return self.doc.partition("\n")[0]
+
+    @property
+    def infos(self) -> tuple[ParameterInfo, ...]:
+        """The parameters, in the order in which they are declared."""
+        return parameter_infos(self.parameters)
+
+
+@functools.cache
+def parameter_infos(block: type) -> tuple[ParameterInfo, ...]:
+    """Describe the fields of a parameter block. A trailing underscore is not part of the key (``lambda_``)."""
+    hints = typing.get_type_hints(block)
+    infos = []
+    for field in dataclasses.fields(block):
+        annotation, optional = hints[field.name], False
+        if isinstance(annotation, types.UnionType):
+            (annotation,) = (part for part in typing.get_args(annotation) if part is not type(None))
+            optional = True
+        kind = typing.get_origin(annotation) or annotation
+        key = field.name.rstrip("_")
+        infos.append(ParameterInfo(key, field.name, kind, optional, field.default, dict(field.metadata)))
+    return tuple(infos)
+
+
+@dataclasses.dataclass(frozen=True)
+class Component(Generic[Factory]):
+    """A registered algorithm with its parameters set: what ``name:key=value`` stands for."""
+
+    entry: Entry[Factory]
+    parameters: Any
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def text(self) -> str:
+        """The canonical string: parameters that differ from their default, in declared order."""
+        shown = [
+            f"{info.key}={format_value(getattr(self.parameters, info.field))}"
+            for info in self.entry.infos
+            if info.required or getattr(self.parameters, info.field) != info.default
+        ]
+        return self.name + (":" + ",".join(shown) if shown else "")
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """Name and every parameter, defaults materialised: what the run key is made of."""
+        return {"name": self.name} | {info.key: getattr(self.parameters, info.field) for info in self.entry.infos}
+
+    def build(self, setting: Any) -> Any:
+        """Call the factory with the parameters and the run's setting."""
+        return self.entry.factory(self.parameters, setting)
+
+
+class Registry(Generic[Factory]):
+    """All algorithms of one kind, found by importing the modules of one package.
+
+    Args:
+        kind: The word for one of them, as in ``unknown aggregator``.
+        package: The package whose modules register themselves.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._entries: dict[str, Entry[Factory]] = {}
+        self._discovered = False
+
+    def register(
+        self, name: str, parameters: type = NoParameters, *, reference: str
+    ) -> Callable[[Factory], Factory]:
+        """Register the decorated factory under ``name``; a name that is taken raises ValueError."""
+
+        def decorate(factory: Factory) -> Factory:
+            if name in self._entries:
+                raise ValueError(f"{self.kind} {name!r} is registered twice")
+            self._entries[name] = Entry(self.kind, name, parameters, factory, reference)
+            return factory
+
+        return decorate
+
+    def entries(self) -> dict[str, Entry[Factory]]:
+        """Return all entries by name, in alphabetical order, importing the package's modules on first use."""
+        if not self._discovered:
+            package = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(package.__path__):
+                if not module.name.startswith("_"):
+                    importlib.import_module(f"{self.package}.{module.name}")
+            self._discovered = True
+        return dict(sorted(self._entries.items()))
+
+    def entry(self, name: str) -> Entry[Factory]:
+        """Return the entry called ``name``; raise SpecError with the legal names where there is none."""
+        entries = self.entries()
+        if name not in entries:
+            hint = did_you_mean(name, entries)
+            raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(entries)}")
+        return entries[name]
+
+    def parse(self, text: str) -> Component[Factory]:
+        """Read ``name:key=value,...``; raise SpecError that lists every problem in it."""
+        name, colon, rest = text.strip().partition(":")
+        entry = self.entry(name)
+        raw, problems = _split(rest if colon else "", f"{self.kind} {text!r}")
+        infos = {info.key: info for info in entry.infos}
+        values: dict[str, Any] = {}
+        for key, value in raw.items():
+            if key not in infos:
+                legal = ", ".join(infos) or "it has none"
+                hint = did_you_mean(key, infos)
+                problems.append(f"{self.kind} {name!r} has no parameter {key!r}{hint}; legal: {legal}")
+                continue
+            try:
+                values[infos[key].field] = infos[key].parse(value)
+            except (ValueError, KeyError, OverflowError):
+                problems.append(f"{self.kind} {name!r}: {key}={value} is not legal; {key} must be {infos[key].legal}")
+        missing = [info.key for info in infos.values() if info.required and info.key not in raw]
+        problems += [
+            f"{self.kind} {name!r} needs {key}=; type '{name}:{key}=VALUE' ({infos[key].legal})" for key in missing
+        ]
+        if problems:
+            raise SpecError(problems)
+        return Component(entry, entry.parameters(**values))
+
+
+def _split(text: str, where: str) -> tuple[dict[str, str], list[str]]:
+    """Split ``key=value,key=value``; return the pairs and the problems."""
+    pairs: dict[str, str] = {}
+    problems = []
+    for part in text.split(",") if text else []:
+        match = re.fullmatch(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(\S+)\s*", part)
+        if match is None:
+            problems.append(f"{where}: {part!r} is not of the form key=value")
+        elif match[1] in pairs:
+            problems.append(f"{where}: {match[1]} is given twice")
+        else:
+            pairs[match[1]] = match[2]
+    return pairs, problems

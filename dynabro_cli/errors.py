@@ -1,0 +1,67 @@
+"""Errors that a user can act on: what is wrong, the value got, what is legal, what to type.
+
+Every error carries the exit code that the command line ends with. The codes above 63 are those of BSD's ``sysexits.h``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class DynabroError(Exception):
+    """The root of all errors raised on purpose; the command line prints its text and no traceback."""
+
+    exit_code = 70
+
+
+class SpecError(DynabroError):
+    """The description of a run is wrong. ``problems`` has one line for each thing that is wrong with it."""
+
+    exit_code = 2
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems = [problems] if isinstance(problems, str) else list(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class DatabaseError(DynabroError):
+    """The file is no dynabro database, is damaged, or was written under another schema version."""
+
+    exit_code = 65
+
+
+class NotFoundError(DynabroError):
+    """A data set, a database or a run that was asked for is not there."""
+
+    exit_code = 66
+
+
+class RunError(DynabroError):
+    """A run ended with an unexpected exception; it is stored as ``failed``."""
+
+    exit_code = 70
+
+
+class CannotWriteError(DynabroError):
+    """A file or folder cannot be created or written."""
+
+    exit_code = 73
+
+
+class StorageError(DynabroError):
+    """Writing failed half-way, as on a full disk; what was stored before is intact."""
+
+    exit_code = 74
+
+
+class BusyError(DynabroError):
+    """Another live process holds the run or the database."""
+
+    exit_code = 75
+
+
+def did_you_mean(got: str, legal: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` where one of ``legal`` is close to ``got``, else an empty string."""
+    close = difflib.get_close_matches(got.lower(), list(legal), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,91 @@
+"""What a simulation tells the world while it runs: plain data, without torch, fit for a pipe or a network.
+
+``simulate`` yields ``Started``, then ``RoundsDone`` and ``Evaluated`` in turn, and last ``Finished`` or ``Diverged``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Started:
+    """The run is set up: ``record`` holds the columns of its row in ``runs`` that are known from the start."""
+
+    run_key: str
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One server update. ``budget`` is what each worker has spent at its end, in gradient computations."""
+
+    round: int
+    budget: int
+    level: int | None
+    cost: int
+    byzantine: int
+    switched: bool
+    dynamic: bool
+    accepted: bool | None
+    learning_rate: float
+    gradient_norm: float
+    aggregation_error: float | None
+
+
+@dataclass(frozen=True)
+class RoundsDone:
+    """Rounds that have been completed since the last event of this kind, in order."""
+
+    rounds: tuple[Round, ...]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The model x_t after ``round`` rounds. ``samples`` is budget x batch size x workers, the paper's x-axis."""
+
+    round: int
+    budget: int
+    samples: int
+    test_accuracy: float | None
+    test_loss: float | None
+    train_loss: float | None
+    gap: float | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counts over a whole run. ``switches`` counts the clock ticks at which the Byzantine set changed."""
+
+    rounds: int
+    budget_spent: int
+    switches: int
+    dynamic_rounds: int
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """NaN or Inf appeared in the model or its update at ``round``: a result, and the end of the run.
+
+    The numbers are those of the model as it stands; argmax over NaN is class 0.
+    """
+
+    round: int
+    accuracy: float | None
+    loss: float | None
+    gap: float | None
+    totals: Totals
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The budget is spent. The numbers are those of the last evaluation: on the test set, or f(x) - f*."""
+
+    accuracy: float | None
+    loss: float | None
+    gap: float | None
+    totals: Totals
+
+
+Event = Started | RoundsDone | Evaluated | Diverged | Finished

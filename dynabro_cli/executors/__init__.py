@@ -1,0 +1,1 @@
+"""Where simulations run: an executor takes runs, and gives their events to the recorder."""

@@ -1,0 +1,62 @@
+"""Run one spec in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from dynabro_cli import events
+from dynabro_cli.errors import DynabroError, RunError
+from dynabro_cli.resolve import Run
+from dynabro_cli.simulation.setup import simulate_run
+from dynabro_cli.store.recorder import Recorder
+
+
+def execute(
+    run: Run,
+    recorder: Recorder,
+    listener: Callable[[events.Event], None],
+    *,
+    data_dir: Path | None,
+    device: str,
+    threads: int | None,
+) -> events.Finished | events.Diverged:
+    """Simulate ``run``; give every event to the recorder, then to the listener; return the last.
+
+    Raises:
+        KeyboardInterrupt: After the run was stored as interrupted.
+        RunError: The simulation raised an exception; the run was stored as failed.
+        DynabroError: The run could not start, or its rows could not be written.
+    """
+    try:
+        for event in simulate_run(run, data_dir=data_dir, device=device, threads=threads):
+            recorder.record(event)
+            listener(event)
+            if isinstance(event, events.Finished | events.Diverged):
+                return event
+    except KeyboardInterrupt:
+        recorder.interrupted()
+        raise
+    except DynabroError as error:
+        with contextlib.suppress(DynabroError):  # the disk may be full, and the first error is the one to tell
+            recorder.failed(str(error))
+        raise
+    except Exception as error:
+        recorder.failed(traceback.format_exc())
+        raise RunError(
+            f"the run failed ({type(error).__name__}: {error}) and is stored as failed; "
+            "dynabro query \"SELECT error FROM runs WHERE status='failed'\" shows where"
+        ) from error
+    raise RunError("the simulation ended without a result")
+
+
+def current_commit() -> str | None:
+    """The commit of the git repository around the current folder, None where there is none."""
+    try:
+        answer = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None

@@ -1,0 +1,101 @@
+"""DynaBRO, the paper's method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+from dynabro_cli.methods._api import REGISTRY, Aggregate, Method, MethodSetting, Plan, keep_nothing, send_gradients
+
+FILTERS = ("none", "option1", "option2")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    jmax: int | None = parameter(7, minimum=0, maximum=20, help="largest level with a correction; auto: floor(log2 T)")
+    filter: str = parameter("none", choices=FILTERS, help="fail-safe filter: none, any robust rule (option1), or MFM (option2)")
+    noise_bound: float | None = parameter(None, above=0, help="V, the largest noise of a gradient; auto: measured at the start")
+
+
+def expected_cost(jmax: int) -> float:
+    """Mini-batches that a round is expected to cost: sum_{j <= jmax} 2^-j 2^j + 2^-jmax."""
+    return jmax + 2.0**-jmax
+
+
+def planned(budget: int, jmax: int | None) -> tuple[int, int]:
+    """The rounds T that ``budget`` is expected to last, and the largest level: ``jmax``, or floor(log2 T) where None."""
+    if jmax is not None:
+        return max(1, round(budget / expected_cost(jmax))), jmax
+    level = 0
+    while 2 ** (level + 1) <= budget / expected_cost(level + 1):
+        level += 1
+    return max(1, round(budget / expected_cost(level))), level
+
+
+def universal_coefficient(workers: int, rounds: int) -> float:
+    """C = sqrt(8 log(16 m^2 T)) of Algorithm 2."""
+    return math.sqrt(8 * math.log(16 * workers**2 * rounds))
+
+
+@REGISTRY.register("dynabro", Parameters, reference="DynaBRO (ICML 2024), Algorithms 1 and 2, equation (2)")
+def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
+    """DynaBRO: a multi-level Monte Carlo (MLMC) gradient made of robust aggregates within one round.
+
+    J ~ Geom(1/2); with a_j the aggregate of the workers' means over their first 2^j mini-batches,
+    g_t = a_0 + 2^J (a_J - a_{J-1}) where J <= jmax, else a_0. A round of level J <= jmax costs 2^J mini-batches a
+    worker, any other 1; levels are nested prefixes, so nothing is computed twice.
+
+    filter=none is Algorithm 1, which the paper's figures use. filter=option1 and option2 are Algorithm 2: the correction
+    counts only where |a_J - a_{J-1}| <= (1 + sqrt 2) c_E C V/sqrt(2^J), C = sqrt(8 log(16 m^2 T)), T the number of rounds
+    expected of the budget; c_E = sqrt(2 kappa + 1/m) with kappa of the aggregation chain (option1), or 6 sqrt 2 with
+    the aggregator MFM at T^j = 2 C V/sqrt(2^j) (option2).
+
+    Raises SpecError where option1 meets an aggregator without a proved kappa.
+    """
+    rounds, jmax = planned(setting.budget, parameters.jmax)
+    m = setting.workers
+    wants_noise = parameters.filter != "none" and parameters.noise_bound is None
+    noise = parameters.noise_bound if parameters.noise_bound is not None else setting.measured_noise
+    scale = universal_coefficient(m, rounds) * (math.inf if noise is None else noise)  # C V
+    coefficient = 6 * math.sqrt(2)
+    if parameters.filter == "option1":
+        if setting.kappa is None:
+            raise SpecError(
+                "method 'dynabro:filter=option1' needs an aggregator with a proved kappa, and this one has none; "
+                "type --aggregator cwtm (or cwmed, gm, krum), or filter=option2 for mfm"
+            )
+        coefficient = math.sqrt(2 * setting.kappa + 1 / m)
+
+    def plan(generator: np.random.Generator) -> Plan:
+        level = int(generator.geometric(0.5))
+        return Plan(level, (1, 2 ** (level - 1), 2**level) if level <= jmax else (1,))
+
+    def direct(messages: Sequence[Tensor], drawn: Plan, aggregate: Aggregate) -> tuple[Tensor, Tensor | None]:
+        aggregates = [aggregate(message, prefix) for message, prefix in zip(messages, drawn.prefixes, strict=True)]
+        if len(aggregates) == 1:
+            return aggregates[0], None
+        computations = drawn.prefixes[-1]
+        difference = aggregates[2] - aggregates[1]
+        if parameters.filter == "none":
+            return aggregates[0] + computations * difference, None
+        limit = (1 + math.sqrt(2)) * coefficient * scale / math.sqrt(computations)
+        accepted = difference.norm() <= limit
+        return aggregates[0] + torch.where(accepted, computations * difference, 0), accepted
+
+    return Method(
+        plan,
+        send_gradients,
+        keep_nothing,
+        direct,
+        mlmc=True,
+        threshold=2 * scale if parameters.filter == "option2" else None,
+        wants_noise=wants_noise,
+        noise_bound=noise if parameters.filter != "none" else None,
+    )

@@ -1,0 +1,43 @@
+"""Worker momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, State, direct_aggregate, one_batch
+
+
+@dataclass(frozen=True)
+class Parameters:
+    beta: float = parameter(0.9, minimum=0, below=1, help="momentum parameter; alpha = 1 - beta")
+    form: str = parameter("ema", choices=("ema", "heavy-ball"), help="with or without the factor 1 - beta")
+
+
+@REGISTRY.register("momentum", Parameters, reference="Karimireddy, He & Jaggi, ICML 2021; DynaBRO (ICML 2024), App. E")
+def momentum(parameters: Parameters, setting: MethodSetting) -> Method:
+    """Worker momentum: workers send an average of their past gradients.
+
+    m_{t,i} = beta m_{t-1,i} + (1 - beta) g_{t,i} (form=ema), m_{0,i} = 0, and g_t = A(m_{t,1}, ..., m_{t,m}). form=heavy-ball
+    leaves the factor (1 - beta) out: the same direction at 1/(1 - beta) times the learning rate.
+
+    The state is ``momentum`` [m, d]. An attack that enters at the gradient poisons it for about 1/(1 - beta) rounds.
+    """
+    beta = parameters.beta
+    gain = 1 - beta if parameters.form == "ema" else 1.0
+
+    def send(gradients: Sequence[Tensor], state: State) -> tuple[Sequence[Tensor], State]:
+        (gradient,) = gradients
+        if "momentum" in state:
+            buffer = state["momentum"].mul_(beta).add_(gradient, alpha=gain)
+        else:
+            buffer = gradient * gain
+        return (buffer,), {"momentum": buffer}
+
+    def keep(messages: Sequence[Tensor], state: State) -> State:
+        return {"momentum": messages[0]}
+
+    return Method(one_batch, send, keep, direct_aggregate, beta=beta)

@@ -1,0 +1,43 @@
+"""The paper's CNN for MNIST, and its wider sibling."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from dynabro_cli.components import NoParameters
+from dynabro_cli.models._api import REGISTRY, at_least
+from dynabro_cli.tasks._api import ImageShape
+
+
+@REGISTRY.register("cnn-mnist", reference="DynaBRO (ICML 2024), Table 2")
+def cnn_mnist(_: NoParameters, shape: ImageShape) -> nn.Module:
+    """The paper's CNN for MNIST: Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-FC(10); d = 176,050.
+
+    Kernels are 5 x 5 without padding, which the paper does not say (as in the code of Allouah et al., 2023).
+    """
+    at_least("cnn-mnist", shape, 16)
+    return two_convolutions(shape, 20, 20)
+
+
+@REGISTRY.register("cnn-mnist-50", reference="Allouah et al., AISTATS 2023; the network of ByzFL's MNIST experiments")
+def cnn_mnist_50(_: NoParameters, shape: ImageShape) -> nn.Module:
+    """The paper's CNN for MNIST with 20 and 50 channels, for comparisons with other libraries; d = 431,080."""
+    at_least("cnn-mnist-50", shape, 16)
+    return two_convolutions(shape, 20, 50)
+
+
+def two_convolutions(shape: ImageShape, first: int, second: int) -> nn.Module:
+    """Two 5 x 5 convolutions with ``first`` and ``second`` channels, each pooled, then 500 hidden units."""
+    height, width = (((size - 4) // 2 - 4) // 2 for size in (shape.height, shape.width))
+    return nn.Sequential(
+        nn.Conv2d(shape.channels, first, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(first, second, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(second * height * width, 500),
+        nn.ReLU(),
+        nn.Linear(500, shape.classes),
+    )

@@ -1,0 +1,31 @@
+"""Multi-layer perceptron."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from dynabro_cli.components import parameter
+from dynabro_cli.models._api import REGISTRY
+from dynabro_cli.tasks._api import ImageShape
+
+
+@dataclass(frozen=True)
+class Parameters:
+    hidden: int = parameter(100, minimum=1, help="units of a hidden layer")
+    layers: int = parameter(1, minimum=1, help="hidden layers")
+    dropout: float = parameter(0.0, minimum=0, below=1, help="probability of dropping a hidden unit")
+
+
+@REGISTRY.register("mlp", Parameters, reference="multi-layer perceptron with ReLU")
+def mlp(parameters: Parameters, shape: ImageShape) -> nn.Module:
+    """Multi-layer perceptron: ``layers`` hidden layers of ``hidden`` ReLU units, each with dropout where asked for."""
+    width = shape.channels * shape.height * shape.width
+    modules: list[nn.Module] = [nn.Flatten()]
+    for _ in range(parameters.layers):
+        modules += [nn.Linear(width, parameters.hidden), nn.ReLU()]
+        if parameters.dropout:
+            modules.append(nn.Dropout(parameters.dropout))
+        width = parameters.hidden
+    return nn.Sequential(*modules, nn.Linear(width, shape.classes))

@@ -1,0 +1,41 @@
+"""Nearest-neighbour mixing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import AggregatorSetting, tolerated
+from dynabro_cli.aggregators._distances import squared_distances
+from dynabro_cli.components import parameter
+from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
+
+
+@dataclass(frozen=True)
+class Parameters:
+    f: int | None = parameter(None, minimum=0, help="Byzantine workers tolerated; auto: the declared number")
+
+
+@REGISTRY.register(
+    "nnm",
+    Parameters,
+    reference="Allouah, Farhadkhani, Guerraoui, Gupta, Pinot & Stephan, AISTATS 2023 (Algorithm 2; kappa: Lemma 5)",
+)
+def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
+    """Nearest-neighbour mixing (NNM).
+
+    y_i = mean of the m - f messages nearest to g_i, itself among them; the lowest indices win ties.
+
+    kappa of NNM before a rule with kappa_F is 8f/(m - f) (kappa_F + 1). Raises SpecError where 2f >= m.
+    """
+    m = setting.workers
+    f = tolerated("nnm", parameters.f, setting)
+
+    def mix(messages: Tensor) -> Tensor:
+        order = squared_distances(messages).sort(1, stable=True).indices[:, : m - f]
+        chosen = torch.zeros(m, m, dtype=messages.dtype, device=messages.device).scatter_(1, order, 1 / (m - f))
+        return chosen @ messages
+
+    return PreAggregator(mix, m, lambda kappa: 8 * f / (m - f) * (kappa + 1))

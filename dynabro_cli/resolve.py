@@ -1,0 +1,253 @@
+"""From a spec as a user writes it to one that is complete, canonical and known to be able to run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from dynabro_cli.aggregators import _api as aggregators
+from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
+from dynabro_cli.attacks import _api as attacks
+from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.components import Component, Registry
+from dynabro_cli.errors import SpecError
+from dynabro_cli.identity import run_key
+from dynabro_cli.methods import _api as methods
+from dynabro_cli.methods._api import Method, MethodSetting
+from dynabro_cli.models import _api as models
+from dynabro_cli.pre_aggregators import _api as pre_aggregators
+from dynabro_cli.pre_aggregators._chain import build_chain
+from dynabro_cli.spec import RunSpec, parse_drops
+from dynabro_cli.switching import _api as switching
+from dynabro_cli.switching._api import SwitchingSetting
+from dynabro_cli.tasks import _api as tasks
+from dynabro_cli.tasks._api import Defaults, Task, TaskSetting
+
+T = TypeVar("T")
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "tasks": tasks.REGISTRY,
+    "models": models.REGISTRY,
+    "methods": methods.REGISTRY,
+    "aggregators": aggregators.REGISTRY,
+    "pre_aggregators": pre_aggregators.REGISTRY,
+    "attacks": attacks.REGISTRY,
+    "switching": switching.REGISTRY,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A spec with every field set, its components, and its key."""
+
+    spec: RunSpec
+    task: Component[Any]
+    model: Component[Any] | None
+    method: Component[Any]
+    aggregator: Component[Any]
+    pre_aggregators: tuple[Component[Any], ...]
+    attack: Component[Any]
+    switching: Component[Any]
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """Every field and every component parameter, defaults materialised."""
+        plain = dataclasses.asdict(self.spec)
+        parts = {
+            name: getattr(self, name).mapping
+            for name in ("task", "model", "method", "aggregator", "attack", "switching")
+            if getattr(self, name) is not None
+        }
+        return plain | parts | {"pre_aggregators": [part.mapping for part in self.pre_aggregators]}
+
+    @property
+    def key(self) -> str:
+        return run_key(self.mapping)
+
+    def assemble(self, measured_noise: float | None = None) -> tuple[Method, Aggregator]:
+        """Build the method and the aggregation chain, each with what it needs of the other.
+
+        Raises:
+            SpecError: They do not fit each other, or the number of workers.
+        """
+        return assemble(self.spec, self.method, self.aggregator, self.pre_aggregators, measured_noise)
+
+
+class _Problems:
+    """Collects the problems of several steps, so that all are reported at once."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.lines = problems
+
+    def attempt(self, step: Callable[..., T], *arguments: Any) -> T | None:
+        """Return what ``step`` returns; None, with its problems kept, where it raises SpecError."""
+        try:
+            return step(*arguments)
+        except SpecError as error:
+            self.lines += [line for line in error.problems if line not in self.lines]
+            return None
+
+    def stop(self) -> None:
+        """Raise SpecError if there are any."""
+        if self.lines:
+            raise SpecError(self.lines)
+
+
+def resolve(spec: RunSpec) -> Run:
+    """Fill in the defaults, write components canonically, and check that the run can start.
+
+    Raises:
+        SpecError: With every problem of the spec that can be told, a line each.
+    """
+    problems = _Problems(spec.problems())
+    numbers_legal = not problems.lines
+    parts = _parse_components(spec, problems)
+    task: Task | None = problems.attempt(parts["task"].build, TaskSetting(Path())) if parts["task"] else None
+    if task is None:
+        raise SpecError(problems.lines)
+    parts["model"] = _model(spec, task, problems)
+    chain = problems.attempt(_parse_chain, spec.pre_aggregators)
+    if numbers_legal:
+        spec = _complete(spec, task.defaults, parts)
+        problems.lines += _conflicts(spec, task)
+        if not problems.lines:
+            _check_fit(spec, task, parts, chain or (), problems)
+    problems.stop()
+    texts = {name: part.text for name, part in parts.items() if part is not None}
+    spec = dataclasses.replace(spec, **texts, pre_aggregators=_chain_text(chain or ()))
+    return Run(spec, pre_aggregators=chain or (), **parts)  # type: ignore[arg-type]
+
+
+def _parse_components(spec: RunSpec, problems: _Problems) -> dict[str, Component[Any] | None]:
+    parts = {
+        "task": problems.attempt(REGISTRIES["tasks"].parse, spec.task),
+        "method": problems.attempt(REGISTRIES["methods"].parse, spec.method),
+        "attack": problems.attempt(REGISTRIES["attacks"].parse, spec.attack),
+        "switching": problems.attempt(REGISTRIES["switching"].parse, spec.switching),
+    }
+    option2 = getattr(getattr(parts["method"], "parameters", None), "filter", None) == "option2"
+    default = "mfm" if option2 else "cwtm"
+    parts["aggregator"] = problems.attempt(REGISTRIES["aggregators"].parse, spec.aggregator or default)
+    if option2 and parts["aggregator"] is not None and parts["aggregator"].name != "mfm":
+        problems.lines.append(
+            f"method 'dynabro:filter=option2' aggregates with mfm, and aggregator={parts['aggregator'].text}; "
+            "leave --aggregator out, or type filter=option1"
+        )
+    return parts
+
+
+def _parse_chain(text: str) -> tuple[Component[Any], ...]:
+    parts = [] if text == "none" else text.split("+")
+    return tuple(REGISTRIES["pre_aggregators"].parse(part) for part in parts)
+
+
+def _chain_text(chain: tuple[Component[Any], ...]) -> str:
+    return "+".join(part.text for part in chain) or "none"
+
+
+def _model(spec: RunSpec, task: Task, problems: _Problems) -> Component[Any] | None:
+    text = spec.model or task.defaults.model
+    if spec.task.startswith("quadratic"):
+        if spec.model is not None:
+            problems.lines.append(f"task 'quadratic' has no model, and model={spec.model}; leave --model out")
+        return None
+    if text is None:
+        problems.lines.append(f"task {spec.task!r} has no default model; type --model NAME, one of dynabro list models")
+        return None
+    return problems.attempt(REGISTRIES["models"].parse, text)
+
+
+def _complete(spec: RunSpec, defaults: Defaults, parts: dict[str, Component[Any] | None]) -> RunSpec:
+    """Set every number that is None to the task's default; numbers of Byzantine workers scale with the workers."""
+    method = parts["method"]
+    mlmc = method is not None and method.name == "dynabro"
+    workers = spec.workers or defaults.workers
+    byzantine = defaults.byzantine * workers // defaults.workers
+    if parts["switching"] is not None and parts["switching"].name == "rotating":
+        byzantine = -(-workers // 3)
+    drop = "none" if spec.lr_rule == "adagrad-norm" else defaults.lr_drop
+    filled: dict[str, Any] = {
+        "workers": workers,
+        "byzantine": byzantine,
+        "budget": defaults.budget,
+        "batch_size": defaults.batch_size,
+        "learning_rate": defaults.mlmc_learning_rate if mlmc else defaults.learning_rate,
+        "lr_drop": drop,
+        "weight_decay": defaults.weight_decay,
+        "eval_every": defaults.eval_every,
+    }
+    given = {name: getattr(spec, name) for name in filled if getattr(spec, name) is not None}
+    numbers = filled | given
+    for name in ("learning_rate", "weight_decay"):
+        numbers[name] = float(numbers[name])
+    return dataclasses.replace(spec, **numbers)
+
+
+def _conflicts(spec: RunSpec, task: Task) -> list[str]:
+    """What is wrong between the numbers of a completed spec, a line each."""
+    found = []
+    workers, byzantine = spec.workers or 0, spec.byzantine or 0
+    if 2 * byzantine >= workers:
+        most = (workers - 1) // 2
+        found.append(
+            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}; "
+            f"type --byzantine {most} (bernoulli switching may exceed it in a round, by its delta_max)"
+        )
+    if task.train_size is not None and (spec.batch_size or 0) > task.train_size:
+        found.append(
+            f"batch_size={spec.batch_size} is larger than the {task.train_size} training samples of {spec.task!r}; "
+            f"type --batch-size {task.defaults.batch_size}"
+        )
+    try:
+        drops = parse_drops(spec.lr_drop or "none")
+    except SpecError as error:
+        return found + error.problems
+    if drops and spec.lr_rule == "adagrad-norm":
+        found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}; type --lr-drop none")
+    return found
+
+
+def _check_fit(
+    spec: RunSpec,
+    task: Task,
+    parts: dict[str, Component[Any] | None],
+    chain: tuple[Component[Any], ...],
+    problems: _Problems,
+) -> None:
+    """Build every component once in its setting; what does not fit says so."""
+    method, aggregator, attack, strategy = (parts[name] for name in ("method", "aggregator", "attack", "switching"))
+    if method is None or aggregator is None or attack is None or strategy is None:
+        return
+    built = problems.attempt(assemble, spec, method, aggregator, chain)
+    beta = built[0].beta if built else getattr(method.parameters, "beta", None)
+    problems.attempt(attack.build, AttackSetting(spec.workers or 0, beta))
+    if attack.name == "momentum-tailored" and spec.attack_entry != "gradient":
+        problems.lines.append(
+            f"attack 'momentum-tailored' acts on gradients, and attack_entry={spec.attack_entry}; type --attack-entry gradient"
+        )
+    problems.attempt(strategy.build, SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, beta))
+    if parts["model"] is not None and task.shape is not None:
+        with torch.device("meta"):
+            problems.attempt(parts["model"].build, task.shape)
+
+
+def assemble(
+    spec: RunSpec,
+    method: Component[Any],
+    aggregator: Component[Any],
+    chain: tuple[Component[Any], ...],
+    measured_noise: float | None = None,
+) -> tuple[Method, Aggregator]:
+    """Build the method and the aggregation chain of a completed spec, each with what it needs of the other.
+
+    Raises:
+        SpecError: They do not fit each other, or the number of workers.
+    """
+    workers, byzantine, budget = spec.workers or 0, spec.byzantine or 0, spec.budget or 0
+    draft: Method = method.build(MethodSetting(workers, budget, kappa=0.0, measured_noise=measured_noise))
+    rule = build_chain(aggregator, chain, AggregatorSetting(workers, byzantine, draft.threshold))
+    return method.build(MethodSetting(workers, budget, rule.kappa, measured_noise)), rule

@@ -1,0 +1,163 @@
+"""From a spec to a running simulation: device, data, model, and what the database is told at the start."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+import torch
+
+from dynabro_cli import __version__, events
+from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.errors import SpecError
+from dynabro_cli.identity import canonical_json
+from dynabro_cli.resolve import Run, resolve
+from dynabro_cli.simulation.loop import NOISE_COMPUTATIONS, Parts, Simulation, State, measure_noise
+from dynabro_cli.simulation.memory import keep_pages
+from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem, Problem
+from dynabro_cli.spec import RunSpec
+from dynabro_cli.streams import Streams
+from dynabro_cli.switching._api import SwitchingSetting
+from dynabro_cli.tasks._api import Images, TaskSetting
+
+
+def simulate(
+    spec: RunSpec, *, data_dir: str | Path | None = None, device: str = "auto", threads: int | None = None
+) -> Iterator[events.Event]:
+    """Run one spec and yield its events: ``Started``, then rounds and evaluations, then ``Finished`` or ``Diverged``.
+
+    Args:
+        spec: The run.
+        data_dir: Where data sets are; by default ``DYNABRO_DATA``, or a folder in the platform's cache.
+        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``.
+        threads: CPU threads to compute with, for the whole process; by default torch's own number.
+
+    Raises:
+        SpecError: The spec, or the device, is not legal.
+        NotFoundError: The data are not there.
+
+    Example:
+        >>> from dynabro_cli import RunSpec, simulate
+        >>> spec = RunSpec(task="quadratic", method="sgd", attack="shift:lambda=1", aggregator="cwmed", budget=20)
+        >>> type(list(simulate(spec))[-1]).__name__
+        'Finished'
+    """
+    return simulate_run(resolve(spec), data_dir=data_dir, device=device, threads=threads)
+
+
+def simulate_run(
+    run: Run, *, data_dir: str | Path | None = None, device: str = "auto", threads: int | None = None
+) -> Iterator[events.Event]:
+    """As ``simulate``, for a run that is resolved already."""
+    where = pick_device(device)
+    keep_pages()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if where.type == "cuda":
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    return _guarded(run, data_directory(data_dir), where)
+
+
+def _guarded(run: Run, data_dir: Path, device: torch.device) -> Iterator[events.Event]:
+    """Run without autograd, which is switched on only around the gradients; not across a ``yield``."""
+    with torch.no_grad():
+        simulation, started = _prepare(run, data_dir, device)
+    yield started
+    stream = simulation.events()
+    while True:
+        with torch.no_grad():
+            event = next(stream, None)
+        if event is None:
+            return
+        yield event
+
+
+def _prepare(run: Run, data_dir: Path, device: torch.device) -> tuple[Simulation, events.Started]:
+    spec = run.spec
+    workers, byzantine = spec.workers or 0, spec.byzantine or 0
+    streams = Streams(spec.seed)
+    problem = _problem(run, data_dir, device, streams)
+    method, aggregator = run.assemble()
+    attack = run.attack.build(AttackSetting(workers, method.beta))
+    switching = run.switching.build(SwitchingSetting(workers, byzantine, spec.seed, method.beta))
+    state = State()
+    if method.wants_noise:
+        method, aggregator = run.assemble(measure_noise(problem, switching))
+        state.spent = NOISE_COMPUTATIONS
+    parts = Parts(spec, problem, method, aggregator, attack, switching, streams)
+    record = _record(run, device, method.noise_bound, problem)
+    return Simulation(parts, state), events.Started(run.key, record)
+
+
+def _problem(run: Run, data_dir: Path, device: torch.device, streams: Streams) -> Problem:
+    spec = run.spec
+    workers, batch_size = spec.workers or 0, spec.batch_size or 0
+    data = run.task.build(TaskSetting(data_dir)).load()
+    if not isinstance(data, Images):
+        return ObjectiveProblem(data, workers, batch_size, streams)
+    if batch_size > len(data.train_labels):
+        raise SpecError(
+            f"batch_size={batch_size} is larger than the {len(data.train_labels)} training samples of {spec.task!r}; "
+            "type a smaller --batch-size"
+        )
+    if run.model is None:
+        raise SpecError(f"task {spec.task!r} needs a model; type --model NAME")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(streams.integer("init", 0))
+        model = run.model.build(data.shape)
+    return ImageProblem(data, model.to(device), workers, batch_size, streams, device)
+
+
+def _record(run: Run, device: torch.device, noise_bound: float | None, problem: Problem) -> dict[str, object]:
+    """The columns of the run's row in the database that are known from the start."""
+    spec = run.spec
+    names = (
+        "task model method aggregator pre_aggregators attack attack_entry switching clock workers byzantine budget "
+        "batch_size learning_rate lr_rule lr_drop weight_decay eval_every seed"
+    ).split()
+    return {name: getattr(spec, name) for name in names} | {
+        "spec": canonical_json(run.mapping),
+        "dimension": problem.x.numel(),
+        "noise_bound": noise_bound,
+        "device": str(device) if device.type == "cpu" else f"{device} {torch.cuda.get_device_name(device)}",
+        "host": platform.node(),
+        "versions": canonical_json(versions() | {"gradients": problem.sampling}),
+    }
+
+
+def versions() -> dict[str, object]:
+    """What the numbers were computed with: programs, their versions, and the number of threads."""
+    return {
+        "dynabro": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torchvision": metadata.version("torchvision"),
+        "numpy": np.__version__,
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        "threads": torch.get_num_threads(),
+        "machine": platform.machine(),
+    }
+
+
+def data_directory(given: str | Path | None) -> Path:
+    """The folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the platform's cache."""
+    chosen = given or os.environ.get("DYNABRO_DATA") or platformdirs.user_cache_path("dynabro") / "data"
+    return Path(chosen).expanduser()
+
+
+def pick_device(name: str) -> torch.device:
+    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device that is there; raise SpecError where it is not."""
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    count = torch.cuda.device_count()
+    legal = ["auto", "cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
+    if name not in legal:
+        raise SpecError(f"device={name} is not here; legal on this machine: {', '.join(legal)}; type --device auto")
+    return torch.device("cuda:0" if name == "cuda" else name)

@@ -1,0 +1,1 @@
+"""The results database: tables, the one writer, and the readers. Knows nothing of torch."""

@@ -1,0 +1,1 @@
+"""Alembic's migrations of the schema: one file a version, each frozen once released."""

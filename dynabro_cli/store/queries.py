@@ -1,0 +1,111 @@
+"""Reading the database: what the commands and the figures need, and any SQL of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.store.engine import translate
+
+FETCH_ROWS = 1000
+
+EXPORTS = {
+    "curves": """
+        SELECT runs.id AS run_id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round,
+               evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap
+        FROM evaluations JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
+    """,
+    "final": "SELECT * FROM final_accuracy {where}",
+    "rounds": """
+        SELECT runs.id AS run_id, task, method, aggregator, attack, switching, seed, rounds.*
+        FROM rounds JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
+    """,
+}
+
+RUN_COLUMNS = (
+    "id, status, task, model, method, aggregator, attack, switching, seed, budget_spent, rounds, final_accuracy, final_gap, "
+    "wall_seconds, substr(run_key, 1, 10) AS run_key"
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The result of a query: column names, and rows as they come."""
+
+    columns: list[str]
+    rows: Iterator[tuple[Any, ...]]
+
+
+def query(engine: Engine, sql: str) -> Table:
+    """Run one SQL statement that reads; a read-only engine refuses any other.
+
+    Raises:
+        SpecError: The statement is wrong, or would write.
+        DatabaseError: The database is damaged.
+    """
+    stream = _stream(engine, sql)
+    columns = next(stream)
+    return Table(list(columns), stream)
+
+
+def _stream(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the column names, then the rows."""
+    try:
+        with engine.connect() as connection:
+            result = connection.execution_options(yield_per=FETCH_ROWS).exec_driver_sql(sql)
+            if not result.returns_rows:
+                raise SpecError("the statement returns no rows; type a SELECT")
+            yield tuple(result.keys())
+            yield from (tuple(row) for row in result)
+    except DBAPIError as error:
+        reason = str(error.orig).strip().splitlines()[0]
+        if any(word in reason for word in ("not authorized", "readonly", "read-only", "prohibited")):
+            raise SpecError(f"only reading is allowed here ({reason}); type a SELECT") from error
+        if any(word in reason for word in ("malformed", "not a database", "locked", "disk")):
+            raise translate(error, engine.url.database or str(engine.url)) from error
+        raise SpecError(f"SQL: {reason}; dynabro query \"SELECT sql FROM sqlite_master\" shows the tables") from error
+
+
+def list_runs(engine: Engine, where: str | None = None) -> Table:
+    """The runs, newest last, that fulfil the SQL condition ``where``."""
+    return query(engine, f"SELECT {RUN_COLUMNS} FROM runs {_condition(where)} ORDER BY id")
+
+
+def export(engine: Engine, what: str, where: str | None = None) -> Table:
+    """The rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components."""
+    return query(engine, EXPORTS[what].format(where=_condition(where)))
+
+
+def find_run(engine: Engine, name: str) -> dict[str, Any]:
+    """Return the row of the run whose id is ``name``, or whose key begins with it.
+
+    Raises:
+        NotFoundError: No run, or more than one.
+    """
+    by_id = text("SELECT * FROM runs WHERE id = :name") if name.isdigit() else None
+    with engine.connect() as connection:
+        found = connection.execute(by_id, {"name": int(name)}).mappings().all() if by_id is not None else []
+        if not found:
+            found = connection.execute(
+                text("SELECT * FROM runs WHERE substr(run_key, 1, :length) = :name"), {"name": name, "length": len(name)}
+            ).mappings().all()
+    if len(found) != 1:
+        many = f"{len(found)} runs have a key that begins with" if found else "there is no run"
+        raise NotFoundError(f"{many} {name!r}; type dynabro runs to see ids and keys")
+    return dict(found[0])
+
+
+def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
+    """(Byzantine workers, rounds) of a run."""
+    sql = text("SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine")
+    with engine.connect() as connection:
+        return [(row[0], row[1]) for row in connection.execute(sql, {"run": run_id})]
+
+
+def _condition(where: str | None) -> str:
+    return f"WHERE ({where})" if where else ""

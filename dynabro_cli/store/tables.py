@@ -1,0 +1,118 @@
+"""The tables of the database: a public interface, written against in SQL by its users.
+
+The views ``byzantine_histogram`` and ``final_accuracy`` belong to it too; the migrations define them.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x44594E42
+"""``DYNB``, in SQLite's header field for the application that a file belongs to."""
+
+STATUSES = ("running", "finished", "diverged", "interrupted", "failed")
+
+metadata = MetaData()
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run_key", String(80), nullable=False, unique=True),
+    Column("status", String(16), nullable=False),
+    Column("sweep", Text),
+    Column("task", Text, nullable=False),
+    Column("model", Text),
+    Column("method", Text, nullable=False),
+    Column("aggregator", Text, nullable=False),
+    Column("pre_aggregators", Text, nullable=False),
+    Column("attack", Text, nullable=False),
+    Column("attack_entry", Text, nullable=False),
+    Column("switching", Text, nullable=False),
+    Column("clock", Text, nullable=False),
+    Column("workers", Integer, nullable=False),
+    Column("byzantine", Integer, nullable=False),
+    Column("budget", Integer, nullable=False),
+    Column("batch_size", Integer, nullable=False),
+    Column("learning_rate", Double, nullable=False),
+    Column("lr_rule", Text, nullable=False),
+    Column("lr_drop", Text, nullable=False),
+    Column("weight_decay", Double, nullable=False),
+    Column("eval_every", Integer, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("dimension", BigInteger, nullable=False),
+    Column("noise_bound", Double),
+    Column("final_accuracy", Double),
+    Column("final_loss", Double),
+    Column("final_gap", Double),
+    Column("budget_spent", Integer, nullable=False),
+    Column("rounds", Integer, nullable=False),
+    Column("switches", Integer, nullable=False),
+    Column("dynamic_rounds", Integer, nullable=False),
+    Column("started_at", DateTime, nullable=False),
+    Column("finished_at", DateTime),
+    Column("wall_seconds", Double),
+    Column("device", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("versions", Text, nullable=False),
+    Column("git_commit", Text),
+    Column("error", Text),
+    CheckConstraint(f"status IN {STATUSES}", name="known_status"),
+)
+
+evaluations = Table(
+    "evaluations",
+    metadata,
+    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("round", Integer, primary_key=True),
+    Column("budget", Integer, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("test_accuracy", Double),
+    Column("test_loss", Double),
+    Column("train_loss", Double),
+    Column("gap", Double),
+    sqlite_with_rowid=False,
+)
+
+rounds = Table(
+    "rounds",
+    metadata,
+    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("round", Integer, primary_key=True),
+    Column("budget", Integer, nullable=False),
+    Column("level", Integer),
+    Column("cost", Integer, nullable=False),
+    Column("byzantine", Integer, nullable=False),
+    Column("switched", Boolean, nullable=False),
+    Column("dynamic", Boolean, nullable=False),
+    Column("accepted", Boolean),
+    Column("learning_rate", Double, nullable=False),
+    Column("gradient_norm", Double),
+    Column("aggregation_error", Double),
+    sqlite_with_rowid=False,
+)
+
+Index("runs_cell", runs.c.task, runs.c.method, runs.c.switching)
+
+CELL = (
+    "task model method aggregator pre_aggregators attack attack_entry switching clock workers byzantine budget "
+    "batch_size learning_rate lr_rule lr_drop weight_decay"
+).split()
+"""The columns that runs of one cell share: all that make up a spec but the seed and when to evaluate."""

@@ -1,0 +1,1 @@
+"""Identity-switching strategies, one file each: which workers are Byzantine at each tick of the clock."""

@@ -1,0 +1,55 @@
+"""Bernoulli switching."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.streams import Streams
+from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
+
+
+@dataclass(frozen=True)
+class Parameters:
+    p: float = parameter(minimum=0, maximum=1, help="probability that an honest worker turns Byzantine at a tick")
+    D: int = parameter(minimum=1, help="ticks for which it stays Byzantine")
+    delta_max: float = parameter(minimum=0, maximum=1, help="largest fraction of Byzantine workers at once")
+
+
+@REGISTRY.register("bernoulli", Parameters, reference="DynaBRO (ICML 2024), Section 6, Bernoulli(p, D, delta_max)")
+def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
+    """Bernoulli(p, D, delta_max): at each tick every honest worker draws Ber(p); on 1 it is Byzantine for D ticks.
+
+    Never more than floor(delta_max m) at once: where too many draw 1, a uniform choice of them turns and the rest stay
+    honest. The declared number of Byzantine workers plays no part. A worker whose D ticks are over draws again at once.
+    """
+    m = setting.workers
+    most = math.floor(parameters.delta_max * m + 1e-9)  # 0.72 x 25 is 18, whatever binary fractions say
+    streams = Streams(setting.seed)
+    left = np.zeros(m, dtype=np.int64)  # ticks that each worker stays Byzantine, the current one included
+    at = -1
+
+    def step(t: int) -> None:
+        np.maximum(left - 1, 0, out=left)
+        generator = streams.generator("identities", t)
+        turning = np.flatnonzero((generator.random(m) < parameters.p) & (left == 0))
+        room = most - int((left > 0).sum())
+        if len(turning) > room:
+            turning = generator.choice(turning, room, replace=False)
+        left[turning] = parameters.D
+
+    def mask(t: int) -> Tensor:
+        nonlocal at
+        if t < at:
+            left[:], at = 0, -1
+        while at < t:
+            at += 1
+            step(at)
+        return torch.from_numpy(left > 0)
+
+    return Switching(mask)

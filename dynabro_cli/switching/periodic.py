@@ -1,0 +1,27 @@
+"""Periodic switching."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, uniform_subset
+
+
+@dataclass(frozen=True)
+class Parameters:
+    K: int = parameter(minimum=1, help="ticks between two draws; for K = infinity, use static")
+
+
+@REGISTRY.register("periodic", Parameters, reference="DynaBRO (ICML 2024), Section 6, Periodic(K)")
+def periodic(parameters: Parameters, setting: SwitchingSetting) -> Switching:
+    """Periodic(K): every K ticks a new Byzantine set of the declared size is drawn uniformly from all workers."""
+
+    @functools.lru_cache(maxsize=2)
+    def drawn(epoch: int) -> Tensor:
+        return uniform_subset(setting, epoch)
+
+    return Switching(lambda t: drawn(t // parameters.K).clone())

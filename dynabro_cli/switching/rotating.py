@@ -1,0 +1,59 @@
+"""The switching strategy of Appendix E."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
+
+
+@dataclass(frozen=True)
+class Parameters:
+    period: int | None = parameter(None, minimum=1, help="ticks of a turn; auto: floor(1/(3 (1 - beta))) of the method")
+
+
+@REGISTRY.register("rotating", Parameters, reference="DynaBRO (ICML 2024), Appendix E")
+def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
+    """Rotating: three groups of workers take turns at being Byzantine.
+
+    Worker i belongs to group floor(3i/m); group g is Byzantine at tick t where floor(t/period) mod 3 = g. The period is
+    floor(1/(3 alpha)), alpha = 1 - beta: 3, 33 and 66 ticks for beta = 0.9, 0.99 and 0.995.
+
+    Raises SpecError where there are fewer than three workers, where the declared number of Byzantine workers is not the
+    size of the largest group, or where neither the method has a beta nor period= is given.
+    """
+    m = setting.workers
+    groups = [3 * worker // m for worker in range(m)]
+    largest = max(groups.count(group) for group in set(groups))
+    problems = []
+    if m < 3:
+        problems.append(f"switching 'rotating' needs three groups of workers, and workers={m}; type --workers 3 or more")
+    elif setting.byzantine != largest:
+        problems.append(
+            f"switching 'rotating' makes a third of the workers Byzantine, {largest} of {m}, "
+            f"and byzantine={setting.byzantine}; type --byzantine {largest}"
+        )
+    if parameters.period is None and setting.beta is None:
+        problems.append(
+            "switching 'rotating' takes its period from the method's beta, and the method has none; type 'rotating:period=...'"
+        )
+    if problems:
+        raise SpecError(problems)
+    period = parameters.period or turn_length(setting.beta or 0.0)
+    masks = [torch.tensor([group == turn for group in groups]) for turn in range(3)]
+
+    def mask(t: int) -> Tensor:
+        return masks[t // period % 3].clone()
+
+    return Switching(mask)
+
+
+def turn_length(beta: float) -> int:
+    """floor(1/(3 (1 - beta))) rounds, at least one; exact for decimal betas such as 0.9."""
+    return max(1, math.floor(1 / (3 * (1 - beta)) + 1e-9))

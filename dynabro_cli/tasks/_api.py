@@ -1,0 +1,99 @@
+"""The contract of tasks, and their registry.
+
+A task is a factory ``(parameters, TaskSetting) -> Task``. ``Task.load`` returns ``Images`` (labelled images, trained with a
+model from ``dynabro_cli.models``) or an ``Objective`` (a function with a known optimum and a stochastic gradient).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from dynabro_cli.components import Registry
+
+
+@dataclass(frozen=True)
+class TaskSetting:
+    """What a task knows of its run: where data sets live."""
+
+    data_dir: Path
+
+
+@dataclass(frozen=True)
+class ImageShape:
+    """The shape of a task's inputs, and its number of classes."""
+
+    channels: int
+    height: int
+    width: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class Images:
+    """Labelled images in memory: uint8 [n, c, h, w] and int64 [n]. The network sees (x/scale - mean)/std by channel.
+
+    ``flip`` asks for a random horizontal flip of each training image.
+    """
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    shape: ImageShape
+    scale: float = 255.0
+    flip: bool = False
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A function f on R^d in double precision.
+
+    Attributes:
+        start: x_1, [d].
+        gradient: Maps x [d] to the gradient of f, [d].
+        noise: Draws the noise of single gradients, [count, d].
+        gap: Maps x to f(x) - f*.
+        project: Maps x to its projection onto the domain K.
+    """
+
+    start: Tensor
+    gradient: Callable[[Tensor], Tensor]
+    noise: Callable[[np.random.Generator, int], Tensor]
+    gap: Callable[[Tensor], Tensor]
+    project: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a run of the task takes where the user says nothing; ``mlmc_learning_rate`` is for DynaBRO."""
+
+    model: str | None
+    workers: int
+    byzantine: int
+    budget: int
+    batch_size: int
+    learning_rate: float
+    mlmc_learning_rate: float
+    lr_drop: str
+    weight_decay: float
+    eval_every: int
+
+
+class Task(NamedTuple):
+    """A task in its setting; ``shape`` and ``train_size`` are None where only the data can tell."""
+
+    defaults: Defaults
+    load: Callable[[], Images | Objective]
+    shape: ImageShape | None = None
+    train_size: int | None = None
+
+
+REGISTRY: Registry[Callable[..., Task]] = Registry("task", "dynabro_cli.tasks")

@@ -1,0 +1,59 @@
+"""Data sets that torchvision downloads: found in the data folder, or fetched into it on first use."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.errors import NotFoundError
+
+Split = tuple[Tensor, Tensor]
+
+
+def load_splits(name: str, data_dir: Path, train_size: int, test_size: int) -> tuple[Split, Split]:
+    """Load ``torchvision.datasets.<name>`` as uint8 images [n, c, h, w] and int64 labels [n], for training and testing.
+
+    The files are looked for in ``data_dir``, in torchvision's layout; where they are missing they are downloaded into it
+    and checked against their published checksums.
+
+    Raises:
+        NotFoundError: The files are not there and cannot be fetched, or are not what they should be.
+    """
+    return _load(name, data_dir, True, train_size), _load(name, data_dir, False, test_size)
+
+
+def _load(name: str, data_dir: Path, train: bool, size: int) -> Split:
+    from torchvision import datasets
+
+    kind: Any = getattr(datasets, name)
+    try:
+        data = kind(root=data_dir, train=train, download=False)
+    except (RuntimeError, OSError, ValueError, EOFError):
+        data = _download(kind, name, data_dir, train)
+    images = torch.as_tensor(data.data)
+    images = images[:, None] if images.ndim == 3 else images.permute(0, 3, 1, 2).contiguous()
+    labels = torch.as_tensor(data.targets).long()
+    if len(images) != size or len(labels) != size or images.dtype != torch.uint8:
+        raise NotFoundError(
+            f"{name} in {data_dir} is damaged: {len(images)} images and {len(labels)} labels where {size} are due; "
+            "remove its folder and run again to download it anew"
+        )
+    return images, labels
+
+
+def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        with contextlib.redirect_stdout(io.StringIO()):  # stdout is for data
+            return kind(root=data_dir, train=train, download=True)
+    except (RuntimeError, OSError, ValueError, EOFError) as error:
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+        raise NotFoundError(
+            f"{name} was not found under {data_dir.resolve()} and could not be downloaded ({reason}); put its files there in "
+            f"torchvision's layout ({name}(root=...)), or name the folder that has them with --data-dir or DYNABRO_DATA"
+        ) from error
