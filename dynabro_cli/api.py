@@ -19,9 +19,7 @@ class BoundAggregator:
         *chain, rule = text.split("+")
         registry = REGISTRIES["pre_aggregators"]
         self._workers = setting.workers
-        self._rule = build_chain(
-            REGISTRIES["aggregators"].parse(rule), [registry.parse(part) for part in chain], setting
-        )
+        self._rule = build_chain(REGISTRIES["aggregators"].parse(rule), [registry.parse(part) for part in chain], setting)
         self._state: dict[str, Tensor] = {}
 
     @property
@@ -99,9 +97,7 @@ def make_attack(text: str, *, workers: int, beta: float | None = None) -> BoundA
     return BoundAttack(text, AttackSetting(workers, beta))
 
 
-def make_switching(
-    text: str, *, workers: int, byzantine: int, seed: int = 0, beta: float | None = None
-) -> Switching:
+def make_switching(text: str, *, workers: int, byzantine: int, seed: int = 0, beta: float | None = None) -> Switching:
     """Make the switching strategy that ``text`` names; its ``mask(t)`` is the bool mask [m] of tick t = 0, 1, ...
 
     Raises:

@@ -64,7 +64,13 @@ class ParameterInfo:
         """The legal values, in words."""
         if self.limits["choices"]:
             return " or ".join(self.limits["choices"])
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", tuple: "numbers a:b:..."}
+        words = {
+            int: "a whole number",
+            float: "a number",
+            bool: "true or false",
+            str: "a word",
+            tuple: "numbers a:b:...",
+        }
         text = words[self.type]
         signs = (("minimum", ">="), ("above", ">"), ("maximum", "<="), ("below", "<"))
         text += "".join(f" {sign} {self.limits[name]:g}" for name, sign in signs if self.limits[name] is not None)
@@ -208,9 +214,7 @@ class Registry(Generic[Factory]):
         self._entries: dict[str, Entry[Factory]] = {}
         self._discovered = False
 
-    def register(
-        self, name: str, parameters: type = NoParameters, *, reference: str
-    ) -> Callable[[Factory], Factory]:
+    def register(self, name: str, parameters: type = NoParameters, *, reference: str) -> Callable[[Factory], Factory]:
         """Register the decorated factory under ``name``; a name that is taken raises ValueError."""
 
         def decorate(factory: Factory) -> Factory:
@@ -257,9 +261,7 @@ class Registry(Generic[Factory]):
             except (ValueError, KeyError, OverflowError):
                 problems.append(f"{self.kind} {name!r}: {key}={value} is not legal; {key} must be {infos[key].legal}")
         missing = [info.key for info in infos.values() if info.required and info.key not in raw]
-        problems += [
-            f"{self.kind} {name!r} needs {key}=; type '{name}:{key}=VALUE' ({infos[key].legal})" for key in missing
-        ]
+        problems += [f"{self.kind} {name!r} needs {key}=; type '{name}:{key}=VALUE' ({infos[key].legal})" for key in missing]
         if problems:
             raise SpecError(problems)
         return Component(entry, entry.parameters(**values))

@@ -117,7 +117,7 @@ def resolve(spec: RunSpec) -> Run:
         if not problems.lines:
             _check_fit(spec, task, parts, chain or (), problems)
     problems.stop()
-    texts = {name: part.text for name, part in parts.items() if part is not None}
+    texts: dict[str, Any] = {name: part.text for name, part in parts.items() if part is not None}
     spec = dataclasses.replace(spec, **texts, pre_aggregators=_chain_text(chain or ()))
     return Run(spec, pre_aggregators=chain or (), **parts)  # type: ignore[arg-type]
 

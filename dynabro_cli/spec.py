@@ -32,7 +32,9 @@ class RunSpec:
     )
     switching: str = parameter("periodic:K=10", help="identity-switching strategy")
     clock: str = parameter(
-        "round", choices=("round", "computation"), help="what the strategy counts; by computation, identities can change within a round"
+        "round",
+        choices=("round", "computation"),
+        help="what the strategy counts; by computation, identities can change within a round",
     )
     workers: int | None = parameter(None, minimum=1, help="number of workers, m")
     byzantine: int | None = parameter(None, minimum=0, help="declared number of Byzantine workers, f")
@@ -40,7 +42,9 @@ class RunSpec:
     batch_size: int | None = parameter(None, minimum=1, help="samples of one gradient computation, B")
     learning_rate: float | None = parameter(None, above=0, help="eta, or eta_0 of AdaGrad-Norm")
     lr_rule: str = parameter("fixed", choices=("fixed", "adagrad-norm"), help="learning rate as given, or AdaGrad-Norm")
-    lr_drop: str | None = parameter(None, help="FRACTION:FACTOR, comma-separated: at this fraction of the budget, multiply by it; none: never")
+    lr_drop: str | None = parameter(
+        None, help="FRACTION:FACTOR, comma-separated: at this fraction of the budget, multiply by it; none: never"
+    )
     weight_decay: float | None = parameter(None, minimum=0, help="added to the aggregated gradient at the server")
     eval_every: int | None = parameter(None, minimum=1, help="gradient computations between two evaluations")
     seed: int = parameter(0, minimum=0, maximum=2**63 - 1, help="of all random streams")
@@ -97,7 +101,7 @@ def option(field: str) -> str:
 
 
 def parse_drops(text: str) -> tuple[tuple[float, float], ...]:
-    """Read ``0.5:0.1,0.8:0.1`` (or ``none``) as (fraction of the budget, factor) pairs; raise SpecError where it is not that."""
+    """Read ``0.5:0.1,0.8:0.1``, or ``none``, as (fraction of the budget, factor) pairs; raise SpecError for anything else."""
     if text == "none":
         return ()
     try:

@@ -17,7 +17,9 @@ from dynabro_cli.errors import SpecError
 class Parameters:
     f: int | None = parameter(None, minimum=0, help="Byzantine workers tolerated; auto: the declared number")
     neighbours: str = parameter(
-        "paper", choices=("paper", "m-f-1"), help="how many of the nearest others are scored: m-f-2 as in the paper, or m-f-1"
+        "paper",
+        choices=("paper", "m-f-1"),
+        help="how many of the nearest others are scored: m-f-2 as in the paper, or m-f-1",
     )
 
 

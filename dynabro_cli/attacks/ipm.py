@@ -19,6 +19,4 @@ def ipm(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     g~_i = -epsilon g_bar, g_bar the mean over the honest workers; epsilon = 0.1 as in the paper.
     """
-    return memoryless(
-        lambda own, byzantine: replace(own, byzantine, -parameters.epsilon * honest_mean(own, byzantine))
-    )
+    return memoryless(lambda own, byzantine: replace(own, byzantine, -parameters.epsilon * honest_mean(own, byzantine)))

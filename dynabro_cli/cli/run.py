@@ -29,7 +29,10 @@ def run(
     pre: Annotated[
         list[str] | None,
         typer.Option(
-            "--pre", metavar="NAME", help="Pre-aggregator before the rule; repeat for a chain.", rich_help_panel="Experiment"
+            "--pre",
+            metavar="NAME",
+            help="Pre-aggregator before the rule; repeat for a chain.",
+            rich_help_panel="Experiment",
         ),
     ] = None,
     attack: Annotated[str | None, _field("attack")] = None,

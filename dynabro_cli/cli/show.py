@@ -65,7 +65,10 @@ def _show_run(db: str, name: str, as_json: bool) -> None:
     if as_json:
         print_json(row | {"byzantine_histogram": dict(counts)})
         return
-    emit(("column", "value"), [(key, json.dumps(value) if isinstance(value, dict) else value) for key, value in row.items()])
+    emit(
+        ("column", "value"),
+        [(key, json.dumps(value) if isinstance(value, dict) else value) for key, value in row.items()],
+    )
     print("\nByzantine workers, by rounds:")
     most = max((rounds for _, rounds in counts), default=1)
     for byzantine, rounds in counts:

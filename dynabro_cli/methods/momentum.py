@@ -31,10 +31,8 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> Method:
 
     def send(gradients: Sequence[Tensor], state: State) -> tuple[Sequence[Tensor], State]:
         (gradient,) = gradients
-        if "momentum" in state:
-            buffer = state["momentum"].mul_(beta).add_(gradient, alpha=gain)
-        else:
-            buffer = gradient * gain
+        past = state.get("momentum")
+        buffer = gradient * gain if past is None else past.mul_(beta).add_(gradient, alpha=gain)
         return (buffer,), {"momentum": buffer}
 
     def keep(messages: Sequence[Tensor], state: State) -> State:

@@ -1,7 +1,7 @@
 """The contract of models, and their registry.
 
-A model is a factory ``(parameters, ImageShape) -> nn.Module`` from images [n, c, h, w] to logits [n, classes]; softmax belongs to
-the loss. Parameters are drawn by torch's default initialisation, from the stream that the caller has seeded.
+A model is a factory ``(parameters, ImageShape) -> nn.Module`` from images [n, c, h, w] to logits [n, classes]; softmax
+belongs to the loss. Parameters are drawn by torch's default initialisation, from the stream that the caller has seeded.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     f = tolerated("nnm", parameters.f, setting)
 
     def mix(messages: Tensor) -> Tensor:
-        order = squared_distances(messages).sort(1, stable=True).indices[:, : m - f]
+        order = squared_distances(messages).sort(dim=1, stable=True).indices[:, : m - f]
         chosen = torch.zeros(m, m, dtype=messages.dtype, device=messages.device).scatter_(1, order, 1 / (m - f))
         return chosen @ messages
 

@@ -124,6 +124,6 @@ def _views(rows: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Views [m, *shape] of [m, d], one for each tensor."""
     views, start = {}, 0
     for name, tensor in tensors.items():
-        views[name] = rows[:, start : start + tensor.numel()].unflatten(1, tensor.shape or (1,))
+        views[name] = rows[:, start : start + tensor.numel()].view(len(rows), *tensor.shape)
         start += tensor.numel()
     return views

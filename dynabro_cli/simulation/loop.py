@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli import events
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import Attack, honest_mean
+from dynabro_cli.events import Diverged, Evaluated, Event, Finished, Round, RoundsDone, Totals
 from dynabro_cli.methods._api import Method, Plan
 from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Problem
 from dynabro_cli.simulation.step import Step
@@ -89,7 +89,7 @@ class Simulation:
         self._parts, self._state = parts, state
         self._step = Step(parts.spec, parts.problem.x)
         self._records: list[Record] = []
-        self._totals = events.Totals(0, state.spent, 0, 0)
+        self._totals = Totals(0, state.spent, 0, 0)
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = 0
         m = parts.spec.workers or 0
@@ -97,7 +97,7 @@ class Simulation:
         if not state.attack:
             state.attack = dict(parts.attack.initial)
 
-    def events(self) -> Iterator[events.Event]:
+    def events(self) -> Iterator[Event]:
         """Yield ``RoundsDone`` and ``Evaluated`` in turn, and last ``Finished`` or ``Diverged``."""
         spec, state = self._parts.spec, self._state
         budget, every = spec.budget or 0, spec.eval_every or 1
@@ -109,7 +109,7 @@ class Simulation:
             due = state.spent // every > before // every or state.spent >= budget
             if due or len(self._records) >= FLUSH_ROUNDS:
                 rounds = self._flush()
-                yield events.RoundsDone(rounds)
+                yield RoundsDone(rounds)
                 if not math.isfinite(rounds[-1].gradient_norm):
                     yield from self._diverged()
                     return
@@ -118,17 +118,17 @@ class Simulation:
                 yield evaluation
         if bool(self._parts.problem.x.isfinite().all()):
             final = evaluation.test_accuracy, evaluation.test_loss, evaluation.gap
-            yield events.Finished(*final, self._totals)
+            yield Finished(*final, self._totals)
         else:
             yield from self._diverged()
 
-    def _diverged(self) -> Iterator[events.Event]:
+    def _diverged(self) -> Iterator[Event]:
         """Evaluate the model as it stands, at the round that the totals end with, and end the run."""
         totals = self._totals
         evaluation = replace(self._evaluate(), round=totals.rounds, budget=totals.budget_spent)
         yield evaluation
         final = evaluation.test_accuracy, evaluation.test_loss, evaluation.gap
-        yield events.Diverged(totals.rounds - 1, *final, totals)
+        yield Diverged(totals.rounds - 1, *final, totals)
 
     def _round(self) -> Record:
         """One server update: mini-batches, attack, aggregation, step."""
@@ -209,9 +209,7 @@ class Simulation:
             levels += [self._total / prefix for prefix in plan.prefixes if prefix == computation + 1]
         return levels
 
-    def _direct(
-        self, messages: Sequence[Tensor], plan: Plan, who: Identities
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def _direct(self, messages: Sequence[Tensor], plan: Plan, who: Identities) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """g_t, the distance of the longest prefix's aggregate from its honest mean, and the filter's verdict."""
         aggregates: list[Tensor] = []
 
@@ -236,7 +234,7 @@ class Simulation:
             mean = honest_mean(statistics, who.ever) / computations
             self._parts.problem.buffers.lerp_(mean, STATISTICS_MOMENTUM)
 
-    def _flush(self) -> tuple[events.Round, ...]:
+    def _flush(self) -> tuple[Round, ...]:
         """Read the rounds since the last flush from the device, up to the first that is not finite."""
         records, self._records = self._records, []
         norms, errors, rates = (
@@ -244,11 +242,11 @@ class Simulation:
             for name in ("gradient_norm", "aggregation_error", "learning_rate")
         )
         accepted = _read([record.accepted for record in records])
-        rounds: list[events.Round] = []
+        rounds: list[Round] = []
         for record, norm, error, rate, verdict in zip(records, norms, errors, rates, accepted, strict=True):
             norm = math.nan if norm is None else norm
             rounds.append(_round_event(record, norm, error, rate or 0.0, None if verdict is None else bool(verdict)))
-            self._totals = events.Totals(
+            self._totals = Totals(
                 record.round + 1,
                 record.budget,
                 self._totals.switches + record.who.changes,
@@ -258,22 +256,18 @@ class Simulation:
                 break
         return tuple(rounds)
 
-    def _evaluate(self) -> events.Evaluated:
+    def _evaluate(self) -> Evaluated:
         spec, spent = self._parts.spec, self._state.spent
         score = self._parts.problem.evaluate()
         train_loss = self._loss.item() / self._loss_count if self._loss_count else None
         self._loss.zero_()
         self._loss_count = 0
         samples = spent * (spec.batch_size or 0) * (spec.workers or 0)
-        return events.Evaluated(
-            self._state.round, spent, samples, score.accuracy, score.loss, train_loss, score.gap
-        )
+        return Evaluated(self._state.round, spent, samples, score.accuracy, score.loss, train_loss, score.gap)
 
 
-def _round_event(
-    record: Record, norm: float, error: float | None, rate: float, accepted: bool | None
-) -> events.Round:
-    return events.Round(
+def _round_event(record: Record, norm: float, error: float | None, rate: float, accepted: bool | None) -> Round:
+    return Round(
         round=record.round,
         budget=record.budget,
         level=record.plan.level,

@@ -104,7 +104,7 @@ class ImageProblem:
             coins = self._streams.generator("augment", round_, computation).random(len(pixels)) < 0.5
             flips = torch.from_numpy(coins).to(self._device)
             pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
-        return pixels.unflatten(0, shape), labels[indices]
+        return pixels.view(*shape, *pixels.shape[1:]), labels[indices]
 
     def sum_gradients(self, round_: int, computations: Iterable[int], total: Tensor | None) -> Tensor:
         for computation in computations:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def simulate_run(
         torch.set_num_threads(threads)
     if where.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return _guarded(run, data_directory(data_dir), where)
 
@@ -117,12 +118,7 @@ def _problem(run: Run, data_dir: Path, device: torch.device, streams: Streams) -
 
 def _record(run: Run, device: torch.device, noise_bound: float | None, problem: Problem) -> dict[str, object]:
     """The columns of the run's row in the database that are known from the start."""
-    spec = run.spec
-    names = (
-        "task model method aggregator pre_aggregators attack attack_entry switching clock workers byzantine budget "
-        "batch_size learning_rate lr_rule lr_drop weight_decay eval_every seed"
-    ).split()
-    return {name: getattr(spec, name) for name in names} | {
+    return dataclasses.asdict(run.spec) | {
         "spec": canonical_json(run.mapping),
         "dimension": problem.x.numel(),
         "noise_bound": noise_bound,

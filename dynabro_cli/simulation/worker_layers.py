@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
+
 class UnsupportedError(Exception):
     """The model has a layer with parameters that no stand-in exists for."""
 
@@ -48,7 +49,7 @@ class _Linear(Function):
         return F.linear(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, *outputs: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *outputs: Tensor) -> Any:
         (x, weight), layer, gy = ctx.saved_tensors, ctx.layer, outputs[0]
         m = layer.shared.workers
         rows = gy.reshape(m, -1, gy.shape[-1])  # [m, n, out]
@@ -73,7 +74,7 @@ class _Conv2d(Function):
         return y.contiguous(memory_format=torch.channels_last)
 
     @staticmethod
-    def backward(ctx: Any, *outputs: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *outputs: Tensor) -> Any:
         (x, weight), layer = ctx.saved_tensors, ctx.layer
         gy = outputs[0].contiguous(memory_format=torch.channels_last)
         layer.write_gradients(gy, x, weight)
@@ -97,7 +98,7 @@ class _BatchNorm2d(Function):
         return layer.ungrouped(out, x)
 
     @staticmethod
-    def backward(ctx: Any, *outputs: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *outputs: Tensor) -> Any:
         normal, inverse, weight = ctx.saved_tensors
         layer = ctx.layer
         gy = layer.grouped(outputs[0])
@@ -122,7 +123,7 @@ class _WorkerLayer(nn.Module):
         self.name = name
         self.shared = shared
         for key, value in module.named_parameters(recurse=False):
-            self.register_parameter(key, cast(nn.Parameter, value))
+            self.register_parameter(key, value)
         self.has_bias = getattr(module, "bias", None) is not None
         if not self.has_bias:
             self.register_parameter("bias", None)

@@ -58,14 +58,16 @@ def open_read_only(database: str) -> Engine:
     """
     path = sqlite_path(database)
     if path is None:
-        engine = _engine(database).execution_options(postgresql_readonly=True)
+        engine = _engine(database, execution_options={"postgresql_readonly": True})
         with translated_errors(database), engine.connect() as connection:
             if not inspect(connection).has_table("alembic_version"):
                 raise DatabaseError(f"{database} is no dynabro database; type 'dynabro run --db {database}' to make it one")
             _check_version(_alembic_version(connection), database)
         return engine
     if not path.is_file():
-        raise NotFoundError(f"there is no database {path}; type 'dynabro run' to make one, or name another with --db or DYNABRO_DB")
+        raise NotFoundError(
+            f"there is no database {path}; type 'dynabro run' to make one, or name another with --db or DYNABRO_DB"
+        )
     _check_sqlite_file(path)
     uri = _read_only_uri(path)
     engine = create_engine(
@@ -101,9 +103,9 @@ def _writer(path: Path) -> Engine:
     return engine
 
 
-def _engine(database: str) -> Engine:
+def _engine(database: str, **options: Any) -> Engine:
     try:
-        return create_engine(database)
+        return create_engine(database, **options)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         raise DatabaseError(f"{database}: its driver is not installed ({error}); install it with pip, or use SQLite") from error
 
@@ -123,7 +125,10 @@ def _check_sqlite_file(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(len(SQLITE_MAGIC)) != SQLITE_MAGIC:
             raise DatabaseError(stranger)
-    with translated_errors(str(path)), contextlib.closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection:
+    with (
+        translated_errors(str(path)),
+        contextlib.closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection,
+    ):
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
@@ -218,7 +223,11 @@ def _allow_reading_only(connection: sqlite3.Connection, _record: Any) -> None:
     legal = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
     def authorize(action: int, first: str | None, second: str | None, _database: str | None, _inner: str | None) -> int:
-        harmless = action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in ("table_info", "table_xinfo", "table_list")
+        harmless = action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in (
+            "table_info",
+            "table_xinfo",
+            "table_list",
+        )
         allowed = action in legal and not (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
         return sqlite3.SQLITE_OK if allowed or harmless else sqlite3.SQLITE_DENY
 
@@ -242,7 +251,11 @@ def translate(error: DBAPIError | sqlite3.Error, database: str) -> DynabroError:
     if "malformed" in reason or "not a database" in reason:
         return DatabaseError(f"{database} is damaged ({reason}); restore a backup, or name another file with --db")
     if "locked" in reason or "busy" in reason:
-        return BusyError(f"{database} was locked by another program for {BUSY_SECONDS} s; end that program, then repeat the command")
+        return BusyError(
+            f"{database} was locked by another program for {BUSY_SECONDS} s; end that program, then repeat the command"
+        )
     if "unable to open" in reason or "readonly" in reason:
-        return CannotWriteError(f"{database} cannot be created or written ({reason}); name a file in a folder of yours with --db")
+        return CannotWriteError(
+            f"{database} cannot be created or written ({reason}); name a file in a folder of yours with --db"
+        )
     return DatabaseError(f"{database}: {reason.strip().splitlines()[0]}")

@@ -68,7 +68,7 @@ def _stream(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
             raise SpecError(f"only reading is allowed here ({reason}); type a SELECT") from error
         if any(word in reason for word in ("malformed", "not a database", "locked", "disk")):
             raise translate(error, engine.url.database or str(engine.url)) from error
-        raise SpecError(f"SQL: {reason}; dynabro query \"SELECT sql FROM sqlite_master\" shows the tables") from error
+        raise SpecError(f'SQL: {reason}; dynabro query "SELECT sql FROM sqlite_master" shows the tables') from error
 
 
 def list_runs(engine: Engine, where: str | None = None) -> Table:
@@ -91,9 +91,14 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
     with engine.connect() as connection:
         found = connection.execute(by_id, {"name": int(name)}).mappings().all() if by_id is not None else []
         if not found:
-            found = connection.execute(
-                text("SELECT * FROM runs WHERE substr(run_key, 1, :length) = :name"), {"name": name, "length": len(name)}
-            ).mappings().all()
+            found = (
+                connection.execute(
+                    text("SELECT * FROM runs WHERE substr(run_key, 1, :length) = :name"),
+                    {"name": name, "length": len(name)},
+                )
+                .mappings()
+                .all()
+            )
     if len(found) != 1:
         many = f"{len(found)} runs have a key that begins with" if found else "there is no run"
         raise NotFoundError(f"{many} {name!r}; type dynabro runs to see ids and keys")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import math
 import os
 import platform
@@ -128,8 +128,7 @@ class Recorder:
                 "pid": os.getpid(),
                 **asdict(self._totals),
             }
-            result = connection.execute(insert(runs).values(row))
-            self._run_id = result.inserted_primary_key[0]
+            self._run_id = connection.execute(insert(runs).values(row).returning(runs.c.id)).scalar_one()
 
     def _commit_if_due(self) -> None:
         if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
@@ -217,6 +216,5 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
-
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)

@@ -110,9 +110,3 @@ rounds = Table(
 )
 
 Index("runs_cell", runs.c.task, runs.c.method, runs.c.switching)
-
-CELL = (
-    "task model method aggregator pre_aggregators attack attack_entry switching clock workers byzantine budget "
-    "batch_size learning_rate lr_rule lr_drop weight_decay"
-).split()
-"""The columns that runs of one cell share: all that make up a spec but the seed and when to evaluate."""

@@ -53,8 +53,7 @@ def quadratic(parameters: Parameters, setting: TaskSetting) -> Task:
     d = parameters.dimension
     if parameters.start is not None and len(parameters.start) != d:
         raise SpecError(
-            f"task 'quadratic': start has {len(parameters.start)} numbers; it must have dimension={d}, "
-            "written like start=3:-3"
+            f"task 'quadratic': start has {len(parameters.start)} numbers; it must have dimension={d}, written like start=3:-3"
         )
     return Task(DEFAULTS, lambda: _objective(parameters))
 
@@ -62,7 +61,7 @@ def quadratic(parameters: Parameters, setting: TaskSetting) -> Task:
 def _objective(parameters: Parameters) -> Objective:
     d = parameters.dimension
     exponents = torch.linspace(1, 0, d, dtype=torch.float64) if d > 1 else torch.ones(1, dtype=torch.float64)
-    eigenvalues = parameters.condition**exponents
+    eigenvalues = torch.tensor(parameters.condition, dtype=torch.float64) ** exponents
     # The reflection I - 2 u u^T that swaps e_1 and (1, ..., 1)/sqrt(d): the eigenvectors of A are its columns.
     u = torch.full((d,), -(d**-0.5), dtype=torch.float64)
     u[0] += 1
