@@ -61,7 +61,7 @@ def quadratic(parameters: Parameters, setting: TaskSetting) -> Task:
 def _objective(parameters: Parameters) -> Objective:
     d = parameters.dimension
     exponents = torch.linspace(1, 0, d, dtype=torch.float64) if d > 1 else torch.ones(1, dtype=torch.float64)
-    eigenvalues = torch.tensor(parameters.condition, dtype=torch.float64) ** exponents
+    eigenvalues = torch.pow(torch.tensor(parameters.condition, dtype=torch.float64), exponents)
     # The reflection I - 2 u u^T that swaps e_1 and (1, ..., 1)/sqrt(d): the eigenvectors of A are its columns.
     u = torch.full((d,), -(d**-0.5), dtype=torch.float64)
     u[0] += 1
