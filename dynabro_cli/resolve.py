@@ -21,13 +21,14 @@ from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.models import _api as models
 from dynabro_cli.pre_aggregators import _api as pre_aggregators
 from dynabro_cli.pre_aggregators._chain import build_chain
-from dynabro_cli.spec import RunSpec, parse_drops
+from dynabro_cli.spec import RunSpec, format_drops, parse_drops
 from dynabro_cli.switching import _api as switching
 from dynabro_cli.switching._api import SwitchingSetting
 from dynabro_cli.tasks import _api as tasks
 from dynabro_cli.tasks._api import Defaults, Task, TaskSetting
 
 T = TypeVar("T")
+Parts = dict[str, "Component[Any] | None"]
 
 REGISTRIES: dict[str, Registry[Any]] = {
     "tasks": tasks.REGISTRY,
@@ -105,39 +106,33 @@ def resolve(spec: RunSpec) -> Run:
     """
     problems = _Problems(spec.problems())
     numbers_legal = not problems.lines
-    parts = _parse_components(spec, problems)
+    parts: Parts = {
+        name: problems.attempt(REGISTRIES[registry].parse, str(getattr(spec, name)))
+        for name, registry in (("task", "tasks"), ("method", "methods"), ("attack", "attacks"), ("switching", "switching"))
+    }
+    chain = problems.attempt(_parse_chain, str(spec.pre_aggregators)) or ()
     task: Task | None = problems.attempt(parts["task"].build, TaskSetting(Path())) if parts["task"] else None
-    if task is None:
-        raise SpecError(problems.lines)
-    parts["model"] = _model(spec, task, problems)
-    chain = problems.attempt(_parse_chain, spec.pre_aggregators)
-    if numbers_legal:
+    if task is not None:
+        parts["model"] = _model(spec, task, problems)
+    if task is not None and numbers_legal:
         spec = _complete(spec, task.defaults, parts)
         problems.lines += _conflicts(spec, task)
-        if not problems.lines:
-            _check_fit(spec, task, parts, chain or (), problems)
+    draft = _draft(spec, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
+    parts["aggregator"] = _aggregator(spec, draft, problems)
+    if task is None or draft is None or problems.lines:
+        raise SpecError(problems.lines)
+    rate = task.defaults.mlmc_learning_rate if draft.mlmc else task.defaults.learning_rate
+    spec = dataclasses.replace(
+        spec,
+        learning_rate=rate if spec.learning_rate is None else float(spec.learning_rate),
+        weight_decay=float(spec.weight_decay or 0),
+        lr_drop=format_drops(parse_drops(spec.lr_drop or "none")),
+    )
+    _check_fit(spec, task, parts, chain, problems)
     problems.stop()
     texts: dict[str, Any] = {name: part.text for name, part in parts.items() if part is not None}
-    spec = dataclasses.replace(spec, **texts, pre_aggregators=_chain_text(chain or ()))
-    return Run(spec, pre_aggregators=chain or (), **parts)  # type: ignore[arg-type]
-
-
-def _parse_components(spec: RunSpec, problems: _Problems) -> dict[str, Component[Any] | None]:
-    parts = {
-        "task": problems.attempt(REGISTRIES["tasks"].parse, spec.task),
-        "method": problems.attempt(REGISTRIES["methods"].parse, spec.method),
-        "attack": problems.attempt(REGISTRIES["attacks"].parse, spec.attack),
-        "switching": problems.attempt(REGISTRIES["switching"].parse, spec.switching),
-    }
-    option2 = getattr(getattr(parts["method"], "parameters", None), "filter", None) == "option2"
-    default = "mfm" if option2 else "cwtm"
-    parts["aggregator"] = problems.attempt(REGISTRIES["aggregators"].parse, spec.aggregator or default)
-    if option2 and parts["aggregator"] is not None and parts["aggregator"].name != "mfm":
-        problems.lines.append(
-            f"method 'dynabro:filter=option2' aggregates with mfm, and aggregator={parts['aggregator'].text}; "
-            "leave --aggregator out, or type filter=option1"
-        )
-    return parts
+    spec = dataclasses.replace(spec, **texts, pre_aggregators=_chain_text(chain))
+    return Run(spec, pre_aggregators=chain, **parts)  # type: ignore[arg-type]
 
 
 def _parse_chain(text: str) -> tuple[Component[Any], ...]:
@@ -150,41 +145,52 @@ def _chain_text(chain: tuple[Component[Any], ...]) -> str:
 
 
 def _model(spec: RunSpec, task: Task, problems: _Problems) -> Component[Any] | None:
-    text = spec.model or task.defaults.model
-    if spec.task.startswith("quadratic"):
+    if not task.trains_model:
         if spec.model is not None:
-            problems.lines.append(f"task 'quadratic' has no model, and model={spec.model}; leave --model out")
+            problems.lines.append(f"task {spec.task!r} has no model, and model={spec.model}; leave --model out")
         return None
+    text = spec.model or task.defaults.model
     if text is None:
         problems.lines.append(f"task {spec.task!r} has no default model; type --model NAME, one of dynabro list models")
         return None
-    return problems.attempt(REGISTRIES["models"].parse, text)
+    return problems.attempt(REGISTRIES["models"].parse, str(text))
 
 
-def _complete(spec: RunSpec, defaults: Defaults, parts: dict[str, Component[Any] | None]) -> RunSpec:
-    """Set every number that is None to the task's default; numbers of Byzantine workers scale with the workers."""
-    method = parts["method"]
-    mlmc = method is not None and method.name == "dynabro"
+def _draft(spec: RunSpec, method: Component[Any] | None, problems: _Problems) -> Method | None:
+    """The method as it is before the aggregation chain is known: enough to tell what defaults it wants."""
+    if method is None:
+        return None
+    return problems.attempt(method.build, MethodSetting(spec.workers or 0, spec.budget or 0, kappa=0.0))
+
+
+def _aggregator(spec: RunSpec, draft: Method | None, problems: _Problems) -> Component[Any] | None:
+    """The aggregator given, or the default: MFM for the method that sets its threshold, CWTM for all others."""
+    sets_threshold = draft is not None and draft.threshold is not None
+    text = str(spec.aggregator or ("mfm" if sets_threshold else "cwtm"))
+    component = problems.attempt(REGISTRIES["aggregators"].parse, text)
+    if sets_threshold and component is not None and component.name != "mfm":
+        problems.lines.append(
+            f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}; "
+            "leave --aggregator out, or type filter=option1"
+        )
+    return component
+
+
+def _complete(spec: RunSpec, defaults: Defaults, parts: Parts) -> RunSpec:
+    """Set every number but the learning rate that is None to the task's default; f scales with the workers."""
     workers = spec.workers or defaults.workers
-    byzantine = defaults.byzantine * workers // defaults.workers
-    if parts["switching"] is not None and parts["switching"].name == "rotating":
-        byzantine = -(-workers // 3)
-    drop = "none" if spec.lr_rule == "adagrad-norm" else defaults.lr_drop
+    rotating = parts["switching"] is not None and parts["switching"].name == "rotating"
     filled: dict[str, Any] = {
         "workers": workers,
-        "byzantine": byzantine,
+        "byzantine": -(-workers // 3) if rotating else defaults.byzantine * workers // defaults.workers,
         "budget": defaults.budget,
         "batch_size": defaults.batch_size,
-        "learning_rate": defaults.mlmc_learning_rate if mlmc else defaults.learning_rate,
-        "lr_drop": drop,
+        "lr_drop": "none" if spec.lr_rule == "adagrad-norm" else defaults.lr_drop,
         "weight_decay": defaults.weight_decay,
         "eval_every": defaults.eval_every,
     }
-    given = {name: getattr(spec, name) for name in filled if getattr(spec, name) is not None}
-    numbers = filled | given
-    for name in ("learning_rate", "weight_decay"):
-        numbers[name] = float(numbers[name])
-    return dataclasses.replace(spec, **numbers)
+    filled |= {name: getattr(spec, name) for name in filled if getattr(spec, name) is not None}
+    return dataclasses.replace(spec, **filled)
 
 
 def _conflicts(spec: RunSpec, task: Task) -> list[str]:
@@ -211,19 +217,13 @@ def _conflicts(spec: RunSpec, task: Task) -> list[str]:
     return found
 
 
-def _check_fit(
-    spec: RunSpec,
-    task: Task,
-    parts: dict[str, Component[Any] | None],
-    chain: tuple[Component[Any], ...],
-    problems: _Problems,
-) -> None:
+def _check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[Any], ...], problems: _Problems) -> None:
     """Build every component once in its setting; what does not fit says so."""
     method, aggregator, attack, strategy = (parts[name] for name in ("method", "aggregator", "attack", "switching"))
     if method is None or aggregator is None or attack is None or strategy is None:
         return
-    built = problems.attempt(assemble, spec, method, aggregator, chain)
-    beta = built[0].beta if built else getattr(method.parameters, "beta", None)
+    problems.attempt(assemble, spec, method, aggregator, chain)
+    beta = method.build(MethodSetting(spec.workers or 0, spec.budget or 0, kappa=0.0)).beta
     problems.attempt(attack.build, AttackSetting(spec.workers or 0, beta))
     if attack.name == "momentum-tailored" and spec.attack_entry != "gradient":
         problems.lines.append(

@@ -51,7 +51,7 @@ def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
     table = [alie_z(m, f) if parameters.z is None else parameters.z for f in range(m + 1)]
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        z = torch.tensor(table, dtype=own.dtype, device=own.device)[byzantine.sum()]
+        z = torch.tensor(table, dtype=own.dtype, device=own.device).take(byzantine.sum())
         weights, count = honest_weights(byzantine, own)
         mean = (weights / count) @ own
         squares = weights @ (own - mean).square_()

@@ -88,12 +88,16 @@ class Defaults:
 
 
 class Task(NamedTuple):
-    """A task in its setting; ``shape`` and ``train_size`` are None where only the data can tell."""
+    """A task in its setting; ``shape`` and ``train_size`` are None where only the data can tell.
+
+    ``trains_model`` says whether it loads ``Images``, or an ``Objective``, which has no model.
+    """
 
     defaults: Defaults
     load: Callable[[], Images | Objective]
     shape: ImageShape | None = None
     train_size: int | None = None
+    trains_model: bool = True
 
 
 REGISTRY: Registry[Callable[..., Task]] = Registry("task", "dynabro_cli.tasks")

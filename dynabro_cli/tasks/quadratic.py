@@ -55,7 +55,7 @@ def quadratic(parameters: Parameters, setting: TaskSetting) -> Task:
         raise SpecError(
             f"task 'quadratic': start has {len(parameters.start)} numbers; it must have dimension={d}, written like start=3:-3"
         )
-    return Task(DEFAULTS, lambda: _objective(parameters))
+    return Task(DEFAULTS, lambda: _objective(parameters), trains_model=False)
 
 
 def _objective(parameters: Parameters) -> Objective:
@@ -84,7 +84,7 @@ def _objective(parameters: Parameters) -> Objective:
     def project(x: Tensor) -> Tensor:
         if parameters.radius is None:
             return x
-        return x * (parameters.radius / x.norm().clamp_min(parameters.radius))
+        return x.mul(x.norm().clamp_min(parameters.radius).reciprocal().mul(parameters.radius))
 
     start = parameters.start or tuple(3.0 * (-1) ** k for k in range(d))
     return Objective(
