@@ -73,7 +73,8 @@ class ParameterInfo:
         }
         text = words[self.type]
         signs = (("minimum", ">="), ("above", ">"), ("maximum", "<="), ("below", "<"))
-        text += "".join(f" {sign} {self.limits[name]:g}" for name, sign in signs if self.limits[name] is not None)
+        ranges = [f"{sign} {format_value(self.limits[name])}" for name, sign in signs if self.limits[name] is not None]
+        text = " ".join(filter(None, (text, " and ".join(ranges))))
         return text + (" or auto" if self.optional else "")
 
     def parse(self, text: str) -> Any:

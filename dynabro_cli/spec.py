@@ -85,7 +85,7 @@ class RunSpec:
                     raise ValueError(value)
                 info.check(value)
             except ValueError:
-                found.append(f"{name}={format_value(value)} is not legal; {name} must be {info.legal}; type {option(name)} ...")
+                found.append(f"{name}={format_value(value)} is not legal; type {option(name)} with {info.legal}")
         return found
 
 

@@ -6,15 +6,16 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from dynabro_cli import __version__
 from dynabro_cli.cli import db, list_, run, runs, show
 from dynabro_cli.cli.output import complain
-from dynabro_cli.errors import DynabroError
+from dynabro_cli.errors import DynabroError, SpecError
 
 INTERRUPTED = 130
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""Click's error for wrong options; typer brings its own copy of click in some versions and not in others."""
 
 app = typer.Typer(
     name="dynabro",
@@ -55,10 +56,10 @@ def main() -> None:
         for line in str(error).splitlines():
             complain(line)
         code = error.exit_code
-    except click.ClickException as error:
-        complain(f"{error.format_message()} Type 'dynabro --help'.")
-        code = error.exit_code
-    except (KeyboardInterrupt, click.Abort) as error:
+    except UsageError as error:
+        complain(f"{error.format_message().rstrip('.')}; type 'dynabro --help'")  # type: ignore[attr-defined]
+        code = SpecError.exit_code
+    except (KeyboardInterrupt, typer.Abort) as error:
         complain(f"interrupted: {error}" if str(error) else "interrupted")
         code = INTERRUPTED
     except BrokenPipeError:

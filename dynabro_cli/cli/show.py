@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli.cli.output import Database, Json, emit, print_json
+from dynabro_cli.components import Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean
 
 
@@ -34,9 +35,7 @@ def show(
     _show_component(REGISTRIES[kind].entry(name), kind, as_json)
 
 
-def _show_component(entry: Any, kind: str, as_json: bool) -> None:
-    from dynabro_cli.components import format_value
-
+def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
     rows = [
         (info.key, "required" if info.required else format_value(info.default), info.legal, info.limits["help"])
         for info in entry.infos

@@ -64,7 +64,7 @@ def _stream(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
             yield from (tuple(row) for row in result)
     except DBAPIError as error:
         reason = str(error.orig).strip().splitlines()[0]
-        if any(word in reason for word in ("not authorized", "readonly", "read-only", "prohibited")):
+        if any(word in reason for word in ("authoriz", "readonly", "read-only", "prohibited")):
             raise SpecError(f"only reading is allowed here ({reason}); type a SELECT") from error
         if any(word in reason for word in ("malformed", "not a database", "locked", "disk")):
             raise translate(error, engine.url.database or str(engine.url)) from error
