@@ -12,7 +12,7 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event, inspect
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
@@ -61,7 +61,9 @@ def open_read_only(database: str) -> Engine:
         engine = _engine(database, execution_options={"postgresql_readonly": True})
         with translated_errors(database), engine.connect() as connection:
             if not inspect(connection).has_table("alembic_version"):
-                raise DatabaseError(f"{database} is no dynabro database; type 'dynabro run --db {database}' to make it one")
+                raise DatabaseError(
+                    f"{shown(database)} is no dynabro database; type 'dynabro run --db {shown(database)}' to make it one"
+                )
             _check_version(_alembic_version(connection), database)
         return engine
     if not path.is_file():
@@ -71,7 +73,9 @@ def open_read_only(database: str) -> Engine:
     _check_sqlite_file(path)
     uri = _read_only_uri(path)
     engine = create_engine(
-        "sqlite://", creator=lambda: sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS), poolclass=NullPool
+        URL.create("sqlite", database=str(path)),
+        creator=lambda: sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS),
+        poolclass=NullPool,
     )
     event.listen(engine, "connect", _allow_reading_only)
     return engine
@@ -97,7 +101,7 @@ def sqlite_path(database: str) -> Path | None:
 
 
 def _writer(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_SECONDS}, poolclass=NullPool)
+    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_SECONDS}, poolclass=NullPool)
     event.listen(engine, "connect", _prepare_writer)
     event.listen(engine, "begin", _begin_immediate)
     return engine
@@ -107,7 +111,9 @@ def _engine(database: str, **options: Any) -> Engine:
     try:
         return create_engine(database, **options)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
-        raise DatabaseError(f"{database}: its driver is not installed ({error}); install it with pip, or use SQLite") from error
+        raise DatabaseError(
+            f"{shown(database)}: its driver is not installed ({error}); install it with pip, or use SQLite"
+        ) from error
 
 
 def _read_only_uri(path: Path) -> str:
@@ -142,13 +148,13 @@ def _check_sqlite_file(path: Path) -> None:
 def _check_version(version: int, database: str) -> None:
     if version > SCHEMA_VERSION:
         raise DatabaseError(
-            f"{database} has schema version {version}, and this dynabro knows up to {SCHEMA_VERSION}; "
+            f"{shown(database)} has schema version {version}, and this dynabro knows up to {SCHEMA_VERSION}; "
             "type pip install --upgrade dynabro"
         )
     if version < SCHEMA_VERSION:
         raise DatabaseError(
-            f"{database} has schema version {version}, and this dynabro needs {SCHEMA_VERSION}; "
-            f"type dynabro db upgrade --db {database}"
+            f"{shown(database)} has schema version {version}, and this dynabro needs {SCHEMA_VERSION}; "
+            f"type dynabro db upgrade --db {shown(database)}"
         )
 
 
@@ -158,7 +164,7 @@ def _create_or_check(connection: Connection, database: str) -> None:
     if not names:
         migrate(connection)
     elif "alembic_version" not in names:
-        raise DatabaseError(f"{database} holds other tables and is no dynabro database; name another with --db")
+        raise DatabaseError(f"{shown(database)} holds other tables and is no dynabro database; name another with --db")
     else:
         _check_version(_alembic_version(connection), database)
 
@@ -188,7 +194,7 @@ def upgrade_file(database: str) -> str:
     with translated_errors(database), engine.connect() as connection:
         version = _alembic_version(connection)
     if version >= SCHEMA_VERSION:
-        return f"{database} has schema version {version} already; nothing to do"
+        return f"{shown(database)} has schema version {version} already; nothing to do"
     backup = ""
     if path is not None:
         copy = path.with_name(f"{path.name}.v{version}")
@@ -197,7 +203,7 @@ def upgrade_file(database: str) -> str:
         backup = f"; the old one is {copy}"
     with translated_errors(database), engine.begin() as connection:
         migrate(connection)
-    return f"{database} upgraded from schema version {version} to {SCHEMA_VERSION}{backup}"
+    return f"{shown(database)} upgraded from schema version {version} to {SCHEMA_VERSION}{backup}"
 
 
 def _alembic_version(connection: Connection) -> int:
@@ -234,13 +240,22 @@ def _allow_reading_only(connection: sqlite3.Connection, _record: Any) -> None:
     connection.set_authorizer(authorize)
 
 
+def shown(database: str | URL) -> str:
+    """``database`` as it may be printed: without a password; the path alone for a file."""
+    if isinstance(database, str) and "://" not in database:
+        return database
+    url = make_url(database)
+    is_file = url.get_backend_name() == "sqlite"
+    return (url.database or "") if is_file else url.render_as_string(hide_password=True)
+
+
 @contextlib.contextmanager
-def translated_errors(database: str) -> Iterator[None]:
+def translated_errors(database: str | URL) -> Iterator[None]:
     """Turn the errors of drivers into errors that say what to do."""
     try:
         yield
     except (DBAPIError, sqlite3.Error) as error:
-        raise translate(error, database) from error
+        raise translate(error, shown(database)) from error
 
 
 def translate(error: DBAPIError | sqlite3.Error, database: str) -> DynabroError:
@@ -253,6 +268,10 @@ def translate(error: DBAPIError | sqlite3.Error, database: str) -> DynabroError:
     if "locked" in reason or "busy" in reason:
         return BusyError(
             f"{database} was locked by another program for {BUSY_SECONDS} s; end that program, then repeat the command"
+        )
+    if "connection failed" in reason or "could not connect" in reason:
+        return NotFoundError(
+            f"{database} cannot be reached: {reason.strip().splitlines()[0]}; start the server, or correct --db"
         )
     if "unable to open" in reason or "readonly" in reason:
         return CannotWriteError(

@@ -10,19 +10,20 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.store.engine import translate
+from dynabro_cli.store.engine import shown, translate
 
 FETCH_ROWS = 1000
 
 EXPORTS = {
     "curves": """
-        SELECT runs.id AS run_id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round,
+        SELECT run_id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round,
                evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap
         FROM evaluations JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
     """,
     "final": "SELECT * FROM final_accuracy {where}",
     "rounds": """
-        SELECT runs.id AS run_id, task, method, aggregator, attack, switching, seed, rounds.*
+        SELECT run_id, task, method, aggregator, attack, switching, seed, round, rounds.budget, level, cost, rounds.byzantine,
+               switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error
         FROM rounds JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
     """,
 }
@@ -57,7 +58,8 @@ def _stream(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
     """Yield the column names, then the rows."""
     try:
         with engine.connect() as connection:
-            result = connection.execution_options(yield_per=FETCH_ROWS).exec_driver_sql(sql)
+            literal = text(sql.replace(":", "\\:"))  # no colon of the user's begins a parameter of ours
+            result = connection.execution_options(yield_per=FETCH_ROWS).execute(literal)
             if not result.returns_rows:
                 raise SpecError("the statement returns no rows; type a SELECT")
             yield tuple(result.keys())
@@ -67,8 +69,8 @@ def _stream(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
         if any(word in reason for word in ("authoriz", "readonly", "read-only", "prohibited")):
             raise SpecError(f"only reading is allowed here ({reason}); type a SELECT") from error
         if any(word in reason for word in ("malformed", "not a database", "locked", "disk")):
-            raise translate(error, engine.url.database or str(engine.url)) from error
-        raise SpecError(f'SQL: {reason}; dynabro query "SELECT sql FROM sqlite_master" shows the tables') from error
+            raise translate(error, shown(engine.url)) from error
+        raise SpecError(f"SQL: {reason}; the README lists tables and columns, section 'The database'") from error
 
 
 def list_runs(engine: Engine, where: str | None = None) -> Table:

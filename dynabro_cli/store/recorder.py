@@ -66,7 +66,7 @@ class Recorder:
         Raises:
             BusyError: Another live process is working on it.
         """
-        with translated_errors(self._name), self._engine.connect() as connection:
+        with translated_errors(self._engine.url), self._engine.connect() as connection:
             row = connection.execute(select(runs).where(runs.c.run_key == run_key)).mappings().first()
         if row is None:
             return None
@@ -109,15 +109,11 @@ class Recorder:
         if self._run_id is not None:
             self._end("failed", {"error": error[-4000:]})
 
-    @property
-    def _name(self) -> str:
-        return self._engine.url.database or str(self._engine.url)
-
     def _start(self, event: events.Started) -> None:
         self._started = self._last_commit = time.monotonic()
         self._rounds, self._evaluations = [], []
         self._totals = events.Totals(0, 0, 0, 0)
-        with translated_errors(self._name), self._engine.begin() as connection:
+        with translated_errors(self._engine.url), self._engine.begin() as connection:
             key = _claim_key(connection, event.run_key)
             row = event.record | {
                 "run_key": key,
@@ -132,7 +128,7 @@ class Recorder:
 
     def _commit_if_due(self) -> None:
         if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
-            with translated_errors(self._name), self._engine.begin() as connection:
+            with translated_errors(self._engine.url), self._engine.begin() as connection:
                 self._write(connection, {})
 
     def _write(self, connection: Connection, changes: dict[str, Any]) -> None:
@@ -158,7 +154,7 @@ class Recorder:
         }
         if status in ENDED:
             changes |= asdict(self._totals)
-        with translated_errors(self._name), self._engine.begin() as connection:
+        with translated_errors(self._engine.url), self._engine.begin() as connection:
             self._write(connection, changes)
             if status in ENDED:
                 _take_place(connection, self._run_id)
