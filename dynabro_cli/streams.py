@@ -21,8 +21,8 @@ class Streams:
         seed: The run's seed, a whole number from 0.
 
     Example:
-        >>> Streams(0).generator("level", 5).geometric(0.5) == Streams(0).generator("level", 5).geometric(0.5)
-        np.True_
+        >>> int(Streams(0).generator("level", 5).geometric(0.5)) == int(Streams(0).generator("level", 5).geometric(0.5))
+        True
     """
 
     def __init__(self, seed: int) -> None:

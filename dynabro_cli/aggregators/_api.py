@@ -51,9 +51,9 @@ def stateless(rule: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregat
 def tolerated(rule: str, f: int | None, setting: AggregatorSetting) -> int:
     """Return f, by default the run's declared number; raise SpecError unless 0 <= 2f < m."""
     f = setting.byzantine if f is None else f
-    if 2 * f >= setting.workers:
+    if f < 0 or 2 * f >= setting.workers:
         raise SpecError(
-            f"{rule!r}: f={f} is not legal with {setting.workers} workers; f must be under half of them: "
+            f"{rule!r}: f={f} is not legal with {setting.workers} workers; f must be under half of them, and not negative: "
             f"type a number of Byzantine workers of at most {(setting.workers - 1) // 2}"
         )
     return f

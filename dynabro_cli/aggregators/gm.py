@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +15,9 @@ from dynabro_cli.components import parameter
 
 @dataclass(frozen=True)
 class Parameters:
-    T: int = parameter(100, minimum=1, help="most Weiszfeld steps")
+    T: int = parameter(200, minimum=1, help="most Weiszfeld steps")
     nu: float = parameter(1e-6, above=0, help="smoothing: distances under nu times the median distance count as that")
-    tolerance: float = parameter(1e-6, above=0, help="stop when no weight moves by more than this")
+    tolerance: float = parameter(1e-6, above=0, help="stop when a step is under this times the distance to the nearest message")
 
 
 @REGISTRY.register(
@@ -28,8 +29,9 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Geometric median, by the smoothed Weiszfeld algorithm.
 
     A(g_1, ..., g_m) = argmin_z sum_i |g_i - z|. From the coordinate-wise median, z <- sum_i w_i g_i with
-    w_i proportional to 1/max(|g_i - z|, nu s), s the median distance from the start, until no weight moves by more than
-    ``tolerance`` or T steps are done. The steps run on the (m + 1) x (m + 1) Gram matrix of the messages and the start.
+    w_i proportional to 1/max(|g_i - z|, nu s), s the median distance from the start, until a step is shorter than
+    ``tolerance`` times the (smoothed) distance to the nearest message, or T steps are done. The steps run on the m x m
+    Gram matrix of the messages around the start.
 
     kappa = 4 (1 + f/(m - 2f))^2 with f the declared number of Byzantine workers, which the rule itself does not use.
 
@@ -51,16 +53,19 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
 def _weiszfeld(gram: Tensor, parameters: Parameters) -> Tensor:
     """The weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start."""
-    squares = gram.diagonal()
+    squares = gram.diagonal().nan_to_num(nan=math.inf)
+    finite = squares.isfinite()
+    gram = torch.where(finite[:, None] & finite, gram, 0)  # a point infinitely far has no weight
     distances = squares.clamp_min(0).sqrt()
     smallest = (parameters.nu * distances.median()).clamp_min(torch.finfo(gram.dtype).tiny)
     weights = torch.zeros_like(squares)
     for _ in range(parameters.T):
-        inverse = 1 / torch.maximum(distances, smallest)
-        moved = inverse / inverse.sum()
-        step = (moved - weights).abs().max()
+        smoothed = torch.maximum(distances, smallest)
+        moved = 1 / smoothed / (1 / smoothed).sum()
+        change = moved - weights
         weights = moved
-        if not step > parameters.tolerance:
+        step = (change @ gram @ change).clamp_min(0).sqrt()  # |z - z_before|
+        if not step > parameters.tolerance * smoothed.min():
             break
         inner = gram @ weights
         distances = (squares - 2 * inner + weights @ inner).clamp_min(0).sqrt()

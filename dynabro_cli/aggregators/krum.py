@@ -38,7 +38,7 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f
-    if 2 * f + 2 >= m:
+    if f < 0 or 2 * f + 2 >= m:
         raise SpecError(
             f"aggregator 'krum': f={f} is not legal with {m} workers; 2f + 2 < m must hold, "
             f"so f may be at most {max(0, (m - 3) // 2)}; type 'krum:f=...' or more --workers"

@@ -20,16 +20,16 @@ class Parameters:
 def alie_z(workers: int, byzantine: int) -> float:
     """z = Phi^-1((m - f - s)/(m - f)) with s = max(1, floor(m/2 + 1) - f), for f Byzantine workers in this round.
 
-    Where fewer than two workers are honest there is no deviation to hide in, and z = 0.
+    Where fewer than two workers are honest, or all of them would have to be supporters, there is nothing to hide in: z = 0.
 
     Example:
         >>> round(alie_z(17, 8), 2)
         1.22
     """
     honest = workers - byzantine
-    if honest < 2:
-        return 0.0
     supporters = max(1, workers // 2 + 1 - byzantine)
+    if honest <= supporters:
+        return 0.0
     return NormalDist().inv_cdf((honest - supporters) / honest)
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.components import Registry
+from dynabro_cli.errors import SpecError
 from dynabro_cli.streams import Streams
 
 
@@ -38,7 +39,13 @@ REGISTRY: Registry[Callable[..., Switching]] = Registry("switching strategy", "d
 
 
 def uniform_subset(setting: SwitchingSetting, counter: int) -> Tensor:
-    """Draw ``byzantine`` of the workers uniformly, as a mask [m]; a pure function of the seed and ``counter``."""
+    """Draw ``byzantine`` of the workers uniformly, as a mask [m]; a pure function of the seed and ``counter``.
+
+    Raises:
+        SpecError: Unless 0 <= byzantine <= workers.
+    """
+    if not 0 <= setting.byzantine <= setting.workers:
+        raise SpecError(f"byzantine={setting.byzantine} of workers={setting.workers} is not legal; type a number of workers")
     generator = Streams(setting.seed).generator("identities", counter)
     mask = np.zeros(setting.workers, dtype=bool)
     mask[generator.choice(setting.workers, setting.byzantine, replace=False)] = True

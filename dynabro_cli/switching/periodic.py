@@ -24,4 +24,5 @@ def periodic(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     def drawn(epoch: int) -> Tensor:
         return uniform_subset(setting, epoch)
 
+    drawn(0)  # an illegal number of Byzantine workers is refused here, not at the first round
     return Switching(lambda t: drawn(t // parameters.K).clone())
