@@ -82,12 +82,10 @@ class ParameterInfo:
         if self.optional and text == AUTO:
             return None
         value: Any = text
-        if self.type in (int, float):
+        if self.type is float:
             value = parse_number(text)
-            if self.type is int:
-                if value != int(value):
-                    raise ValueError(text)
-                value = int(value)
+        elif self.type is int:
+            value = parse_whole(text)
         elif self.type is bool:
             value = {"true": True, "false": False}[text.lower()]
         elif self.type is tuple:
@@ -99,7 +97,8 @@ class ParameterInfo:
         """Raise ValueError where ``value`` is outside the legal range."""
         limits = self.limits
         legal = (
-            (limits["choices"] is None or value in limits["choices"])
+            not (isinstance(value, float) and not math.isfinite(value))
+            and (limits["choices"] is None or value in limits["choices"])
             and (limits["minimum"] is None or value >= limits["minimum"])
             and (limits["maximum"] is None or value <= limits["maximum"])
             and (limits["above"] is None or value > limits["above"])
@@ -110,9 +109,23 @@ class ParameterInfo:
 
 
 def parse_number(text: str) -> float:
-    """Return the finite number that ``text`` is; raise ValueError otherwise."""
+    """Return the finite number that ``text`` is, 0 for -0; raise ValueError otherwise."""
     value = float(text)
     if not math.isfinite(value):
+        raise ValueError(text)
+    return value + 0.0
+
+
+def parse_whole(text: str) -> int:
+    """Return the whole number that ``text`` is, also as ``5e3`` or ``8.0``; raise ValueError otherwise, or beyond 64 bits."""
+    try:
+        value = int(text)
+    except ValueError:
+        number = parse_number(text)
+        value = int(number)
+        if value != number or abs(value) > 2**53:
+            raise ValueError(text) from None
+    if abs(value) >= 2**63:
         raise ValueError(text)
     return value
 

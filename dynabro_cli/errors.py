@@ -63,5 +63,6 @@ class BusyError(DynabroError):
 
 def did_you_mean(got: str, legal: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` where one of ``legal`` is close to ``got``, else an empty string."""
-    close = difflib.get_close_matches(got.lower(), list(legal), n=1, cutoff=0.6)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    names = {name.lower(): name for name in legal}
+    close = difflib.get_close_matches(got.lower(), names, n=1, cutoff=0.6)
+    return f" (did you mean {names[close[0]]!r}?)" if close else ""

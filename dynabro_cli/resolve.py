@@ -112,8 +112,9 @@ def resolve(spec: RunSpec) -> Run:
     }
     chain = problems.attempt(_parse_chain, str(spec.pre_aggregators)) or ()
     task: Task | None = problems.attempt(parts["task"].build, TaskSetting(Path())) if parts["task"] else None
-    if task is not None:
-        parts["model"] = _model(spec, task, problems)
+    parts["model"] = _model(spec, task, problems)
+    if spec.lr_drop is not None:
+        problems.attempt(parse_drops, str(spec.lr_drop))
     if task is not None and numbers_legal:
         spec = _complete(spec, task.defaults, parts)
         problems.lines += _conflicts(spec, task)
@@ -144,7 +145,9 @@ def _chain_text(chain: tuple[Component[Any], ...]) -> str:
     return "+".join(part.text for part in chain) or "none"
 
 
-def _model(spec: RunSpec, task: Task, problems: _Problems) -> Component[Any] | None:
+def _model(spec: RunSpec, task: Task | None, problems: _Problems) -> Component[Any] | None:
+    if task is None:
+        return problems.attempt(REGISTRIES["models"].parse, str(spec.model)) if spec.model is not None else None
     if not task.trains_model:
         if spec.model is not None:
             problems.lines.append(f"task {spec.task!r} has no model, and model={spec.model}; leave --model out")
@@ -182,7 +185,9 @@ def _complete(spec: RunSpec, defaults: Defaults, parts: Parts) -> RunSpec:
     rotating = parts["switching"] is not None and parts["switching"].name == "rotating"
     filled: dict[str, Any] = {
         "workers": workers,
-        "byzantine": -(-workers // 3) if rotating else defaults.byzantine * workers // defaults.workers,
+        "byzantine": min(-(-workers // 3), max(workers - 1, 0) // 2)
+        if rotating
+        else defaults.byzantine * workers // defaults.workers,
         "budget": defaults.budget,
         "batch_size": defaults.batch_size,
         "lr_drop": "none" if spec.lr_rule == "adagrad-norm" else defaults.lr_drop,
@@ -208,11 +213,7 @@ def _conflicts(spec: RunSpec, task: Task) -> list[str]:
             f"batch_size={spec.batch_size} is larger than the {task.train_size} training samples of {spec.task!r}; "
             f"type --batch-size {task.defaults.batch_size}"
         )
-    try:
-        drops = parse_drops(spec.lr_drop or "none")
-    except SpecError as error:
-        return found + error.problems
-    if drops and spec.lr_rule == "adagrad-norm":
+    if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
         found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}; type --lr-drop none")
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,7 +70,7 @@ class RunSpec:
         for name, text in values.items():
             try:
                 typed[name] = fields()[name].parse(text)
-            except ValueError:
+            except (KeyError, ValueError):
                 typed[name] = text
         return cls.from_mapping(typed)
 
@@ -108,7 +109,7 @@ def parse_drops(text: str) -> tuple[tuple[float, float], ...]:
         drops = tuple((float(left), float(right)) for left, right in (part.split(":") for part in text.split(",")))
     except ValueError:
         drops = ((-1.0, 0.0),)
-    if not all(0 < fraction < 1 and factor > 0 for fraction, factor in drops):
+    if not all(0 < fraction < 1 and 0 < factor < math.inf for fraction, factor in drops):
         raise SpecError(
             f"lr_drop={text} is not legal; it must be FRACTION:FACTOR with 0 < FRACTION < 1 and FACTOR > 0, "
             "or none; type --lr-drop 0.8:0.1"

@@ -43,6 +43,11 @@ class Aggregator(NamedTuple):
 REGISTRY: Registry[Callable[..., Aggregator]] = Registry("aggregator", "dynabro_cli.aggregators")
 
 
+def proved(kappa: float, f: int, setting: AggregatorSetting) -> float | None:
+    """``kappa``, proved for up to f Byzantine workers; None where more are declared."""
+    return kappa if f >= setting.byzantine else None
+
+
 def stateless(rule: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregator:
     """Wrap a rule that looks at the messages of this call alone."""
     return Aggregator(lambda messages, state, _batches: (rule(messages), state), kappa)

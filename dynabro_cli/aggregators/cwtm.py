@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, proved, stateless, tolerated
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
 
@@ -25,9 +25,9 @@ def cwtm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     A(g_1, ..., g_m)_k = mean of the sorted values g_(f+1),k <= ... <= g_(m-f),k: the f largest and the f smallest values
     of every coordinate are cut off. With m = 2f + 1 it is the coordinate-wise median.
 
-    kappa = 6f/(m - 2f) (1 + f/(m - 2f)). Raises SpecError where 2f >= m.
+    kappa = 6f/(m - 2f) (1 + f/(m - 2f)), where no more than f Byzantine workers are declared. Raises SpecError where 2f >= m.
     """
     m = setting.workers
     f = tolerated("cwtm", parameters.f, setting)
     ratio = f / (m - 2 * f)
-    return stateless(lambda messages: middle_mean(messages, f), 6 * ratio * (1 + ratio))
+    return stateless(lambda messages: middle_mean(messages, f), proved(6 * ratio * (1 + ratio), f, setting))

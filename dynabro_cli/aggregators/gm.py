@@ -15,7 +15,7 @@ from dynabro_cli.components import parameter
 
 @dataclass(frozen=True)
 class Parameters:
-    T: int = parameter(200, minimum=1, help="most Weiszfeld steps")
+    T: int = parameter(1000, minimum=1, help="most Weiszfeld steps")
     nu: float = parameter(1e-6, above=0, help="smoothing: distances under nu times the median distance count as that")
     tolerance: float = parameter(1e-6, above=0, help="stop when a step is under this times the distance to the nearest message")
 
@@ -53,7 +53,7 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
 def _weiszfeld(gram: Tensor, parameters: Parameters) -> Tensor:
     """The weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start."""
-    squares = gram.diagonal().nan_to_num(nan=math.inf)
+    squares = gram.diagonal().nan_to_num(nan=math.inf, posinf=math.inf)
     finite = squares.isfinite()
     gram = torch.where(finite[:, None] & finite, gram, 0)  # a point infinitely far has no weight
     distances = squares.clamp_min(0).sqrt()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, proved, stateless
 from dynabro_cli.aggregators._distances import squared_distances
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
@@ -34,7 +34,7 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     A(g_1, ..., g_m) = g_{i*}, i* = argmin_i of the sum of |g_i - g_j|^2 over the m - f - 2 messages j != i that are
     nearest to i; the lowest index wins a tie.
 
-    kappa = 6 (1 + f/(m - 2f)). Raises SpecError unless 2f + 2 < m.
+    kappa = 6 (1 + f/(m - 2f)), where no more than f Byzantine workers are declared. Raises SpecError unless 2f + 2 < m.
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f
@@ -50,4 +50,4 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         nearest = distances.sort(1).values[:, 1 : 1 + scored]  # the first is the message itself
         return messages[torch.argmin(nearest.sum(1))].clone()
 
-    return stateless(rule, 6 * (1 + f / (m - 2 * f)))
+    return stateless(rule, proved(6 * (1 + f / (m - 2 * f)), f, setting))

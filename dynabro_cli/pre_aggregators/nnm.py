@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import AggregatorSetting, tolerated
+from dynabro_cli.aggregators._api import AggregatorSetting, proved, tolerated
 from dynabro_cli.aggregators._distances import squared_distances
 from dynabro_cli.components import parameter
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
@@ -28,7 +28,8 @@ def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
 
     y_i = mean of the m - f messages nearest to g_i, itself among them; the lowest indices win ties.
 
-    kappa of NNM before a rule with kappa_F is 8f/(m - f) (kappa_F + 1). Raises SpecError where 2f >= m.
+    kappa of NNM before a rule with kappa_F is 8f/(m - f) (kappa_F + 1), where no more than f Byzantine
+    workers are declared. Raises SpecError where 2f >= m.
     """
     m = setting.workers
     f = tolerated("nnm", parameters.f, setting)
@@ -38,4 +39,4 @@ def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
         chosen = torch.zeros(m, m, dtype=messages.dtype, device=messages.device).scatter_(1, order, 1 / (m - f))
         return chosen @ messages
 
-    return PreAggregator(mix, m, lambda kappa: 8 * f / (m - f) * (kappa + 1))
+    return PreAggregator(mix, m, lambda kappa: proved(8 * f / (m - f) * (kappa + 1), f, setting))

@@ -25,7 +25,7 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     Worker i belongs to group floor(3i/m); group g is Byzantine at tick t where floor(t/period) mod 3 = g. The period is
     floor(1/(3 alpha)), alpha = 1 - beta: 3, 33 and 66 ticks for beta = 0.9, 0.99 and 0.995.
 
-    Raises SpecError where there are fewer than three workers, where the declared number of Byzantine workers is not the
+    Raises SpecError where there are fewer than three workers or four, where the declared number of Byzantine workers is not the
     size of the largest group, or where neither the method has a beta nor period= is given.
     """
     m = setting.workers
@@ -34,6 +34,10 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     problems = []
     if m < 3:
         problems.append(f"switching 'rotating' needs three groups of workers, and workers={m}; type --workers 3 or more")
+    elif 2 * largest >= m:
+        problems.append(
+            f"switching 'rotating' makes {largest} of {m} workers Byzantine, not under half; type --workers 3, 5 or more"
+        )
     elif setting.byzantine != largest:
         problems.append(
             f"switching 'rotating' makes a third of the workers Byzantine, {largest} of {m}, "
