@@ -35,10 +35,21 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Totals:
+    """Counts over a run so far. ``switches`` counts the clock ticks at which the Byzantine set changed."""
+
+    rounds: int
+    budget_spent: int
+    switches: int
+    dynamic_rounds: int
+
+
+@dataclass(frozen=True)
 class RoundsDone:
-    """Rounds that have been completed since the last event of this kind, in order."""
+    """Rounds that have been completed since the last event of this kind, in order; ``totals`` count from the start."""
 
     rounds: tuple[Round, ...]
+    totals: Totals
 
 
 @dataclass(frozen=True)
@@ -52,16 +63,6 @@ class Evaluated:
     test_loss: float | None
     train_loss: float | None
     gap: float | None
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Counts over a whole run. ``switches`` counts the clock ticks at which the Byzantine set changed."""
-
-    rounds: int
-    budget_spent: int
-    switches: int
-    dynamic_rounds: int
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class Simulation:
             due = state.spent // every > before // every or state.spent >= budget
             if due or len(self._records) >= FLUSH_ROUNDS:
                 rounds = self._flush()
-                yield RoundsDone(rounds)
+                yield RoundsDone(rounds, self._totals)
                 if not math.isfinite(rounds[-1].gradient_norm):
                     yield from self._diverged()
                     return

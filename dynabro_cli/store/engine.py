@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, Dynab
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION
 
 BUSY_SECONDS = 60
+RETRY_SECONDS = 0.02
 SQLITE_MAGIC = b"SQLite format 3\x00"
 
 
@@ -39,8 +41,10 @@ def open_for_writing(database: str) -> Engine:
     else:
         if not path.parent.is_dir():
             raise CannotWriteError(f"{path}: its folder {path.parent} does not exist; type mkdir -p {path.parent}")
-        if path.exists() and path.stat().st_size:
-            _check_sqlite_file(path)
+        if path.exists():
+            version = _file_version(path)
+            if version is not None:
+                _check_version(version, str(path))
             if not os.access(path, os.W_OK):
                 raise CannotWriteError(f"{path} cannot be written; change its permissions, or name another file with --db")
         engine = _writer(path)
@@ -66,11 +70,14 @@ def open_read_only(database: str) -> Engine:
                 )
             _check_version(_alembic_version(connection), database)
         return engine
-    if not path.is_file():
+    if not path.exists():
         raise NotFoundError(
             f"there is no database {path}; type 'dynabro run' to make one, or name another with --db or DYNABRO_DB"
         )
-    _check_sqlite_file(path)
+    version = _file_version(path)
+    if version is None:
+        raise DatabaseError(f"{path} is no dynabro database yet, but empty; type 'dynabro run --db {path}' to fill it")
+    _check_version(version, str(path))
     uri = _read_only_uri(path)
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
@@ -88,11 +95,17 @@ def sqlite_path(database: str) -> Path | None:
         DatabaseError: ``database`` looks like a URL and is none that SQLAlchemy knows.
     """
     if "://" not in database:
-        return Path(database).expanduser()
+        try:
+            path = Path(database).expanduser()
+            path.exists()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise CannotWriteError(f"{database!r} cannot be a file ({error}); name another with --db") from error
+        return path
     try:
         url = make_url(database)
-    except ArgumentError as error:
-        raise DatabaseError(f"{database} is no database URL; type a path, or a URL such as sqlite:///results.db") from error
+    except (ArgumentError, ValueError) as error:
+        kind = database.partition("://")[0]  # what follows may hold a password
+        raise DatabaseError(f"{kind}://... is no database URL; type a path, or a URL such as sqlite:///results.db") from error
     if url.get_backend_name() != "sqlite":
         return None
     if not url.database or url.database == ":memory:":
@@ -116,33 +129,48 @@ def _engine(database: str, **options: Any) -> Engine:
         ) from error
 
 
-def _read_only_uri(path: Path) -> str:
-    """A read-only URI; immutable where SQLite could not make the files that it shares with writers."""
-    quoted = path.resolve().as_uri()
-    lonely = not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists()
-    return f"{quoted}?mode=ro" + ("&immutable=1" if lonely else "")
+def _read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:
+    """A read-only URI. It is immutable, and leaves no files behind that SQLite shares with writers, where nobody is writing
+    and those files could not be made, or the database is read ``for_a_moment`` only.
+    """
+    path = path.resolve()
+    wal = path.with_name(path.name + "-wal")
+    quiet = not wal.exists() or (for_a_moment and not wal.stat().st_size)
+    lonely = quiet and (for_a_moment or not os.access(path.parent, os.W_OK))
+    return f"{path.as_uri()}?mode=ro" + ("&immutable=1" if lonely else "")
 
 
-def _check_sqlite_file(path: Path) -> None:
-    """Raise DatabaseError unless the file is a dynabro database of this schema version, without writing to it."""
+def _file_version(path: Path) -> int | None:
+    """The schema version of a dynabro database, None for a database without tables; read without writing to the file.
+
+    Raises:
+        DatabaseError: It is something else, or damaged.
+        NotFoundError: It cannot be read.
+    """
     stranger = f"{path} is no dynabro database; name another file with --db"
     if path.is_dir():
         raise DatabaseError(f"{path} is a folder, not a database; name a file with --db")
-    with path.open("rb") as file:
-        if file.read(len(SQLITE_MAGIC)) != SQLITE_MAGIC:
-            raise DatabaseError(stranger)
-    with (
-        translated_errors(str(path)),
-        contextlib.closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection,
-    ):
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(SQLITE_MAGIC))
+    except OSError as error:
+        raise NotFoundError(
+            f"{path} cannot be read ({error.strerror}); change its permissions, or name another with --db"
+        ) from error
+    if not head:
+        return None
+    if head != SQLITE_MAGIC:
+        raise DatabaseError(stranger)
+    uri = _read_only_uri(path, for_a_moment=True)
+    with translated_errors(str(path)), contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
     if application == 0 and version == 0 and tables == 0:
-        return
+        return None
     if application != APPLICATION_ID:
         raise DatabaseError(stranger)
-    _check_version(version, str(path))
+    return version
 
 
 def _check_version(version: int, database: str) -> None:
@@ -188,14 +216,22 @@ def upgrade_file(database: str) -> str:
         DatabaseError: It is no dynabro database, or a newer one.
     """
     path = sqlite_path(database)
-    if path is not None and not path.is_file():
-        raise NotFoundError(f"there is no database {path}; name another with --db or DYNABRO_DB")
-    engine = _engine(database) if path is None else _writer(path)
-    with translated_errors(database), engine.connect() as connection:
-        version = _alembic_version(connection)
-    if version >= SCHEMA_VERSION:
-        return f"{shown(database)} has schema version {version} already; nothing to do"
     backup = ""
+    if path is not None:
+        if not path.exists():
+            raise NotFoundError(f"there is no database {path}; name another with --db or DYNABRO_DB")
+        version = _file_version(path)
+        if version is None:
+            raise DatabaseError(f"{path} is an empty database; there is nothing to upgrade")
+        engine = _writer(path)
+    else:
+        engine = _engine(database)
+        with translated_errors(database), engine.connect() as connection:
+            version = _alembic_version(connection)
+    if version > SCHEMA_VERSION:
+        _check_version(version, database)
+    if version == SCHEMA_VERSION:
+        return f"{shown(database)} has schema version {version} already; nothing to do"
     if path is not None:
         copy = path.with_name(f"{path.name}.v{version}")
         with translated_errors(database), contextlib.closing(sqlite3.connect(path)) as raw:
@@ -213,9 +249,21 @@ def _alembic_version(connection: Connection) -> int:
 
 def _prepare_writer(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None  # SQLAlchemy, not the driver, says when a transaction begins
-    connection.execute("PRAGMA journal_mode = WAL")
+    _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL; SQLite itself does not wait for another program's write before this change, whatever the timeout."""
+    end = time.monotonic() + BUSY_SECONDS
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(RETRY_SECONDS)
 
 
 def _begin_immediate(connection: Connection) -> None:
@@ -226,16 +274,14 @@ def _begin_immediate(connection: Connection) -> None:
 def _allow_reading_only(connection: sqlite3.Connection, _record: Any) -> None:
     """Refuse every SQL action but reading: ATTACH and VACUUM INTO would write files even on a read-only database."""
     connection.execute("PRAGMA query_only = ON")
-    legal = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+    reading = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
     def authorize(action: int, first: str | None, second: str | None, _database: str | None, _inner: str | None) -> int:
-        harmless = action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in (
-            "table_info",
-            "table_xinfo",
-            "table_list",
-        )
-        allowed = action in legal and not (action == sqlite3.SQLITE_FUNCTION and second == "load_extension")
-        return sqlite3.SQLITE_OK if allowed or harmless else sqlite3.SQLITE_DENY
+        allowed = action in reading and second != "load_extension"
+        # table functions, such as json_each, announce themselves as a change of the schema, which query_only prevents
+        allowed |= action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
+        allowed |= action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in ("table_info", "table_xinfo", "table_list")
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
     connection.set_authorizer(authorize)
 
@@ -263,7 +309,7 @@ def translate(error: DBAPIError | sqlite3.Error, database: str) -> DynabroError:
     reason = str(error.orig if isinstance(error, DBAPIError) else error)
     if "disk is full" in reason or "disk I/O" in reason:
         return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
-    if "malformed" in reason or "not a database" in reason:
+    if "image is malformed" in reason or "not a database" in reason:
         return DatabaseError(f"{database} is damaged ({reason}); restore a backup, or name another file with --db")
     if "locked" in reason or "busy" in reason:
         return BusyError(

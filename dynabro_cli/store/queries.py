@@ -64,11 +64,13 @@ def _stream(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
                 raise SpecError("the statement returns no rows; type a SELECT")
             yield tuple(result.keys())
             yield from (tuple(row) for row in result)
+    except UnicodeEncodeError as error:
+        raise SpecError("the statement is no text; type it in UTF-8") from error
     except DBAPIError as error:
         reason = str(error.orig).strip().splitlines()[0]
         if any(word in reason for word in ("authoriz", "readonly", "read-only", "prohibited")):
             raise SpecError(f"only reading is allowed here ({reason}); type a SELECT") from error
-        if any(word in reason for word in ("malformed", "not a database", "locked", "disk")):
+        if any(word in reason for word in ("image is malformed", "not a database", "locked", "disk")):
             raise translate(error, shown(engine.url)) from error
         raise SpecError(f"SQL: {reason}; the README lists tables and columns, section 'The database'") from error
 
@@ -89,7 +91,7 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
     Raises:
         NotFoundError: No run, or more than one.
     """
-    by_id = text("SELECT * FROM runs WHERE id = :name") if name.isdigit() else None
+    by_id = text("SELECT * FROM runs WHERE id = :name") if name.isascii() and name.isdigit() and len(name) < 19 else None
     with engine.connect() as connection:
         found = connection.execute(by_id, {"name": int(name)}).mappings().all() if by_id is not None else []
         if not found:

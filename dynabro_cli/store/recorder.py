@@ -89,6 +89,7 @@ class Recorder:
             self._start(event)
         elif isinstance(event, events.RoundsDone):
             self._rounds += event.rounds
+            self._totals = event.totals
             self._commit_if_due()
         elif isinstance(event, events.Evaluated):
             self._evaluations.append(event)
@@ -128,36 +129,26 @@ class Recorder:
 
     def _commit_if_due(self) -> None:
         if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
-            with translated_errors(self._engine.url), self._engine.begin() as connection:
-                self._write(connection, {})
+            self._commit({})
 
-    def _write(self, connection: Connection, changes: dict[str, Any]) -> None:
-        """Write the rows that wait, and the run's row, in the caller's transaction."""
+    def _commit(self, changes: dict[str, Any], *, complete: bool = False) -> None:
+        """Write the rows that wait and the run's row, in one transaction; rows that could not be written go on waiting."""
         new_rounds = [_row(self._run_id, item) for item in self._rounds]
         new_evaluations = [_row(self._run_id, item) for item in self._evaluations]
-        if new_rounds:
-            connection.execute(insert(rounds), new_rounds)
-            last = self._rounds[-1]
-            changes = {"rounds": last.round + 1, "budget_spent": last.budget} | changes
-        if new_evaluations:
-            connection.execute(insert(evaluations), new_evaluations)
-        if changes:
-            connection.execute(update(runs).where(runs.c.id == self._run_id).values(changes))
+        with translated_errors(self._engine.url), self._engine.begin() as connection:
+            if new_rounds:
+                connection.execute(insert(rounds), new_rounds)
+            if new_evaluations:
+                connection.execute(insert(evaluations), new_evaluations)
+            connection.execute(update(runs).where(runs.c.id == self._run_id).values(asdict(self._totals) | changes))
+            if complete:
+                _take_place(connection, self._run_id)
         self._rounds, self._evaluations = [], []
         self._last_commit = time.monotonic()
 
     def _end(self, status: str, changes: dict[str, Any]) -> None:
-        changes |= {
-            "status": status,
-            "finished_at": _now(),
-            "wall_seconds": time.monotonic() - self._started,
-        }
-        if status in ENDED:
-            changes |= asdict(self._totals)
-        with translated_errors(self._engine.url), self._engine.begin() as connection:
-            self._write(connection, changes)
-            if status in ENDED:
-                _take_place(connection, self._run_id)
+        ending = {"status": status, "finished_at": _now(), "wall_seconds": time.monotonic() - self._started}
+        self._commit(changes | ending, complete=status in ENDED)
         self._run_id = None
 
 
