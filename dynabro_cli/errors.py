@@ -61,6 +61,12 @@ class BusyError(DynabroError):
     exit_code = 75
 
 
+class InterruptedRunError(DynabroError):
+    """Ctrl-C; the text says what became of the run."""
+
+    exit_code = 130
+
+
 def did_you_mean(got: str, legal: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` where one of ``legal`` is close to ``got``, else an empty string."""
     names = {name.lower(): name for name in legal}

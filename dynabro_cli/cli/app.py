@@ -11,9 +11,8 @@ import typer
 from dynabro_cli import __version__
 from dynabro_cli.cli import db, list_, run, runs, show
 from dynabro_cli.cli.output import complain
-from dynabro_cli.errors import DynabroError, SpecError
+from dynabro_cli.errors import DynabroError, InterruptedRunError, SpecError
 
-INTERRUPTED = 130
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; typer brings its own copy of click in some versions and not in others."""
 
@@ -57,12 +56,23 @@ def main() -> None:
             complain(line)
         code = error.exit_code
     except UsageError as error:
-        complain(f"{error.format_message().rstrip('.')}; type 'dynabro --help'")  # type: ignore[attr-defined]
+        message = error.format_message()  # type: ignore[attr-defined]
+        if message:  # it has none where a command without arguments printed its help
+            complain(f"{message.rstrip('.')}; type 'dynabro --help'")
         code = SpecError.exit_code
-    except (KeyboardInterrupt, typer.Abort) as error:
-        complain(f"interrupted: {error}" if str(error) else "interrupted")
-        code = INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted")
+        code = InterruptedRunError.exit_code
+    except SystemExit as error:
+        code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
+    sys.exit(code if _flush() else 0)
+
+
+def _flush() -> bool:
+    """Flush standard output; return False where its reader has left, as in ``| head``, which is no error."""
+    try:
+        sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left, as in `| head`
-        code = 0
-    sys.exit(code)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
+        return False
+    return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -39,9 +40,17 @@ def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool
 
 
 def print_json(value: Any) -> None:
-    """Print ``value`` as indented JSON on standard output."""
-    json.dump(value, sys.stdout, indent=2, default=str)
+    """Print ``value`` as indented JSON on standard output; what is NaN or infinite, and so no JSON, as null."""
+    json.dump(_finite(value), sys.stdout, indent=2, default=str)
     sys.stdout.write("\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:

@@ -17,7 +17,8 @@ def _field(name: str, metavar: str = "NAME") -> Any:
     """The option of a RunSpec field: its name, its meaning and its default, as the spec has them."""
     info = _FIELDS[name]
     default = "the task's" if info.default is None else info.default
-    shown = f"{info.limits['help']}.".capitalize() + f" [default: {default}]"
+    words = info.limits["help"]
+    shown = f"{words[0].upper()}{words[1:]}. \\[default: {default}]"  # the backslash tells rich that this is no markup
     return typer.Option(option(name), metavar=metavar, help=shown, show_default=False, rich_help_panel="Experiment")
 
 
@@ -98,10 +99,7 @@ def _run(
         return
     spec = resolved.spec
     with RunProgress(spec.budget or 1, (spec.workers or 1) * (spec.batch_size or 1), quiet=quiet) as progress:
-        try:
-            execute(resolved, recorder, progress, data_dir=data_dir, device=device, threads=threads)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"stored as interrupted in {db}; the same command starts it anew") from None
+        execute(resolved, recorder, progress, data_dir=data_dir, device=device, threads=threads)
     stored = recorder.stored(resolved.key)
     if stored is not None:
         _report(db, stored.id, as_json, f"stored in {db}")

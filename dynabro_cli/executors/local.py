@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dynabro_cli import events
-from dynabro_cli.errors import DynabroError, RunError
+from dynabro_cli.errors import DynabroError, InterruptedRunError, RunError
 from dynabro_cli.resolve import Run
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.store.recorder import Recorder
@@ -27,8 +27,8 @@ def execute(
     """Simulate ``run``; give every event to the recorder, then to the listener; return the last.
 
     Raises:
-        KeyboardInterrupt: After the run was stored as interrupted.
-        RunError: The simulation raised an exception; the run was stored as failed.
+        InterruptedRunError: Ctrl-C; what there was of the run is stored as interrupted.
+        RunError: The simulation raised an exception; what there was of the run is stored as failed.
         DynabroError: The run could not start, or its rows could not be written.
     """
     try:
@@ -38,17 +38,24 @@ def execute(
             if isinstance(event, events.Finished | events.Diverged):
                 return event
     except KeyboardInterrupt:
+        if recorder.run_id is None:
+            raise InterruptedRunError("interrupted before the first round; nothing is stored") from None
         recorder.interrupted()
-        raise
+        raise InterruptedRunError(
+            "interrupted; the run is stored as interrupted; the same command starts it anew"
+        ) from None
     except DynabroError as error:
         with contextlib.suppress(DynabroError):  # the disk may be full, and the first error is the one to tell
             recorder.failed(str(error))
         raise
     except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        text = f"the run failed ({type(error).__name__}: {reason})"
+        if recorder.run_id is None:
+            raise RunError(f"{text} before its first round; nothing is stored") from error
         recorder.failed(traceback.format_exc())
         raise RunError(
-            f"the run failed ({type(error).__name__}: {error}) and is stored as failed; "
-            "dynabro query \"SELECT error FROM runs WHERE status='failed'\" shows where"
+            f"{text} and is stored as failed; dynabro query \"SELECT error FROM runs WHERE status='failed'\" shows where"
         ) from error
     raise RunError("the simulation ended without a result")
 
