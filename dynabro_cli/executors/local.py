@@ -41,9 +41,7 @@ def execute(
         if recorder.run_id is None:
             raise InterruptedRunError("interrupted before the first round; nothing is stored") from None
         recorder.interrupted()
-        raise InterruptedRunError(
-            "interrupted; the run is stored as interrupted; the same command starts it anew"
-        ) from None
+        raise InterruptedRunError("interrupted; the run is stored as interrupted; the same command starts it anew") from None
     except DynabroError as error:
         with contextlib.suppress(DynabroError):  # the disk may be full, and the first error is the one to tell
             recorder.failed(str(error))

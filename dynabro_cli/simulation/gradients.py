@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dynabro_cli.simulation.worker_layers import Shared, UnsupportedError, twin
 
+LOOP = "loop over workers"
 PASS_VALUES = 600_000
 """Input values of one shared pass: all workers of an MNIST iteration, three of CIFAR-10's. It bounds the memory of
 activations and costs no time; it is no function of the machine, so that results are not either."""
@@ -31,7 +32,7 @@ class WorkerGradients:
         force_loop: Use the loop over workers even where one shared pass would serve.
 
     Attributes:
-        kind: ``shared pass`` or ``loop over workers``.
+        kind: ``shared pass`` or ``loop over workers``; the first call may find that the model needs the latter.
         matrix: The [m, d] matrix that each call overwrites.
         statistics: The [m, s] batch statistics that each call overwrites, in the order of ``buffers``.
     """
@@ -53,7 +54,7 @@ class WorkerGradients:
                 self._twin = twin(model, self._shared).train()
             except UnsupportedError:
                 self._twin = None
-        self.kind = "loop over workers" if self._twin is None else "shared pass"
+        self.kind = LOOP if self._twin is None else "shared pass"
 
     def __call__(self, inputs: Tensor, labels: Tensor, batches: int, generator: torch.Generator) -> Tensor:
         """Compute the gradient of every worker's mean loss over its samples.
@@ -68,26 +69,41 @@ class WorkerGradients:
             [m] mean losses. The gradients are in ``matrix``, the batch statistics in ``statistics``.
         """
         with torch.enable_grad():
-            if self._twin is None:
-                return self._loop(inputs, labels, batches, generator)
-            self._shared.batches = batches
-            self._shared.generator = generator
-            step = max(1, PASS_VALUES // inputs[0].numel())
-            parts = [slice(start, start + step) for start in range(0, self.workers, step)]
-            return torch.cat([self._pass(self._twin, inputs[part], labels[part], part) for part in parts])
+            if self._twin is not None:
+                state = generator.get_state()
+                losses = self._shared_passes(self._twin, inputs, labels, batches, generator)
+                if losses is not None:
+                    return losses
+                self._twin, self.kind = None, LOOP
+                generator.set_state(state)
+            return self._loop(inputs, labels, batches, generator)
 
-    def _pass(self, model: nn.Module, inputs: Tensor, labels: Tensor, part: slice) -> Tensor:
-        """One shared forward and backward pass for the workers in ``part``; returns their mean losses."""
-        workers = len(inputs)
-        self._shared.workers = workers
-        self._shared.gradients = {name: view[part] for name, view in self._gradients.items()}
-        flat = inputs.flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        losses = F.cross_entropy(model(flat), labels.flatten(), reduction="none")
-        means = losses.view(workers, -1).mean(1)
-        means.sum().backward()  # type: ignore[no-untyped-call]
-        for name, target in self._statistics.items():
-            target[part].copy_(self._shared.statistics[name])
-        return means.detach()
+    def _shared_passes(
+        self, model: nn.Module, inputs: Tensor, labels: Tensor, batches: int, generator: torch.Generator
+    ) -> Tensor | None:
+        """Shared forward and backward passes for a few workers at a time; returns the losses [m].
+
+        None where the model uses a parameter in another way than by one call of its layer: its gradients are not all here.
+        """
+        self._shared.batches, self._shared.generator = batches, generator
+        step = max(1, PASS_VALUES // inputs[0].numel())
+        means = []
+        for start in range(0, self.workers, step):
+            part = slice(start, start + step)
+            self._shared.workers = len(inputs[part])
+            self._shared.gradients = {name: view[part] for name, view in self._gradients.items()}
+            self._shared.written.clear()
+            flat = inputs[part].flatten(0, 1).contiguous(memory_format=torch.channels_last)
+            losses = F.cross_entropy(model(flat), labels[part].flatten(), reduction="none")
+            means.append(losses.view(self._shared.workers, -1).mean(1))
+            means[-1].sum().backward()  # type: ignore[no-untyped-call]
+            elsewhere = any(parameter.grad is not None for parameter in self.model.parameters())
+            if elsewhere or sorted(self._shared.written) != sorted(self._gradients):
+                self.model.zero_grad(set_to_none=True)
+                return None
+            for name, target in self._statistics.items():
+                target[part].copy_(self._shared.statistics[name])
+        return torch.cat(means).detach()
 
     def _loop(self, inputs: Tensor, labels: Tensor, batches: int, generator: torch.Generator) -> Tensor:
         """One ordinary forward and backward pass for each worker and mini-batch."""
@@ -105,7 +121,7 @@ class WorkerGradients:
                 for batch, target in pairs:
                     self.buffers.copy_(before)
                     loss = F.cross_entropy(self.model(batch), target)
-                    gradients = torch.autograd.grad(loss, parameters)
+                    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
                     flat = torch.cat([gradient.flatten() for gradient in gradients])
                     self.matrix[worker].add_(flat, alpha=1 / batches)
                     self.statistics[worker].add_(self.buffers, alpha=1 / batches)

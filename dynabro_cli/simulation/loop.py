@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import Attack, honest_mean
+from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Diverged, Evaluated, Event, Finished, Round, RoundsDone, Totals
 from dynabro_cli.methods._api import Method, Plan
 from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Problem
@@ -103,32 +104,23 @@ class Simulation:
         budget, every = spec.budget or 0, spec.eval_every or 1
         evaluation = self._evaluate()
         yield evaluation
-        while state.spent < budget:
+        finite = True
+        while finite and state.spent < budget:
             before = state.spent
             self._records.append(self._round())
             due = state.spent // every > before // every or state.spent >= budget
             if due or len(self._records) >= FLUSH_ROUNDS:
                 rounds = self._flush()
                 yield RoundsDone(rounds, self._totals)
-                if not math.isfinite(rounds[-1].gradient_norm):
-                    yield from self._diverged()
-                    return
-            if due:
+                finite = math.isfinite(rounds[-1].gradient_norm)
+            if due or not finite:
                 evaluation = self._evaluate()
                 yield evaluation
-        if bool(self._parts.problem.x.isfinite().all()):
-            final = evaluation.test_accuracy, evaluation.test_loss, evaluation.gap
+        final = evaluation.test_accuracy, evaluation.test_loss, evaluation.gap
+        if finite and bool(self._parts.problem.x.isfinite().all()):
             yield Finished(*final, self._totals)
         else:
-            yield from self._diverged()
-
-    def _diverged(self) -> Iterator[Event]:
-        """Evaluate the model as it stands, at the round that the totals end with, and end the run."""
-        totals = self._totals
-        evaluation = replace(self._evaluate(), round=totals.rounds, budget=totals.budget_spent)
-        yield evaluation
-        final = evaluation.test_accuracy, evaluation.test_loss, evaluation.gap
-        yield Diverged(totals.rounds - 1, *final, totals)
+            yield Diverged(self._totals.rounds - 1, *final, self._totals)
 
     def _round(self) -> Record:
         """One server update: mini-batches, attack, aggregation, step."""
@@ -257,13 +249,14 @@ class Simulation:
         return tuple(rounds)
 
     def _evaluate(self) -> Evaluated:
-        spec, spent = self._parts.spec, self._state.spent
+        """Evaluate the model as it stands, at the round and budget that the totals end with."""
+        spec, totals = self._parts.spec, self._totals
         score = self._parts.problem.evaluate()
         train_loss = self._loss.item() / self._loss_count if self._loss_count else None
         self._loss.zero_()
         self._loss_count = 0
-        samples = spent * (spec.batch_size or 0) * (spec.workers or 0)
-        return Evaluated(self._state.round, spent, samples, score.accuracy, score.loss, train_loss, score.gap)
+        samples = totals.budget_spent * (spec.batch_size or 0) * (spec.workers or 0)
+        return Evaluated(totals.rounds, totals.budget_spent, samples, score.accuracy, score.loss, train_loss, score.gap)
 
 
 def _round_event(record: Record, norm: float, error: float | None, rate: float, accepted: bool | None) -> Round:
@@ -293,6 +286,9 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
     """V as the largest deviation of an honest one-batch gradient from the honest mean, over some draws at x_1.
 
     Spends ``NOISE_COMPUTATIONS`` gradient computations of each worker.
+
+    Raises:
+        SpecError: There is no noise to see, or fewer than two workers are honest at the start.
     """
     largest = 0.0
     for computation in range(NOISE_COMPUTATIONS):
@@ -301,4 +297,6 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
         if len(honest):
             largest = max(largest, float((honest - honest.mean(0)).norm(dim=1).max()))
     problem.observed()
+    if not largest > 0:
+        raise SpecError("noise_bound=auto found no noise among the honest workers at the start; type noise_bound=V")
     return largest

@@ -15,6 +15,7 @@ from dynabro_cli.tasks._api import Images, Objective
 
 EVALUATION_BATCH = 1000
 STATISTICS_MOMENTUM = 0.1
+TRIAL_ROUND = 2**41  # the counter of the batch that the gradients are tried on, out of reach of any round's
 
 
 class Score(NamedTuple):
@@ -86,7 +87,9 @@ class ImageProblem:
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
         self._generator = torch.Generator(device)
-        self.x, self.buffers, self.sampling = self._engine.parameters, self._engine.buffers, self._engine.kind
+        self.x, self.buffers = self._engine.parameters, self._engine.buffers
+        self._engine(*self._batch(TRIAL_ROUND, 0), 1, self._generator)  # to learn how the model's gradients are to be computed
+        self.sampling = self._engine.kind
         self._losses = self.x.new_zeros(workers)
         self._statistics = torch.zeros_like(self._engine.statistics)
 

@@ -28,7 +28,8 @@ class Shared:
     """What the stand-ins of one model share: how the samples of a pass are grouped, and where results go.
 
     ``workers`` and ``batches`` are the number of workers m and of mini-batches a worker in the current pass, so that a pass
-    has m x batches x B samples, ordered by worker and then by mini-batch. ``statistics`` maps a batch-norm buffer's name
+    has m x batches x B samples, ordered by worker and then by mini-batch. ``gradients`` are the views [m, *shape] that
+    the layers write to, each of which notes in ``written`` that it did. ``statistics`` maps a batch-norm buffer's name
     to [m, features] means over the worker's mini-batches of this pass.
     """
 
@@ -36,6 +37,7 @@ class Shared:
     batches: int = 1
     generator: torch.Generator | None = None
     gradients: dict[str, Tensor] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
     statistics: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -129,8 +131,10 @@ class _WorkerLayer(nn.Module):
             self.register_parameter("bias", None)
 
     def gradient(self, key: str) -> Tensor:
-        """The view [m, *shape] of the gradient matrix for this layer's parameter ``key``."""
-        return self.shared.gradients[f"{self.name}.{key}" if self.name else key]
+        """The view [m, *shape] of the gradient matrix for this layer's parameter ``key``, which is about to be written."""
+        name = f"{self.name}.{key}" if self.name else key
+        self.shared.written.append(name)
+        return self.shared.gradients[name]
 
 
 class WorkerLinear(_WorkerLayer):
@@ -230,18 +234,25 @@ def twin(model: nn.Module, shared: Shared) -> nn.Module:
     """Copy ``model`` with every layer that has parameters or randomness replaced; parameters stay shared.
 
     Raises:
-        UnsupportedError: A module has parameters, buffers or randomness of its own and no stand-in.
+        UnsupportedError: A module has no stand-in and has parameters, buffers, or randomness of its own, or mixes samples;
+            or two modules share a parameter.
     """
     memo = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     copied = copy.deepcopy(model, cast(dict[int, Any], memo))
+    if len(list(copied.named_parameters(remove_duplicate=False))) != len(list(copied.parameters())):
+        raise UnsupportedError("two layers share a parameter")
     for name, module in list(copied.named_modules()):
         stand_in = _STAND_INS.get(type(module))
         if stand_in is None:
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-            if own or "dropout" in type(module).__name__.lower():
+            if own or _is_random(module) or isinstance(module, nn.modules.batchnorm._BatchNorm):
                 raise UnsupportedError(f"{name or 'model'}: {type(module).__name__}")
         elif name:
             copied.set_submodule(name, stand_in(name, module, shared))
         else:
             copied = stand_in(name, module, shared)
     return copied
+
+
+def _is_random(module: nn.Module) -> bool:
+    return "dropout" in type(module).__name__.lower() or isinstance(module, nn.RReLU)

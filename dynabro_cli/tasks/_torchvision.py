@@ -13,6 +13,8 @@ from torch import Tensor
 from dynabro_cli.errors import NotFoundError
 
 Split = tuple[Tensor, Tensor]
+UNREADABLE = (RuntimeError, OSError, ValueError, EOFError, AssertionError, KeyError, TypeError)
+"""What torchvision raises for files that are missing, damaged, or cannot be fetched."""
 
 
 def load_splits(name: str, data_dir: Path, train_size: int, test_size: int) -> tuple[Split, Split]:
@@ -33,7 +35,7 @@ def _load(name: str, data_dir: Path, train: bool, size: int) -> Split:
     kind: Any = getattr(datasets, name)
     try:
         data = kind(root=data_dir, train=train, download=False)
-    except (RuntimeError, OSError, ValueError, EOFError):
+    except UNREADABLE:
         data = _download(kind, name, data_dir, train)
     images = torch.as_tensor(data.data)
     images = images[:, None] if images.ndim == 3 else images.permute(0, 3, 1, 2).contiguous()
@@ -51,7 +53,7 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
         data_dir.mkdir(parents=True, exist_ok=True)
         with contextlib.redirect_stdout(io.StringIO()):  # stdout is for data
             return kind(root=data_dir, train=train, download=True)
-    except (RuntimeError, OSError, ValueError, EOFError) as error:
+    except UNREADABLE as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         raise NotFoundError(
             f"{name} was not found under {data_dir.resolve()} and could not be downloaded ({reason}); put its files there in "

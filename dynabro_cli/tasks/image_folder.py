@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,11 +70,19 @@ def _read(folder: Path) -> tuple[Tensor, Tensor, list[str]]:
             f"no images under {folder.resolve()}; expected {folder}/<class>/*, "
             "the folder above it named by --data-dir or DYNABRO_DATA"
         ) from error
-    first = np.asarray(files[0][0])
+    first = _pixels(files, 0)
     images = np.empty((len(files), *first.shape), dtype=np.uint8)
-    for index, (picture, _) in enumerate(files):
-        pixels = np.asarray(picture)
+    for index in range(len(files)):
+        pixels = _pixels(files, index)
         if pixels.shape != first.shape:
             raise NotFoundError(f"{files.samples[index][0]} is {pixels.shape[:2]} where the first image is {first.shape[:2]}")
         images[index] = pixels
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(files.targets), list(files.classes)
+
+
+def _pixels(files: Any, index: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """One image as [h, w, c]; raise NotFoundError, with its name, where it cannot be read."""
+    try:
+        return np.asarray(files[index][0])
+    except OSError as error:
+        raise NotFoundError(f"{files.samples[index][0]} cannot be read as an image; remove or replace it") from error

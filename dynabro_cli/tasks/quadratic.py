@@ -84,7 +84,8 @@ def _objective(parameters: Parameters) -> Objective:
     def project(x: Tensor) -> Tensor:
         if parameters.radius is None:
             return x
-        return x.mul(x.norm().clamp_min(parameters.radius).reciprocal().mul(parameters.radius))
+        length = x.norm()
+        return torch.where(length <= parameters.radius, x, x * (parameters.radius * length.reciprocal()))
 
     start = parameters.start or tuple(3.0 * (-1) ** k for k in range(d))
     return Objective(

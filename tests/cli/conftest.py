@@ -1,0 +1,78 @@
+"""The command line as its users meet it: arguments in; standard output, standard error and an exit code out."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dynabro_cli.cli import app
+from tests.real_runs import fill
+
+# what would name another database, or have colours printed where there is no terminal
+SETTINGS = ("DYNABRO_DB", "DYNABRO_DATA", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def problems(self) -> list[str]:
+        """The lines on standard error, without the program's name; a line without it fails."""
+        lines = self.err.splitlines()
+        assert all(line.startswith("dynabro: ") for line in lines), self.err
+        return [line.removeprefix("dynabro: ") for line in lines]
+
+
+Dynabro = Callable[..., Outcome]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to be in, without settings from outside."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "500")
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+@pytest.fixture
+def dynabro(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dynabro:
+    """Calls the entry point with arguments, in ``folder``."""
+
+    def call(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["dynabro", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        captured = capsys.readouterr()
+        return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def real_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real runs, to be copied."""
+    path = tmp_path_factory.mktemp("real") / "results.db"
+    fill(path)
+    assert [item.name for item in path.parent.iterdir()] == ["results.db"]  # no log beside it: a copy is complete
+    return path
+
+
+@pytest.fixture
+def results(folder: Path, real_database: Path) -> Path:
+    """``results.db`` with real runs, in the folder we are in."""
+    return Path(shutil.copy(real_database, folder / "results.db"))

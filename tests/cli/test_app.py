@@ -1,0 +1,219 @@
+"""The program as a whole: its help, its version, its errors, and how it is called from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynabro_cli import __version__
+from dynabro_cli.cli import run as run_module
+from dynabro_cli.executors import local
+from dynabro_cli.resolve import Run
+from tests.cli.conftest import SETTINGS, Dynabro
+from tests.command_lines import commands, parse
+from tests.store.made import read
+
+COMMANDS = sorted(commands())
+PROGRAM = [sys.executable, "-m", "dynabro_cli"]
+
+
+def example(dynabro: Dynabro, command: Sequence[str]) -> list[str]:
+    """The words of the example that a command's help has, after the program's name."""
+    (line,) = [line.strip() for line in dynabro(*command, "--help").out.splitlines() if "Example: " in line]
+    program, *words = shlex.split(line.removeprefix("Example: "))
+    assert program == "dynabro"
+    return words
+
+
+def test_every_command_is_known() -> None:
+    assert {command[0] for command in COMMANDS} >= {"run", "list", "show", "runs", "query", "export", "db"}
+
+
+# --- help
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_ends_in_an_example_that_parses(command: tuple[str, ...], dynabro: Dynabro) -> None:
+    outcome = dynabro(*command, "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert dynabro(*command, "-h") == outcome
+    words = example(dynabro, command)
+    assert tuple(words[: len(command)]) == command
+    parse(words)
+    # the last thing said before the options, as what comes last is what is read
+    text = re.split(r"\n╭─", outcome.out)[0].rstrip()
+    assert text.splitlines()[-1].strip().startswith("Example: ")
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != ("run",)], ids=" ".join)
+def test_the_example_works(command: tuple[str, ...], dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro(*example(dynabro, command))
+    assert outcome.code == 0, outcome.err
+    assert outcome.out or outcome.err.endswith(".csv\n")
+
+
+def test_the_example_of_run_is_a_run(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Run] = []
+    monkeypatch.setattr(local, "execute", lambda run, *_, **__: started.append(run))
+    assert dynabro(*example(dynabro, ["run"])).code == 0
+    assert len(started) == 1
+
+
+def test_the_example_of_run_runs(dynabro: Dynabro, folder: Path) -> None:
+    words = example(dynabro, ["run"])
+    small = ["--model", "logistic", "--budget", "10", "--quiet"]
+    words[words.index("--task") + 1] = "digits"
+    assert dynabro(*words, *small).code == 0
+    assert read(folder / "results.db", "SELECT status FROM runs") == [("finished",)]
+
+
+def test_the_help_of_run_shows_meanings_and_defaults(dynabro: Dynabro) -> None:
+    text = dynabro("run", "--help").out
+    for name, info in run_module._FIELDS.items():
+        if name == "pre_aggregators":
+            continue
+        (line,) = [line for line in text.splitlines() if re.match(rf"│ +{run_module.option(name)} ", line)]
+        default = "the task's" if info.default is None else info.default
+        assert f"[default: {default}]" in line
+        words = info.limits["help"]
+        assert words[1:] in line, "in the case that it was written in: B is not b"
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("-h",)])
+def test_help_lists_the_commands(arguments: tuple[str, ...], dynabro: Dynabro) -> None:
+    outcome = dynabro(*arguments)
+    assert (outcome.code, outcome.err) == (0, "")
+    for command in COMMANDS:
+        assert re.search(rf"[│ ] {command[0]} ", outcome.out)
+
+
+@pytest.mark.parametrize("arguments", [(), ("db",)])
+def test_no_command_gets_the_help(arguments: tuple[str, ...], dynabro: Dynabro) -> None:
+    outcome = dynabro(*arguments)
+    assert outcome.code == 2
+    text = outcome.out + outcome.err
+    assert "Usage: " in text
+    assert "dynabro: " not in text
+    assert "Traceback" not in text
+
+
+def test_version(dynabro: Dynabro) -> None:
+    outcome = dynabro("--version")
+    assert (outcome.code, outcome.out, outcome.err) == (0, f"dynabro {__version__}\n", "")
+
+
+# --- wrong commands
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--nosuch",), "--nosuch"),
+        (("rum",), "rum"),
+        (("runs", "--nosuch"), "--nosuch"),
+        (("runs", "--where"), "--where"),
+        (("query",), "SQL"),
+        (("query", "SELECT 1", "more"), "more"),
+        (("list", "--csv"), "--csv"),
+    ],
+)
+def test_a_wrong_command_is_one_line(arguments: tuple[str, ...], problem: str, dynabro: Dynabro) -> None:
+    outcome = dynabro(*arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.problems
+    assert problem in line
+    assert line.endswith("type 'dynabro --help'")
+
+
+# --- from outside
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Ours, without what would turn the program elsewhere."""
+    kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    return kept | {"OMP_NUM_THREADS": "1"} | variables
+
+
+def call(*arguments: str, folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROGRAM, *arguments], cwd=folder, env=environment(), text=True, check=False, timeout=120, **options)
+
+
+def test_the_module_is_the_program(folder: Path) -> None:
+    done = call("show", "runs/1", folder=folder, capture_output=True)
+    assert (done.returncode, done.stdout) == (66, "")
+    assert done.stderr.startswith("dynabro: there is no database results.db")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (["--help"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn"}),
+        (["run", "--help"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn"}),
+        (["--version"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn"}),
+        (["query", "SELECT status FROM runs"], {"torch", "pandas", "matplotlib", "sklearn"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_nothing_heavy_is_loaded_in_vain(arguments: list[str], absent: set[str], results: Path) -> None:
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('LOADED', *(name for name in sys.modules if '.' not in name)))\n"
+        "from dynabro_cli.cli.app import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=results.parent,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *out, last = done.stdout.splitlines()
+    assert out
+    loaded = set(last.split()[1:])
+    assert "typer" in loaded
+    assert not loaded & absent
+
+
+@pytest.mark.parametrize("count", [1, 200_000])
+def test_a_reader_that_leaves_is_no_error(count: int, results: Path) -> None:
+    # as in `dynabro query ... | head -1`: nobody reads; of much it is told while printing, of little at the end
+    rows = f"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < {count}) SELECT x FROM c"
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        done = call("query", rows, "--csv", folder=results.parent, stdout=theirs, stderr=subprocess.PIPE)
+    finally:
+        os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c(folder: Path) -> None:
+    def default() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background may have it ignored, and passes that on
+
+    command = [*PROGRAM, "run", "--model", "logistic", "--method", "sgd", "--budget", "100000000", "--eval-every", "1000"]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("0/100000000: accuracy ")  # it is at work
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1] == "dynabro: interrupted; the run is stored as interrupted; the same command starts it anew"
+    assert "Traceback" not in err
+    assert read(folder / "results.db", "SELECT status, final_accuracy FROM runs") == [("interrupted", None)]

@@ -1,0 +1,94 @@
+"""``dynabro export``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Dynabro
+from tests.store.made import read
+
+COMPONENTS = "task, method, aggregator, attack, switching, seed"
+EQUIVALENTS = {
+    "curves": (
+        f"SELECT run_id, {COMPONENTS}, round, e.budget, samples, test_accuracy, test_loss, train_loss, gap "
+        "FROM evaluations e JOIN runs ON runs.id = run_id {} ORDER BY run_id, round"
+    ),
+    "final": "SELECT * FROM final_accuracy {}",
+    "rounds": (
+        f"SELECT run_id, {COMPONENTS}, round, r.budget, level, cost, r.byzantine, switched, dynamic, accepted, "
+        "r.learning_rate, gradient_norm, aggregation_error FROM rounds r JOIN runs ON runs.id = run_id {} "
+        "ORDER BY run_id, round"
+    ),
+}
+
+
+def as_text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def names(path: Path, what: str) -> list[str]:
+    if what == "final":
+        return [name for (name,) in read(path, "SELECT name FROM pragma_table_info('final_accuracy')")]
+    listed = EQUIVALENTS[what].removeprefix("SELECT ").split(" FROM ")[0].split(", ")
+    return [name.split(".")[-1] for name in listed]
+
+
+@pytest.mark.parametrize("where", ["", "method = 'dynabro'", "task = 'digits' OR method LIKE 'momentum%'"])
+@pytest.mark.parametrize("what", EQUIVALENTS)
+def test_the_file_equals_sql(what: str, where: str, dynabro: Dynabro, results: Path) -> None:
+    expected = read(results, EQUIVALENTS[what].format(f"WHERE {where}" if where else ""))
+    assert expected
+    outcome = dynabro("export", what, "--csv", "out.csv", *(("--where", where) if where else ()))
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err == f"{len(expected)} rows of {what} written to out.csv\n"
+    with Path("out.csv").open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert len(set(header)) == len(header)
+    places = [header.index(name) for name in names(results, what)]
+    assert [[row[place] for place in places] for row in rows] == [[as_text(value) for value in row] for row in expected]
+
+
+def test_numbers_come_back_exactly(dynabro: Dynabro, results: Path) -> None:
+    dynabro("export", "curves", "--csv", "out.csv")
+    with Path("out.csv").open(newline="", encoding="utf-8") as file:
+        exported = [float(row["test_loss"]) for row in csv.DictReader(file) if row["test_loss"]]
+    losses = read(results, "SELECT test_loss FROM evaluations WHERE test_loss IS NOT NULL ORDER BY run_id, round")
+    assert exported == [loss for (loss,) in losses]
+    assert len(losses) > 20
+
+
+def test_standard_output(dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("export", "final", "--csv", "-")
+    assert outcome.code == 0
+    assert len(list(csv.reader(io.StringIO(outcome.out)))) == 1 + read(results, "SELECT COUNT(*) FROM final_accuracy")[0][0]
+    assert not Path("-").exists()
+
+
+def test_an_older_file_is_replaced(dynabro: Dynabro, results: Path) -> None:
+    Path("out.csv").write_text("x" * 100_000)
+    dynabro("export", "final", "--csv", "out.csv")
+    assert Path("out.csv").read_text().startswith("task,model,method,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (("curve", "--csv", "out.csv"), 2, "cannot export 'curve' (did you mean 'curves'?); legal: curves, final, rounds"),
+        (("curves",), 2, "--csv"),
+        (("curves", "--csv", "missing/out.csv"), 73, "missing/out.csv cannot be written (No such file or directory)"),
+        (("curves", "--csv", "."), 73, "cannot be written"),
+        (("curves", "--csv", "out.csv", "--where", "nosuch = 1"), 2, "SQL: no such column: nosuch"),
+        (("curves", "--csv", "out.csv", "--db", "missing.db"), 66, "there is no database missing.db"),
+    ],
+)
+def test_what_is_wrong_is_a_line(arguments: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("export", *arguments)
+    assert (outcome.code, outcome.out) == (code, "")
+    (line,) = outcome.problems
+    assert problem in line
+    assert not Path("out.csv").exists()

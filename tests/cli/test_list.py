@@ -1,0 +1,60 @@
+"""``dynabro list``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dynabro_cli.resolve import REGISTRIES
+from tests.cli.conftest import Dynabro
+
+
+def test_everything_is_listed(dynabro: Dynabro) -> None:
+    outcome = dynabro("list")
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    places = [lines.index(kind) for kind in REGISTRIES]
+    assert places == sorted(places)
+    for (kind, registry), start, end in zip(REGISTRIES.items(), places, [*places[1:], len(lines)], strict=True):
+        for entry in registry.entries().values():
+            (line,) = [line for line in lines[start:end] if line.split()[:1] and line.split()[0].split(":")[0] == entry.name]
+            assert entry.summary in line, kind
+            assert all(info.key in line.split()[0] for info in entry.infos)
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_one_kind(kind: str, dynabro: Dynabro) -> None:
+    outcome = dynabro("list", kind)
+    assert outcome.code == 0
+    assert all(name in outcome.out for name in REGISTRIES[kind].entries())
+    assert not {line.strip() for line in outcome.out.splitlines()} & (set(REGISTRIES) - {kind})
+
+
+def test_a_narrow_terminal(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = dynabro("list", "aggregators")
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    assert all(f"  {name}" in outcome.out for name in REGISTRIES["aggregators"].entries())
+
+
+@pytest.mark.parametrize("arguments", [(), ("attacks",)])
+def test_json(arguments: tuple[str, ...], dynabro: Dynabro) -> None:
+    found = json.loads(dynabro("list", *arguments, "--json").out)
+    kinds = arguments or tuple(REGISTRIES)
+    assert [(item["kind"], item["name"]) for item in found] == [
+        (kind, name) for kind in kinds for name in REGISTRIES[kind].entries()
+    ]
+    for item in found:
+        entry = REGISTRIES[item["kind"]].entry(item["name"])
+        assert (item["summary"], item["reference"]) == (entry.summary, entry.reference)
+        assert set(item["parameters"]) == {info.key for info in entry.infos}
+    ipm = next(item for item in found if item["name"] == "ipm")
+    assert ipm["parameters"] == {"epsilon": "0.1"}
+
+
+def test_an_unknown_kind(dynabro: Dynabro) -> None:
+    outcome = dynabro("list", "agregators")
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.problems
+    assert line.startswith("unknown kind 'agregators' (did you mean 'aggregators'?); legal: tasks, ")

@@ -1,0 +1,94 @@
+"""``dynabro query``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Dynabro
+from tests.store.made import read
+
+SQL = "SELECT id, method, model, final_accuracy FROM runs ORDER BY seed DESC, id"
+
+
+def test_a_table_for_people(dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("query", SQL)
+    assert (outcome.code, outcome.err) == (0, "")
+    header, _, *lines = outcome.out.splitlines()
+    assert header.split() == ["id", "method", "model", "final_accuracy"]
+    expected = read(results, SQL)
+    shown = [[str(a), b, c or "-", "-" if d is None else f"{d:.4g}"] for a, b, c, d in expected]
+    assert [line.split() for line in lines] == shown
+    starts = [line.index(row[1]) for line, row in zip(lines, shown, strict=True)]
+    assert set(starts) == {header.index("method")}
+
+
+def test_json_and_csv_are_exact(dynabro: Dynabro, results: Path) -> None:
+    expected = read(results, SQL)
+    from_json = json.loads(dynabro("query", SQL, "--json").out)
+    assert [tuple(row.values()) for row in from_json] == expected
+    header, *from_csv = csv.reader(io.StringIO(dynabro("query", SQL, "--csv").out))
+    assert header == list(from_json[0])
+    assert [(int(a), b, c or None, float(d) if d else None) for a, b, c, d in from_csv] == expected
+
+
+def test_text_survives_csv_and_json(dynabro: Dynabro, results: Path) -> None:
+    text = 'a "quoted", line\nand größe ☃'
+    sql = f"SELECT '{text}' AS text, NULL AS none, 1e300 * 10 AS big"
+    assert list(csv.reader(io.StringIO(dynabro("query", sql, "--csv").out))) == [["text", "none", "big"], [text, "", "1e+301"]]
+    assert json.loads(dynabro("query", sql, "--json").out) == [{"text": text, "none": None, "big": 1e301}]
+
+
+def test_json_is_json_where_a_number_is_infinite(dynabro: Dynabro, results: Path) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    json.loads(dynabro("query", "SELECT 9e999 AS big", "--json").out, parse_constant=refuse)
+
+
+def test_no_rows(dynabro: Dynabro, results: Path) -> None:
+    sql = "SELECT id FROM runs WHERE 0"
+    assert dynabro("query", sql).out == "id\n--\n"
+    assert dynabro("query", sql, "--csv").out == "id\n"
+    assert dynabro("query", sql, "--json").out == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (("SELECT 1", "--json", "--csv"), 2, "--json and --csv exclude each other; type one of them"),
+        (("DELETE FROM runs",), 2, "only reading is allowed here"),
+        (("UPDATE runs SET status = 'failed'",), 2, "only reading is allowed here"),
+        (("INSERT INTO runs (id) VALUES (1)",), 2, "only reading is allowed here"),
+        (("VACUUM INTO 'copy.db'",), 2, "only reading is allowed here"),
+        (("ATTACH 'copy.db' AS copy",), 2, "only reading is allowed here"),
+        (("PRAGMA user_version = 7",), 2, "only reading is allowed here"),
+        (("SELECT nosuch FROM runs",), 2, "SQL: no such column: nosuch"),
+        (("SELECT * FROM run",), 2, "SQL: no such table: run"),
+        (("SELEC 1",), 2, "syntax error"),
+        (("",), 2, "type a SELECT"),
+        ((), 2, "SQL"),
+        (("SELECT 1", "--db", "missing.db"), 66, "there is no database missing.db"),
+    ],
+)
+def test_what_is_wrong_is_a_line(arguments: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
+    before = read(results, "SELECT * FROM runs")
+    outcome = dynabro("query", *arguments)
+    assert (outcome.code, outcome.out) == (code, "")
+    (line,) = outcome.problems
+    assert problem in line
+    assert read(results, "SELECT * FROM runs") == before
+    assert {item.name for item in results.parent.iterdir()} <= {"results.db", "results.db-wal", "results.db-shm"}
+
+
+def test_an_error_in_the_middle_of_the_rows(dynabro: Dynabro, results: Path) -> None:
+    lowest = "-9223372036854775807 - 1"  # has no absolute value
+    numbers = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 5000)"
+    outcome = dynabro("query", f"{numbers} SELECT abs(CASE WHEN x = 4000 THEN {lowest} ELSE x END) FROM c", "--csv")
+    assert outcome.code == 2
+    (line,) = outcome.problems
+    assert line.startswith("SQL: integer overflow")

@@ -1,0 +1,432 @@
+"""``dynabro run``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dynabro_cli import events
+from dynabro_cli.cli.progress import RunProgress
+from dynabro_cli.executors import local
+from dynabro_cli.store.tables import metadata
+from tests.cli.conftest import Dynabro, Outcome
+from tests.store.made import change, read
+
+DIGITS = ("run", "--model", "logistic", "--budget", "40", "--eval-every", "10", "--method", "sgd")
+QUADRATIC = ("run", "--task", "quadratic", "--method", "sgd", "--budget", "20", "--quiet")
+
+
+# --- what it prints and stores
+
+
+def test_the_result_on_standard_output_and_progress_on_standard_error(dynabro: Dynabro, folder: Path) -> None:
+    outcome = dynabro(*DIGITS)
+    assert outcome.code == 0
+    (accuracy,) = read(folder / "results.db", "SELECT final_accuracy FROM runs")[0]
+    what, result, where = outcome.out.splitlines()
+    assert what == "digits: sgd, cwtm, sf, periodic:K=10, seed 0"
+    assert result.startswith(
+        f"finished: test accuracy {accuracy:.4f} after 40 rounds and 40 gradient computations a worker (3 "
+    )
+    assert where == "run 1, stored in results.db"
+    lines = outcome.err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["0/40", "10/40", "20/40", "30/40", "40/40"]
+    assert all(re.search(r": accuracy 0\.\d{4}, .*samples/s", line) for line in lines)
+
+
+def test_json_is_the_stored_run(dynabro: Dynabro, folder: Path) -> None:
+    outcome = dynabro(*DIGITS, "--json")
+    assert outcome.code == 0
+    names = [column.name for column in metadata.tables["runs"].columns]
+    assert json.loads(outcome.out) == dict(zip(names, read(folder / "results.db", "SELECT * FROM runs")[0], strict=True))
+
+
+def test_quiet_is_silent(dynabro: Dynabro) -> None:
+    outcome = dynabro(*DIGITS, "--quiet")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "finished" in outcome.out
+
+
+def test_an_objective_reports_its_gap(dynabro: Dynabro, folder: Path) -> None:
+    outcome = dynabro(*QUADRATIC)
+    (gap,) = read(folder / "results.db", "SELECT final_gap FROM runs")[0]
+    assert f"finished: gap {gap} after 20 rounds" in outcome.out
+    assert read(folder / "results.db", "SELECT final_accuracy, model FROM runs") == [(None, None)]
+
+
+def test_a_run_that_diverges_is_a_result(dynabro: Dynabro, folder: Path) -> None:
+    outcome = dynabro(*DIGITS, "--aggregator", "mean", "--attack", "none", "--lr", "1e38", "--quiet")
+    assert outcome.code == 0
+    assert "\ndiverged: test accuracy 0." in outcome.out
+    assert read(folder / "results.db", "SELECT status FROM runs") == [("diverged",)]
+    assert (
+        "already in results.db" in dynabro(*DIGITS, "--aggregator", "mean", "--attack", "none", "--lr", "1e38", "--quiet").out
+    )
+
+
+def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> None:
+    options = {
+        "--task": "digits",
+        "--model": "logistic",
+        "--method": "momentum:beta=0.5",
+        "--aggregator": "cwtm:f=2",
+        "--attack": "ipm:epsilon=0.5",
+        "--attack-entry": "message",
+        "--switching": "periodic:K=3",
+        "--clock": "computation",
+        "--workers": "11",
+        "--byzantine": "4",
+        "--budget": "12",
+        "--batch-size": "7",
+        "--lr": "0.125",
+        "--lr-rule": "fixed",
+        "--lr-drop": "0.25:0.5",
+        "--weight-decay": "0.001",
+        "--eval-every": "6",
+        "--seed": "1234",
+    }
+    outcome = dynabro("run", *itertools.chain(*options.items()), "--pre", "nnm", "--pre", "nnm:f=3", "--json")
+    row = json.loads(outcome.out)
+    fields = {
+        name.lstrip("-").replace("-", "_").replace("lr", "learning_rate", name == "--lr"): value
+        for name, value in options.items()
+    }
+    assert {name: str(row[name]) for name in fields} == fields
+    assert row["pre_aggregators"] == "nnm+nnm:f=3"
+
+
+def test_large_seeds_are_kept_apart(dynabro: Dynabro, folder: Path) -> None:
+    seeds = [2**53 + 1, 2**53, 2**63 - 1]  # a double has no room for the first and the last
+    for seed in seeds:
+        assert dynabro(*QUADRATIC, "--seed", str(seed)).code == 0
+    assert read(folder / "results.db", "SELECT seed FROM runs ORDER BY id") == [(seed,) for seed in seeds]
+
+
+def test_a_pre_aggregator_changes_the_numbers(dynabro: Dynabro, folder: Path) -> None:
+    assert dynabro(*DIGITS, "--quiet").code == 0
+    assert dynabro(*DIGITS, "--pre", "nnm", "--quiet").code == 0
+    (plain, mixed) = read(folder / "results.db", "SELECT pre_aggregators, final_loss FROM runs ORDER BY id")
+    assert (plain[0], mixed[0]) == ("none", "nnm")
+    assert plain[1] != mixed[1]
+
+
+def test_the_number_of_threads_is_set(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    assert dynabro(*QUADRATIC, "--threads", "2").code == 0
+    assert asked == [2]
+
+
+def test_the_commit_of_the_folder_is_noted(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(code: int, text: str) -> Callable[..., Any]:
+        return lambda *_, **__: subprocess.CompletedProcess([], code, text, "")
+
+    def no_git(*_: object, **__: object) -> None:
+        raise FileNotFoundError("git")
+
+    expected = []
+    for seed, (run, commit) in enumerate([(answer(0, "a" * 40 + "\n"), "a" * 40), (answer(128, ""), None), (no_git, None)]):
+        monkeypatch.setattr(local.subprocess, "run", run)
+        assert dynabro(*QUADRATIC, "--seed", str(seed)).code == 0
+        expected.append((commit,))
+    assert read(folder / "results.db", "SELECT git_commit FROM runs ORDER BY seed") == expected
+
+
+# --- where
+
+
+def test_the_database_is_named_by_the_option_or_the_environment(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYNABRO_DB", "from environment.db")
+    assert "stored in from environment.db" in dynabro(*QUADRATIC).out
+    assert read(folder / "from environment.db", "SELECT COUNT(*) FROM runs") == [(1,)]
+    assert "stored in option.db" in dynabro(*QUADRATIC, "--db", "option.db").out
+    assert read(folder / "option.db", "SELECT COUNT(*) FROM runs") == [(1,)]
+    assert not (folder / "results.db").exists()
+
+
+# --- again
+
+
+def test_what_is_stored_is_not_run_again(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = dynabro(*DIGITS)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("it ran")
+
+    monkeypatch.setattr(local, "simulate_run", never)
+    before = read(folder / "results.db", "SELECT * FROM runs")
+    second = dynabro(*DIGITS)
+    assert (second.code, second.err) == (0, "")
+    assert second.out.splitlines()[:2] == first.out.splitlines()[:2]
+    assert second.out.splitlines()[2] == "run 1, already in results.db; type --rerun to repeat it"
+    assert json.loads(dynabro(*DIGITS, "--json").out)["id"] == 1
+    assert read(folder / "results.db", "SELECT * FROM runs") == before
+
+
+def test_one_run_has_many_spellings(dynabro: Dynabro, folder: Path) -> None:
+    spellings = [
+        (),
+        ("--method", "sgd", "--seed", "0", "--clock", "round", "--batch-size", "1"),
+        ("--lr", "5e-3", "--budget", "2e1"),
+        ("--lr", "0.0050", "--aggregator", "cwtm", "--pre", "none", "--switching", "periodic:K=10", "--weight-decay", "0"),
+        ("--task", "quadratic:sigma=0.5,dimension=2", "--workers", "3", "--byzantine", "1", "--threads", "1"),
+    ]
+    for spelling in spellings:
+        assert dynabro(*QUADRATIC, *spelling).code == 0
+    assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(1,)]
+
+
+def test_a_repetition_gives_the_same_numbers(dynabro: Dynabro, folder: Path) -> None:
+    path = folder / "results.db"
+    tables = ["SELECT * FROM rounds", "SELECT * FROM evaluations", "SELECT final_accuracy, final_loss, run_key FROM runs"]
+    command = (*DIGITS, "--method", "dynabro", "--quiet")
+    dynabro(*command)
+    # made recognisable, so that a repetition that does nothing is seen; and ids are equal, as a new run takes the next one
+    change(path, "UPDATE runs SET sweep = 'first'")
+    first = [read(path, sql.replace("*", _without_run(path, sql))) for sql in tables]
+    outcome = dynabro(*command, "--rerun")
+    assert outcome.code == 0
+    assert "stored in results.db" in outcome.out
+    assert [read(path, sql.replace("*", _without_run(path, sql))) for sql in tables] == first
+    assert read(path, "SELECT sweep FROM runs") == [(None,)]
+
+
+def _without_run(path: Path, sql: str) -> str:
+    """The columns of the table that ``sql`` reads, but for the run's id."""
+    columns = read(path, "SELECT name FROM pragma_table_info(?) WHERE name <> 'run_id'", sql.split()[-1])
+    return ", ".join(name for (name,) in columns)
+
+
+# --- what is wrong with it
+
+REFUSED: list[tuple[str, list[str]]] = [
+    ("--aggregator cwmt", ["unknown aggregator 'cwmt' (did you mean 'cwtm'?); legal: cwmed, "]),
+    ("--task mnits", ["unknown task 'mnits' (did you mean 'mnist'?); legal: "]),
+    ("--pre nmm", ["'nmm' (did you mean 'nnm'?)"]),
+    ("--method momentum:bta=0.9", ["has no parameter 'bta' (did you mean 'beta'?); legal: beta, form"]),
+    ("--method momentum:beta=1", ["method 'momentum': beta=1 is not legal"]),
+    ("--method momentum:beta", ["'beta' is not of the form key=value"]),
+    ("--method momentum:beta=0.9,beta=0.9", ["beta is given twice"]),
+    ("--switching bernoulli:p=0.1,D=3,delta_max=1.5", ["delta_max=1.5 is not legal"]),
+    ("--switching periodic", ["needs K="]),
+    ("--workers 4 --byzantine 2", ["byzantine=2 of workers=4 is not legal: 2f < m must hold, so f is at most 1"]),
+    ("--batch-size 1438", ["batch_size=1438 is larger than the 1437 training samples of 'digits'"]),
+    ("--workers 0", ["workers=0 is not legal"]),
+    ("--workers 2.5", ["workers=2.5 is not legal"]),
+    ("--budget many", ["budget=many is not legal"]),
+    ("--lr nan", ["learning_rate=nan is not legal"]),
+    ("--lr 0", ["learning_rate=0 is not legal"]),
+    ("--lr-drop 2:0.1", ["lr_drop=2:0.1 is not legal"]),
+    ("--seed -1", ["seed=-1 is not legal"]),
+    ("--clock hour", ["clock=hour is not legal"]),
+    ("--task quadratic --model mlp", ["task 'quadratic' has no model, and model=mlp; leave --model out"]),
+    ("--device cuda:7", ["device=cuda:7 is not here; legal on this machine: auto, cpu"]),
+    ("--device gpu", ["device=gpu is not here"]),
+    ("--threads 0", ["--threads"]),
+    ("--threads some", ["--threads"]),
+    ("--agregator cwtm", ["--agregator"]),
+    ("--budget", ["--budget"]),
+    ("digits", ["digits"]),
+    (
+        "--aggregator foo --method momentum:bta=1,beta=2 --attack ipm:e=1 --switching periodic --pre nope --workers 0 --lr -1",
+        [
+            "workers=0 is not legal",
+            "learning_rate=-1 is not legal",
+            "no parameter 'bta'",
+            "beta=2 is not legal",
+            "no parameter 'e'",
+            "needs K=",
+            "'nope'",
+            "unknown aggregator 'foo'",
+        ],
+    ),
+    (
+        "--workers 4 --byzantine 2 --batch-size 2000 --lr-drop x --aggregator foo",
+        ["2f < m must hold", "batch_size=2000 is larger", "lr_drop=x is not legal", "unknown aggregator 'foo'"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), REFUSED, ids=[options for options, _ in REFUSED])
+def test_every_problem_is_a_line_and_nothing_runs(
+    options: str, expected: list[str], dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = dynabro("run", "--db", "new.db", *options.split())
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert len(outcome.problems) == len(expected)
+    for fragment in expected:
+        assert any(fragment in line for line in outcome.problems), (fragment, outcome.err)
+    if "--device" not in options:
+        assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("database", "code", "problem"),
+    [
+        ("notes.txt", 65, "notes.txt is no dynabro database; name another file with --db"),
+        (".", 65, "is a folder"),
+        ("missing/results.db", 73, "type mkdir -p missing"),
+        ("/proc/results.db", 73, "/proc/results.db cannot be created"),
+        ("sqlite://", 65, "names no file"),
+        ("nosuch://host/results", 65, "its driver is not installed"),
+    ],
+)
+def test_a_database_that_cannot_be(database: str, code: int, problem: str, dynabro: Dynabro, folder: Path) -> None:
+    (folder / "notes.txt").write_text("not a database\n")
+    outcome = dynabro(*QUADRATIC, "--db", database)
+    assert (outcome.code, outcome.out) == (code, "")
+    (line,) = outcome.problems
+    assert problem in line
+    assert (folder / "notes.txt").read_text() == "not a database\n"
+
+
+def test_data_that_cannot_be_had(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchvision.datasets import MNIST
+
+    def unreachable(_: object) -> None:
+        raise RuntimeError("Error downloading train-images-idx3-ubyte.gz:\nTried http://..., got:\nName or service not known")
+
+    monkeypatch.setattr(MNIST, "download", unreachable)
+    monkeypatch.setenv("DYNABRO_DATA", "from environment")
+    for data, options in (("from environment", ()), ("option", ("--data-dir", "option"))):
+        outcome = dynabro("run", "--task", "mnist", "--budget", "1", *options)
+        assert (outcome.code, outcome.out) == (66, "")
+        (line,) = outcome.problems
+        assert line.startswith(
+            f"MNIST was not found under {folder / data} and could not be downloaded (Name or service not known)"
+        )
+        assert "--data-dir or DYNABRO_DATA" in line
+    assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
+
+
+def test_images_of_ones_own_that_are_not_there(dynabro: Dynabro, folder: Path) -> None:
+    outcome = dynabro("run", "--task", "image-folder:name=pets", "--model", "logistic", "--data-dir", "data", "--budget", "1")
+    assert (outcome.code, outcome.out) == (66, "")
+    (line,) = outcome.problems
+    assert line.startswith(f"no images under {folder / 'data' / 'pets' / 'train'}")
+
+
+def test_a_run_that_another_process_works_on(dynabro: Dynabro, folder: Path) -> None:
+    dynabro(*QUADRATIC)
+    change(folder / "results.db", "UPDATE runs SET status = 'running', host = 'elsewhere'")
+    outcome = dynabro(*QUADRATIC)
+    assert (outcome.code, outcome.out) == (75, "")
+    (line,) = outcome.problems
+    assert "in progress in process" in line
+    assert "elsewhere" in line
+
+
+# --- what goes wrong in it
+
+
+def broken_off(error: BaseException, after: int) -> Callable[..., Iterator[events.Event]]:
+    """A simulation that raises ``error`` in place of its event number ``after``."""
+    real = local.simulate_run
+
+    def simulate(*arguments: Any, **options: Any) -> Iterator[events.Event]:
+        yield from itertools.islice(real(*arguments, **options), after)
+        raise error
+
+    return simulate
+
+
+def check_interrupted(outcome: Outcome, dynabro: Dynabro, path: Path, rounds: int) -> None:
+    """The run is kept as interrupted, and the same command starts it anew."""
+    assert (outcome.code, outcome.out) == (130, "")
+    assert outcome.problems == ["interrupted; the run is stored as interrupted; the same command starts it anew"]
+    assert read(path, "SELECT status, rounds, final_accuracy FROM runs") == [("interrupted", rounds, None)]
+    assert read(path, "SELECT COUNT(*) FROM rounds") == [(rounds,)]
+    again = dynabro(*DIGITS, "--quiet")
+    assert again.code == 0
+    assert "stored in results.db" in again.out
+    assert read(path, "SELECT status, rounds FROM runs") == [("finished", 40)]
+    assert read(path, "SELECT COUNT(*) FROM rounds") == [(40,)]
+
+
+def test_ctrl_c_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        # the start, an evaluation, ten rounds, an evaluation, ten rounds
+        patch.setattr(local, "simulate_run", broken_off(KeyboardInterrupt(), after=5))
+        outcome = dynabro(*DIGITS, "--quiet")
+    check_interrupted(outcome, dynabro, folder / "results.db", rounds=20)
+
+
+def test_ctrl_c_while_progress_is_shown(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_self: RunProgress, event: events.Event) -> None:
+        if isinstance(event, events.Evaluated) and event.round == 10:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunProgress, "__call__", stop)
+        outcome = dynabro(*DIGITS, "--quiet")
+    check_interrupted(outcome, dynabro, folder / "results.db", rounds=10)
+    assert read(folder / "results.db", "SELECT COUNT(*) FROM evaluations") == [(5,)]
+
+
+def test_an_exception_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "results.db"
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "simulate_run", broken_off(ValueError("bang"), after=5))
+        outcome = dynabro(*DIGITS, "--quiet")
+    assert (outcome.code, outcome.out) == (70, "")
+    (line,) = outcome.problems
+    assert line.startswith("the run failed (ValueError: bang) and is stored as failed; dynabro query ")
+    ((status, rounds, error),) = read(path, "SELECT status, rounds, error FROM runs")
+    assert (status, rounds) == ("failed", 20)
+    assert error.startswith("Traceback")
+    assert error.endswith("ValueError: bang\n")
+
+    # what the message says to type
+    advice = re.search(r'dynabro query "(.*)" shows where', line)
+    assert advice
+    assert "ValueError: bang" in dynabro("query", advice[1]).out
+
+    assert dynabro(*DIGITS, "--quiet").code == 0
+    assert read(path, "SELECT status, rounds, error FROM runs") == [("finished", 40, None)]
+
+
+def test_an_exception_of_many_lines_is_told_in_one(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "simulate_run", broken_off(RuntimeError("CUDA error: no\nCompile with\n  this\n"), after=3))
+    outcome = dynabro(*DIGITS, "--quiet")
+    assert outcome.code == 70
+    assert len(outcome.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status"), [(ValueError("bang"), 70, "failed"), (KeyboardInterrupt(), 130, "interrupted")]
+)
+def test_what_is_said_to_be_stored_is_stored(
+    error: BaseException, code: int, status: str, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # before the start there is nothing to store, as where data are missing or memory is short
+    monkeypatch.setattr(local, "simulate_run", broken_off(error, after=0))
+    outcome = dynabro(*DIGITS, "--quiet")
+    assert outcome.code == code
+    (line,) = outcome.problems
+    stored = read(folder / "results.db", "SELECT status FROM runs")
+    assert (f"stored as {status}" in line) == (stored == [(status,)])
+
+
+def test_a_repetition_that_goes_wrong_keeps_the_result(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "results.db"
+    dynabro(*DIGITS, "--quiet")
+    before = read(path, "SELECT * FROM runs"), read(path, "SELECT * FROM rounds")
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "simulate_run", broken_off(ValueError("bang"), after=5))
+        assert dynabro(*DIGITS, "--quiet", "--rerun").code == 70
+    assert read(path, "SELECT * FROM runs WHERE id = 1") == before[0]
+    assert read(path, "SELECT * FROM rounds WHERE run_id = 1") == before[1]
+    assert "already in results.db" in dynabro(*DIGITS, "--quiet").out
+    assert dynabro(*DIGITS, "--quiet", "--rerun").code == 0
+    assert read(path, "SELECT status, COUNT(*) FROM runs") == [("finished", 1)]

@@ -1,0 +1,102 @@
+"""``dynabro show``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dynabro_cli.components import format_value
+from dynabro_cli.resolve import REGISTRIES
+from dynabro_cli.store.tables import metadata
+from tests.cli.conftest import Dynabro
+from tests.store.made import change, read
+
+COMPONENTS = [f"{kind}/{name}" for kind, registry in REGISTRIES.items() for name in registry.entries()]
+
+
+@pytest.mark.parametrize("what", COMPONENTS)
+def test_every_component_is_shown(what: str, dynabro: Dynabro) -> None:
+    kind, name = what.split("/")
+    entry = REGISTRIES[kind].entry(name)
+    outcome = dynabro("show", what)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert entry.doc in outcome.out
+    assert outcome.out.startswith(what)
+    assert outcome.out.rstrip().endswith(f"Reference: {entry.reference}")
+    rows = [line.split() for line in outcome.out.splitlines()]
+    for info in entry.infos:
+        default = "required" if info.required else format_value(info.default)
+        assert any(row[:2] == [info.key, default] for row in rows)
+        assert info.limits["help"] in outcome.out
+
+    shown = json.loads(dynabro("show", what, "--json").out)
+    assert (shown["kind"], shown["name"], shown["doc"], shown["reference"]) == (kind, name, entry.doc, entry.reference)
+    assert [item["parameter"] for item in shown["parameters"]] == [info.key for info in entry.infos]
+
+
+def test_a_run_by_id_and_by_key(dynabro: Dynabro, results: Path) -> None:
+    (key,) = read(results, "SELECT run_key FROM runs WHERE id = 5")[0]
+    by_id, by_key = dynabro("show", "runs/5"), dynabro("show", f"runs/{key[:12]}")
+    assert by_id == by_key
+    assert (by_id.code, by_id.err) == (0, "")
+    shown = dict(line.split(maxsplit=1) for line in by_id.out.split("\n\n")[0].splitlines()[2:])
+    assert list(shown) == [column.name for column in metadata.tables["runs"].columns]
+    assert (shown["run_key"].strip(), shown["method"].strip(), shown["status"].strip()) == (key, "dynabro", "finished")
+
+    histogram = [line.split() for line in by_id.out.split("by rounds:\n")[1].splitlines()]
+    counts = read(results, "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = 5 ORDER BY byzantine")
+    assert [(int(byzantine), int(rounds)) for byzantine, rounds, _ in histogram] == counts
+    assert max(len(bar) for *_, bar in histogram) == 40
+
+
+def test_a_run_as_json(dynabro: Dynabro, results: Path) -> None:
+    shown = json.loads(dynabro("show", "runs/7", "--json").out)
+    counts = read(results, "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = 7")
+    assert shown.pop("byzantine_histogram") == {str(byzantine): rounds for byzantine, rounds in counts}
+    assert shown["spec"]["attack"].items() >= {"name": "shift", "lambda": 1.0}.items()
+    assert set(shown["versions"]) >= {"dynabro", "python", "torch", "threads"}
+    names = [column.name for column in metadata.tables["runs"].columns]
+    expected = dict(zip(names, read(results, "SELECT * FROM runs WHERE id = 7")[0], strict=True))
+    assert shown | {"spec": 0, "versions": 0} == expected | {"spec": 0, "versions": 0}
+
+
+def test_a_run_without_rounds(dynabro: Dynabro, results: Path) -> None:
+    change(results, "DELETE FROM rounds WHERE run_id = 1")
+    outcome = dynabro("show", "runs/1")
+    assert outcome.code == 0
+    assert outcome.out.rstrip().endswith("by rounds:")
+
+
+@pytest.mark.parametrize("name", ["77", "zz", "9" * 30, "²"])
+def test_a_run_that_is_not_there(name: str, dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("show", f"runs/{name}")
+    assert (outcome.code, outcome.out) == (66, "")
+    assert outcome.problems == [f"there is no run {name!r}; type dynabro runs to see ids and keys"]
+
+
+def test_a_database_that_is_not_there(dynabro: Dynabro) -> None:
+    outcome = dynabro("show", "runs/1")
+    assert (outcome.code, outcome.out) == (66, "")
+    assert outcome.problems[0].startswith("there is no database results.db")
+
+
+@pytest.mark.parametrize(
+    ("what", "problem"),
+    [
+        ("cwtm", "cannot show 'cwtm'; type KIND/NAME with KIND one of tasks, models, "),
+        ("agregators/cwtm", "cannot show 'agregators/cwtm' (did you mean 'aggregators'?); type KIND/NAME"),
+        ("aggregators/", "type KIND/NAME"),
+        ("runs/", "type KIND/NAME"),
+        ("", "type KIND/NAME"),
+        ("/", "type KIND/NAME"),
+        ("aggregators/cwmt", "unknown aggregator 'cwmt' (did you mean 'cwtm'?); legal: "),
+        ("aggregators/cwtm/f", "unknown aggregator 'cwtm/f'"),
+    ],
+)
+def test_nonsense(what: str, problem: str, dynabro: Dynabro) -> None:
+    outcome = dynabro("show", what)
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.problems
+    assert problem in line

@@ -1,0 +1,80 @@
+"""What every training method promises to the loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dynabro_cli.methods._api import Method, MethodSetting, Plan
+from dynabro_cli.resolve import REGISTRIES
+
+M, D = 4, 3
+METHODS = [
+    *REGISTRIES["methods"].entries(),
+    "momentum:beta=0.99,form=heavy-ball",
+    "dynabro:jmax=0",
+    "dynabro:jmax=auto",
+    "dynabro:filter=option1,noise_bound=1e9",
+    "dynabro:filter=option2,noise_bound=1e9",
+]
+
+
+def build(text: str) -> Method:
+    method: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(M, 1000, kappa=1.0))
+    return method
+
+
+def plans(method: Method) -> list[Plan]:
+    return [method.plan(np.random.Generator(np.random.Philox(seed))) for seed in range(60)]
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_plans_are_drawn_from_the_generator_alone(text: str) -> None:
+    assert plans(build(text)) == plans(build(text))
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_prefixes_grow_from_one_mini_batch(text: str) -> None:
+    for plan in plans(build(text)):
+        assert plan.prefixes[0] == 1
+        assert list(plan.prefixes) == sorted(plan.prefixes)
+        assert all(isinstance(prefix, int) for prefix in plan.prefixes)
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_a_message_for_every_prefix_and_a_direction_of_them(text: str) -> None:
+    """All gradients equal to c make g_1 a multiple of c, whatever the plan; each message is aggregated once, in order."""
+    c = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    for plan in set(plans(build(text))):
+        method, asked = build(text), []
+        messages, state = method.send([c.repeat(M, 1) for _ in plan.prefixes], {})
+        assert len(messages) == len(plan.prefixes)
+
+        def aggregate(rows: Tensor, prefix: int, asked: list[int] = asked) -> Tensor:
+            assert rows.shape == (M, D)
+            asked.append(prefix)
+            return rows.mean(0)
+
+        direction, accepted = method.direct(messages, plan, aggregate)
+        assert asked == list(plan.prefixes)
+        gain = 1 - method.beta if method.beta is not None and "heavy-ball" not in text else 1.0
+        torch.testing.assert_close(direction, gain * c)
+        assert accepted is None or (accepted.dtype == torch.bool and bool(accepted))
+        assert all(value.shape[0] == M for value in state.values())
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_directions_are_linear_in_the_gradients(text: str) -> None:
+    """With linear aggregation, round after round: doubling every gradient doubles every g_t."""
+    single, double = build(text), build(text)
+    states: list[dict[str, Tensor]] = [{}, {}]
+    generator = torch.Generator().manual_seed(0)
+    for plan in plans(single)[:10]:
+        gradients = [torch.randn(M, D, generator=generator, dtype=torch.float64) for _ in plan.prefixes]
+        results = []
+        for index, (method, scale) in enumerate(((single, 1), (double, 2))):
+            messages, states[index] = method.send([scale * gradient for gradient in gradients], states[index])
+            results.append(method.direct(messages, plan, lambda rows, _: rows.mean(0))[0])
+        torch.testing.assert_close(2 * results[0], results[1])

@@ -1,0 +1,189 @@
+"""DynaBRO's plan, levels and filter, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.methods._api import Method, MethodSetting, Plan
+from dynabro_cli.methods.dynabro import expected_cost, planned, universal_coefficient
+from dynabro_cli.resolve import REGISTRIES
+
+table = settings(deadline=None, derandomize=True, max_examples=200)
+
+
+def method(text: str, workers: int = 17, budget: int = 701, kappa: float | None = 3.0, noise: float | None = None) -> Method:
+    built: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(workers, budget, kappa, noise))
+    return built
+
+
+def test_expected_cost() -> None:
+    assert expected_cost(0) == 1.0
+    assert expected_cost(1) == 1.5  # one half of the rounds cost 2, the others 1
+    assert expected_cost(2) == 2.25
+    assert expected_cost(7) == 7.0078125
+
+
+@pytest.mark.parametrize("jmax", range(13))
+def test_expected_cost_is_the_sum_over_levels(jmax: int) -> None:
+    # J ~ Geom(1/2): a level j <= jmax has probability 2^-j and costs 2^j; all others together 2^-jmax, and cost 1
+    assert expected_cost(jmax) == sum(2.0**-j * 2**j for j in range(1, jmax + 1)) + 2.0**-jmax
+
+
+def test_planned_with_a_level_given() -> None:
+    assert planned(5000, 7) == (713, 7)  # 5000/7.0078125 = 713.49
+    assert planned(8000, 7) == (1142, 7)
+    assert planned(100, 0) == (100, 0)
+    assert planned(3, 7) == (1, 7)
+
+
+def test_planned_with_the_level_of_the_theory() -> None:
+    # J = floor(log2 T) and T = budget/(J + 2^-J) hold for each other: 9 and 555, as 2^9 = 512 <= 555 < 1024
+    assert planned(5000, None) == (555, 9)
+    assert planned(897, None) == (128, 7)
+    assert planned(896, None) == (149, 6)
+    assert planned(1, None) == (1, 0)
+    assert planned(2, None) == (2, 0)  # a level of 1 would leave 2/1.5 rounds, fewer than 2^1
+    assert planned(3, None) == (2, 1)
+
+
+@table
+@given(budget=st.integers(1, 10**7))
+def test_the_level_of_the_theory_is_the_largest_that_its_rounds_allow(budget: int) -> None:
+    """jmax is the largest J with 2^J <= T(J), T(J) = budget/(J + 2^-J): that of equation 2, "2^J <= T".
+
+    Where floor(log2 T(J)) = J has a solution, it is that J. For budgets between those of two levels it has none: the larger
+    level leaves too few rounds for itself, and the smaller one leaves enough for the larger.
+    """
+    rounds, level = planned(budget, None)
+    assert 2**level <= budget / expected_cost(level)
+    assert 2 ** (level + 1) > budget / expected_cost(level + 1)
+    assert rounds == max(1, round(budget / expected_cost(level)))
+    solutions = [j for j in range(40) if math.floor(math.log2(max(1.0, budget / expected_cost(j)))) == j]
+    assert solutions in ([], [level])
+
+
+def test_universal_coefficient() -> None:
+    # 16 x 17^2 x 100 = 462,400, log 13.0441856, eight times that 104.3534848
+    assert universal_coefficient(17, 100) == pytest.approx(10.21535534, abs=1e-8)
+    assert universal_coefficient(1, 1) == pytest.approx(math.sqrt(8 * math.log(16)))
+
+
+def test_the_plan_is_nested_prefixes_up_to_jmax() -> None:
+    drawn = method("dynabro:jmax=3")
+    plans = {drawn.plan(np.random.Generator(np.random.Philox(seed))) for seed in range(300)}
+    short = {plan for plan in plans if plan.level is not None and plan.level <= 3}
+    assert short == {Plan(1, (1, 1, 2)), Plan(2, (1, 2, 4)), Plan(3, (1, 4, 8))}
+    assert {plan.prefixes for plan in plans - short} == {(1,)}
+    assert len(plans - short) > 1
+
+
+def direct(made: Method, a0: float, lower: float, upper: float, level: int) -> tuple[float, bool | None]:
+    """g_t and the verdict, in one dimension, where the aggregates are the given numbers."""
+    plan = Plan(level, (1, 2 ** (level - 1), 2**level))
+    asked = []
+
+    def aggregate(message: Tensor, prefix: int) -> Tensor:
+        asked.append(prefix)
+        return message[0]
+
+    messages = [torch.full((3, 1), value, dtype=torch.float64) for value in (a0, lower, upper)]
+    result, accepted = made.direct(messages, plan, aggregate)
+    assert asked == list(plan.prefixes)
+    return float(result), None if accepted is None else bool(accepted)
+
+
+def test_the_mlmc_gradient() -> None:
+    # a_0 + 2^J (a_J - a_{J-1})
+    assert direct(method("dynabro"), 1.0, 2.0, 2.5, level=3) == (1.0 + 8 * 0.5, None)
+    assert direct(method("dynabro"), 1.0, 2.0, 1.0, level=1) == (-1.0, None)
+
+
+def test_a_level_above_jmax_is_its_first_mini_batch() -> None:
+    message = torch.tensor([[1.0], [5.0]])
+    result, accepted = method("dynabro:filter=option1,noise_bound=1").direct(
+        [message], Plan(8, (1,)), lambda rows, prefix: rows.mean(0) * prefix
+    )
+    assert result.tolist() == [3.0]
+    assert accepted is None
+
+
+BUDGET, ROUNDS = 701, 100  # at jmax = 7
+C = 10.21535534  # at m = 17 and T = 100, see above
+
+
+@pytest.mark.parametrize("level", [1, 2, 5, 7])
+@pytest.mark.parametrize(
+    ("text", "kappa", "coefficient"),
+    [
+        ("dynabro:filter=option1,noise_bound=0.5", 2.0, math.sqrt(4 + 1 / 17)),
+        ("dynabro:filter=option1,noise_bound=0.5", 0.0, math.sqrt(1 / 17)),
+        ("dynabro:filter=option2,noise_bound=0.5", None, 6 * math.sqrt(2)),
+    ],
+    ids=["option1", "option1 without Byzantine workers", "option2"],
+)
+def test_the_filter_accepts_up_to_its_bound(text: str, kappa: float | None, coefficient: float, level: int) -> None:
+    """|a_J - a_{J-1}| <= (1 + sqrt 2) c_E C V/sqrt(2^J), else g_t = a_0."""
+    made = method(text, budget=BUDGET, kappa=kappa)
+    limit = (1 + math.sqrt(2)) * coefficient * C * 0.5 / math.sqrt(2**level)
+    inside, outside = limit * (1 - 1e-6), limit * (1 + 1e-6)
+    for sign in (1, -1):
+        assert direct(made, 1.0, 0.0, sign * outside, level) == (1.0, False)
+        value, accepted = direct(made, 1.0, 0.0, sign * inside, level)
+        assert accepted is True
+        assert value == pytest.approx(1 + sign * 2**level * inside, rel=1e-12)
+
+
+def test_the_norm_is_taken_over_all_coordinates() -> None:
+    made = method("dynabro:filter=option1,noise_bound=0.5", budget=BUDGET, kappa=2.0)
+    limit = (1 + math.sqrt(2)) * math.sqrt(4 + 1 / 17) * C * 0.5 / math.sqrt(2)
+    zero, plan = torch.zeros(3, 4, dtype=torch.float64), Plan(1, (1, 1, 2))
+    for size, expected in ((0.49, True), (0.51, False)):  # four equal coordinates: a norm of twice each
+        _, accepted = made.direct([zero, zero, zero + size * limit], plan, lambda rows, _: rows[0])
+        assert accepted is not None
+        assert bool(accepted) is expected
+
+
+def test_a_difference_that_is_not_a_number_is_rejected() -> None:
+    made = method("dynabro:filter=option1,noise_bound=0.5")
+    assert direct(made, 1.0, 0.0, math.nan, 2) == (1.0, False)
+    assert direct(made, 1.0, 0.0, math.inf, 2) == (1.0, False)
+
+
+def test_the_threshold_of_mfm() -> None:
+    """T^0 = 2 C V; the aggregator divides it by sqrt(2^j)."""
+    assert method("dynabro:filter=option2,noise_bound=0.5", budget=BUDGET).threshold == pytest.approx(2 * C * 0.5, rel=1e-9)
+    assert method("dynabro:filter=option2", budget=BUDGET, noise=3.0).threshold == pytest.approx(2 * C * 3, rel=1e-9)
+    assert method("dynabro:filter=option1,noise_bound=0.5").threshold is None
+    assert method("dynabro").threshold is None
+
+
+def test_which_noise_bound_counts() -> None:
+    given = method("dynabro:filter=option1,noise_bound=0.5", noise=3.0)
+    assert (given.wants_noise, given.noise_bound) == (False, 0.5)
+    unknown = method("dynabro:filter=option1")
+    assert (unknown.wants_noise, unknown.noise_bound) == (True, None)
+    measured = method("dynabro:filter=option1", noise=3.0)
+    assert measured.noise_bound == 3.0
+    free = method("dynabro:noise_bound=0.5")
+    assert (free.wants_noise, free.noise_bound) == (False, None)
+
+
+def test_option1_needs_a_kappa() -> None:
+    with pytest.raises(SpecError, match="filter=option1' needs an aggregator with a proved kappa"):
+        method("dynabro:filter=option1", kappa=None)
+    method("dynabro:filter=option2", kappa=None)
+    method("dynabro", kappa=None)
+
+
+@pytest.mark.parametrize("text", ["dynabro:jmax=21", "dynabro:jmax=-1", "dynabro:noise_bound=0", "dynabro:filter=option3"])
+def test_illegal_parameters(text: str) -> None:
+    with pytest.raises(SpecError, match="is not legal"):
+        method(text)

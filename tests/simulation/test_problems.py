@@ -1,0 +1,217 @@
+"""What a simulation trains: batches, normalisation, flips, what is observed, and the evaluation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dynabro_cli import RunSpec
+from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.events import Evaluated
+from dynabro_cli.resolve import REGISTRIES, resolve
+from dynabro_cli.simulation.loop import Parts, Simulation, State
+from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem
+from dynabro_cli.streams import Streams
+from dynabro_cli.switching._api import SwitchingSetting
+from dynabro_cli.tasks._api import Images, ImageShape, TaskSetting
+from tests.simulation.reference import masks, run
+
+M, B = 3, 4
+CPU = torch.device("cpu")
+MEAN, STD = (0.2, 0.5), (0.3, 0.7)
+
+
+def pictures(*, flip: bool = False, train: int = 50, test: int = 7) -> Images:
+    """Random images of two channels in three classes."""
+    source = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (train + test, 2, 4, 5), generator=source, dtype=torch.uint8)
+    labels = torch.randint(3, (train + test,), generator=source)
+    shape = ImageShape(2, 4, 5, 3)
+    return Images(pixels[:train], labels[:train], pixels[train:], labels[train:], MEAN, STD, shape, flip=flip)
+
+
+def network(*, norm: bool = False) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        middle = (nn.BatchNorm2d(2),) if norm else ()
+        return nn.Sequential(*middle, nn.Flatten(), nn.Linear(40, 3), nn.Dropout(0.5 if norm else 0.0))
+
+
+def normalised(pixels: Tensor) -> Tensor:
+    mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (MEAN, STD))
+    return ((pixels.double() / 255 - mean) / std).float()
+
+
+def drawn(images: Images, round_: int, computation: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """The mini-batches that every worker should draw, before flips: pixels [m, B, c, h, w] and labels [m, B]."""
+    generator = Streams(seed).generator("data", round_, computation)
+    indices = torch.from_numpy(generator.integers(len(images.train_labels), size=(M, B)))
+    return images.train_images[indices], images.train_labels[indices]
+
+
+def by_hand(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses [m] and gradients [m, d] of the workers' mini-batches."""
+    losses = [F.cross_entropy(model(own), classes) for own, classes in zip(inputs, labels, strict=True)]
+    gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in losses]
+    return torch.stack(losses).detach(), torch.stack([torch.cat([part.flatten() for part in one]) for one in gradients])
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_batches_are_drawn_by_round_and_computation(flip: bool) -> None:
+    images, model = pictures(flip=flip), network()
+    problem = ImageProblem(images, model, M, B, Streams(0), CPU)
+    expected, losses, flips = torch.zeros(M, problem.x.numel()), torch.zeros(M), 0
+    for computation in (2, 3):
+        pixels, labels = drawn(images, 5, computation)
+        if flip:
+            coins = torch.from_numpy(Streams(0).generator("augment", 5, computation).random(M * B) < 0.5).view(M, B)
+            pixels = torch.where(coins[:, :, None, None, None], pixels.flip(-1), pixels)
+            flips += int(coins.sum())
+        of_workers, gradients = by_hand(model, normalised(pixels), labels)
+        expected += gradients
+        losses += of_workers
+    total = torch.zeros_like(expected)
+    assert problem.sum_gradients(5, (2, 3), total) is total
+    torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-6)
+    observed, statistics = problem.observed()
+    torch.testing.assert_close(observed, losses, rtol=1e-5, atol=1e-6)
+    assert statistics.shape == (M, 0)
+    assert problem.observed()[0].tolist() == [0.0] * M, "reading starts the sums anew"
+    assert 0 < flips < 2 * M * B or not flip
+
+
+def test_one_computation_without_a_total() -> None:
+    images, model = pictures(), network()
+    problem = ImageProblem(images, model, M, B, Streams(3), CPU)
+    pixels, labels = drawn(images, 1, 0, seed=3)
+    expected = by_hand(model, normalised(pixels), labels)[1]
+    torch.testing.assert_close(problem.sum_gradients(1, (0,), None), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_dropout_is_drawn_by_round_and_computation() -> None:
+    """With one training image every mini-batch is the same, so that only the masks can make gradients differ."""
+    images = pictures(train=1)
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(40, 3))
+    problem = ImageProblem(images, model, M, B, Streams(0), CPU)
+    counters = ((0, 0), (0, 1), (1, 0), (1, 1))
+    seen = [problem.sum_gradients(round_, (computation,), None).clone() for round_, computation in counters]
+    assert len(torch.unique(torch.stack(seen).flatten(1), dim=0)) == 4
+    assert torch.equal(problem.sum_gradients(0, (1,), None), seen[1])
+
+
+def test_evaluation_is_over_the_test_set_without_dropout_and_with_the_servers_statistics() -> None:
+    images, model = pictures(test=23), network(norm=True)
+    problem = ImageProblem(images, model, M, B, Streams(0), CPU)
+    problem.sum_gradients(0, (0,), None)  # leaves the stand-ins in training mode
+    problem.buffers.copy_(torch.tensor([0.3, -0.2, 1.7, 0.4]))
+    x = (normalised(images.test_images).double() - torch.tensor([0.3, -0.2])[:, None, None]) / torch.tensor([1.7, 0.4]).add(
+        1e-5
+    ).sqrt()[:, None, None]
+    logits = x.flatten(1) @ model[2].weight.double().T + model[2].bias.double()
+    score = problem.evaluate()
+    assert score.accuracy == pytest.approx(float((logits.argmax(1) == images.test_labels).double().mean()))
+    assert score.loss == pytest.approx(F.cross_entropy(logits, images.test_labels).item(), rel=1e-5)
+    assert score.gap is None
+
+
+def test_evaluation_in_parts() -> None:
+    images = pictures(test=2345)
+    problem = ImageProblem(images, network(), M, B, Streams(0), CPU)
+    logits = network()(normalised(images.test_images)).double()
+    score = problem.evaluate()
+    assert score.accuracy == pytest.approx(float((logits.argmax(1) == images.test_labels).double().mean()))
+    assert score.loss == pytest.approx(F.cross_entropy(logits, images.test_labels).item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["sgd", "dynabro:jmax=3"])
+def test_the_server_keeps_the_honest_workers_statistics(method: str) -> None:
+    """Running statistics move by 0.1 towards the honest workers' mean, taken over the round's mini-batches."""
+    spec = resolve(
+        RunSpec(
+            task="digits",
+            method=method,
+            workers=M,
+            byzantine=1,
+            batch_size=B,
+            budget=12,
+            eval_every=1,
+            switching="periodic:K=1",
+        )
+    ).spec
+    images, streams = pictures(), Streams(0)
+    model = network(norm=True)
+    problem = ImageProblem(images, model, M, B, streams, CPU)
+    resolved = resolve(spec)
+    parts = Parts(
+        spec,
+        problem,
+        *resolved.assemble(),
+        REGISTRIES["attacks"].parse("sf").build(AttackSetting(M)),
+        REGISTRIES["switching"].parse("periodic:K=1").build(SwitchingSetting(M, 1, 0)),
+        streams,
+    )
+    identities = masks("periodic:K=1", M, 1, 12)
+    buffers = torch.tensor([0.0, 0.0, 1.0, 1.0])
+    with torch.no_grad():
+        scores = [event for event in Simulation(parts, State()).events() if isinstance(event, Evaluated)]
+    spent = 0
+    for round_, score in enumerate(scores[1:]):
+        count = score.budget - spent
+        inputs = torch.stack([normalised(drawn(images, round_, k)[0]) for k in range(count)])  # [n, m, B, c, h, w]
+        inputs = inputs[:, torch.from_numpy(~identities[round_])]
+        mean = inputs.mean((2, 4, 5)).mean((0, 1))
+        variance = inputs.var((2, 4, 5), correction=1).mean((0, 1))
+        buffers = 0.9 * buffers + 0.1 * torch.cat([mean, variance])
+        spent = score.budget
+    torch.testing.assert_close(problem.buffers, buffers, rtol=1e-5, atol=1e-6)
+    assert spent >= 12
+
+
+def test_the_first_rounds_of_two_methods_recomputed_on_digits() -> None:
+    """Both methods see the same first mini-batch; the training loss is the honest workers'."""
+    common = {"task": "digits", "model": "logistic", "attack": "none", "aggregator": "mean", "workers": 5, "byzantine": 2}
+    common |= {"learning_rate": 0.1, "weight_decay": 0.0, "switching": "static", "seed": 2, "eval_every": 1}
+    sgd = run(method="sgd", budget=1, **common)
+    dynabro = run(method="dynabro:jmax=0", budget=1, **common)
+    assert sgd.rounds[0].gradient_norm == dynabro.rounds[0].gradient_norm
+    assert sgd.last == dynabro.last
+
+    data = REGISTRIES["tasks"].parse("digits").build(TaskSetting("unused")).load()  # type: ignore[arg-type]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(Streams(2).integer("init", 0))
+        model = REGISTRIES["models"].parse("logistic").build(data.shape)
+    indices = Streams(2).generator("data", 0, 0).integers(1437, size=(5, 16))
+    inputs = (data.train_images[indices].float() / 16 - 0.305) / 0.376
+    losses, gradients = by_hand(model, inputs, data.train_labels[indices])
+    honest = torch.from_numpy(~masks("static", 5, 2, 1, seed=2)[0])
+    assert sgd.evaluations[1].train_loss == pytest.approx(float(losses[honest].mean()), rel=1e-5)
+    assert sgd.rounds[0].gradient_norm == pytest.approx(float(gradients.mean(0).norm()), rel=1e-4)
+    at_start = F.cross_entropy(model((data.test_images.float() / 16 - 0.305) / 0.376), data.test_labels)
+    assert sgd.evaluations[0].test_loss == pytest.approx(at_start.item(), rel=1e-5)
+
+
+def test_training_loss_is_per_computation() -> None:
+    """A round at level J counts 2^J times: at a learning rate of nearly nothing the loss is that of the start, about log 10."""
+    outcome = run(task="digits", model="logistic", method="dynabro:jmax=3", learning_rate=1e-9, budget=60, eval_every=20)
+    start = outcome.evaluations[0].test_loss
+    assert start is not None
+    for item in outcome.evaluations[1:]:
+        # 9 honest workers x 16 x 20 samples: the mean is far closer to the start's than a count that is off would be
+        assert item.train_loss == pytest.approx(start, rel=0.1)
+
+
+def test_objective_gradients_are_summed_over_computations() -> None:
+    objective = REGISTRIES["tasks"].parse("quadratic").build(TaskSetting("unused")).load()  # type: ignore[arg-type]
+    problem = ObjectiveProblem(objective, M, B, Streams(0))
+    singles = [problem.sum_gradients(4, (k,), None).clone() for k in range(3)]
+    total = torch.ones(M, 2, dtype=torch.float64)
+    assert problem.sum_gradients(4, range(1, 3), total) is total
+    torch.testing.assert_close(total, 1 + singles[1] + singles[2])
+    assert problem.evaluate() == (None, None, pytest.approx(9.0))
+    assert problem.x.dtype == torch.float64
+    problem.x.zero_()
+    assert objective.start.tolist() == [3.0, -3.0], "the run moves a copy"
+    # E|noise|^2 of a mini-batch of 4 is 0.5/4 = 1/8 by worker, and workers differ
+    assert not torch.equal(singles[0][0], singles[0][1])

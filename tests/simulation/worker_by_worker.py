@@ -1,0 +1,96 @@
+"""Per-worker gradients the slow and obvious way, in double precision: what the engine is checked against."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dynabro_cli.models._api import REGISTRY
+from dynabro_cli.simulation.gradients import WorkerGradients
+from dynabro_cli.tasks._api import ImageShape
+
+CLASSES = 5
+RGB_16 = ImageShape(3, 16, 16, CLASSES)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def batch_of(workers: int, samples: int, shape: tuple[int, ...], seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Random inputs [workers, samples, *shape] in double precision, and labels."""
+    source = generator(seed)
+    inputs = torch.randn(workers, samples, *shape, generator=source, dtype=torch.float64)
+    return inputs, torch.randint(CLASSES, (workers, samples), generator=source)
+
+
+def seeded(build: object, seed: int = 0) -> nn.Module:
+    """Call ``build`` with torch's default generator at ``seed``, and leave that generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: nn.Module = build()  # type: ignore[operator]
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(module, nn.BatchNorm2d) and module.affine:  # its default of ones and zeros would hide mistakes
+            module.weight.data = torch.rand(module.num_features, generator=generator(seed + 1)) + 0.5
+            module.bias.data = torch.randn(module.num_features, generator=generator(seed + 2))
+    return model
+
+
+def registered(text: str, shape: ImageShape = RGB_16) -> nn.Module:
+    return seeded(lambda: REGISTRY.parse(text).build(shape))
+
+
+def one_by_one(model: nn.Module, inputs: Tensor, labels: Tensor, batches: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Losses [m], gradients [m, d] and batch-norm statistics [m, s], worker after worker, on a copy of ``model``.
+
+    A worker's loss is the mean over its mini-batches of the mini-batch's mean loss, differentiated in one go. Statistics come
+    from what goes into the batch norms, not from their buffers.
+    """
+    model = copy.deepcopy(model).train()
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def watch(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        x = arguments[0].detach().transpose(0, 1).flatten(1)  # [features, values]
+        seen.append((x.mean(1), x.var(1, correction=1)))
+
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        if norm.track_running_stats:
+            norm.register_forward_pre_hook(watch)
+    losses, rows, statistics = [], [], []
+    for own, classes in zip(inputs, labels, strict=True):
+        parts, of_parts = [], []
+        for part, target in zip(own.chunk(batches), classes.chunk(batches), strict=True):
+            seen.clear()
+            parts.append(F.cross_entropy(model(part), target))
+            of_parts.append(torch.cat([torch.cat(pair) for pair in seen]) if seen else own.new_empty(0))
+        loss = torch.stack(parts).mean()
+        gradient = torch.autograd.grad(loss, list(model.parameters()))
+        losses.append(loss.detach())
+        rows.append(torch.cat([part.flatten() for part in gradient]))
+        statistics.append(torch.stack(of_parts).mean(0))
+    return torch.stack(losses), torch.stack(rows), torch.stack(statistics)
+
+
+def check(model: nn.Module, inputs: Tensor, labels: Tensor, batches: int, kind: str, *, force_loop: bool = False) -> None:
+    """Compare everything that the engine reports with ``one_by_one``, in double precision."""
+    model = model.double()
+    losses, matrix, statistics = one_by_one(model, inputs, labels, batches)
+    assert float(matrix.norm(dim=1).min()) > 1e-6, "a vanishing gradient would prove nothing"
+    engine = WorkerGradients(model, len(inputs), force_loop=force_loop)
+    assert engine.kind == kind
+    exact = {"rtol": 1e-9, "atol": 1e-11}
+    for _ in range(2):  # a second call must overwrite the first, not add to it
+        torch.testing.assert_close(engine(inputs, labels, batches, generator()), losses, **exact)
+        torch.testing.assert_close(engine.matrix, matrix, **exact)
+        torch.testing.assert_close(engine.statistics, statistics, **exact)
+
+
+def between(*layers: nn.Module) -> nn.Module:
+    """A small convolutional network with ``layers`` in its middle."""
+    return nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), *layers, nn.Flatten(), nn.Linear(64, CLASSES))

@@ -1,0 +1,117 @@
+"""Events made by hand, so that the database is tested without a simulation."""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine
+
+from dynabro_cli import events
+from dynabro_cli.store.recorder import Recorder
+
+KEY = "ab" * 32
+RECORD: dict[str, Any] = {
+    "task": "digits",
+    "model": "logistic",
+    "method": "momentum:beta=0.99",
+    "aggregator": "cwtm",
+    "pre_aggregators": "none",
+    "attack": "sf",
+    "attack_entry": "gradient",
+    "switching": "periodic:K=20",
+    "clock": "round",
+    "workers": 17,
+    "byzantine": 8,
+    "budget": 50,
+    "batch_size": 16,
+    "learning_rate": 0.01,
+    "lr_rule": "fixed",
+    "lr_drop": "0.8:0.1",
+    "weight_decay": 1e-4,
+    "eval_every": 10,
+    "seed": 3,
+    "spec": '{"task":{"name":"digits"}}',
+    "dimension": 650,
+    "noise_bound": None,
+    "device": "cpu",
+    "host": platform.node(),
+    "versions": '{"dynabro":"0"}',
+}
+
+
+def started(key: str = KEY, **columns: Any) -> events.Started:
+    """The start of a run; ``columns`` replace those of ``RECORD``."""
+    return events.Started(key, RECORD | columns)
+
+
+def a_round(number: int, **values: Any) -> events.Round:
+    """Round ``number`` of a method that spends one computation a round."""
+    plain: dict[str, Any] = {
+        "round": number,
+        "budget": number + 1,
+        "level": None,
+        "cost": 1,
+        "byzantine": 8,
+        "switched": number > 0 and number % 20 == 0,
+        "dynamic": False,
+        "accepted": None,
+        "learning_rate": 0.01,
+        "gradient_norm": 1 / (number + 1),
+        "aggregation_error": 0.25,
+    }
+    return events.Round(**plain | values)
+
+
+def rounds(first: int, last: int, **values: Any) -> events.RoundsDone:
+    """Rounds ``first`` to ``last``, both included."""
+    return events.RoundsDone(tuple(a_round(number, **values) for number in range(first, last + 1)), totals(last + 1))
+
+
+def evaluated(number: int, accuracy: float | None = 0.5, gap: float | None = None) -> events.Evaluated:
+    """The evaluation after ``number`` rounds."""
+    loss = None if accuracy is None else 1 - accuracy
+    return events.Evaluated(number, number, number * 16 * 17, accuracy, loss, loss, gap)
+
+
+def finished(number: int, accuracy: float | None = 0.5, gap: float | None = None) -> events.Finished:
+    """The end of a run of ``number`` rounds."""
+    return events.Finished(accuracy, None if accuracy is None else 1 - accuracy, gap, totals(number))
+
+
+def diverged(number: int, accuracy: float | None = 0.1, loss: float | None = float("nan")) -> events.Diverged:
+    """The end of a run that left the numbers in its last round."""
+    return events.Diverged(number - 1, accuracy, loss, None, totals(number))
+
+
+def totals(number: int) -> events.Totals:
+    return events.Totals(rounds=number, budget_spent=number, switches=number // 20, dynamic_rounds=0)
+
+
+def whole_run(number: int = 3, accuracy: float = 0.5, key: str = KEY, **columns: Any) -> list[events.Event]:
+    """A run of ``number`` rounds from start to end."""
+    return [started(key, **columns), rounds(0, number - 1), evaluated(number, accuracy), finished(number, accuracy)]
+
+
+def record(engine: Engine, happenings: Iterable[events.Event], **settings: Any) -> Recorder:
+    """Give events to a new recorder, and return it."""
+    recorder = Recorder(engine, **settings)
+    for event in happenings:
+        recorder.record(event)
+    return recorder
+
+
+def read(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    """Read the file with a connection of its own, past everything that is under test."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(sql, values).fetchall()
+
+
+def change(path: Path, sql: str, *values: Any) -> None:
+    """Change the file with a connection of its own."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(sql, values)

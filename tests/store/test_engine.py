@@ -1,0 +1,708 @@
+"""Making and opening databases: the schema as promised, and nothing touched that is not ours."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError
+from dynabro_cli.store import engine as engine_module
+from dynabro_cli.store import queries
+from dynabro_cli.store.engine import open_for_writing, open_read_only, sqlite_path, upgrade_file
+from dynabro_cli.store.tables import metadata
+from tests.store.made import change, read, record, rounds, started, whole_run
+
+# The public schema: name, type, NOT NULL, place in the primary key. Users write SQL against it: only ever add to it.
+TABLES = {
+    "runs": """
+        id INTEGER 1 1
+        run_key VARCHAR(80) 1 0
+        status VARCHAR(16) 1 0
+        sweep TEXT 0 0
+        task TEXT 1 0
+        model TEXT 0 0
+        method TEXT 1 0
+        aggregator TEXT 1 0
+        pre_aggregators TEXT 1 0
+        attack TEXT 1 0
+        attack_entry TEXT 1 0
+        switching TEXT 1 0
+        clock TEXT 1 0
+        workers INTEGER 1 0
+        byzantine INTEGER 1 0
+        budget INTEGER 1 0
+        batch_size INTEGER 1 0
+        learning_rate DOUBLE 1 0
+        lr_rule TEXT 1 0
+        lr_drop TEXT 1 0
+        weight_decay DOUBLE 1 0
+        eval_every INTEGER 1 0
+        seed BIGINT 1 0
+        spec TEXT 1 0
+        dimension BIGINT 1 0
+        noise_bound DOUBLE 0 0
+        final_accuracy DOUBLE 0 0
+        final_loss DOUBLE 0 0
+        final_gap DOUBLE 0 0
+        budget_spent INTEGER 1 0
+        rounds INTEGER 1 0
+        switches INTEGER 1 0
+        dynamic_rounds INTEGER 1 0
+        started_at DATETIME 1 0
+        finished_at DATETIME 0 0
+        wall_seconds DOUBLE 0 0
+        device TEXT 1 0
+        host TEXT 1 0
+        pid INTEGER 1 0
+        versions TEXT 1 0
+        git_commit TEXT 0 0
+        error TEXT 0 0
+    """,
+    "evaluations": """
+        run_id INTEGER 1 1
+        round INTEGER 1 2
+        budget INTEGER 1 0
+        samples BIGINT 1 0
+        test_accuracy DOUBLE 0 0
+        test_loss DOUBLE 0 0
+        train_loss DOUBLE 0 0
+        gap DOUBLE 0 0
+    """,
+    "rounds": """
+        run_id INTEGER 1 1
+        round INTEGER 1 2
+        budget INTEGER 1 0
+        level INTEGER 0 0
+        cost INTEGER 1 0
+        byzantine INTEGER 1 0
+        switched BOOLEAN 1 0
+        dynamic BOOLEAN 1 0
+        accepted BOOLEAN 0 0
+        learning_rate DOUBLE 1 0
+        gradient_norm DOUBLE 0 0
+        aggregation_error DOUBLE 0 0
+    """,
+    "alembic_version": "version_num VARCHAR(32) 1 1",
+}
+VIEWS = {
+    "byzantine_histogram": ["run_id", "byzantine", "rounds"],
+    "final_accuracy": [
+        *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
+        *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay"),
+        *("n", "mean", "std", "mean_gap", "diverged"),
+    ],
+}
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    """Every file under ``folder`` with its bytes; None for a folder."""
+    return {str(item.relative_to(folder)): None if item.is_dir() else item.read_bytes() for item in folder.rglob("*")}
+
+
+# --- making
+
+
+def test_the_tables_are_those_promised(engine: Engine, path: Path) -> None:
+    names = read(path, "SELECT name FROM sqlite_master WHERE type = 'table'")
+    assert {name for (name,) in names} == set(TABLES)
+    for table, expected in TABLES.items():
+        columns = read(path, 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)', table)
+        assert [" ".join(map(str, column)) for column in columns] == [
+            line.strip() for line in expected.split("\n") if line.strip()
+        ]
+
+
+def test_the_views_are_those_promised(engine: Engine, path: Path) -> None:
+    names = read(path, "SELECT name FROM sqlite_master WHERE type = 'view'")
+    assert {name for (name,) in names} == set(VIEWS)
+    for view, expected in VIEWS.items():
+        assert [name for (name,) in read(path, "SELECT name FROM pragma_table_info(?)", view)] == expected
+
+
+def test_a_new_database_is_marked_as_ours(engine: Engine, path: Path) -> None:
+    assert read(path, "PRAGMA application_id") == [(0x44594E42,)]
+    assert read(path, "PRAGMA user_version") == [(1,)]
+    assert read(path, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert read(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_a_writer_checks_foreign_keys_and_loses_nothing_to_a_power_cut(engine: Engine) -> None:
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+        with pytest.raises(IntegrityError, match="FOREIGN KEY"):
+            connection.exec_driver_sql("INSERT INTO evaluations (run_id, round, budget, samples) VALUES (99, 0, 0, 0)")
+
+
+def test_a_writer_takes_the_lock_when_it_begins(engine: Engine, path: Path) -> None:
+    # a deferred transaction that reads and then writes fails at once when another wrote in between, whatever the timeout
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SELECT COUNT(*) FROM runs")
+        with (
+            contextlib.closing(sqlite3.connect(path, timeout=0)) as other,
+            pytest.raises(sqlite3.OperationalError, match="locked"),
+        ):
+            other.execute("BEGIN IMMEDIATE")
+
+
+def test_only_known_statuses_are_stored(engine: Engine, path: Path) -> None:
+    record(engine, whole_run())
+    with engine.connect() as connection, pytest.raises(IntegrityError, match="known_status"):
+        connection.exec_driver_sql("UPDATE runs SET status = 'done'")
+
+
+def test_the_migrations_make_what_the_tables_say(engine: Engine) -> None:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_an_empty_file_becomes_a_database(path: Path) -> None:
+    path.touch()
+    open_for_writing(str(path))
+    assert read(path, "SELECT COUNT(*) FROM runs") == [(0,)]
+
+
+def test_opening_again_keeps_everything(engine: Engine, path: Path) -> None:
+    record(engine, whole_run())
+    before = read(path, "SELECT * FROM runs")
+    open_for_writing(str(path))
+    assert read(path, "SELECT * FROM runs") == before
+
+
+# --- what is not ours stays as it is
+
+
+def text_file(path: Path) -> None:
+    path.write_text("step,accuracy\n1,0.5\n")
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 32)
+
+
+def foreign_database(path: Path) -> None:
+    change(path, "CREATE TABLE accounts (name TEXT)")
+
+
+def foreign_database_in_wal_mode(path: Path) -> None:
+    change(path, "PRAGMA journal_mode = WAL")
+    change(path, "CREATE TABLE accounts (name TEXT)")
+
+
+def marked_foreign_database(path: Path) -> None:
+    foreign_database(path)
+    change(path, "PRAGMA application_id = 252006673")  # Fossil's
+    change(path, "PRAGMA user_version = 1")
+
+
+def foreign_alembic_database(path: Path) -> None:
+    change(path, "CREATE TABLE alembic_version (version_num VARCHAR(32))")
+    change(path, "INSERT INTO alembic_version VALUES ('0001')")
+
+
+STRANGERS = [
+    text_file,
+    garbage,
+    foreign_database,
+    foreign_database_in_wal_mode,
+    marked_foreign_database,
+    foreign_alembic_database,
+]
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only, upgrade_file])
+@pytest.mark.parametrize("make", STRANGERS)
+def test_a_stranger_is_refused_and_left_as_it_is(
+    make: Callable[[Path], None], operation: Callable[[str], object], path: Path
+) -> None:
+    make(path)
+    before = path.read_bytes()
+    with pytest.raises(DatabaseError) as caught:
+        operation(str(path))
+    assert str(path) in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_a_stranger_gets_no_company(path: Path) -> None:
+    foreign_database(path)
+    before = contents(path.parent)
+    for operation in (open_for_writing, open_read_only):
+        with pytest.raises(DatabaseError, match="is no dynabro database"):
+            operation(str(path))
+    assert contents(path.parent) == before
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+def test_a_folder_is_no_database(operation: Callable[[str], object], path: Path) -> None:
+    with pytest.raises(DatabaseError, match="is a folder"):
+        operation(str(path.parent))
+
+
+def test_an_empty_file_cannot_be_read(path: Path) -> None:
+    path.touch()
+    with pytest.raises(DatabaseError, match="is no dynabro database"):
+        open_read_only(str(path))
+    assert path.read_bytes() == b""
+
+
+def test_a_database_without_tables_cannot_be_read(path: Path) -> None:
+    # what a process leaves that is killed between making the file and making the tables
+    change(path, "PRAGMA journal_mode = WAL")
+    assert path.stat().st_size
+    with pytest.raises(DatabaseError):
+        open_read_only(str(path))
+    open_for_writing(str(path))
+    assert read(path, "SELECT COUNT(*) FROM runs") == [(0,)]
+
+
+# --- versions
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only, upgrade_file])
+def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
+    change(path, "PRAGMA user_version = 2")
+    change(path, "UPDATE alembic_version SET version_num = '0002'")
+    before = path.read_bytes()
+    with pytest.raises(DatabaseError, match=r"schema version 2.*pip install --upgrade dynabro"):
+        operation(str(path))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+def test_an_older_database_says_upgrade_it(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
+    change(path, "PRAGMA user_version = 0")
+    before = path.read_bytes()
+    with pytest.raises(DatabaseError) as caught:
+        operation(str(path))
+    assert f"dynabro db upgrade --db {path}" in str(caught.value)
+    assert path.read_bytes() == before
+
+
+@pytest.fixture
+def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of schema version 2: the present migrations, and one more."""
+    folder = tmp_path / "store"
+    shutil.copytree(Path(engine_module.__file__).with_name("migrations"), folder / "migrations")
+    (folder / "migrations" / "versions" / "0002_more.py").write_text(
+        "import sqlalchemy as sa\n"
+        "from alembic import op\n"
+        "revision, down_revision = '0002', '0001'\n"
+        "def upgrade():\n"
+        "    op.add_column('runs', sa.Column('note', sa.Text()))\n"
+    )
+    monkeypatch.setattr(engine_module, "__file__", str(folder / "engine.py"))
+    monkeypatch.setattr(engine_module, "SCHEMA_VERSION", 2)
+
+
+@pytest.mark.usefixtures("next_version")
+def test_upgrade_keeps_a_copy_and_the_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(engine_module, "SCHEMA_VERSION", 1)
+        before.setattr(engine_module, "__file__", queries.__file__)
+        record(open_for_writing(str(path)), whole_run())
+    with pytest.raises(DatabaseError, match="type dynabro db upgrade"):
+        open_for_writing(str(path))
+    rows = read(path, "SELECT * FROM runs")
+
+    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to 2; the old one is {path}.v1"
+    copy = path.with_name(path.name + ".v1")
+    assert read(copy, "SELECT * FROM runs") == rows
+    assert read(copy, "PRAGMA user_version") == [(1,)]
+    assert read(copy, "PRAGMA application_id") == [(0x44594E42,)]
+    assert read(path, "SELECT * FROM runs") == [(*row, None) for row in rows]
+    assert read(path, "SELECT COUNT(*) FROM rounds") == [(3,)]
+    assert read(path, "PRAGMA user_version") == [(2,)]
+    assert read(path, "SELECT n FROM final_accuracy") == [(1,)]
+    open_for_writing(str(path))
+    assert upgrade_file(str(path)) == f"{path} has schema version 2 already; nothing to do"
+
+
+@pytest.mark.usefixtures("next_version")
+def test_upgrade_never_overwrites_a_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(engine_module, "SCHEMA_VERSION", 1)
+        before.setattr(engine_module, "__file__", queries.__file__)
+        open_for_writing(str(path))
+    copy = path.with_name(path.name + ".v1")
+    copy.write_text("precious")
+    with pytest.raises(DatabaseError):
+        upgrade_file(str(path))
+    assert copy.read_text() == "precious"
+    assert read(path, "PRAGMA user_version") == [(1,)]
+
+
+def test_upgrade_of_a_present_database_changes_nothing(engine: Engine, path: Path) -> None:
+    before = contents(path.parent)
+    assert upgrade_file(str(path)) == f"{path} has schema version 1 already; nothing to do"
+    assert contents(path.parent) == before
+
+
+def test_upgrade_of_a_missing_file(path: Path) -> None:
+    with pytest.raises(NotFoundError, match="there is no database"):
+        upgrade_file(str(path))
+    assert contents(path.parent) == {}
+
+
+# --- damage
+
+
+def fill(engine: Engine) -> None:
+    """Enough rows that half of the file is a loss."""
+    record(engine, [*whole_run(3), started("cd" * 32), rounds(0, 2000)]).interrupted()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT * FROM rounds", "SELECT * FROM runs", "SELECT COUNT(*) FROM byzantine_histogram", "SELECT * FROM evaluations"],
+)
+def test_a_database_cut_short_is_called_damaged(engine: Engine, path: Path, sql: str) -> None:
+    fill(engine)
+    page = read(path, "PRAGMA page_size")[0][0]
+    with path.open("r+b") as file:
+        file.truncate(3 * page)  # the schema is there, the rows are not
+    with pytest.raises(DatabaseError) as caught:
+        list(queries.query(open_read_only(str(path)), sql).rows)
+    assert f"{path} is damaged" in str(caught.value)
+
+
+@pytest.mark.parametrize("reader", [lambda engine: queries.find_run(engine, "1"), lambda engine: queries.histogram(engine, 1)])
+def test_showing_a_run_of_a_damaged_database(engine: Engine, path: Path, reader: Callable[[Engine], object]) -> None:
+    fill(engine)
+    page = read(path, "PRAGMA page_size")[0][0]
+    with path.open("r+b") as file:
+        file.truncate(3 * page)
+    with pytest.raises(DatabaseError, match="is damaged"):
+        reader(open_read_only(str(path)))
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+def test_garbage_behind_a_good_header(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100] + b"\xa5" * (len(whole) - 100))
+    with pytest.raises(DatabaseError) as caught:
+        operation(str(path))
+    assert f"{path} is damaged" in str(caught.value)
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+def test_half_a_header(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(DatabaseError):
+        operation(str(path))
+
+
+# --- paths and URLs
+
+
+@pytest.mark.parametrize("name", ["missing.db", "no folder/missing.db"])
+def test_reading_what_is_not_there(path: Path, name: str) -> None:
+    with pytest.raises(NotFoundError, match="there is no database") as caught:
+        open_read_only(str(path.parent / name))
+    assert "dynabro run" in str(caught.value)
+    assert contents(path.parent) == {}
+
+
+def test_a_missing_folder_is_named(path: Path) -> None:
+    with pytest.raises(CannotWriteError) as caught:
+        open_for_writing(str(path.parent / "new" / "results.db"))
+    assert f"mkdir -p {path.parent / 'new'}" in str(caught.value)
+    assert contents(path.parent) == {}
+
+
+def test_a_file_that_cannot_be_made() -> None:
+    with pytest.raises(CannotWriteError, match=r"/proc/results\.db cannot be created"):
+        open_for_writing("/proc/results.db")
+
+
+def test_a_file_that_cannot_be_written(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # permission bits do not bind root, so the answer of the system is put in its mouth
+    monkeypatch.setattr(engine_module.os, "access", lambda _path, mode: mode != os.W_OK)
+    with pytest.raises(CannotWriteError, match="cannot be written; change its permissions"):
+        open_for_writing(str(path))
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+def test_a_file_that_cannot_be_read(
+    operation: Callable[[str], object], engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DynabroError, match=r"results\.db"):
+        operation(str(path))
+
+
+@pytest.mark.parametrize("name", ["n" * 300 + ".db", "~nobody-of-this-name/results.db"])
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+def test_a_path_that_cannot_be(operation: Callable[[str], object], name: str, path: Path) -> None:
+    with pytest.raises(DynabroError):
+        operation(name if name.startswith("~") else str(path.with_name(name)))
+
+
+NAMES = [
+    "with space.db",
+    "a#b.db",
+    "a?b.db",
+    "a?mode=memory.db",
+    "a%41.db",
+    "50%.db",
+    "größe-☃.db",
+    "it's.db",
+    'quo"te.db',
+    "a&b=c;d.db",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_of_a_file_works(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / f"in {name}"
+    folder.mkdir()
+    path = folder / name
+    record(open_for_writing(str(path)), whole_run())
+    record(open_for_writing(str(path)), whole_run(key="cd" * 32))
+    reader = open_read_only(str(path))
+    assert list(queries.query(reader, "SELECT COUNT(*) FROM runs").rows) == [(2,)]
+    others = {item.name for item in folder.iterdir()} - {name + ending for ending in ("", "-wal", "-shm")}
+    assert others == set()
+
+
+def test_a_relative_path_and_a_home(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setenv("HOME", str(path.parent))
+    record(open_for_writing("results.db"), whole_run())
+    for name in ("results.db", "./results.db", "~/results.db", f"sqlite:///{path}", "sqlite:///results.db"):
+        assert list(queries.query(open_read_only(name), "SELECT COUNT(*) FROM runs").rows) == [(1,)]
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite+pysqlite://"])
+def test_a_database_in_memory_is_refused(operation: Callable[[str], object], url: str) -> None:
+    with pytest.raises(DatabaseError, match="names no file"):
+        operation(url)
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("://", "is no database URL"),
+        ("nosuch://host/results", "its driver is not installed"),
+        ("postgresql+nosuch://host/results", "its driver is not installed"),
+    ],
+)
+def test_a_bad_url(
+    operation: Callable[[str], object], url: str, message: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(path.parent)
+    with pytest.raises(DatabaseError) as caught:
+        operation(url)
+    assert message in str(caught.value)
+    assert url in str(caught.value)
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+@pytest.mark.parametrize("url", ["postgresql+nosuch://me:secret@host/results", "postgresql://me:secret@host:port/results"])
+def test_a_password_is_not_shown(operation: Callable[[str], object], url: str) -> None:
+    with pytest.raises(DatabaseError) as caught:
+        operation(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_file_of_a_url() -> None:
+    assert sqlite_path("results.db") == Path("results.db")
+    assert sqlite_path("sqlite:///results.db") == Path("results.db")
+    assert sqlite_path("sqlite:////srv/results.db") == Path("/srv/results.db")
+    assert sqlite_path("postgresql://host/results") is None
+
+
+# --- reading only
+
+WRITES = [
+    "INSERT INTO alembic_version VALUES ('0002')",
+    "REPLACE INTO alembic_version VALUES ('0002')",
+    "UPDATE runs SET status = 'failed'",
+    "DELETE FROM runs",
+    "CREATE TABLE more (x)",
+    "CREATE TEMP TABLE more (x)",
+    "CREATE VIEW more AS SELECT 1",
+    "CREATE INDEX more ON runs (seed)",
+    "ALTER TABLE runs ADD COLUMN more TEXT",
+    "DROP TABLE runs",
+    "DROP VIEW final_accuracy",
+    "ATTACH 'other.db' AS other",
+    "ATTACH ':memory:' AS other",
+    "DETACH main",
+    "VACUUM",
+    "VACUUM INTO 'other.db'",
+    "REINDEX",
+    "ANALYZE",
+    "PRAGMA query_only = OFF",
+    "PRAGMA user_version = 2",
+    "PRAGMA journal_mode = DELETE",
+    "PRAGMA writable_schema = ON",
+    "PRAGMA temp_store_directory = '/'",
+    "PRAGMA wal_checkpoint(TRUNCATE)",
+    "SELECT load_extension('other')",
+    "BEGIN IMMEDIATE",
+    "SAVEPOINT here",
+    "WITH gone AS (SELECT id FROM runs) DELETE FROM runs WHERE id IN gone",
+    "INSERT INTO alembic_version VALUES ('0002') RETURNING version_num",
+]
+
+
+@pytest.mark.parametrize("sql", WRITES)
+def test_a_reader_writes_nothing_anywhere(sql: str, engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(engine, whole_run())
+    monkeypatch.chdir(path.parent)
+    reader = open_read_only(str(path))
+    list(queries.query(reader, "SELECT * FROM runs").rows)  # the files that SQLite shares with writers are there from now on
+    before = contents(path.parent)
+    before.pop("results.db-shm")  # a shared memory of locks, not data
+    with pytest.raises(SpecError):
+        list(queries.query(reader, sql).rows)
+    with pytest.raises(DBAPIError), reader.begin() as connection:  # and so past the function that reports it
+        connection.exec_driver_sql(sql)
+    after = contents(path.parent)
+    after.pop("results.db-shm")
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT status FROM runs WHERE task LIKE 'dig%'", [("finished",)]),
+        ("SELECT byzantine, rounds FROM byzantine_histogram", [(8, 3)]),
+        ("SELECT n, mean, std FROM final_accuracy", [(1, 0.5, None)]),
+        ("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 3) SELECT SUM(x) FROM c", [(6,)]),
+        ("SELECT round, SUM(cost) OVER (ORDER BY round) FROM rounds", [(0, 1), (1, 2), (2, 3)]),
+        ("SELECT json_extract(spec, '$.task.name') FROM runs", [("digits",)]),
+        ("SELECT value FROM runs, json_each('[1, 2]')", [(1,), (2,)]),
+        ("SELECT name FROM pragma_table_info('runs') LIMIT 2", [("id",), ("run_key",)]),
+        ("SELECT COUNT(*) FROM sqlite_master WHERE type = 'view'", [(2,)]),
+        ("VALUES (1, 'a')", [(1, "a")]),
+    ],
+)
+def test_a_reader_reads_all_that_sql_can(sql: str, rows: list[tuple[object, ...]], engine: Engine, path: Path) -> None:
+    record(engine, whole_run())
+    assert list(queries.query(open_read_only(str(path)), sql).rows) == rows
+
+
+def test_table_info_can_be_asked_for(engine: Engine, path: Path) -> None:
+    rows = list(queries.query(open_read_only(str(path)), "PRAGMA table_info(evaluations)").rows)
+    assert [row[1] for row in rows][:2] == ["run_id", "round"]
+
+
+def test_a_reader_sees_what_a_writer_has_just_committed(engine: Engine, path: Path) -> None:
+    reader = open_read_only(str(path))
+    count = "SELECT COUNT(*) FROM runs"
+    with engine.connect():  # while a writer is connected, rows stay in the write-ahead log
+        assert list(queries.query(reader, count).rows) == [(0,)]
+        record(engine, whole_run())
+        assert path.with_name("results.db-wal").stat().st_size
+        assert list(queries.query(reader, count).rows) == [(1,)]
+
+
+def test_the_files_shared_with_writers_are_asked_for_only_where_they_can_be(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    assert engine_module._read_only_uri(path) == uri
+    monkeypatch.setattr(engine_module.os, "access", lambda where, mode: not (where == path.parent and mode == os.W_OK))
+    assert engine_module._read_only_uri(path) == f"{uri}&immutable=1"
+    path.with_name("results.db-wal").touch()  # a writer is or was at work: its log is to be read too
+    assert engine_module._read_only_uri(path) == uri
+
+
+def test_a_link_is_judged_by_where_the_file_is(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = path.parent.parent / "link.db"
+    link.symlink_to(path)
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    closed = path.parent
+    monkeypatch.setattr(engine_module.os, "access", lambda where, mode: not (Path(where) == closed and mode == os.W_OK))
+    assert engine_module._read_only_uri(link) == f"{uri}&immutable=1"
+    closed = link.parent
+    assert engine_module._read_only_uri(link) == uri
+    path.with_name("results.db-wal").touch()
+    closed = path.parent
+    assert engine_module._read_only_uri(link) == uri
+
+
+def test_a_database_in_a_folder_that_cannot_be_written(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(engine, whole_run())
+    before = contents(path.parent)
+    assert set(before) == {"results.db"}
+    monkeypatch.setattr(engine_module.os, "access", lambda _where, mode: mode != os.W_OK)
+    mode, folder_mode = path.stat().st_mode, path.parent.stat().st_mode
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    try:
+        rows = list(queries.query(open_read_only(str(path)), "SELECT status FROM runs").rows)
+    finally:
+        path.parent.chmod(folder_mode)
+        path.chmod(mode)
+    assert rows == [("finished",)]
+    assert contents(path.parent) == before  # not even the write-ahead log's files, which root could have made
+
+
+# --- other programs
+
+
+def test_a_locked_database_is_called_busy(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "BUSY_SECONDS", 0)
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(BusyError) as caught:
+            open_for_writing(str(path))
+        assert str(path) in str(caught.value)
+        assert list(queries.query(open_read_only(str(path)), "SELECT COUNT(*) FROM runs").rows) == [(0,)]
+
+
+def test_a_database_that_another_process_is_making_is_waited_for(path: Path) -> None:
+    # SQLite does not wait, whatever the timeout, where a change of the journal mode meets another's write
+    with (
+        contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        opened = pool.submit(open_for_writing, str(path))
+        with pytest.raises(concurrent.futures.TimeoutError):  # it can end only after the other has
+            opened.result(timeout=0.3)
+        other.execute("COMMIT")
+        record(opened.result(), whole_run())
+    assert read(path, "SELECT status FROM runs") == [("finished",)]
+
+
+def test_a_write_waits_for_another_program(engine: Engine) -> None:
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 60_000
+
+
+def test_a_database_url_of_another_kind_is_checked_too(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    # stands for a server: SQLAlchemy gives the connection, and there is no file to look into
+    foreign_database(path)
+    monkeypatch.setattr(engine_module, "_engine", lambda *_, **__: create_engine(f"sqlite:///{path}"))
+    for operation in (open_for_writing, open_read_only):
+        with pytest.raises(DatabaseError, match="is no dynabro database"):
+            operation("postgresql://host/results")
+    change(path, "DROP TABLE accounts")
+    engine = open_for_writing("postgresql://host/results")
+    record(engine, whole_run())
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT COUNT(*) FROM runs")).scalar() == 1
+    change(path, "UPDATE alembic_version SET version_num = '0002'")
+    for operation in (open_for_writing, open_read_only):
+        with pytest.raises(DatabaseError, match="pip install --upgrade"):
+            operation("postgresql://host/results")

@@ -1,0 +1,220 @@
+"""Reading: lists of runs, one run, exports, and any SQL of the user's."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.store import queries
+from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.store.tables import metadata
+from tests.store.made import change, read, record, rounds, started, whole_run
+
+KEYS = ["1a" + "0" * 62, "1b" + "0" * 62, "7" * 64]
+
+
+@pytest.fixture
+def reader(engine: Engine, path: Path) -> Engine:
+    """Three runs: two with results, and one that was interrupted."""
+    record(engine, whole_run(3, accuracy=0.25, key=KEYS[0], seed=5))
+    record(engine, whole_run(5, accuracy=0.75, key=KEYS[1], method="sgd", seed=4))
+    record(engine, [started(KEYS[2], method="dynabro", seed=3), rounds(0, 1, level=1, accepted=True)]).interrupted()
+    return open_read_only(str(path))
+
+
+# --- runs
+
+
+def test_runs_are_listed_in_the_order_of_their_making(reader: Engine) -> None:
+    table = queries.list_runs(reader)
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["id"] for row in rows] == [1, 2, 3]
+    assert [row["status"] for row in rows] == ["finished", "finished", "interrupted"]
+    assert [row["final_accuracy"] for row in rows] == [0.25, 0.75, None]
+    assert [row["run_key"] for row in rows] == [key[:10] for key in KEYS]
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ("method = 'sgd'", [2]),
+        ("final_accuracy > 0.5 OR status = 'interrupted'", [2, 3]),
+        ("method LIKE 'mom%'", [1]),
+        ("id IN (SELECT run_id FROM rounds GROUP BY run_id HAVING COUNT(*) > 2)", [1, 2]),
+        ("1 = 0", []),
+        ("", [1, 2, 3]),
+        (None, [1, 2, 3]),
+    ],
+)
+def test_a_condition_chooses_runs(where: str | None, ids: list[int], reader: Engine) -> None:
+    assert [row[0] for row in queries.list_runs(reader, where).rows] == ids
+
+
+def test_a_condition_is_one_condition(reader: Engine) -> None:
+    # without brackets around it, OR would let rows past what is joined to it by AND
+    sql = queries.EXPORTS["final"].format(where=queries._condition("n = 1 OR n = 2"))
+    assert sql.endswith("WHERE (n = 1 OR n = 2)")
+
+
+# --- one run
+
+
+def test_a_run_by_its_id(reader: Engine, path: Path) -> None:
+    row = queries.find_run(reader, "2")
+    assert list(row) == [column.name for column in metadata.tables["runs"].columns]
+    assert tuple(row.values()) == read(path, "SELECT * FROM runs WHERE id = 2")[0]
+
+
+@pytest.mark.parametrize(("name", "run_id"), [("1a", 1), ("1b0", 2), (KEYS[1], 2), ("7", 3), ("77", 3), ("777777", 3)])
+def test_a_run_by_the_beginning_of_its_key(name: str, run_id: int, reader: Engine) -> None:
+    assert queries.find_run(reader, name)["id"] == run_id
+
+
+def test_an_id_goes_before_a_key(engine: Engine, path: Path) -> None:
+    record(engine, [event for number in range(3) for event in whole_run(2, key=f"2{number}" + "0" * 62)])
+    assert queries.find_run(open_read_only(str(path)), "2")["run_key"].startswith("21")
+
+
+def test_an_ambiguous_beginning(reader: Engine, path: Path) -> None:
+    change(path, "UPDATE runs SET id = id + 10")  # so that 1 is no id
+    with pytest.raises(NotFoundError, match="2 runs have a key that begins with '1'; type dynabro runs"):
+        queries.find_run(reader, "1")
+
+
+@pytest.mark.parametrize("name", ["4", "0", "1c", "x", "%", "_", "-1", "1.0", "", " 1", "' OR '1'='1", "9" * 30, "²"])
+def test_a_run_that_is_not_there(name: str, reader: Engine) -> None:
+    with pytest.raises(NotFoundError, match=r"there is no run|runs have a key"):
+        queries.find_run(reader, name)
+
+
+def test_the_histogram_of_a_run(engine: Engine, path: Path) -> None:
+    events = [started(), rounds(0, 3, byzantine=8), rounds(4, 4, byzantine=0), rounds(5, 9, byzantine=12)]
+    record(engine, events).interrupted()
+    reader = open_read_only(str(path))
+    assert queries.histogram(reader, 1) == [(0, 1), (8, 4), (12, 5)]
+    assert queries.histogram(reader, 2) == []
+
+
+# --- exports
+
+EXPORTED = {
+    "curves": (
+        "SELECT runs.id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round, "
+        "e.budget, samples, test_accuracy, test_loss, train_loss, gap FROM runs JOIN evaluations e ON e.run_id = runs.id {} "
+        "ORDER BY 1, round"
+    ),
+    "final": "SELECT * FROM final_accuracy {}",
+    "rounds": (
+        "SELECT runs.id, task, method, aggregator, attack, switching, seed, round, r.budget, level, cost, r.byzantine, "
+        "switched, dynamic, accepted, r.learning_rate, gradient_norm, aggregation_error "
+        "FROM runs JOIN rounds r ON r.run_id = runs.id {} "
+        "ORDER BY 1, round"
+    ),
+}
+
+
+@pytest.mark.parametrize("where", [None, "method = 'sgd'", "method = 'sgd' OR method LIKE 'm%'"])
+@pytest.mark.parametrize("what", EXPORTED)
+def test_an_export_has_every_row_and_column(what: str, where: str | None, reader: Engine, path: Path) -> None:
+    table = queries.export(reader, what, where)
+    rows = list(table.rows)
+    expected = read(path, EXPORTED[what].format(f"WHERE {where}" if where else ""))
+    assert expected
+    names = ["run_id", *(part.split(".")[-1] for part in EXPORTED[what].split(" FROM ")[0].split(", ")[1:])]
+    if what == "final":
+        names = table.columns
+    columns = [table.columns.index(name) for name in names]
+    assert [tuple(row[column] for column in columns) for row in rows] == expected
+
+
+@pytest.mark.parametrize("what", queries.EXPORTS)
+def test_no_two_columns_of_an_export_have_one_name(what: str, reader: Engine) -> None:
+    columns = queries.export(reader, what).columns
+    assert len(set(columns)) == len(columns)
+
+
+def test_every_export_is_tested() -> None:
+    assert set(EXPORTED) == set(queries.EXPORTS)
+
+
+# --- SQL
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT nosuch FROM runs", "SQL: no such column: nosuch"),
+        ("SELECT * FROM run", "SQL: no such table: run"),
+        ("SELEC 1", 'SQL: near "SELEC": syntax error'),
+        ("SELECT (", "SQL: incomplete input"),
+        ("SELECT 'a\nb' + c", "SQL: no such column: c"),
+        ("SELECT 1; SELECT 2", "SQL: You can only execute one statement at a time"),
+        ("SELECT :name", "SQL: "),
+        ("SELECT ?", "SQL: "),
+        ("SELECT CAST(x'ff' AS TEXT)", "SQL: "),
+        ("SELECT json_extract('{', '$')", "SQL: malformed JSON"),
+        ("", "the statement returns no rows"),
+        ("-- nothing", "the statement returns no rows"),
+    ],
+)
+def test_wrong_sql_is_told_in_a_line(sql: str, message: str, reader: Engine) -> None:
+    with pytest.raises(SpecError) as caught:
+        list(queries.query(reader, sql).rows)
+    (problem,) = caught.value.problems
+    assert problem.startswith(message)
+    assert "\n" not in problem
+    assert "sqlalche.me" not in problem
+
+
+def test_sql_that_is_no_text(reader: Engine) -> None:
+    with pytest.raises(SpecError):  # what a shell makes of bytes that are not UTF-8
+        queries.query(reader, "SELECT '\udcff'")
+
+
+@pytest.mark.parametrize("where", ["nosuch = 1", "1 = 1) UNION SELECT (1", "method ="])
+def test_a_wrong_condition_is_told_in_a_line(where: str, reader: Engine) -> None:
+    for read_all in (lambda: queries.list_runs(reader, where), lambda: queries.export(reader, "curves", where)):
+        with pytest.raises(SpecError, match=r"^SQL: "):
+            list(read_all().rows)
+
+
+@pytest.mark.parametrize(
+    "sql", ["DELETE FROM runs", "UPDATE runs SET seed = 1", "DROP TABLE rounds", "PRAGMA user_version = 3"]
+)
+def test_sql_that_writes_is_refused(sql: str, reader: Engine, path: Path) -> None:
+    before = read(path, "SELECT * FROM runs")
+    with pytest.raises(SpecError, match="only reading is allowed here"):
+        queries.query(reader, sql)
+    assert read(path, "SELECT * FROM runs") == before
+    assert read(path, "PRAGMA user_version") == [(1,)]
+
+
+def test_special_characters_of_drivers_are_plain_here(reader: Engine) -> None:
+    assert list(queries.query(reader, r"SELECT '%s %(a)s :b ::c \:d \ ?', 7 % 4").rows) == [(r"%s %(a)s :b ::c \:d \ ?", 3)]
+
+
+def test_the_columns_of_no_rows(reader: Engine) -> None:
+    table = queries.query(reader, "SELECT id, run_key AS key FROM runs WHERE 0")
+    assert table.columns == ["id", "key"]
+    assert list(table.rows) == []
+
+
+def test_a_large_result_comes_in_order_and_as_it_is_read(reader: Engine) -> None:
+    # endless: it can only be read where rows are handed on as they come
+    endless = "WITH RECURSIVE c(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM c) SELECT x, x * x FROM c"
+    count = 3 * queries.FETCH_ROWS + 7
+    rows = list(itertools.islice(queries.query(reader, endless).rows, count))
+    assert rows == [(x, x * x) for x in range(count)]
+
+
+def test_a_large_export_keeps_the_order_of_rounds(engine: Engine, path: Path) -> None:
+    count = 2 * queries.FETCH_ROWS + 3
+    record(engine, [started(), rounds(0, count - 1)]).interrupted()
+    record(engine, [started("cd" * 32), rounds(0, count - 1)]).interrupted()
+    table = queries.export(open_read_only(str(path)), "rounds")
+    found = [(row[0], row[table.columns.index("round")]) for row in table.rows]
+    assert found == [(run, number) for run in (1, 2) for number in range(count)]

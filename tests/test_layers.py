@@ -1,0 +1,68 @@
+"""What importing loads, in a fresh interpreter: help and listings must not wait for torch."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import dynabro_cli.store
+
+STORE = [module.name for module in pkgutil.walk_packages(dynabro_cli.store.__path__, "dynabro_cli.store.")]
+MIGRATIONS = "dynabro_cli.store.migrations."
+LIGHT = ("torch", "torchvision", "sqlalchemy", "alembic", "pandas", "matplotlib", "sklearn")
+
+
+def loaded(program: str) -> set[str]:
+    """The top-level packages that are loaded after ``program`` ran."""
+    tail = "\nimport sys; print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)"
+    answer = subprocess.run([sys.executable, "-c", program + tail], capture_output=True, text=True, check=True)
+    return set(answer.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["dynabro_cli", "dynabro_cli.cli.app", "dynabro_cli.spec", "dynabro_cli.events"])
+def test_the_command_line_starts_without_torch_and_sqlalchemy(name: str) -> None:
+    modules = loaded(f"import {name}")
+    assert "dynabro_cli" in modules
+    assert modules.isdisjoint(LIGHT)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
+def test_help_needs_neither(arguments: list[str]) -> None:
+    program = f"""
+import sys
+from dynabro_cli.cli.app import main
+sys.argv = ["dynabro", *{arguments!r}]
+try:
+    main()
+except SystemExit as end:
+    assert end.code in (0, None)
+"""
+    assert loaded(program).isdisjoint(LIGHT)
+
+
+def test_the_database_is_read_without_torch() -> None:
+    names = [name for name in STORE if not name.startswith(MIGRATIONS)]  # alembic runs these in a setting of its own
+    assert {"dynabro_cli.store.engine", "dynabro_cli.store.recorder", "dynabro_cli.store.queries"} <= set(names)
+    modules = loaded("import " + ", ".join(names))
+    assert "sqlalchemy" in modules
+    assert modules.isdisjoint({"torch", "torchvision", "sklearn"})
+
+
+def test_the_simulation_knows_nothing_of_sql_and_the_terminal() -> None:
+    modules = loaded("import dynabro_cli.simulation.setup")
+    assert "torch" in modules
+    assert modules.isdisjoint({"sqlalchemy", "alembic", "typer", "rich"})
+
+
+def test_public_names_load_on_first_use() -> None:
+    modules = loaded("import dynabro_cli; from dynabro_cli import RunSpec; RunSpec(seed=1).problems(); dir(dynabro_cli)")
+    assert "torch" not in modules
+    assert all(getattr(dynabro_cli, name) is not None for name in dynabro_cli.__all__)
+
+
+def test_unknown_names_of_the_package() -> None:
+    with pytest.raises(AttributeError, match="module 'dynabro_cli' has no attribute 'simulat'"):
+        dynabro_cli.simulat  # noqa: B018

@@ -1,0 +1,278 @@
+"""From a spec as it is typed to one that is complete and canonical, or to all that is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from dynabro_cli import RunSpec
+from dynabro_cli.errors import SpecError
+from dynabro_cli.resolve import resolve
+
+
+def filled(**given: Any) -> RunSpec:
+    return resolve(RunSpec(**given)).spec
+
+
+def problems(**given: Any) -> list[str]:
+    """The lines that resolving complains with."""
+    with pytest.raises(SpecError) as caught:
+        resolve(RunSpec(**given))
+    return caught.value.problems
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "mnist": {
+        "model": "cnn-mnist",
+        "workers": 17,
+        "byzantine": 8,
+        "budget": 5000,
+        "batch_size": 32,
+        "lr_drop": "0.8:0.1",
+        "weight_decay": 1e-4,
+    },
+    "cifar10": {
+        "model": "cnn-cifar",
+        "workers": 25,
+        "byzantine": 12,
+        "budget": 8000,
+        "batch_size": 64,
+        "lr_drop": "0.75:0.1",
+        "weight_decay": 1e-4,
+    },
+    "digits": {"model": "cnn-digits", "workers": 17, "byzantine": 8, "lr_drop": "0.8:0.1"},
+    "quadratic": {
+        "model": None,
+        "workers": 3,
+        "byzantine": 1,
+        "budget": 3000,
+        "batch_size": 1,
+        "lr_drop": "none",
+        "weight_decay": 0.0,
+        "learning_rate": 5e-3,
+    },
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_papers_settings_are_the_defaults(task: str) -> None:
+    spec = filled(task=task)
+    assert {name: getattr(spec, name) for name in TASKS[task]} == TASKS[task]
+    assert spec.aggregator == "cwtm"
+    assert all(getattr(spec, field.name) is not None for field in dataclasses.fields(spec) if field.name != "model")
+
+
+@pytest.mark.parametrize("task", ["mnist", "cifar10", "digits"])
+def test_the_default_learning_rate_depends_on_the_method(task: str) -> None:
+    rates = {method: filled(task=task, method=method).learning_rate for method in ("sgd", "momentum:beta=0.99", "dynabro")}
+    assert rates == {"sgd": 0.01, "momentum:beta=0.99": 0.01, "dynabro": 0.05}
+
+
+def test_what_is_given_is_kept() -> None:
+    given = {
+        "task": "mnist",
+        "model": "mlp:hidden=7",
+        "aggregator": "gm",
+        "workers": 9,
+        "byzantine": 0,
+        "budget": 10,
+        "batch_size": 3,
+        "learning_rate": 0.3,
+        "lr_drop": "none",
+        "weight_decay": 0.0,
+        "eval_every": 2,
+        "seed": 5,
+    }
+    spec = filled(**given)
+    assert {name: getattr(spec, name) for name in given} == given
+
+
+def test_texts_become_canonical() -> None:
+    spec = filled(
+        task=" quadratic: sigma=0.50 ,dimension=2",
+        method="momentum:form=ema,beta=0.990",
+        aggregator="cwtm:f=1.0",
+        pre_aggregators="nnm:f=auto+nnm:f=1",
+        attack="shift:lambda=1e-1",
+        switching="periodic:K=1e1",
+        lr_drop="0.80:0.10,0.5:5",
+        learning_rate=1,
+    )
+    assert spec == RunSpec(
+        task="quadratic",
+        method="momentum:beta=0.99",
+        aggregator="cwtm:f=1",
+        pre_aggregators="nnm+nnm:f=1",
+        attack="shift:lambda=0.1",
+        switching="periodic:K=10",
+        lr_drop="0.5:5,0.8:0.1",
+        learning_rate=1.0,
+        workers=3,
+        byzantine=1,
+        budget=3000,
+        batch_size=1,
+        weight_decay=0.0,
+        eval_every=10,
+    )
+    assert isinstance(spec.learning_rate, float)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"task": "quadratic:start=1:2,radius=9", "method": "momentum", "switching": "rotating"},
+        {"task": "cifar10", "method": "dynabro:filter=option2", "lr_rule": "adagrad-norm", "attack": "alie:z=1.5"},
+        {"task": "image-folder:name=x,like=mnist", "pre_aggregators": "nnm:f=2", "lr_drop": "0.9:0.5,0.4:0.1"},
+    ],
+)
+def test_resolving_twice_changes_nothing(given: dict[str, Any]) -> None:
+    once = resolve(RunSpec(**given))
+    again = resolve(once.spec)
+    assert again == once
+    assert again.key == once.key
+
+
+@pytest.mark.parametrize(
+    ("workers", "byzantine"), [(1, 0), (2, 0), (3, 1), (5, 2), (9, 4), (17, 8), (18, 8), (34, 16), (100, 47)]
+)
+def test_byzantine_scales_with_the_workers(workers: int, byzantine: int) -> None:
+    assert filled(task="mnist", workers=workers).byzantine == byzantine
+
+
+def test_byzantine_of_rotating_is_the_largest_third() -> None:
+    given = {"method": "momentum", "switching": "rotating"}
+    assert [filled(workers=m, **given).byzantine for m in (3, 5, 6, 17, 25)] == [1, 2, 2, 6, 9]
+    assert filled(workers=9, byzantine=3, **given).byzantine == 3
+    (line,) = problems(workers=9, byzantine=2, **given)
+    assert "type --byzantine 3" in line
+
+
+def test_rotating_among_four_workers() -> None:
+    """The largest third is two of four, which is not less than half: no number of Byzantine workers is advised."""
+    given = {"method": "momentum", "switching": "rotating", "workers": 4}
+    for byzantine in (None, 1):
+        (line,) = problems(**given, byzantine=byzantine)
+        assert line.endswith("type --workers 3, 5 or more")
+
+
+def test_option2_aggregates_with_mfm() -> None:
+    assert filled(method="dynabro:filter=option2").aggregator == "mfm"
+    assert filled(method="dynabro:filter=option2,noise_bound=3").aggregator == "mfm"
+    assert filled(method="dynabro:filter=option1").aggregator == "cwtm"
+    (line,) = problems(method="dynabro:filter=option2", aggregator="gm")
+    assert line.startswith("method 'dynabro:filter=option2' aggregates with mfm, and aggregator=gm; leave --aggregator out")
+
+
+def test_assembled_parts_know_of_each_other() -> None:
+    run = resolve(RunSpec(method="dynabro:filter=option2,noise_bound=2", workers=5))
+    method, aggregator = run.assemble()
+    rounds = round(5000 / (7 + 2**-7))
+    assert method.threshold == pytest.approx(2 * math.sqrt(8 * math.log(16 * 25 * rounds)) * 2)
+    assert aggregator.kappa is None
+    _, mixed = resolve(RunSpec(pre_aggregators="nnm", workers=5)).assemble()
+    assert mixed.kappa == pytest.approx(8 * 2 / 3 * (6 * 2 * (1 + 2) + 1))  # NNM before CWTM, at f = 2 of 5
+
+
+def test_two_f_must_be_less_than_m() -> None:
+    for workers, byzantine in ((17, 9), (4, 2), (1, 1)):
+        line = problems(workers=workers, byzantine=byzantine)[0]
+        most = (workers - 1) // 2
+        assert line.startswith(
+            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}"
+        )
+        assert f"type --byzantine {most}" in line
+    assert filled(workers=4, byzantine=1).byzantine == 1
+
+
+def test_a_batch_cannot_be_larger_than_the_data() -> None:
+    assert filled(batch_size=1437).batch_size == 1437
+    (line,) = problems(batch_size=1438)
+    assert line == "batch_size=1438 is larger than the 1437 training samples of 'digits'; type --batch-size 16"
+    assert filled(task="quadratic", batch_size=10**6).batch_size == 10**6
+
+
+def test_models_and_tasks() -> None:
+    assert problems(task="quadratic:sigma=1", model="mlp") == [
+        "task 'quadratic:sigma=1' has no model, and model=mlp; leave --model out"
+    ]
+    (line,) = problems(task="digits", model="cnn-mnist")
+    assert line.startswith("model 'cnn-mnist' needs images of at least 16 x 16 pixels, and the task's are 8 x 8; type --model")
+
+
+def test_adagrad_norm_has_no_drops() -> None:
+    assert filled(lr_rule="adagrad-norm").lr_drop == "none"
+    (line,) = problems(lr_rule="adagrad-norm", lr_drop="0.8:0.1")
+    assert line.endswith("and lr_drop=0.8:0.1; type --lr-drop none")
+
+
+def test_parts_that_do_not_fit() -> None:
+    (line,) = problems(method="sgd", aggregator="mfm")
+    assert line.startswith("aggregator 'mfm' needs threshold= here")
+    assert filled(method="sgd", aggregator="mfm:threshold=2").aggregator == "mfm:threshold=2"
+    (line,) = problems(method="dynabro:filter=option1", aggregator="mean")
+    assert "needs an aggregator with a proved kappa" in line
+    (line,) = problems(method="sgd", attack="momentum-tailored:lambda=1")
+    assert "needs the momentum parameter" in line
+    (line,) = problems(method="momentum", attack="momentum-tailored:lambda=1", attack_entry="message")
+    assert line.endswith("type --attack-entry gradient")
+    (line,) = problems(method="sgd", switching="rotating")
+    assert "type 'rotating:period=...'" in line
+    (line,) = problems(aggregator="cwtm:f=9")
+    assert "f=9 is not legal with 17 workers" in line
+    (line,) = problems(pre_aggregators="nnm:f=9")
+    assert "'nnm': f=9 is not legal with 17 workers" in line
+
+
+def test_parts_that_do_not_fit_are_told_together() -> None:
+    lines = problems(method="sgd", aggregator="mfm", attack="momentum-tailored:lambda=1", switching="rotating")
+    assert [line.partition(" needs")[0].partition(" takes")[0] for line in lines] == [
+        "aggregator 'mfm'",
+        "attack 'momentum-tailored'",
+        "switching 'rotating'",
+    ]
+
+
+NAMES = {
+    "method": "dynabr",
+    "attack": "ipn",
+    "switching": "periodc:K=3",
+    "pre_aggregators": "nmn",
+    "model": "cnn-mnits",
+    "aggregator": "cwt",
+}
+
+
+def test_unknown_names_are_told_all_at_once() -> None:
+    lines = problems(**NAMES, workers=0, clock="wall")
+    assert len(lines) == len(NAMES) + 2
+    text = "\n".join(lines)
+    for start in ("clock=wall", "workers=0", *(f"unknown {kind} '" for kind in ("method", "attack", "switching strategy"))):
+        assert f"\n{start}" in f"\n{text}"
+    for name in ("dynabro", "ipm", "periodic", "nnm", "cnn-mnist", "cwtm"):
+        assert f"(did you mean '{name}'?)" in text
+
+
+@pytest.mark.parametrize("given", [{"workers": 0}, {"task": "mnits"}, {"method": "dynabr"}, {"byzantine": 9}])
+def test_a_wrong_drop_is_told_with_whatever_else_is_wrong(given: dict[str, Any]) -> None:
+    assert any(line.startswith("lr_drop=x is not legal") for line in problems(lr_drop="x", **given))
+
+
+def test_names_are_told_with_an_unknown_task() -> None:
+    text = "\n".join(problems(task="mnits", **NAMES))
+    for name in ("mnist", "dynabro", "ipm", "periodic", "nnm", "cwtm", "cnn-mnist"):
+        assert f"(did you mean '{name}'?)" in text
+
+
+def test_every_problem_of_one_component_is_told() -> None:
+    lines = problems(switching="bernoulli:p=2,q=1", method="momentum:beta=x,form=y")
+    assert len(lines) == 6  # beta, form; q, p, D, delta_max
+
+
+@pytest.mark.parametrize("name", ["task", "model", "method", "aggregator", "pre_aggregators", "attack", "switching", "lr_drop"])
+@pytest.mark.parametrize("value", [3, 0.5, ["sgd"]])
+def test_values_that_are_no_text(name: str, value: Any) -> None:
+    assert any(line.startswith(f"{name}=") for line in problems(**{name: value}))
