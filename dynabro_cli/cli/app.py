@@ -11,7 +11,7 @@ import typer
 from dynabro_cli import __version__
 from dynabro_cli.cli import db, list_, run, runs, show
 from dynabro_cli.cli.output import complain
-from dynabro_cli.errors import DynabroError, InterruptedRunError, SpecError
+from dynabro_cli.errors import DynabroError, InterruptedRunError, SpecError, StorageError
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; typer brings its own copy of click in some versions and not in others."""
@@ -51,6 +51,9 @@ def main() -> None:
     """Run the command line; every expected error is one line on standard error and a documented exit code."""
     try:
         code = app(standalone_mode=False)
+        if code == InterruptedRunError.exit_code:  # what some versions of typer make of Ctrl-C, without a word
+            complain("interrupted")
+        sys.stdout.flush()
     except DynabroError as error:
         for line in str(error).splitlines():
             complain(line)
@@ -63,16 +66,19 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         code = InterruptedRunError.exit_code
-    except SystemExit as error:
+    except SystemExit as error:  # typer's answer to a reader that leaves, as in `| head`
         code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
-    sys.exit(code if _flush() else 0)
-
-
-def _flush() -> bool:
-    """Flush standard output; return False where its reader has left, as in ``| head``, which is no error."""
-    try:
-        sys.stdout.flush()
+        _discard_output()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more at its end
-        return False
-    return True
+        code = 0
+        _discard_output()
+    except OSError as error:
+        complain(f"the output cannot be written ({error.strerror}); make room, or send it elsewhere")
+        code = StorageError.exit_code
+        _discard_output()
+    sys.exit(code)
+
+
+def _discard_output() -> None:
+    """Let the interpreter's own flush at its end go nowhere, where standard output is of no use any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -43,11 +43,13 @@ class RunProgress:
         self._task = self._live.add_task("starting", total=budget)
 
     def __enter__(self) -> RunProgress:
-        self._live.start()
+        if not self._live.disable:
+            self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._live.stop()
+        if not self._live.disable:
+            self._live.stop()
 
     def __call__(self, event: events.Event) -> None:
         """Show one event."""
@@ -74,4 +76,7 @@ class RunProgress:
             self._lines = spent * PLAIN_LINES // self._budget + 1
             elapsed = time.monotonic() - self._started
             left = f", {elapsed / spent * max(self._budget - spent, 0):.0f} s to go" if spent else ""
-            print(f"{spent}/{self._budget}: {self._text(spent)}{left}", file=sys.stderr, flush=True)
+            try:
+                print(f"{spent}/{self._budget}: {self._text(spent)}{left}", file=sys.stderr, flush=True)
+            except OSError:  # whoever read the progress has left; the run goes on
+                self._plain = False

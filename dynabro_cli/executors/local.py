@@ -31,12 +31,14 @@ def execute(
         RunError: The simulation raised an exception; what there was of the run is stored as failed.
         DynabroError: The run could not start, or its rows could not be written.
     """
+    last = None
     try:
         for event in simulate_run(run, data_dir=data_dir, device=device, threads=threads):
             recorder.record(event)
-            listener(event)
             if isinstance(event, events.Finished | events.Diverged):
-                return event
+                last = event
+                break
+            listener(event)
     except KeyboardInterrupt:
         if recorder.run_id is None:
             raise InterruptedRunError("interrupted before the first round; nothing is stored") from None
@@ -55,7 +57,13 @@ def execute(
         raise RunError(
             f"{text} and is stored as failed; dynabro query \"SELECT error FROM runs WHERE status='failed'\" shows where"
         ) from error
-    raise RunError("the simulation ended without a result")
+    if last is None:
+        raise RunError("the simulation ended without a result")
+    try:
+        listener(last)
+    except Exception as error:
+        raise RunError(f"the run is stored, but showing its end failed ({type(error).__name__}: {error})") from error
+    return last
 
 
 def current_commit() -> str | None:

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.store.engine import shown, translate
+from dynabro_cli.store.engine import shown, translate, translated_errors
 
 FETCH_ROWS = 1000
 
@@ -58,8 +58,11 @@ def _stream(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
     """Yield the column names, then the rows."""
     try:
         with engine.connect() as connection:
-            literal = text(sql.replace(":", "\\:"))  # no colon of the user's begins a parameter of ours
-            result = connection.execution_options(yield_per=FETCH_ROWS).execute(literal)
+            connection = connection.execution_options(yield_per=FETCH_ROWS)
+            if engine.dialect.name == "sqlite":
+                result = connection.exec_driver_sql(sql)
+            else:  # no colon or percent sign of the user's begins a parameter of the driver's
+                result = connection.execute(text(sql.replace(":", "\\:")))
             if not result.returns_rows:
                 raise SpecError("the statement returns no rows; type a SELECT")
             yield tuple(result.keys())
@@ -92,7 +95,7 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
         NotFoundError: No run, or more than one.
     """
     by_id = text("SELECT * FROM runs WHERE id = :name") if name.isascii() and name.isdigit() and len(name) < 19 else None
-    with engine.connect() as connection:
+    with translated_errors(engine.url), engine.connect() as connection:
         found = connection.execute(by_id, {"name": int(name)}).mappings().all() if by_id is not None else []
         if not found:
             found = (
@@ -112,7 +115,7 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
 def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
     """(Byzantine workers, rounds) of a run."""
     sql = text("SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine")
-    with engine.connect() as connection:
+    with translated_errors(engine.url), engine.connect() as connection:
         return [(row[0], row[1]) for row in connection.execute(sql, {"run": run_id})]
 
 

@@ -198,6 +198,32 @@ def test_a_reader_that_leaves_is_no_error(count: int, results: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_run_goes_on_when_nobody_reads_its_progress(folder: Path) -> None:
+    # as in `dynabro run 2>&1 | head -1`: what takes hours is not to be lost to a line of progress
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = ["run", "--task", "quadratic", "--method", "sgd", "--budget", "20"]
+    try:
+        done = call(*command, folder=folder, stdout=subprocess.PIPE, stderr=theirs)
+    finally:
+        os.close(theirs)
+    assert read(folder / "results.db", "SELECT status, rounds FROM runs") == [("finished", 20)]
+    assert done.returncode == 0
+    assert "stored in results.db" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["runs"], ["query", "SELECT 1", "--json"], ["query", "SELECT * FROM rounds, runs", "--csv"]]
+)
+def test_a_full_disk_is_told_in_a_line(arguments: list[str], results: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = call(*arguments, folder=results.parent, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 74
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dynabro: ")
+    assert "No space left on device" in line
+
+
 def test_ctrl_c(folder: Path) -> None:
     def default() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background may have it ignored, and passes that on

@@ -16,6 +16,7 @@ import torch
 from dynabro_cli import events
 from dynabro_cli.cli.progress import RunProgress
 from dynabro_cli.executors import local
+from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro, Outcome
 from tests.store.made import change, read
@@ -133,7 +134,9 @@ def test_the_commit_of_the_folder_is_noted(dynabro: Dynabro, folder: Path, monke
         raise FileNotFoundError("git")
 
     expected = []
-    for seed, (run, commit) in enumerate([(answer(0, "a" * 40 + "\n"), "a" * 40), (answer(128, ""), None), (no_git, None)]):
+    for seed, (run, commit) in enumerate(
+        [(answer(0, "a" * 40 + "\n"), "a" * 40), (answer(128, "HEAD\n"), None), (no_git, None)]
+    ):
         monkeypatch.setattr(local.subprocess, "run", run)
         assert dynabro(*QUADRATIC, "--seed", str(seed)).code == 0
         expected.append((commit,))
@@ -341,17 +344,19 @@ def broken_off(error: BaseException, after: int) -> Callable[..., Iterator[event
     return simulate
 
 
-def check_interrupted(outcome: Outcome, dynabro: Dynabro, path: Path, rounds: int) -> None:
+def check_interrupted(outcome: Outcome, dynabro: Dynabro, path: Path, rounds: int, evaluations: int) -> None:
     """The run is kept as interrupted, and the same command starts it anew."""
     assert (outcome.code, outcome.out) == (130, "")
     assert outcome.problems == ["interrupted; the run is stored as interrupted; the same command starts it anew"]
     assert read(path, "SELECT status, rounds, final_accuracy FROM runs") == [("interrupted", rounds, None)]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(rounds,)]
+    assert read(path, "SELECT COUNT(*) FROM evaluations") == [(evaluations,)]
     again = dynabro(*DIGITS, "--quiet")
     assert again.code == 0
     assert "stored in results.db" in again.out
     assert read(path, "SELECT status, rounds FROM runs") == [("finished", 40)]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(40,)]
+    assert read(path, "SELECT COUNT(*) FROM evaluations") == [(5,)]
 
 
 def test_ctrl_c_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,7 +364,7 @@ def test_ctrl_c_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: p
         # the start, an evaluation, ten rounds, an evaluation, ten rounds
         patch.setattr(local, "simulate_run", broken_off(KeyboardInterrupt(), after=5))
         outcome = dynabro(*DIGITS, "--quiet")
-    check_interrupted(outcome, dynabro, folder / "results.db", rounds=20)
+    check_interrupted(outcome, dynabro, folder / "results.db", rounds=20, evaluations=2)
 
 
 def test_ctrl_c_while_progress_is_shown(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,8 +375,8 @@ def test_ctrl_c_while_progress_is_shown(dynabro: Dynabro, folder: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(RunProgress, "__call__", stop)
         outcome = dynabro(*DIGITS, "--quiet")
-    check_interrupted(outcome, dynabro, folder / "results.db", rounds=10)
-    assert read(folder / "results.db", "SELECT COUNT(*) FROM evaluations") == [(5,)]
+    # what was shown, or was about to be, is stored
+    check_interrupted(outcome, dynabro, folder / "results.db", rounds=10, evaluations=2)
 
 
 def test_an_exception_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,6 +421,30 @@ def test_what_is_said_to_be_stored_is_stored(
     (line,) = outcome.problems
     stored = read(folder / "results.db", "SELECT status FROM runs")
     assert (f"stored as {status}" in line) == (stored == [(status,)])
+
+
+@pytest.mark.parametrize("error", [ValueError("bang"), KeyboardInterrupt()])
+def test_what_comes_after_the_end_does_not_undo_it(
+    error: BaseException, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_self: RunProgress, event: events.Event) -> None:
+        if isinstance(event, events.Finished):
+            raise error
+
+    monkeypatch.setattr(RunProgress, "__call__", stop)
+    outcome = dynabro(*DIGITS, "--quiet")
+    assert read(folder / "results.db", "SELECT status, rounds FROM runs") == [("finished", 40)]
+    assert "nothing is stored" not in outcome.err
+
+
+def test_ctrl_c_before_anything_runs(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_database: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine_module, "open_for_writing", stop)
+    outcome = dynabro(*DIGITS)
+    assert (outcome.code, outcome.out) == (130, "")
+    assert outcome.problems == ["interrupted"]
 
 
 def test_a_repetition_that_goes_wrong_keeps_the_result(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, Dynab
 from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store import queries
 from dynabro_cli.store.engine import open_for_writing, open_read_only, sqlite_path, upgrade_file
+from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.tables import metadata
 from tests.store.made import change, read, record, rounds, started, whole_run
 
@@ -363,28 +364,57 @@ def fill(engine: Engine) -> None:
     record(engine, [*whole_run(3), started("cd" * 32), rounds(0, 2000)]).interrupted()
 
 
-@pytest.mark.parametrize(
-    "sql",
-    ["SELECT * FROM rounds", "SELECT * FROM runs", "SELECT COUNT(*) FROM byzantine_histogram", "SELECT * FROM evaluations"],
-)
-def test_a_database_cut_short_is_called_damaged(engine: Engine, path: Path, sql: str) -> None:
+def spoil(path: Path, table: str) -> None:
+    """Overwrite the first page of a table, and leave the schema as it is."""
+    page = read(path, "PRAGMA page_size")[0][0]
+    (root,) = read(path, "SELECT rootpage FROM sqlite_master WHERE name = ?", table)[0]
+    with path.open("r+b") as file:
+        file.seek((root - 1) * page)
+        file.write(b"\xa5" * page)
+
+
+@pytest.mark.parametrize("pages", [1, 3, 20])
+def test_a_database_cut_short_is_called_damaged(pages: int, engine: Engine, path: Path) -> None:
     fill(engine)
     page = read(path, "PRAGMA page_size")[0][0]
+    assert path.stat().st_size > 20 * page
     with path.open("r+b") as file:
-        file.truncate(3 * page)  # the schema is there, the rows are not
+        file.truncate(pages * page)
     with pytest.raises(DatabaseError) as caught:
-        list(queries.query(open_read_only(str(path)), sql).rows)
+        list(queries.query(open_read_only(str(path)), "SELECT * FROM rounds").rows)
     assert f"{path} is damaged" in str(caught.value)
 
 
-@pytest.mark.parametrize("reader", [lambda engine: queries.find_run(engine, "1"), lambda engine: queries.histogram(engine, 1)])
-def test_showing_a_run_of_a_damaged_database(engine: Engine, path: Path, reader: Callable[[Engine], object]) -> None:
+@pytest.mark.parametrize(
+    ("table", "reader"),
+    [
+        ("runs", lambda engine: list(queries.query(engine, "SELECT * FROM runs").rows)),
+        ("runs", lambda engine: list(queries.list_runs(engine).rows)),
+        ("runs", lambda engine: queries.find_run(engine, "1")),
+        ("runs", lambda engine: queries.find_run(engine, "ab")),
+        ("rounds", lambda engine: queries.histogram(engine, 1)),
+        ("rounds", lambda engine: list(queries.export(engine, "rounds").rows)),
+        ("evaluations", lambda engine: list(queries.export(engine, "curves").rows)),
+    ],
+)
+def test_damage_to_a_table_is_told_on_reading_it(
+    table: str, reader: Callable[[Engine], object], engine: Engine, path: Path
+) -> None:
     fill(engine)
-    page = read(path, "PRAGMA page_size")[0][0]
-    with path.open("r+b") as file:
-        file.truncate(3 * page)
-    with pytest.raises(DatabaseError, match="is damaged"):
-        reader(open_read_only(str(path)))
+    spoil(path, table)
+    opened = open_read_only(str(path))
+    with pytest.raises(DatabaseError) as caught:
+        reader(opened)
+    assert f"{path} is damaged" in str(caught.value)
+
+
+def test_damage_to_a_table_is_told_on_writing_to_it(engine: Engine, path: Path) -> None:
+    fill(engine)
+    spoil(path, "runs")
+    writer = open_for_writing(str(path))
+    for attempt in (lambda: Recorder(writer).stored("ab" * 32), lambda: record(writer, [started("ef" * 32)])):
+        with pytest.raises(DatabaseError, match="is damaged"):
+            attempt()
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
@@ -535,11 +565,15 @@ WRITES = [
     "REPLACE INTO alembic_version VALUES ('0002')",
     "UPDATE runs SET status = 'failed'",
     "DELETE FROM runs",
+    "UPDATE sqlite_master SET sql = ''",
+    "INSERT INTO sqlite_master (name) VALUES ('more')",
+    "DELETE FROM sqlite_master",
     "CREATE TABLE more (x)",
     "CREATE TEMP TABLE more (x)",
     "CREATE VIEW more AS SELECT 1",
     "CREATE INDEX more ON runs (seed)",
     "ALTER TABLE runs ADD COLUMN more TEXT",
+    "ALTER TABLE runs RENAME TO more",
     "DROP TABLE runs",
     "DROP VIEW final_accuracy",
     "ATTACH 'other.db' AS other",
@@ -683,6 +717,14 @@ def test_a_database_that_another_process_is_making_is_waited_for(path: Path) -> 
         other.execute("COMMIT")
         record(opened.result(), whole_run())
     assert read(path, "SELECT status FROM runs") == [("finished",)]
+
+
+def test_a_database_that_is_being_made_for_too_long(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "BUSY_SECONDS", 0)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(BusyError):
+            open_for_writing(str(path))
 
 
 def test_a_write_waits_for_another_program(engine: Engine) -> None:

@@ -172,7 +172,7 @@ def test_what_is_stored_of_a_finished_run(engine: Engine) -> None:
 def test_interrupted_keeps_what_there_is(engine: Engine, path: Path) -> None:
     recorder = record(engine, [started(), rounds(0, 24), evaluated(20)])
     recorder.interrupted()
-    assert one(path, "status, rounds, budget_spent, final_accuracy, error") == ("interrupted", 25, 25, None, None)
+    assert one(path, "status, rounds, budget_spent, switches, final_accuracy") == ("interrupted", 25, 25, 1, None)
     assert one(path, "finished_at IS NOT NULL, wall_seconds >= 0") == (1, 1)
     assert counts(path) == (1, 25, 1)
     assert recorder.stored(KEY) is None
