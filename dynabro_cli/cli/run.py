@@ -87,7 +87,7 @@ def _run(
     from dynabro_cli.cli.progress import RunProgress
     from dynabro_cli.executors.local import current_commit, execute
     from dynabro_cli.resolve import resolve
-    from dynabro_cli.store.engine import open_for_writing
+    from dynabro_cli.store.engine import open_for_writing, shown
     from dynabro_cli.store.recorder import Recorder
 
     resolved = resolve(spec)
@@ -95,14 +95,14 @@ def _run(
     recorder = Recorder(engine, git_commit=current_commit())
     stored = recorder.stored(resolved.key)
     if stored is not None and not rerun:
-        _report(db, stored.id, as_json, f"already in {db}; type --rerun to repeat it")
+        _report(db, stored.id, as_json, f"already in {shown(db)}; type --rerun to repeat it")
         return
     spec = resolved.spec
     with RunProgress(spec.budget or 1, (spec.workers or 1) * (spec.batch_size or 1), quiet=quiet) as progress:
         execute(resolved, recorder, progress, data_dir=data_dir, device=device, threads=threads)
     stored = recorder.stored(resolved.key)
     if stored is not None:
-        _report(db, stored.id, as_json, f"stored in {db}")
+        _report(db, stored.id, as_json, f"stored in {shown(db)}")
 
 
 def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
