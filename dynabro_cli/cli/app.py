@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -53,7 +53,6 @@ def main() -> None:
         code = app(standalone_mode=False)
         if code == InterruptedRunError.exit_code:  # what some versions of typer make of Ctrl-C, without a word
             complain("interrupted")
-        sys.stdout.flush()
     except DynabroError as error:
         for line in str(error).splitlines():
             complain(line)
@@ -66,19 +65,27 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         code = InterruptedRunError.exit_code
-    except SystemExit as error:  # typer's answer to a reader that leaves, as in `| head`
+    except SystemExit as error:  # typer's answer to a reader that leaves, as in `| head`, which is no error
         code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
-        _discard_output()
-    except BrokenPipeError:
-        code = 0
-        _discard_output()
     except OSError as error:
-        complain(f"the output cannot be written ({error.strerror}); make room, or send it elsewhere")
-        code = StorageError.exit_code
-        _discard_output()
-    sys.exit(code)
+        code = _unwritable(error)
+    sys.exit(_close(code))
 
 
-def _discard_output() -> None:
-    """Let the interpreter's own flush at its end go nowhere, where standard output is of no use any more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _unwritable(error: OSError) -> int:
+    """The exit code where standard output cannot be written: none of an error where its reader has left."""
+    if isinstance(error, BrokenPipeError):
+        return 0
+    complain(f"the output cannot be written ({error.strerror}); make room, or send it elsewhere")
+    return StorageError.exit_code
+
+
+def _close(code: Any) -> Any:
+    """Flush the outputs here, where it can be told if that fails; the interpreter's own attempt would end with code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            code = code or (_unwritable(error) if stream is sys.stdout else 0)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code

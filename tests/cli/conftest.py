@@ -14,7 +14,10 @@ from dynabro_cli.cli import app
 from tests.real_runs import fill
 
 # what would name another database, or have colours printed where there is no terminal
-SETTINGS = ("DYNABRO_DB", "DYNABRO_DATA", "FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+SETTINGS = [
+    *("DYNABRO_DB", "DYNABRO_DATA"),
+    *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "500")
+    monkeypatch.setenv("TERM", "xterm-256color")
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     return folder

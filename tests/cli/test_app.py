@@ -138,13 +138,15 @@ def test_a_wrong_command_is_one_line(arguments: tuple[str, ...], problem: str, d
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Ours, without what would turn the program elsewhere."""
-    kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    """Ours, without what would turn the program elsewhere, or have it write its output at once."""
+    kept = {name: value for name, value in os.environ.items() if name not in (*SETTINGS, "PYTHONUNBUFFERED")}
     return kept | {"OMP_NUM_THREADS": "1"} | variables
 
 
-def call(*arguments: str, folder: Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PROGRAM, *arguments], cwd=folder, env=environment(), text=True, check=False, timeout=120, **options)
+def call(*arguments: str, folder: Path, buffered: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Call the program from outside, its output ``buffered`` as it is for users, or written at once as in many containers."""
+    variables = environment() if buffered else environment(PYTHONUNBUFFERED="1")
+    return subprocess.run([*PROGRAM, *arguments], cwd=folder, env=variables, text=True, check=False, timeout=120, **options)
 
 
 def test_the_module_is_the_program(folder: Path) -> None:
@@ -185,17 +187,30 @@ def test_nothing_heavy_is_loaded_in_vain(arguments: list[str], absent: set[str],
     assert not loaded & absent
 
 
-@pytest.mark.parametrize("count", [1, 200_000])
-def test_a_reader_that_leaves_is_no_error(count: int, results: Path) -> None:
+@pytest.mark.parametrize(("count", "buffered"), [(1, True), (1, False), (200_000, True)])
+def test_a_reader_that_leaves_is_no_error(count: int, buffered: bool, results: Path) -> None:
     # as in `dynabro query ... | head -1`: nobody reads; of much it is told while printing, of little at the end
     rows = f"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < {count}) SELECT x FROM c"
     ours, theirs = os.pipe()
     os.close(ours)
     try:
-        done = call("query", rows, "--csv", folder=results.parent, stdout=theirs, stderr=subprocess.PIPE)
+        done = call("query", rows, "--csv", folder=results.parent, buffered=buffered, stdout=theirs, stderr=subprocess.PIPE)
     finally:
         os.close(theirs)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_leaves_does_not_hide_an_error(results: Path) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    rows = "SELECT 1 AS x UNION ALL SELECT abs(-9223372036854775807 - 1)"  # the second has no absolute value
+    try:
+        done = call("query", rows, "--csv", folder=results.parent, stdout=theirs, stderr=subprocess.PIPE)
+    finally:
+        os.close(theirs)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dynabro: SQL: integer overflow")
 
 
 def test_a_run_goes_on_when_nobody_reads_its_progress(folder: Path) -> None:
@@ -212,12 +227,13 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(folder: Path) -> None:
     assert "stored in results.db" in done.stdout
 
 
+@pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize(
     "arguments", [["runs"], ["query", "SELECT 1", "--json"], ["query", "SELECT * FROM rounds, runs", "--csv"]]
 )
-def test_a_full_disk_is_told_in_a_line(arguments: list[str], results: Path) -> None:
+def test_a_full_disk_is_told_in_a_line(arguments: list[str], buffered: bool, results: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = call(*arguments, folder=results.parent, stdout=full, stderr=subprocess.PIPE)
+        done = call(*arguments, folder=results.parent, buffered=buffered, stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 74
     (line,) = done.stderr.splitlines()
     assert line.startswith("dynabro: ")

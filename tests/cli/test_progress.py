@@ -9,6 +9,8 @@ from dynabro_cli.cli.progress import PLAIN_LINES, RunProgress
 from tests.cli.conftest import Dynabro
 from tests.store.made import a_round, evaluated, finished, started, totals
 
+pytestmark = pytest.mark.usefixtures("folder")
+
 QUADRATIC = ("run", "--task", "quadratic", "--method", "sgd", "--budget", "20")
 
 
@@ -40,12 +42,18 @@ def test_rounds_that_cost_more_than_a_twentieth(capsys: pytest.CaptureFixture[st
     assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["0/10", "7/10", "14/10"]
 
 
+def test_a_long_round_and_short_ones_behind_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with RunProgress(400, samples=272, quiet=False) as progress:
+        for spent in (0, 200, 201, 202, 219, 220, 221, 400):
+            progress(evaluated(spent, 0.5))
+    assert [line.split("/")[0] for line in capsys.readouterr().err.splitlines()] == ["0", "200", "220", "400"]
+
+
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     show(40, quiet=True)
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.usefixtures("folder")
 def test_a_terminal_gets_a_live_line_and_data_stay_clean(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # standard error is taken for a terminal
     outcome = dynabro(*QUADRATIC)
@@ -57,7 +65,6 @@ def test_a_terminal_gets_a_live_line_and_data_stay_clean(dynabro: Dynabro, monke
     assert len(outcome.out.splitlines()) == 3
 
 
-@pytest.mark.usefixtures("folder")
 def test_the_terminal_is_given_back_after_an_error(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ValueError("bang")
