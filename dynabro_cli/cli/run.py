@@ -114,7 +114,8 @@ def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
     if as_json:
         print_json(row)
         return
-    result = f"gap {row['final_gap']}" if row["final_accuracy"] is None else f"test accuracy {row['final_accuracy']:.4f}"
+    gap = "not finite" if row["final_gap"] is None else row["final_gap"]
+    result = f"gap {gap}" if row["final_accuracy"] is None else f"test accuracy {row['final_accuracy']:.4f}"
     print(f"{row['task']}: {row['method']}, {row['aggregator']}, {row['attack']}, {row['switching']}, seed {row['seed']}")
     print(
         f"{row['status']}: {result} after {row['rounds']} rounds and {row['budget_spent']} gradient computations a worker "

@@ -100,7 +100,7 @@ VIEWS = {
     "byzantine_histogram": ["run_id", "byzantine", "rounds"],
     "final_accuracy": [
         *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
-        *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay"),
+        *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
         *("n", "mean", "std", "mean_gap", "diverged"),
     ],
 }

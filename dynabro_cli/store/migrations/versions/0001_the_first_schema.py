@@ -13,7 +13,7 @@ depends_on = None
 
 CELL = (
     "task, model, method, aggregator, pre_aggregators, attack, attack_entry, switching, clock, workers, byzantine, budget, "
-    "batch_size, learning_rate, lr_rule, lr_drop, weight_decay"
+    "batch_size, learning_rate, lr_rule, lr_drop, weight_decay, eval_every"
 )
 
 
