@@ -10,6 +10,12 @@ from typing import Any
 KEY_VERSION = 1
 """Raised when the same spec comes to mean other numbers, so that old results are not taken for new ones."""
 
+ADDED_LATER = {"precision": "fp32"}
+"""Fields that came after the first keys, with the value that every run had before them.
+
+A field at this value is left out of the key, so that the runs that were stored without it keep theirs and are found.
+"""
+
 
 def canonical_json(mapping: Mapping[str, Any]) -> str:
     """Write ``mapping`` so that equal content is equal text: sorted keys, no spaces, no NaN."""
@@ -17,5 +23,6 @@ def canonical_json(mapping: Mapping[str, Any]) -> str:
 
 
 def run_key(mapping: Mapping[str, Any]) -> str:
-    """The SHA-256, in hexadecimal, of the run's mapping with all defaults materialised."""
-    return hashlib.sha256(canonical_json({"key_version": KEY_VERSION} | dict(mapping)).encode()).hexdigest()
+    """The SHA-256, in hexadecimal, of the run's mapping with all defaults materialised but those of ``ADDED_LATER``."""
+    known = {name: value for name, value in mapping.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
+    return hashlib.sha256(canonical_json({"key_version": KEY_VERSION} | known).encode()).hexdigest()

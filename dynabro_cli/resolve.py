@@ -215,6 +215,10 @@ def _conflicts(spec: RunSpec, task: Task) -> list[str]:
         )
     if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
         found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}; type --lr-drop none")
+    if spec.precision != "fp32" and not task.trains_model:
+        found.append(
+            f"task {spec.task!r} is computed in double precision, and precision={spec.precision}; type --precision fp32"
+        )
     return found
 
 

@@ -49,6 +49,11 @@ class RunSpec:
     weight_decay: float | None = parameter(None, minimum=0, help="added to the aggregated gradient at the server")
     eval_every: int | None = parameter(None, minimum=1, help="gradient computations between two evaluations")
     seed: int = parameter(0, minimum=0, maximum=2**63 - 1, help="of all random streams")
+    precision: str = parameter(
+        "fp32",
+        choices=("fp32", "tf32", "bf16"),
+        help="what gradients are computed in: single precision, its products in TensorFloat-32 (GPUs), or bfloat16",
+    )
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunSpec:

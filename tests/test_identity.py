@@ -108,6 +108,7 @@ OTHER: dict[str, Any] = {
     "weight_decay": 2e-4,
     "eval_every": 101,
     "seed": 1,
+    "precision": "bf16",
 }
 
 
@@ -132,6 +133,17 @@ def test_every_parameter_of_every_component_counts(registry: str) -> None:
             changed = dataclasses.replace(component.parameters, **{info.field: value})
             keys.add(run_key(dataclasses.replace(component, parameters=changed).mapping))
         assert len(keys) == 1 + len(entry.infos), f"{entry.name}: a parameter is not part of the key"
+
+
+def test_a_field_added_later_leaves_the_old_keys_alone() -> None:
+    assert key(precision="fp32") == key() == run_key(resolve(RunSpec()).mapping)
+    without = {name: value for name, value in resolve(RunSpec()).mapping.items() if name not in identity.ADDED_LATER}
+    assert run_key(without) == key()
+    assert len({key(precision=name) for name in ("fp32", "tf32", "bf16")}) == 3
+
+
+def test_fields_added_later_are_left_out_at_their_default_only() -> None:
+    assert {name: getattr(RunSpec(), name) for name in identity.ADDED_LATER} == identity.ADDED_LATER
 
 
 def test_a_chains_order_counts() -> None:

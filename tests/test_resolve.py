@@ -209,6 +209,15 @@ def test_adagrad_norm_has_no_drops() -> None:
     assert line.endswith("and lr_drop=0.8:0.1; type --lr-drop none")
 
 
+def test_an_objective_has_one_precision() -> None:
+    assert filled(task="quadratic").precision == filled(task="quadratic", precision="fp32").precision == "fp32"
+    for precision in ("tf32", "bf16"):
+        assert filled(task="digits", precision=precision).precision == precision
+        assert problems(task="quadratic:sigma=1", precision=precision) == [
+            f"task 'quadratic:sigma=1' is computed in double precision, and precision={precision}; type --precision fp32"
+        ]
+
+
 def test_parts_that_do_not_fit() -> None:
     (line,) = problems(method="sgd", aggregator="mfm")
     assert line.startswith("aggregator 'mfm' needs threshold= here")

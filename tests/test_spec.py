@@ -88,6 +88,8 @@ ILLEGAL: list[tuple[str, Any, str]] = [
     ("attack_entry", "before", "attack_entry=before is not legal; type --attack-entry with gradient or message or state"),
     ("clock", "wall", "clock=wall is not legal; type --clock with round or computation"),
     ("lr_rule", "adam", "lr_rule=adam is not legal; type --lr-rule with fixed or adagrad-norm"),
+    ("precision", "fp64", "precision=fp64 is not legal; type --precision with fp32 or tf32 or bf16"),
+    ("precision", None, "precision=auto is not legal; type --precision with fp32 or tf32 or bf16"),
     ("method", 3, "method=3 is not legal; type --method with a word"),
     ("pre_aggregators", None, "pre_aggregators=auto is not legal; type --pre with a word"),
 ]

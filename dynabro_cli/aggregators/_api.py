@@ -31,12 +31,12 @@ class Aggregator(NamedTuple):
     """A rule in its setting.
 
     Attributes:
-        aggregate: Maps messages [m, d], the state, and the number of mini-batches that each message is the mean of, to
-            the aggregate [d] and the next state.
+        aggregate: Maps messages [m, d], the state, and the number of mini-batches that each message is the mean of (a
+            number, or a tensor of one), to the aggregate [d] and the next state.
         kappa: The proved constant of (delta, kappa)-robustness at delta = f/m (Definition 3.2), None where there is none.
     """
 
-    aggregate: Callable[[Tensor, State, int], tuple[Tensor, State]]
+    aggregate: Callable[[Tensor, State, int | Tensor], tuple[Tensor, State]]
     kappa: float | None
 
 

@@ -42,12 +42,13 @@ def middle_mean(messages: Tensor, trim: int) -> Tensor:
     m, d = messages.shape
     network = comparators(m, trim, m - trim)
     out = torch.empty_like(messages[0])
-    for start in range(0, d, COLUMNS):
-        rows = list(messages[:, start : start + COLUMNS].unbind(0))
+    columns = d if torch.compiler.is_compiling() else COLUMNS
+    for start in range(0, d, columns):
+        rows = list(messages[:, start : start + columns].unbind(0))
         for i, j in network:
             rows[i], rows[j] = torch.minimum(rows[i], rows[j]), torch.maximum(rows[i], rows[j])
         total = rows[trim]
         for row in rows[trim + 1 : m - trim]:
             total = total + row
-        torch.div(total, m - 2 * trim, out=out[start : start + COLUMNS])
+        torch.div(total, m - 2 * trim, out=out[start : start + columns])
     return out

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated
-from dynabro_cli.aggregators._order import middle_mean
+from dynabro_cli.aggregators._distances import around_median
 from dynabro_cli.components import parameter
 
 
@@ -42,31 +42,47 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     f = tolerated("gm", None, setting)
 
     def rule(messages: Tensor) -> Tensor:
-        start = middle_mean(messages, (m - 1) // 2)
-        offsets = messages - start  # [m, d], so that the start is the origin
+        start, offsets = around_median(messages)  # so that the start is the origin
         gram = (offsets @ offsets.mT).double()
-        weights = _weiszfeld(gram, parameters)
+        weigh = torch.ops.dynabro.weiszfeld if torch.compiler.is_compiling() else weiszfeld
+        weights = weigh(gram, parameters.nu, parameters.tolerance, parameters.T)
         return start + weights.to(messages.dtype) @ offsets
 
     return stateless(rule, 4 * (1 + f / (m - 2 * f)) ** 2)
 
 
-def _weiszfeld(gram: Tensor, parameters: Parameters) -> Tensor:
-    """The weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start."""
+def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
+    """The weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start.
+
+    The steps run on the CPU, wherever the messages are: a step on so small a matrix is shorter than its launch elsewhere.
+    """
+    device, gram = gram.device, gram.cpu()
     squares = gram.diagonal().nan_to_num(nan=math.inf, posinf=math.inf)
     finite = squares.isfinite()
     gram = torch.where(finite[:, None] & finite, gram, 0)  # a point infinitely far has no weight
     distances = squares.clamp_min(0).sqrt()
-    smallest = (parameters.nu * distances.median()).clamp_min(torch.finfo(gram.dtype).tiny)
+    smallest = (nu * distances.median()).clamp_min(torch.finfo(gram.dtype).tiny)
     weights = torch.zeros_like(squares)
-    for _ in range(parameters.T):
+    for _ in range(most_steps):
         smoothed = torch.maximum(distances, smallest)
         moved = 1 / smoothed / (1 / smoothed).sum()
         change = moved - weights
         weights = moved
         step = (change @ gram @ change).clamp_min(0).sqrt()  # |z - z_before|
-        if not step > parameters.tolerance * smoothed.min():
+        if not step > tolerance * smoothed.min():
             break
         inner = gram @ weights
         distances = (squares - 2 * inner + weights @ inner).clamp_min(0).sqrt()
-    return weights
+    return weights.to(device)
+
+
+# An operator of its own: the number of steps is seen only while they run, which no compiled function can contain.
+_LIBRARY = torch.library.Library("dynabro", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("weiszfeld(Tensor gram, float nu, float tolerance, int most_steps) -> Tensor")  # type: ignore[no-untyped-call]
+_LIBRARY.impl("weiszfeld", weiszfeld, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+
+
+@torch.library.register_fake("dynabro::weiszfeld", lib=_LIBRARY)  # type: ignore[untyped-decorator]
+def _weights_like(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
+    """What the compiler knows of the operator's result."""
+    return gram.new_empty(gram.shape[0])

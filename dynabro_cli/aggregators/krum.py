@@ -48,6 +48,6 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     def rule(messages: Tensor) -> Tensor:
         distances = squared_distances(messages)
         nearest = distances.sort(1).values[:, 1 : 1 + scored]  # the first is the message itself
-        return messages[torch.argmin(nearest.sum(1))].clone()
+        return messages.index_select(0, torch.argmin(nearest.sum(1)).view(1))[0]
 
     return stateless(rule, proved(6 * (1 + f / (m - 2 * f)), f, setting))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -39,12 +38,12 @@ def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
             "or --method dynabro:filter=option2, which sets it from noise_bound"
         )
 
-    def aggregate(messages: Tensor, state: State, batches: int) -> tuple[Tensor, State]:
-        squared = (base / math.sqrt(batches)) ** 2
+    def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
+        squared = base**2 / batches
         distances = squared_distances(messages)
         central = (distances <= squared / 4).sum(1) > messages.shape[0] / 2  # [m]
-        median = torch.argmax(central.int())  # the first of M, or 0 where M is empty
-        near = ((distances[median] <= squared) & central.any()).to(messages.dtype)
+        median = torch.argmax(central.int()).view(1)  # the first of M, or 0 where M is empty
+        near = ((distances.index_select(0, median)[0] <= squared) & central.any()).to(messages.dtype)
         return near @ messages / near.sum().clamp_min(1), state
 
     return Aggregator(aggregate, None)

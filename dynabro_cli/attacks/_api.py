@@ -35,19 +35,22 @@ class Attack(NamedTuple):
         messages: Maps the workers' own vectors [m, d], the Byzantine mask [m] and the state to the attacked vectors
             [m, d]; the rows of honest workers stay as they are. Called for every MLMC level of a round.
         advance: Maps the mask and the state to the next state; called once a round (or gradient computation).
+        reads_own: Whether a Byzantine worker's own vector has any influence while another worker is honest; where it has
+            none, that worker's gradients are not computed, and its row of the vectors is arbitrary.
     """
 
     initial: State
     messages: Callable[[Tensor, Tensor, State], Tensor]
     advance: Callable[[Tensor, State], State]
+    reads_own: bool = True
 
 
 REGISTRY: Registry[Callable[..., Attack]] = Registry("attack", "dynabro_cli.attacks")
 
 
-def memoryless(messages: Callable[[Tensor, Tensor], Tensor]) -> Attack:
+def memoryless(messages: Callable[[Tensor, Tensor], Tensor], *, reads_own: bool = True) -> Attack:
     """Wrap an attack that looks at the vectors of this call alone."""
-    return Attack({}, lambda own, byzantine, _state: messages(own, byzantine), lambda _mask, state: state)
+    return Attack({}, lambda own, byzantine, _state: messages(own, byzantine), lambda _mask, state: state, reads_own)
 
 
 def replace(own: Tensor, byzantine: Tensor, vectors: Tensor) -> Tensor:

@@ -58,4 +58,4 @@ def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
         deviation = (squares / (count - 1).clamp_min(1)).sqrt()
         return replace(own, byzantine, mean - z * deviation)
 
-    return memoryless(messages)
+    return memoryless(messages, reads_own=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, honest_mean, memoryless, replace
 from dynabro_cli.components import parameter
 
@@ -19,4 +21,8 @@ def ipm(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     g~_i = -epsilon g_bar, g_bar the mean over the honest workers; epsilon = 0.1 as in the paper.
     """
-    return memoryless(lambda own, byzantine: replace(own, byzantine, -parameters.epsilon * honest_mean(own, byzantine)))
+
+    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
+        return replace(own, byzantine, -parameters.epsilon * honest_mean(own, byzantine))
+
+    return memoryless(messages, reads_own=False)

@@ -50,8 +50,12 @@ def run(
     weight_decay: Annotated[str | None, _field("weight_decay", "WD")] = None,
     eval_every: Annotated[str | None, _field("eval_every", "N")] = None,
     seed: Annotated[str | None, _field("seed", "N")] = None,
+    precision: Annotated[str | None, _field("precision", "fp32|tf32|bf16")] = None,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: torch's]")] = None,
+    compile: Annotated[  # noqa: A002
+        str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")
+    ] = "auto",
     data_dir: Annotated[
         Path | None,
         typer.Option(envvar="DYNABRO_DATA", metavar="DIR", help="Folder of data sets. [default: in the platform's cache]"),
@@ -70,7 +74,7 @@ def run(
     given = {name: value for name, value in locals().items() if name in _FIELDS and value is not None}
     if pre:
         given["pre_aggregators"] = "+".join(pre)
-    _run(RunSpec.from_text(given), data_dir, device, threads, db, rerun=rerun, as_json=as_json, quiet=quiet)
+    _run(RunSpec.from_text(given), data_dir, device, threads, compile, db, rerun=rerun, as_json=as_json, quiet=quiet)
 
 
 def _run(
@@ -78,6 +82,7 @@ def _run(
     data_dir: Path | None,
     device: str,
     threads: int | None,
+    compile: str,  # noqa: A002
     db: str,
     *,
     rerun: bool,
@@ -87,10 +92,12 @@ def _run(
     from dynabro_cli.cli.progress import RunProgress
     from dynabro_cli.executors.local import current_commit, execute
     from dynabro_cli.resolve import resolve
+    from dynabro_cli.simulation.compilation import check_choice
     from dynabro_cli.store.engine import open_for_writing, shown
     from dynabro_cli.store.recorder import Recorder
 
     resolved = resolve(spec)
+    check_choice(compile)
     engine = open_for_writing(db)
     recorder = Recorder(engine, git_commit=current_commit())
     stored = recorder.stored(resolved.key)
@@ -99,7 +106,7 @@ def _run(
         return
     spec = resolved.spec
     with RunProgress(spec.budget or 1, (spec.workers or 1) * (spec.batch_size or 1), quiet=quiet) as progress:
-        execute(resolved, recorder, progress, data_dir=data_dir, device=device, threads=threads)
+        execute(resolved, recorder, progress, data_dir=data_dir, device=device, threads=threads, compile=compile)
     stored = recorder.stored(resolved.key)
     if stored is not None:
         _report(db, stored.id, as_json, f"stored in {shown(db)}")

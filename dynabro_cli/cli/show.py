@@ -41,15 +41,29 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
         for info in entry.infos
     ]
     columns = ("parameter", "default", "legal", "meaning")
+    way = _way(entry) if kind == "models" else None
     if as_json:
         parameters = [dict(zip(columns, row, strict=True)) for row in rows]
-        print_json({"kind": kind, "name": entry.name, "doc": entry.doc, "parameters": parameters, "reference": entry.reference})
+        shown = {"kind": kind, "name": entry.name, "doc": entry.doc, "parameters": parameters, "reference": entry.reference}
+        print_json(shown | ({"gradients": way} if way else {}))
         return
     print(f"{kind}/{entry.name}\n\n{entry.doc}\n")
     if rows:
         emit(columns, rows)
         print()
+    if way:
+        print(f"Gradients: {way}")
     print(f"Reference: {entry.reference}")
+
+
+def _way(entry: Entry[Any]) -> str | None:
+    """How a model's per-worker gradients are computed, with the defaults of its parameters."""
+    from dynabro_cli.simulation.gradients import way_of
+
+    if any(info.required for info in entry.infos):
+        return None
+    parameters = entry.parameters()
+    return way_of(lambda shape: entry.factory(parameters, shape))
 
 
 def _show_run(db: str, name: str, as_json: bool) -> None:

@@ -23,6 +23,7 @@ def execute(
     data_dir: Path | None,
     device: str,
     threads: int | None,
+    compile: str = "auto",  # noqa: A002
 ) -> events.Finished | events.Diverged:
     """Simulate ``run``; give every event to the recorder, then to the listener; return the last.
 
@@ -33,7 +34,7 @@ def execute(
     """
     last = None
     try:
-        for event in simulate_run(run, data_dir=data_dir, device=device, threads=threads):
+        for event in simulate_run(run, data_dir=data_dir, device=device, threads=threads, compile=compile):
             recorder.record(event)
             if isinstance(event, events.Finished | events.Diverged):
                 last = event

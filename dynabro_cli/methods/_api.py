@@ -17,7 +17,6 @@ from torch import Tensor
 from dynabro_cli.components import Registry
 
 State = dict[str, Tensor]
-Aggregate = Callable[[Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,13 @@ class Method(NamedTuple):
 
     Attributes:
         plan: Draws a round's plan.
-        send: Maps the prefix means, a tensor [m, d] each, and the state to the messages, one for each prefix, and the
-            next state. The state belongs to the method, which may update it in place.
+        send: Maps the workers' means over one prefix [m, d] and the state to their messages [m, d] and the next state;
+            called for each prefix. The state belongs to the method, which may update it in place.
         keep: Puts attacked messages into the state, for attacks that enter there.
-        direct: Maps the messages, the plan, and ``aggregate(messages, prefix) -> [d]`` to g_t [d] and whether the fail-safe
+        direct: Maps the aggregates of the messages, [d] for each prefix, and the plan to g_t [d] and whether the fail-safe
             filter accepted the correction (a bool tensor; None where there was none to judge).
         beta: The momentum parameter, None without momentum.
+        remembers: Whether past gradients influence a worker's messages.
         mlmc: Whether the default learning rate is that of MLMC methods.
         threshold: MFM's T^0, where the method sets it.
         wants_noise: Whether V has to be measured before the first round.
@@ -55,10 +55,11 @@ class Method(NamedTuple):
     """
 
     plan: Callable[[np.random.Generator], Plan]
-    send: Callable[[Sequence[Tensor], State], tuple[Sequence[Tensor], State]]
-    keep: Callable[[Sequence[Tensor], State], State]
-    direct: Callable[[Sequence[Tensor], Plan, Aggregate], tuple[Tensor, Tensor | None]]
+    send: Callable[[Tensor, State], tuple[Tensor, State]]
+    keep: Callable[[Tensor, State], State]
+    direct: Callable[[Sequence[Tensor], Plan], tuple[Tensor, Tensor | None]]
     beta: float | None = None
+    remembers: bool = False
     mlmc: bool = False
     threshold: float | None = None
     wants_noise: bool = False
@@ -73,16 +74,16 @@ def one_batch(_: np.random.Generator) -> Plan:
     return Plan(None, (1,))
 
 
-def send_gradients(gradients: Sequence[Tensor], state: State) -> tuple[Sequence[Tensor], State]:
+def send_gradients(gradients: Tensor, state: State) -> tuple[Tensor, State]:
     """Send the gradients as they are; nothing is remembered."""
     return gradients, state
 
 
-def keep_nothing(_: Sequence[Tensor], state: State) -> State:
+def keep_nothing(_: Tensor, state: State) -> State:
     """Workers that remember nothing have nowhere to keep an attacked message."""
     return state
 
 
-def direct_aggregate(messages: Sequence[Tensor], plan: Plan, aggregate: Aggregate) -> tuple[Tensor, None]:
+def direct_aggregate(aggregates: Sequence[Tensor], _: Plan) -> tuple[Tensor, None]:
     """g_t is the aggregate of the round's one message."""
-    return aggregate(messages[0], plan.prefixes[0]), None
+    return aggregates[0], None

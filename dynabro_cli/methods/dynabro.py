@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
-from dynabro_cli.methods._api import REGISTRY, Aggregate, Method, MethodSetting, Plan, keep_nothing, send_gradients
+from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, Plan, keep_nothing, send_gradients
 
 FILTERS = ("none", "option1", "option2")
 
@@ -77,8 +77,7 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
         level = int(generator.geometric(0.5))
         return Plan(level, (1, 2 ** (level - 1), 2**level) if level <= jmax else (1,))
 
-    def direct(messages: Sequence[Tensor], drawn: Plan, aggregate: Aggregate) -> tuple[Tensor, Tensor | None]:
-        aggregates = [aggregate(message, prefix) for message, prefix in zip(messages, drawn.prefixes, strict=True)]
+    def direct(aggregates: Sequence[Tensor], drawn: Plan) -> tuple[Tensor, Tensor | None]:
         if len(aggregates) == 1:
             return aggregates[0], None
         computations = drawn.prefixes[-1]

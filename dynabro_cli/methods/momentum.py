@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -29,13 +28,12 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> Method:
     beta = parameters.beta
     gain = 1 - beta if parameters.form == "ema" else 1.0
 
-    def send(gradients: Sequence[Tensor], state: State) -> tuple[Sequence[Tensor], State]:
-        (gradient,) = gradients
+    def send(gradients: Tensor, state: State) -> tuple[Tensor, State]:
         past = state.get("momentum")
-        buffer = gradient * gain if past is None else past.mul_(beta).add_(gradient, alpha=gain)
-        return (buffer,), {"momentum": buffer}
+        buffer = gradients * gain if past is None else past.mul_(beta).add_(gradients, alpha=gain)
+        return buffer, {"momentum": buffer}
 
-    def keep(messages: Sequence[Tensor], state: State) -> State:
-        return {"momentum": messages[0]}
+    def keep(messages: Tensor, state: State) -> State:
+        return {"momentum": messages}
 
-    return Method(one_batch, send, keep, direct_aggregate, beta=beta)
+    return Method(one_batch, send, keep, direct_aggregate, beta=beta, remembers=True)

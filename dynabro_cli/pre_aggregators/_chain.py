@@ -29,7 +29,7 @@ def build_chain(
     for stage in reversed(stages):
         kappa = None if kappa is None else stage.kappa(kappa)
 
-    def aggregate(messages: Tensor, state: State, batches: int) -> tuple[Tensor, State]:
+    def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
         for stage in stages:
             messages = stage.mix(messages)
         return rule.aggregate(messages, state, batches)

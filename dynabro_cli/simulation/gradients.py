@@ -1,27 +1,36 @@
 """Per-worker gradients of a network as one [m, d] matrix.
 
 The interface is ``WorkerGradients``; how the gradients come about is nobody else's business. Models made of the layers in
-``worker_layers`` take one pass over all workers' samples; every other model takes a loop over workers and mini-batches.
+``worker_layers`` take one pass over all workers' samples; others are mapped over the workers by ``vmap(grad)``, and those
+that cannot be mapped take a loop over workers and mini-batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynabro_cli.simulation.worker_layers import Shared, UnsupportedError, twin
+from dynabro_cli.errors import SpecError
+from dynabro_cli.simulation.memory import free_memory
+from dynabro_cli.simulation.twin import UnsupportedError, is_random, twin
+from dynabro_cli.simulation.worker_layers import Shared, accurate
+from dynabro_cli.tasks._api import ImageShape
 
-LOOP = "loop over workers"
+SHARED, MAPPED, LOOP = "shared pass", "vmap(grad)", "loop over workers"
+KINDS = (SHARED, MAPPED, LOOP)
 PASS_VALUES = 600_000
-"""Input values of one shared pass: all workers of an MNIST iteration, three of CIFAR-10's. It bounds the memory of
-activations and costs no time; it is no function of the machine, so that results are not either."""
+"""Input values of one pass: all workers of an MNIST iteration, three of CIFAR-10's. It bounds the memory of activations and
+costs no time on a CPU."""
+PASS_SHARE = 0.25
+"""The share of the free memory that the activations of one pass may take."""
 
 
 class WorkerGradients:
-    """The gradients of all workers at one model.
+    """The gradients of all workers, or of some, at one model.
 
     The model's parameters become views of ``parameters`` [d], and its floating-point buffers views of ``buffers`` [s]
     (running statistics), so that the server updates the model by writing to these two.
@@ -29,98 +38,171 @@ class WorkerGradients:
     Args:
         model: The network; its own ``forward`` takes [n, c, h, w] and returns logits [n, classes].
         workers: The number m of workers.
-        force_loop: Use the loop over workers even where one shared pass would serve.
+        dtype: What the forward and backward passes compute in, by default the parameters' type, which gradients have.
+        kinds: The ways to try, in this order.
 
     Attributes:
-        kind: ``shared pass`` or ``loop over workers``; the first call may find that the model needs the latter.
+        kind: The way in use; the first call may find that the model needs the next one.
+        random: Whether the model draws random numbers.
         matrix: The [m, d] matrix that each call overwrites.
         statistics: The [m, s] batch statistics that each call overwrites, in the order of ``buffers``.
+        pass_values: How many input values share a pass at most; set by the first call, and by the memory that is free then.
     """
 
-    def __init__(self, model: nn.Module, workers: int, *, force_loop: bool = False) -> None:
+    def __init__(
+        self, model: nn.Module, workers: int, *, dtype: torch.dtype | None = None, kinds: Sequence[str] = KINDS
+    ) -> None:
         self.model = model
         self.workers = workers
         self.parameters = _flatten(dict(model.named_parameters()))
+        self.dtype = dtype or self.parameters.dtype
         floating = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
         self.buffers = _flatten(floating) if floating else self.parameters.new_empty(0)
         self.matrix = self.parameters.new_zeros(workers, self.parameters.numel())
         self.statistics = self.parameters.new_zeros(workers, self.buffers.numel())
+        self.pass_values = 0
+        self.random = any(is_random(module) for module in model.modules())
         self._shared = Shared(workers)
         self._gradients = _views(self.matrix, dict(model.named_parameters()))
         self._statistics = _views(self.statistics, floating)
         self._twin: nn.Module | None = None
-        if not force_loop:
-            try:
-                self._twin = twin(model, self._shared).train()
-            except UnsupportedError:
-                self._twin = None
-        self.kind = LOOP if self._twin is None else "shared pass"
+        self._kinds = [kind for kind in kinds if kind != SHARED or self._has_twin()]
+        self._tried = False
 
-    def __call__(self, inputs: Tensor, labels: Tensor, batches: int, generator: torch.Generator) -> Tensor:
-        """Compute the gradient of every worker's mean loss over its samples.
+    @property
+    def kind(self) -> str:
+        return self._kinds[0]
+
+    def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+        """Compute the gradient of each of k <= m workers' mean loss over its samples.
 
         Args:
-            inputs: [m, batches * B, c, h, w], every worker's mini-batches one after the other.
-            labels: [m, batches * B], class numbers.
+            inputs: [k, batches * B, c, h, w], every worker's mini-batches one after the other.
+            labels: [k, batches * B], class numbers.
             batches: The number of mini-batches a worker; batch norm normalises each by its own statistics.
-            generator: Where dropout draws from.
+            seeds: Of each worker's mini-batches in turn, [k * batches], where the model is ``random``; else empty.
 
         Returns:
-            [m] mean losses. The gradients are in ``matrix``, the batch statistics in ``statistics``.
+            [k] mean losses. The gradients are in the first k rows of ``matrix``, batch statistics in those of ``statistics``.
         """
-        with torch.enable_grad():
-            if self._twin is not None:
-                state = generator.get_state()
-                losses = self._shared_passes(self._twin, inputs, labels, batches, generator)
-                if losses is not None:
+        ways: dict[str, Callable[[Tensor, Tensor, int, Sequence[int]], Tensor]]
+        ways = {SHARED: self._shared_passes, MAPPED: self._mapped, LOOP: self._loop}
+        with torch.enable_grad(), torch.autocast(inputs.device.type, self.dtype, enabled=self._casts):
+            while not self._tried:
+                try:
+                    losses = ways[self.kind](inputs, labels, batches, seeds)
+                except (UnsupportedError, RuntimeError):
+                    if len(self._kinds) == 1:
+                        raise
+                    self.model.zero_grad(set_to_none=True)
+                    self._kinds.pop(0)
+                else:
+                    self._tried = True
                     return losses
-                self._twin, self.kind = None, LOOP
-                generator.set_state(state)
-            return self._loop(inputs, labels, batches, generator)
+            return ways[self.kind](inputs, labels, batches, seeds)
 
-    def _shared_passes(
-        self, model: nn.Module, inputs: Tensor, labels: Tensor, batches: int, generator: torch.Generator
-    ) -> Tensor | None:
-        """Shared forward and backward passes for a few workers at a time; returns the losses [m].
+    def logits(self, inputs: Tensor) -> Tensor:
+        """The model's answers in evaluation mode, with the server's running statistics: [n, c, h, w] -> [n, classes]."""
+        model = self._twin if self.kind == SHARED and self._twin is not None else self.model
+        return cast(Tensor, model.eval()(inputs.contiguous(memory_format=torch.channels_last)))
 
-        None where the model uses a parameter in another way than by one call of its layer: its gradients are not all here.
+    @property
+    def _casts(self) -> bool:
+        """Whether autocast is what computes in ``dtype``; the layers of the shared pass do it themselves."""
+        return self.dtype != self.parameters.dtype and self.kind != SHARED
+
+    def _has_twin(self) -> bool:
+        try:
+            self._twin = twin(self.model, self._shared)
+        except UnsupportedError:
+            return False
+        return True
+
+    def _shared_passes(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+        """Shared forward and backward passes for a few workers at a time; returns the losses [k].
+
+        Raises UnsupportedError where the model uses a parameter in another way than by one call of its layer.
         """
-        self._shared.batches, self._shared.generator = batches, generator
-        step = max(1, PASS_VALUES // inputs[0].numel())
+        shared, model = self._shared, cast(nn.Module, self._twin).train()
+        shared.batches = batches
+        if not self._tried:
+            self.pass_values = self._find_pass_values(inputs[0], model)
+        step = max(1, self.pass_values // inputs[0].numel())
         means = []
-        for start in range(0, self.workers, step):
-            part = slice(start, start + step)
-            self._shared.workers = len(inputs[part])
-            self._shared.gradients = {name: view[part] for name, view in self._gradients.items()}
-            self._shared.written.clear()
-            flat = inputs[part].flatten(0, 1).contiguous(memory_format=torch.channels_last)
-            losses = F.cross_entropy(model(flat), labels[part].flatten(), reduction="none")
-            means.append(losses.view(self._shared.workers, -1).mean(1))
+        for start in range(0, len(inputs), step):
+            part = slice(start, min(start + step, len(inputs)))
+            shared.workers = part.stop - part.start
+            shared.gradients = {name: view[part] for name, view in self._gradients.items()}
+            shared.generators = [
+                torch.Generator(inputs.device).manual_seed(seed) for seed in seeds[part.start * batches : part.stop * batches]
+            ]
+            shared.written.clear()
+            flat = inputs[part].flatten(0, 1).to(self.dtype).contiguous(memory_format=torch.channels_last)
+            losses = F.cross_entropy(accurate(model(flat)), labels[part].flatten(), reduction="none")
+            means.append(losses.view(shared.workers, -1).mean(1))
             means[-1].sum().backward()  # type: ignore[no-untyped-call]
-            elsewhere = any(parameter.grad is not None for parameter in self.model.parameters())
-            if elsewhere or sorted(self._shared.written) != sorted(self._gradients):
-                self.model.zero_grad(set_to_none=True)
-                return None
+            if not self._tried:
+                elsewhere = any(parameter.grad is not None for parameter in self.model.parameters())
+                if elsewhere or sorted(shared.written) != sorted(self._gradients):
+                    raise UnsupportedError("a parameter is used outside its layer")
             for name, target in self._statistics.items():
-                target[part].copy_(self._shared.statistics[name])
+                target[part].copy_(shared.statistics[name])
         return torch.cat(means).detach()
 
-    def _loop(self, inputs: Tensor, labels: Tensor, batches: int, generator: torch.Generator) -> Tensor:
-        """One ordinary forward and backward pass for each worker and mini-batch."""
+    def _find_pass_values(self, samples: Tensor, model: nn.Module) -> int:
+        """``PASS_VALUES`` on a CPU, or fewer where the activations of a pass would not fit into the free memory."""
+        kept = 0
+
+        def count(tensor: Tensor) -> Tensor:
+            nonlocal kept
+            kept += tensor.numel() * tensor.element_size()
+            return tensor
+
+        self._shared.workers, self._shared.generators = 1, [torch.Generator(samples.device)] * self._shared.batches
+        flat = samples.to(self.dtype).contiguous(memory_format=torch.channels_last)
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            model(flat)
+        fits = int(PASS_SHARE * free_memory(samples.device) / max(kept, 1)) * samples.numel()
+        return fits if samples.is_cuda else min(PASS_VALUES, fits)
+
+    def _mapped(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+        """``vmap`` over mini-batches of one functional gradient; returns the losses [k]."""
+        parameters = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+        self.model.train()
+
+        def loss(weights: dict[str, Tensor], batch: Tensor, target: Tensor) -> Tensor:
+            return F.cross_entropy(accurate(torch.func.functional_call(self.model, weights, (batch,))), target)
+
+        mapped = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0), randomness="error")
+        step = max(1, PASS_VALUES // inputs[0].numel())
+        means = []
+        for start in range(0, len(inputs), step):
+            part = slice(start, start + step)
+            samples, targets = inputs[part], labels[part]
+            grouped = samples.reshape(len(samples) * batches, -1, *samples.shape[2:])
+            gradients, losses = mapped(parameters, grouped, targets.reshape(len(grouped), -1))
+            for name, view in self._gradients.items():
+                torch.mean(gradients[name].view(len(samples), batches, *view.shape[1:]), 1, out=view[part][: len(samples)])
+            means.append(losses.view(len(samples), batches).mean(1))
+        return torch.cat(means).detach()
+
+    def _loop(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+        """One ordinary forward and backward pass for each worker and mini-batch; returns the losses [k]."""
         self.model.train()
         parameters = list(self.model.parameters())
-        losses = inputs.new_zeros(self.workers)
+        losses = inputs.new_zeros(len(inputs))
         self.matrix.zero_()
         self.statistics.zero_()
         before = self.buffers.clone()
         momenta = _set_statistics_momentum(self.model, 1.0)
         with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=generator, device=generator.device)))
-            for worker in range(self.workers):
+            for worker in range(len(inputs)):
                 pairs = zip(inputs[worker].chunk(batches), labels[worker].chunk(batches), strict=True)
-                for batch, target in pairs:
+                for number, (batch, target) in enumerate(pairs):
+                    if seeds:
+                        torch.manual_seed(seeds[worker * batches + number])
                     self.buffers.copy_(before)
-                    loss = F.cross_entropy(self.model(batch), target)
+                    loss = F.cross_entropy(accurate(self.model(batch)), target)
                     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
                     flat = torch.cat([gradient.flatten() for gradient in gradients])
                     self.matrix[worker].add_(flat, alpha=1 / batches)
@@ -130,6 +212,24 @@ class WorkerGradients:
             module.momentum = momentum
         self.buffers.copy_(before)
         return losses
+
+
+def way_of(build: Callable[[ImageShape], nn.Module]) -> str | None:
+    """How the gradients of a model are computed, as a trial on noise finds it; None where no image of a known task fits.
+
+    Args:
+        build: Makes the model for images of a shape.
+    """
+    for shape in (ImageShape(1, 28, 28, 10), ImageShape(3, 32, 32, 10), ImageShape(1, 8, 8, 10)):
+        try:
+            engine = WorkerGradients(build(shape), 2)
+        except SpecError:
+            continue
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(2, 4, shape.channels, shape.height, shape.width, generator=generator)
+        engine(inputs, torch.arange(4).expand(2, 4), 2, range(4))
+        return engine.kind
+    return None
 
 
 def _set_statistics_momentum(model: nn.Module, momentum: float) -> dict[nn.BatchNorm2d, float | None]:

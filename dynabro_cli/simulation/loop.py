@@ -4,65 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.attacks._api import Attack, honest_mean
+from dynabro_cli.attacks._api import honest_weights
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Diverged, Evaluated, Event, Finished, Round, RoundsDone, Totals
-from dynabro_cli.methods._api import Method, Plan
+from dynabro_cli.methods._api import Plan
+from dynabro_cli.simulation.identities import Identities, identify
+from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Problem
+from dynabro_cli.simulation.server import Question, make_server
 from dynabro_cli.simulation.step import Step
-from dynabro_cli.spec import RunSpec
-from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import Switching
 
 FLUSH_ROUNDS = 16
 NOISE_COMPUTATIONS = 10
 NOISE_ROUND = 2**40  # the counter of the draws that measure V, out of reach of any round's
-
-
-@dataclass
-class Parts:
-    """The parts that a simulation is put together from."""
-
-    spec: RunSpec
-    problem: Problem
-    method: Method
-    aggregator: Aggregator
-    attack: Attack
-    switching: Switching
-    streams: Streams
-
-
-@dataclass
-class State:
-    """All that changes from round to round, beside x and the buffers of the problem and the step's sum of squares."""
-
-    round: int = 0
-    spent: int = 0
-    mask: Tensor | None = None
-    method: dict[str, Tensor] = field(default_factory=dict)
-    aggregator: dict[str, Tensor] = field(default_factory=dict)
-    attack: dict[str, Tensor] = field(default_factory=dict)
-
-
-class Identities(NamedTuple):
-    """Who is Byzantine in a round: the mask [m] at each of its ticks on the device, and what the host knows of them.
-
-    ``ever`` marks the workers that are Byzantine at some tick; ``most`` is the largest number at one tick.
-    """
-
-    masks: list[Tensor]
-    ever: Tensor
-    most: int
-    changes: int
-    dynamic: bool
-    any_honest: bool
 
 
 class Record(NamedTuple):
@@ -92,9 +52,10 @@ class Simulation:
         self._records: list[Record] = []
         self._totals = Totals(0, state.spent, 0, 0)
         self._loss = parts.problem.x.new_zeros(())
-        self._loss_count = 0
-        m = parts.spec.workers or 0
-        self._total = parts.problem.x.new_zeros(m, parts.problem.x.numel())
+        self._loss_count = self._loss.clone()
+        self._total = parts.problem.x.new_zeros(parts.spec.workers or 0, parts.problem.x.numel())
+        self._counts: dict[int, Tensor] = {}
+        self._server = parts.compiler(make_server(parts))
         if not state.attack:
             state.attack = dict(parts.attack.initial)
 
@@ -126,105 +87,82 @@ class Simulation:
         """One server update: mini-batches, attack, aggregation, step."""
         parts, state = self._parts, self._state
         plan = parts.method.plan(parts.streams.generator("level", state.round))
-        who = self._identities(plan.prefixes[-1])
-        messages, state.method = parts.method.send(self._gradients(plan, who), state.method)
-        if parts.spec.attack_entry != "gradient":
-            messages = [parts.attack.messages(message, who.masks[-1], state.attack) for message in messages]
-            state.attack = parts.attack.advance(who.masks[-1], state.attack)
-            if parts.spec.attack_entry == "state":
-                state.method = parts.method.keep(messages, state.method)
-        direction, error, accepted = self._direct(messages, plan, who)
-        self._observe(who, plan.prefixes[-1])
+        who = identify(parts, state, plan.prefixes[-1])
+        aggregates, error = self._aggregates(plan, who)
+        direction, accepted = parts.method.direct(aggregates, plan)
+        self._observe(who)
         rate = self._step.update(parts.problem.x, direction, state.spent)
         parts.problem.project()
         state.round += 1
         state.spent += plan.prefixes[-1]
         return Record(state.round - 1, state.spent, plan, who, rate, direction.norm(), error, accepted)
 
-    def _identities(self, computations: int) -> Identities:
-        """Ask the switching strategy who is Byzantine, by round or by computation."""
-        state, mask = self._state, self._parts.switching.mask
-        if self._parts.spec.clock == "round":
-            masks = [mask(state.round)]
-        else:
-            masks = [mask(state.spent + computation) for computation in range(computations)]
-        before = [masks[0] if state.mask is None else state.mask, *masks[:-1]]
-        changed = [not torch.equal(old, new) for old, new in zip(before, masks, strict=True)]
-        state.mask = masks[-1]
-        stacked = torch.stack(masks)
-        ever = stacked.any(0)
-        device = self._parts.problem.x.device
-        return Identities(
-            masks=[new.to(device) for new in masks],
-            ever=ever.to(device),
-            most=int(stacked.sum(1).max()),
-            changes=sum(changed),
-            dynamic=any(changed[1:]),
-            any_honest=not bool(ever.all()),
-        )
-
-    def _gradients(self, plan: Plan, who: Identities) -> list[Tensor]:
-        """The workers' means over each prefix of the round's mini-batches, attacked where the attack enters here.
+    def _aggregates(self, plan: Plan, who: Identities) -> tuple[list[Tensor], Tensor | None]:
+        """The aggregate of every prefix of the round's mini-batches, and the last one's distance from its honest mean.
 
         In a static round the attack acts on each level's message, with that level's honest statistics; in a dynamic one,
-        where a worker is Byzantine for some computations only, it acts on each computation.
+        where a worker is Byzantine for some computations only, an attack on gradients acts on each computation.
         """
-        attacked = self._parts.spec.attack_entry == "gradient"
-        if attacked and who.dynamic:
-            return self._dynamic_gradients(plan, who)
-        problem, state = self._parts.problem, self._state
-        if plan.prefixes == (1,):
-            levels = [problem.sum_gradients(state.round, (0,), None)]
-        else:
-            levels, done = [], 0
-            self._total.zero_()
-            for prefix in plan.prefixes:
-                if prefix > done:
-                    problem.sum_gradients(state.round, range(done, prefix), self._total)
-                levels.append(self._total / prefix)
-                done = prefix
-        if attacked:
-            attack = self._parts.attack
-            levels = [attack.messages(level, who.masks[0], state.attack) for level in levels]
-            state.attack = attack.advance(who.masks[0], state.attack)
-        return levels
-
-    def _dynamic_gradients(self, plan: Plan, who: Identities) -> list[Tensor]:
-        """As ``_gradients``, with the attack on every single computation, by who is Byzantine at it."""
-        problem, attack, state = self._parts.problem, self._parts.attack, self._state
-        levels: list[Tensor] = []
-        self._total.zero_()
-        for computation in range(plan.prefixes[-1]):
-            own = problem.sum_gradients(state.round, (computation,), None)
-            self._total += attack.messages(own, who.masks[computation], state.attack)
-            state.attack = attack.advance(who.masks[computation], state.attack)
-            levels += [self._total / prefix for prefix in plan.prefixes if prefix == computation + 1]
-        return levels
-
-    def _direct(self, messages: Sequence[Tensor], plan: Plan, who: Identities) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """g_t, the distance of the longest prefix's aggregate from its honest mean, and the filter's verdict."""
+        parts, state = self._parts, self._state
+        attacked = parts.spec.attack_entry == "gradient" and who.dynamic
+        last = who.ticks[-1]
         aggregates: list[Tensor] = []
+        total, error, done = self._total, None, 0
+        for prefix in plan.prefixes:
+            if attacked:
+                self._add_attacked(who, range(done, prefix))
+            elif plan.prefixes == (1,):
+                total = parts.problem.sum_gradients(state.round, (0,), last.computed, None)
+            elif prefix > done:
+                if not done:
+                    total[: len(last.computed)] = 0
+                parts.problem.sum_gradients(state.round, range(done, prefix), last.computed, total)
+            done = prefix
+            question = Question(
+                total=total,
+                places=None if attacked else last.places,
+                batches=None if plan.prefixes == (1,) else self._count(prefix),
+                byzantine=last.byzantine,
+                ever=who.ever,
+                attacked=attacked,
+                judged=prefix == plan.prefixes[-1] and who.any_honest,
+            )
+            answer = self._server(question, state.attack, state.method, state.aggregator)
+            aggregates.append(answer.aggregate)
+            state.method, state.aggregator, error = answer.method, answer.aggregator, answer.error
+        if not attacked:
+            state.attack = parts.attack.advance(last.byzantine, state.attack)
+        return aggregates, error
 
-        def aggregate(message: Tensor, prefix: int) -> Tensor:
-            result, self._state.aggregator = self._parts.aggregator.aggregate(message, self._state.aggregator, prefix)
-            aggregates.append(result)
-            return result
+    def _add_attacked(self, who: Identities, computations: range) -> None:
+        """Add to the round's sum each computation's gradients, attacked by who is Byzantine at it."""
+        problem, attack, state = self._parts.problem, self._parts.attack, self._state
+        if not computations.start:
+            self._total.zero_()
+        for computation in computations:
+            tick = who.ticks[computation]
+            own = problem.sum_gradients(state.round, (computation,), tick.computed, None)
+            own = own if tick.places is None else own.index_select(0, tick.places)
+            self._total += attack.messages(own, tick.byzantine, state.attack)
+            state.attack = attack.advance(tick.byzantine, state.attack)
 
-        direction, accepted = self._parts.method.direct(messages, plan, aggregate)
-        error = None
-        if who.any_honest:
-            error = (aggregates[-1] - honest_mean(messages[-1], who.ever)).norm()
-        return direction, error, accepted
+    def _count(self, prefix: int) -> Tensor:
+        """``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
+        if prefix not in self._counts:
+            self._counts[prefix] = self._parts.problem.x.new_tensor(prefix)
+        return self._counts[prefix]
 
-    def _observe(self, who: Identities, computations: int) -> None:
+    def _observe(self, who: Identities) -> None:
         """Average losses and batch statistics over the honest workers; the server keeps running statistics."""
-        losses, statistics = self._parts.problem.observed()
-        if losses.numel():
-            self._loss += honest_mean(losses[:, None], who.ever)[0]
-            self._loss_count += computations
-        if statistics.numel():
-            mean = honest_mean(statistics, who.ever) / computations
-            self._parts.problem.buffers.lerp_(mean, STATISTICS_MOMENTUM)
+        observed = self._parts.problem.observed()
+        if observed is None:
+            return
+        weights, _ = honest_weights(who.ever, observed.counts)
+        count = weights @ observed.counts
+        self._loss += weights @ observed.losses
+        self._loss_count += count
+        if observed.statistics.numel():
+            self._parts.problem.buffers.lerp_(weights @ observed.statistics / count, STATISTICS_MOMENTUM)
 
     def _flush(self) -> tuple[Round, ...]:
         """Read the rounds since the last flush from the device, up to the first that is not finite."""
@@ -252,9 +190,10 @@ class Simulation:
         """Evaluate the model as it stands, at the round and budget that the totals end with."""
         spec, totals = self._parts.spec, self._totals
         score = self._parts.problem.evaluate()
-        train_loss = self._loss.item() / self._loss_count if self._loss_count else None
+        loss, count = torch.stack([self._loss, self._loss_count]).tolist()
+        train_loss = loss / count if count else None
         self._loss.zero_()
-        self._loss_count = 0
+        self._loss_count.zero_()
         samples = totals.budget_spent * (spec.batch_size or 0) * (spec.workers or 0)
         return Evaluated(totals.rounds, totals.budget_spent, samples, score.accuracy, score.loss, train_loss, score.gap)
 
@@ -292,8 +231,8 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
     """
     largest = 0.0
     for computation in range(NOISE_COMPUTATIONS):
-        gradients = problem.sum_gradients(NOISE_ROUND, (computation,), None)
-        honest = gradients[~switching.mask(0).to(gradients.device)]
+        computed = (~switching.mask(0)).nonzero()[:, 0].to(problem.x.device)
+        honest = problem.sum_gradients(NOISE_ROUND, (computation,), computed, None)[: len(computed)]
         if len(honest):
             largest = max(largest, float((honest - honest.mean(0)).norm(dim=1).max()))
     problem.observed()

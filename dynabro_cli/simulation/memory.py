@@ -1,10 +1,13 @@
-"""Keeping the pages of large tensors, instead of handing them back to the system at every iteration."""
+"""Memory: what is free, and keeping the pages of large tensors instead of handing them back at every iteration."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import platform
+from pathlib import Path
+
+import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -19,3 +22,31 @@ def keep_pages() -> bool:
         return False
     libc = ctypes.CDLL(None)
     return bool(libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30) and libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can be taken on ``device``; on a CPU also within the control group's limit; where unknown, 2 GiB."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    found = [_available(), *_left_in_group(Path("/sys/fs/cgroup"))]
+    known = [number for number in found if number is not None]
+    return max(0, min(known)) if known else 2 << 30
+
+
+def _available() -> int | None:
+    """MemAvailable of Linux, in bytes."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    values = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return values[0] if values else None
+
+
+def _left_in_group(folder: Path) -> list[int]:
+    """What the limit of the control group (version 2) leaves, in bytes; empty where there is no limit."""
+    try:
+        limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return []
+    return [] if limit == "max" else [int(limit) - int(used)]

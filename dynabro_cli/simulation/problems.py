@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynabro_cli.simulation.gradients import WorkerGradients
+from dynabro_cli.simulation.graphs import GraphedGradients
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, Objective
 
-EVALUATION_BATCH = 1000
+EVALUATION_VALUES = 100_000  # input values at a time on a CPU, where small batches stay in the cache
 STATISTICS_MOMENTUM = 0.1
 TRIAL_ROUND = 2**41  # the counter of the batch that the gradients are tried on, out of reach of any round's
 
@@ -26,31 +27,43 @@ class Score(NamedTuple):
     gap: float | None
 
 
+class Observed(NamedTuple):
+    """Sums over a worker's gradient computations: of losses [m] and batch statistics [m, s], and their number [m]."""
+
+    losses: Tensor
+    statistics: Tensor
+    counts: Tensor
+
+
 class Problem(Protocol):
     """What the loop needs of a task.
 
     Attributes:
         x: The model x_t, [d]; the loop updates it in place.
         buffers: Running statistics kept by the server, [s]; empty where the model has none.
-        sampling: How gradients are computed, in words.
+        how: How gradients are computed, for the record of the run.
     """
 
     x: Tensor
     buffers: Tensor
-    sampling: str
+    how: dict[str, object]
 
-    def sum_gradients(self, round_: int, computations: Iterable[int], total: Tensor | None) -> Tensor:
-        """Add the workers' mini-batch gradients at x_t to ``total`` [m, d], one for each of ``computations``.
+    def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
+        """Add mini-batch gradients of k ``workers`` at x_t, one for each of ``computations``, to k rows of a matrix.
 
-        With ``total`` None, the result is a buffer that the next call overwrites.
+        Args:
+            round_: The counter of the round, which the mini-batches depend on.
+            computations: The counters of the computations within the round, at least one.
+            workers: The numbers of the workers, [k].
+            total: [m, d]; None, with one computation, for a buffer that the next call overwrites.
+
+        Returns:
+            ``total``, or that buffer; its first k rows are those of ``workers``.
         """
         ...
 
-    def observed(self) -> tuple[Tensor, Tensor]:
-        """Sums over the computations since the last call: the workers' losses [m] and batch statistics [m, s].
-
-        Empty tensors where the problem has none.
-        """
+    def observed(self) -> Observed | None:
+        """What was seen since the last call; None where the problem has no losses."""
         ...
 
     def project(self) -> None:
@@ -72,10 +85,18 @@ class ImageProblem:
         batch_size: B.
         streams: Where batches, flips and dropout come from.
         device: Where everything lives.
+        dtype: What the forward and backward passes compute in.
     """
 
     def __init__(
-        self, images: Images, model: nn.Module, workers: int, batch_size: int, streams: Streams, device: torch.device
+        self,
+        images: Images,
+        model: nn.Module,
+        workers: int,
+        batch_size: int,
+        streams: Streams,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self._images = images
         self._train = images.train_images.to(device), images.train_labels.to(device)
@@ -83,61 +104,80 @@ class ImageProblem:
         scale = torch.tensor(images.std, device=device).mul(images.scale)
         self._gain = (1 / scale)[:, None, None]
         self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[:, None, None]
-        self._engine = WorkerGradients(model, workers)
+        self._engine = WorkerGradients(model, workers, dtype=dtype)
+        self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
-        self._generator = torch.Generator(device)
         self.x, self.buffers = self._engine.parameters, self._engine.buffers
-        self._engine(*self._batch(TRIAL_ROUND, 0), 1, self._generator)  # to learn how the model's gradients are to be computed
-        self.sampling = self._engine.kind
         self._losses = self.x.new_zeros(workers)
+        self._counts = self.x.new_zeros(workers)
         self._statistics = torch.zeros_like(self._engine.statistics)
+        self.sum_gradients(TRIAL_ROUND, (0,), torch.arange(workers, device=device), None)
+        self.observed()
+        self.how: dict[str, object] = {"gradients": self._engine.kind, "pass_values": self._engine.pass_values or None}
+        if isinstance(self._compute, GraphedGradients):
+            self.how["graphs"] = self._compute.state
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)
 
-    def _batch(self, round_: int, computation: int) -> tuple[Tensor, Tensor]:
-        """Draw every worker's mini-batch, uniformly with replacement: [m, B, c, h, w] and [m, B]."""
+    def _batch(self, round_: int, computation: int, workers: Tensor) -> tuple[Tensor, Tensor]:
+        """The mini-batches of ``workers``, drawn uniformly with replacement: [k, B, c, h, w] and [k, B]."""
         images, labels = self._train
         shape = (self._workers, self._batch_size)
         drawn = self._streams.generator("data", round_, computation).integers(len(labels), size=shape)
-        indices = torch.from_numpy(drawn).to(self._device)
+        indices = torch.from_numpy(drawn).to(self._device)[workers]
         pixels = self._normalise(images[indices.flatten()])
         if self._images.flip:
-            coins = self._streams.generator("augment", round_, computation).random(len(pixels)) < 0.5
-            flips = torch.from_numpy(coins).to(self._device)
+            coins = self._streams.generator("augment", round_, computation).random(shape) < 0.5
+            flips = torch.from_numpy(coins).to(self._device)[workers].flatten()
             pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
-        return pixels.view(*shape, *pixels.shape[1:]), labels[indices]
+        return pixels.view(*indices.shape, *pixels.shape[1:]), labels[indices]
 
-    def sum_gradients(self, round_: int, computations: Iterable[int], total: Tensor | None) -> Tensor:
-        for computation in computations:
-            inputs, labels = self._batch(round_, computation)
-            self._generator.manual_seed(self._streams.integer("dropout", round_, computation))
-            self._losses += self._engine(inputs, labels, 1, self._generator)
-            self._statistics += self._engine.statistics
-            total = self._engine.matrix if total is None else total.add_(self._engine.matrix)
-        if total is None:
-            raise ValueError("no computations")
-        return total
+    def _seeds(self, round_: int, computations: Sequence[int], workers: Tensor) -> list[int]:
+        """Where the dropout of each worker's computations begins, whoever else computes and however many at a time."""
+        if not self._engine.random:
+            return []
+        drawn = [self._streams.generator("dropout", round_, c).integers(2**63, size=self._workers) for c in computations]
+        return [int(seeds[worker]) for worker in workers.tolist() for seeds in drawn]
 
-    def observed(self) -> tuple[Tensor, Tensor]:
-        losses, statistics = self._losses.clone(), self._statistics.clone()
-        self._losses.zero_()
-        self._statistics.zero_()
-        return losses, statistics
+    def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
+        k, step = len(workers), self._computations_a_pass(len(workers))
+        for start in range(0, len(computations), step):
+            part = computations[start : start + step]
+            n = len(part)
+            batches = [self._batch(round_, computation, workers) for computation in part]
+            inputs, labels = (torch.cat(tensors, 1) if n > 1 else tensors[0] for tensors in zip(*batches, strict=True))
+            losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
+            self._losses.index_add_(0, workers, losses, alpha=n)
+            self._counts.index_add_(0, workers, torch.ones_like(losses), alpha=n)
+            self._statistics.index_add_(0, workers, self._engine.statistics[:k], alpha=n)
+            if total is not None:
+                total[:k].add_(self._engine.matrix[:k], alpha=n)
+        return self._engine.matrix if total is None else total
+
+    def _computations_a_pass(self, k: int) -> int:
+        """One on a CPU, where more at a time are slower; on a GPU as many as fit into its memory."""
+        values = k * self._batch_size * self._train[0][0].numel()
+        return max(1, self._engine.pass_values // values) if self._device.type == "cuda" else 1
+
+    def observed(self) -> Observed:
+        found = Observed(self._losses.clone(), self._statistics.clone(), self._counts.clone())
+        for sums in (self._losses, self._statistics, self._counts):
+            sums.zero_()
+        return found
 
     def project(self) -> None:
         return
 
     def evaluate(self) -> Score:
         images, labels = self._test
-        model = self._engine.model.eval()
+        step = max(1, (self._engine.pass_values if self._device.type == "cuda" else EVALUATION_VALUES) // images[0].numel())
         correct = torch.zeros((), dtype=torch.int64, device=self._device)
         loss = torch.zeros((), dtype=torch.float64, device=self._device)
-        for start in range(0, len(labels), EVALUATION_BATCH):
-            part = slice(start, start + EVALUATION_BATCH)
-            inputs = self._normalise(images[part]).contiguous(memory_format=torch.channels_last)
-            logits = model(inputs)
+        for start in range(0, len(labels), step):
+            part = slice(start, start + step)
+            logits = self._engine.logits(self._normalise(images[part]))
             correct += (logits.argmax(1) == labels[part]).sum()
             loss += F.cross_entropy(logits, labels[part], reduction="sum").double()
         return Score(correct.item() / len(labels), loss.item() / len(labels), None)
@@ -151,19 +191,20 @@ class ObjectiveProblem:
         self._workers, self._batch_size = workers, batch_size
         self.x = objective.start.clone()
         self.buffers = self.x.new_empty(0)
-        self.sampling = "exact gradient plus noise"
+        self.how: dict[str, object] = {"gradients": "exact gradient plus noise"}
 
-    def sum_gradients(self, round_: int, computations: Iterable[int], total: Tensor | None) -> Tensor:
+    def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
         gradient = self._objective.gradient(self.x)
         result = self.x.new_zeros(self._workers, self.x.numel()) if total is None else total
         for computation in computations:
             generator = self._streams.generator("noise", round_, computation)
             noise = self._objective.noise(generator, self._workers * self._batch_size)
-            result += gradient + noise.view(self._workers, self._batch_size, -1).mean(1)
+            drawn = gradient + noise.view(self._workers, self._batch_size, -1).mean(1)
+            result[: len(workers)] += drawn[workers]
         return result
 
-    def observed(self) -> tuple[Tensor, Tensor]:
-        return self.buffers, self.buffers
+    def observed(self) -> None:
+        return
 
     def project(self) -> None:
         self.x.copy_(self._objective.project(self.x))

@@ -17,18 +17,29 @@ from dynabro_cli import __version__, events
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.errors import SpecError
 from dynabro_cli.identity import canonical_json
+from dynabro_cli.methods._api import Method
 from dynabro_cli.resolve import Run, resolve
-from dynabro_cli.simulation.loop import NOISE_COMPUTATIONS, Parts, Simulation, State, measure_noise
+from dynabro_cli.simulation import precision
+from dynabro_cli.simulation.compilation import Compiler, check_choice
+from dynabro_cli.simulation.loop import NOISE_COMPUTATIONS, Simulation, measure_noise
 from dynabro_cli.simulation.memory import keep_pages
+from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem, Problem
 from dynabro_cli.spec import RunSpec
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import SwitchingSetting
 from dynabro_cli.tasks._api import Images, TaskSetting
 
+PLANNED_ROUNDS = 1000
+
 
 def simulate(
-    spec: RunSpec, *, data_dir: str | Path | None = None, device: str = "auto", threads: int | None = None
+    spec: RunSpec,
+    *,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    compile: str = "auto",  # noqa: A002
 ) -> Iterator[events.Event]:
     """Run one spec and yield its events: ``Started``, then rounds and evaluations, then ``Finished`` or ``Diverged``.
 
@@ -37,9 +48,12 @@ def simulate(
         data_dir: Where data sets are; by default ``DYNABRO_DATA``, or a folder in the platform's cache.
         device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads to compute with, for the whole process; by default torch's own number.
+        compile: ``on``, ``off``, or ``auto``: whether kernels are compiled. It changes the numbers by rounding at most.
+
+    The spec's ``precision`` sets torch's switches for the whole process, too.
 
     Raises:
-        SpecError: The spec, or the device, is not legal.
+        SpecError: The spec, the device, or another argument is not legal.
         NotFoundError: The data are not there.
 
     Example:
@@ -48,14 +62,21 @@ def simulate(
         >>> type(list(simulate(spec))[-1]).__name__
         'Finished'
     """
-    return simulate_run(resolve(spec), data_dir=data_dir, device=device, threads=threads)
+    return simulate_run(resolve(spec), data_dir=data_dir, device=device, threads=threads, compile=compile)
 
 
 def simulate_run(
-    run: Run, *, data_dir: str | Path | None = None, device: str = "auto", threads: int | None = None
+    run: Run,
+    *,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    compile: str = "auto",  # noqa: A002
 ) -> Iterator[events.Event]:
     """As ``simulate``, for a run that is resolved already."""
+    check_choice(compile)
     where = pick_device(device)
+    precision.check(run.spec.precision, where)
     keep_pages()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -63,13 +84,13 @@ def simulate_run(
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    return _guarded(run, data_directory(data_dir), where)
+    return _guarded(run, data_directory(data_dir), where, compile)
 
 
-def _guarded(run: Run, data_dir: Path, device: torch.device) -> Iterator[events.Event]:
+def _guarded(run: Run, data_dir: Path, device: torch.device, compile: str) -> Iterator[events.Event]:  # noqa: A002
     """Run without autograd, which is switched on only around the gradients; not across a ``yield``."""
     with torch.no_grad():
-        simulation, started = _prepare(run, data_dir, device)
+        simulation, started = _prepare(run, data_dir, device, compile)
     yield started
     stream = simulation.events()
     while True:
@@ -80,24 +101,44 @@ def _guarded(run: Run, data_dir: Path, device: torch.device) -> Iterator[events.
         yield event
 
 
-def _prepare(run: Run, data_dir: Path, device: torch.device) -> tuple[Simulation, events.Started]:
+def _prepare(
+    run: Run,
+    data_dir: Path,
+    device: torch.device,
+    compile: str,  # noqa: A002
+) -> tuple[Simulation, events.Started]:
     spec = run.spec
     workers, byzantine = spec.workers or 0, spec.byzantine or 0
     streams = Streams(spec.seed)
-    problem = _problem(run, data_dir, device, streams)
+    dtype = precision.apply(spec.precision, device)
+    problem = _problem(run, data_dir, device, streams, dtype)
     method, aggregator = run.assemble()
+    work = _aggregations(method, streams, spec.budget or 0) * workers * problem.x.numel()
+    compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
     attack = run.attack.build(AttackSetting(workers, method.beta))
     switching = run.switching.build(SwitchingSetting(workers, byzantine, spec.seed, method.beta))
     state = State()
     if method.wants_noise:
         method, aggregator = run.assemble(measure_noise(problem, switching))
         state.spent = NOISE_COMPUTATIONS
-    parts = Parts(spec, problem, method, aggregator, attack, switching, streams)
-    record = _record(run, device, method.noise_bound, problem)
+    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler)
+    record = _record(run, device, method.noise_bound, problem, compiler)
     return Simulation(parts, state), events.Started(run.key, record)
 
 
-def _problem(run: Run, data_dir: Path, device: torch.device, streams: Streams) -> Problem:
+def _aggregations(method: Method, streams: Streams, budget: int) -> float:
+    """How many aggregates the run's rounds will take; beyond the first thousand, as many for a computation as in these."""
+    count, spent = 0, 0
+    for round_ in range(PLANNED_ROUNDS):
+        if spent >= budget:
+            break
+        prefixes = method.plan(streams.generator("level", round_)).prefixes
+        count += len(prefixes)
+        spent += prefixes[-1]
+    return count * max(1.0, budget / spent)
+
+
+def _problem(run: Run, data_dir: Path, device: torch.device, streams: Streams, dtype: torch.dtype) -> Problem:
     spec = run.spec
     workers, batch_size = spec.workers or 0, spec.batch_size or 0
     data = run.task.build(TaskSetting(data_dir)).load()
@@ -113,10 +154,12 @@ def _problem(run: Run, data_dir: Path, device: torch.device, streams: Streams) -
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(streams.integer("init", 0))
         model = run.model.build(data.shape)
-    return ImageProblem(data, model.to(device), workers, batch_size, streams, device)
+    return ImageProblem(data, model.to(device), workers, batch_size, streams, device, dtype)
 
 
-def _record(run: Run, device: torch.device, noise_bound: float | None, problem: Problem) -> dict[str, object]:
+def _record(
+    run: Run, device: torch.device, noise_bound: float | None, problem: Problem, compiler: Compiler
+) -> dict[str, object]:
     """The columns of the run's row in the database that are known from the start."""
     return dataclasses.asdict(run.spec) | {
         "spec": canonical_json(run.mapping),
@@ -124,7 +167,7 @@ def _record(run: Run, device: torch.device, noise_bound: float | None, problem: 
         "noise_bound": noise_bound,
         "device": str(device) if device.type == "cpu" else f"{device} {torch.cuda.get_device_name(device)}",
         "host": platform.node(),
-        "versions": canonical_json(versions() | {"gradients": problem.sampling}),
+        "versions": canonical_json(versions() | problem.how | {"compile": compiler.reason}),
     }
 
 

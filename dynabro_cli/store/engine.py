@@ -213,7 +213,7 @@ def upgrade_file(database: str) -> str:
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: It is no dynabro database, or a newer one.
+        DatabaseError: It is no dynabro database, or a newer one, or the backup's name is taken.
     """
     path = sqlite_path(database)
     backup = ""
@@ -234,6 +234,8 @@ def upgrade_file(database: str) -> str:
         return f"{shown(database)} has schema version {version} already; nothing to do"
     if path is not None:
         copy = path.with_name(f"{path.name}.v{version}")
+        if copy.exists():
+            raise DatabaseError(f"{copy} is there already, from an upgrade before; move it away, then repeat the command")
         with translated_errors(database), contextlib.closing(sqlite3.connect(path)) as raw:
             raw.execute("VACUUM INTO ?", (str(copy),))
         backup = f"; the old one is {copy}"

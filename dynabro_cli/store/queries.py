@@ -17,20 +17,20 @@ FETCH_ROWS = 1000
 EXPORTS = {
     "curves": """
         SELECT run_id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round,
-               evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap
+               evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap, precision
         FROM evaluations JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
     """,
     "final": "SELECT * FROM final_accuracy {where}",
     "rounds": """
         SELECT run_id, task, method, aggregator, attack, switching, seed, round, rounds.budget, level, cost, rounds.byzantine,
-               switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error
+               switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error, precision
         FROM rounds JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
     """,
 }
 
 RUN_COLUMNS = (
     "id, status, task, model, method, aggregator, attack, switching, seed, budget_spent, rounds, final_accuracy, final_gap, "
-    "wall_seconds, substr(run_key, 1, 10) AS run_key"
+    "wall_seconds, substr(run_key, 1, 10) AS run_key, precision"
 )
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x44594E42
 """``DYNB``, in SQLite's header field for the application that a file belongs to."""
 
@@ -74,6 +74,7 @@ runs = Table(
     Column("versions", Text, nullable=False),
     Column("git_commit", Text),
     Column("error", Text),
+    Column("precision", Text, nullable=False, server_default="fp32"),
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
 )
 

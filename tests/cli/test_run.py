@@ -93,6 +93,7 @@ def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> No
         "--weight-decay": "0.001",
         "--eval-every": "6",
         "--seed": "1234",
+        "--precision": "bf16",
     }
     outcome = dynabro("run", *itertools.chain(*options.items()), "--pre", "nnm", "--pre", "nnm:f=3", "--json")
     row = json.loads(outcome.out)
@@ -102,6 +103,42 @@ def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> No
     }
     assert {name: str(row[name]) for name in fields} == fields
     assert row["pre_aggregators"] == "nnm+nnm:f=3"
+
+
+def test_precision_and_compile_are_stored_and_shown(dynabro: Dynabro, folder: Path) -> None:
+    commands: list[tuple[str, ...]] = [(), ("--compile", "off"), ("--precision", "bf16"), ("--precision", "fp32")]
+    ids = [json.loads(dynabro(*DIGITS, *options, "--json", "--quiet").out)["id"] for options in commands]
+    assert ids == [1, 1, 2, 1]  # how it is compiled is no other run, and its precision is
+    assert read(folder / "results.db", "SELECT precision FROM runs") == [("fp32",), ("bf16",)]
+    assert [run["precision"] for run in json.loads(dynabro("runs", "--json").out)] == ["fp32", "bf16"]
+    assert json.loads(dynabro("show", "runs/2", "--json").out)["versions"]["compile"] == "off: too little work"
+    for what in ("curves", "final", "rounds"):
+        header, *rows = [line.split(",") for line in dynabro("export", what, "--csv", "-").out.splitlines()]
+        assert {row[header.index("precision")] for row in rows} == {"fp32", "bf16"}
+
+
+def test_compile_reaches_the_simulation(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    real = local.simulate_run
+
+    def simulate(*arguments: Any, **options: Any) -> Iterator[events.Event]:
+        given.append(options["compile"])
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(local, "simulate_run", simulate)
+    for options in ((), ("--compile", "off"), ("--compile", "auto")):
+        assert dynabro(*QUADRATIC, "--rerun", *options).code == 0
+    assert given == ["auto", "off", "auto"]
+    assert json.loads(dynabro("show", "runs/1", "--json").out)["versions"]["compile"] == "off"  # as it is for any objective
+
+
+def test_compiling_without_a_compiler(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CXX", raising=False)
+    outcome = dynabro(*DIGITS, "--compile", "on", "--device", "cpu")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.problems == ["compile=on needs a C++ compiler, and there is none; install it, or type --compile off"]
+    assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
 
 
 def test_large_seeds_are_kept_apart(dynabro: Dynabro, folder: Path) -> None:
@@ -232,6 +269,16 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("--lr-drop 2:0.1", ["lr_drop=2:0.1 is not legal"]),
     ("--seed -1", ["seed=-1 is not legal"]),
     ("--clock hour", ["clock=hour is not legal"]),
+    ("--precision fp64", ["precision=fp64 is not legal; type --precision with fp32 or tf32 or bf16"]),
+    (
+        "--task quadratic --precision bf16",
+        ["task 'quadratic' is computed in double precision, and precision=bf16; type --precision fp32"],
+    ),
+    (
+        "--precision tf32 --device cpu",
+        ["precision=tf32 is not legal on device cpu: TensorFloat-32 is of CUDA GPUs; type --precision fp32 or bf16"],
+    ),
+    ("--compile maybe", ["compile=maybe is not legal; type --compile with auto or on or off"]),
     ("--task quadratic --model mlp", ["task 'quadratic' has no model, and model=mlp; leave --model out"]),
     ("--device cuda:7", ["device=cuda:7 is not here; legal on this machine: auto, cpu"]),
     ("--device gpu", ["device=gpu is not here"]),

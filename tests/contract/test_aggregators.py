@@ -171,3 +171,12 @@ def test_pre_aggregators_give_as_many_messages_as_they_say(text: str) -> None:
     assert mixed.shape == (stage.workers, 4)
     assert mixed.dtype == messages.dtype
     assert torch.equal(messages, before)
+
+
+@every_text
+def test_it_can_be_compiled(text: str) -> None:
+    """As one graph, which the server's function needs; traced here and not compiled, so that it is quick."""
+    rule, messages, batches = make(text, 9, 2)._rule, draw(0, 9, 5), torch.tensor(4.0)
+    torch.compiler.reset()
+    traced = torch.compile(rule.aggregate, backend="eager", fullgraph=True)
+    torch.testing.assert_close(traced(messages, {}, batches), rule.aggregate(messages, {}, batches))

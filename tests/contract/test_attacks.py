@@ -66,3 +66,23 @@ def test_state_is_data(text: str) -> None:
     attack.advance(byzantine, state)
     assert state.keys() == kept.keys()
     assert all(torch.equal(state[name], kept[name]) for name in kept)
+
+
+@every_text
+def test_own_vectors_of_byzantine_workers_matter_where_declared(text: str) -> None:
+    """Gradients that an attack does not read are not computed; so it must say what it reads."""
+    byzantine, own = torch.arange(9) < 4, draw(9)
+    others = torch.where(byzantine[:, None], own + 1, own)
+    sent, of_others = (make_attack(text, workers=9)(vectors, byzantine) for vectors in (own, others))
+    assert torch.equal(sent, of_others) == (not make_attack(text, workers=9)._attack.reads_own)
+
+
+@every_text
+def test_it_can_be_compiled(text: str) -> None:
+    """As one graph, which the server's function needs; traced here and not compiled, so that it is quick."""
+    attack = make_attack(text, workers=9)._attack
+    own, byzantine = draw(9), torch.arange(9) < 4
+    state = attack.advance(byzantine, dict(attack.initial))
+    torch.compiler.reset()
+    traced = torch.compile(attack.messages, backend="eager", fullgraph=True)
+    assert torch.equal(traced(own, byzantine, state), attack.messages(own, byzantine, state))

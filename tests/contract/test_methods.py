@@ -45,20 +45,16 @@ def test_prefixes_grow_from_one_mini_batch(text: str) -> None:
 
 @pytest.mark.parametrize("text", METHODS)
 def test_a_message_for_every_prefix_and_a_direction_of_them(text: str) -> None:
-    """All gradients equal to c make g_1 a multiple of c, whatever the plan; each message is aggregated once, in order."""
+    """All gradients equal to c make g_1 a multiple of c, whatever the plan."""
     c = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     for plan in set(plans(build(text))):
-        method, asked = build(text), []
-        messages, state = method.send([c.repeat(M, 1) for _ in plan.prefixes], {})
-        assert len(messages) == len(plan.prefixes)
-
-        def aggregate(rows: Tensor, prefix: int, asked: list[int] = asked) -> Tensor:
-            assert rows.shape == (M, D)
-            asked.append(prefix)
-            return rows.mean(0)
-
-        direction, accepted = method.direct(messages, plan, aggregate)
-        assert asked == list(plan.prefixes)
+        method, aggregates = build(text), []
+        state: dict[str, Tensor] = {}
+        for _ in plan.prefixes:
+            message, state = method.send(c.repeat(M, 1), state)
+            assert message.shape == (M, D)
+            aggregates.append(message.mean(0))
+        direction, accepted = method.direct(aggregates, plan)
         gain = 1 - method.beta if method.beta is not None and "heavy-ball" not in text else 1.0
         torch.testing.assert_close(direction, gain * c)
         assert accepted is None or (accepted.dtype == torch.bool and bool(accepted))
@@ -75,6 +71,20 @@ def test_directions_are_linear_in_the_gradients(text: str) -> None:
         gradients = [torch.randn(M, D, generator=generator, dtype=torch.float64) for _ in plan.prefixes]
         results = []
         for index, (method, scale) in enumerate(((single, 1), (double, 2))):
-            messages, states[index] = method.send([scale * gradient for gradient in gradients], states[index])
-            results.append(method.direct(messages, plan, lambda rows, _: rows.mean(0))[0])
+            aggregates = []
+            for gradient in gradients:
+                message, states[index] = method.send(scale * gradient, states[index])
+                aggregates.append(message.mean(0))
+            results.append(method.direct(aggregates, plan)[0])
         torch.testing.assert_close(2 * results[0], results[1])
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_what_is_remembered_is_declared(text: str) -> None:
+    """The gradients of an earlier round show in a message exactly where the method says that they can."""
+    sent = []
+    for earlier in (1.0, 5.0):
+        method = build(text)
+        _, state = method.send(torch.full((M, D), earlier), {})
+        sent.append(method.send(torch.ones(M, D), state)[0])
+    assert torch.equal(*sent) == (not build(text).remembers)

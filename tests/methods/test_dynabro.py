@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.methods._api import Method, MethodSetting, Plan
@@ -88,15 +87,8 @@ def test_the_plan_is_nested_prefixes_up_to_jmax() -> None:
 def direct(made: Method, a0: float, lower: float, upper: float, level: int) -> tuple[float, bool | None]:
     """g_t and the verdict, in one dimension, where the aggregates are the given numbers."""
     plan = Plan(level, (1, 2 ** (level - 1), 2**level))
-    asked = []
-
-    def aggregate(message: Tensor, prefix: int) -> Tensor:
-        asked.append(prefix)
-        return message[0]
-
-    messages = [torch.full((3, 1), value, dtype=torch.float64) for value in (a0, lower, upper)]
-    result, accepted = made.direct(messages, plan, aggregate)
-    assert asked == list(plan.prefixes)
+    aggregates = [torch.tensor([value], dtype=torch.float64) for value in (a0, lower, upper)]
+    result, accepted = made.direct(aggregates, plan)
     return float(result), None if accepted is None else bool(accepted)
 
 
@@ -107,10 +99,7 @@ def test_the_mlmc_gradient() -> None:
 
 
 def test_a_level_above_jmax_is_its_first_mini_batch() -> None:
-    message = torch.tensor([[1.0], [5.0]])
-    result, accepted = method("dynabro:filter=option1,noise_bound=1").direct(
-        [message], Plan(8, (1,)), lambda rows, prefix: rows.mean(0) * prefix
-    )
+    result, accepted = method("dynabro:filter=option1,noise_bound=1").direct([torch.tensor([3.0])], Plan(8, (1,)))
     assert result.tolist() == [3.0]
     assert accepted is None
 
@@ -144,9 +133,9 @@ def test_the_filter_accepts_up_to_its_bound(text: str, kappa: float | None, coef
 def test_the_norm_is_taken_over_all_coordinates() -> None:
     made = method("dynabro:filter=option1,noise_bound=0.5", budget=BUDGET, kappa=2.0)
     limit = (1 + math.sqrt(2)) * math.sqrt(4 + 1 / 17) * C * 0.5 / math.sqrt(2)
-    zero, plan = torch.zeros(3, 4, dtype=torch.float64), Plan(1, (1, 1, 2))
+    zero, plan = torch.zeros(4, dtype=torch.float64), Plan(1, (1, 1, 2))
     for size, expected in ((0.49, True), (0.51, False)):  # four equal coordinates: a norm of twice each
-        _, accepted = made.direct([zero, zero, zero + size * limit], plan, lambda rows, _: rows[0])
+        _, accepted = made.direct([zero, zero, zero + size * limit], plan)
         assert accepted is not None
         assert bool(accepted) is expected
 

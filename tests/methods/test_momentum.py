@@ -28,7 +28,7 @@ def test_golden(form: str, factor: float) -> None:
     state: dict[str, Tensor] = {}
     for own, expected in ((column(8, -4), (2, -1)), (column(16, 0), (5.5, -0.75)), (column(0, 4), (4.125, 0.4375))):
         before = own.clone()
-        (message,), state = made.send((own,), state)
+        message, state = made.send(own, state)
         assert message.flatten().tolist() == [factor * value for value in expected]
         assert torch.equal(own, before), "gradients are not the method's to change"
     assert state["momentum"].flatten().tolist() == [factor * 4.125, factor * 0.4375]
@@ -36,16 +36,14 @@ def test_golden(form: str, factor: float) -> None:
 
 def test_a_kept_message_is_what_momentum_goes_on_from() -> None:
     made = method("momentum:beta=0.5")
-    _, state = made.send((column(4, 4),), {})
-    state = made.keep((column(2, -2),), state)
-    (message,), _ = made.send((column(0, 0),), state)
+    _, state = made.send(column(4, 4), {})
+    state = made.keep(column(2, -2), state)
+    message, _ = made.send(column(0, 0), state)
     assert message.flatten().tolist() == [1.0, -1.0]
 
 
 def test_the_direction_is_the_aggregate_of_the_messages() -> None:
-    direction, accepted = method("momentum").direct(
-        (column(1, 5),), Plan(None, (1,)), lambda rows, prefix: rows.mean(0) * prefix
-    )
+    direction, accepted = method("momentum").direct([torch.tensor([3.0])], Plan(None, (1,)))
     assert direction.tolist() == [3.0]
     assert accepted is None
 

@@ -13,27 +13,33 @@ from torch import Tensor, nn
 
 from dynabro_cli.models._api import REGISTRY
 from dynabro_cli.simulation import gradients
-from dynabro_cli.simulation.gradients import WorkerGradients
+from dynabro_cli.simulation.gradients import LOOP, MAPPED, SHARED, WorkerGradients
 from dynabro_cli.tasks._api import ImageShape
-from tests.simulation.worker_by_worker import CLASSES, batch_of, between, check, generator, one_by_one, registered, seeded
+from tests.simulation.worker_by_worker import CLASSES, FROM, batch_of, between, check, generator, one_by_one, registered, seeded
 
 table = settings(deadline=None, derandomize=True, max_examples=25)
 
 
 @pytest.mark.parametrize("batches", [1, 3])
-@pytest.mark.parametrize("force_loop", [False, True])
+@pytest.mark.parametrize("first", [SHARED, LOOP])
 @pytest.mark.parametrize("name", [*REGISTRY.entries(), "mlp:layers=3,hidden=7,dropout=0.3"])
-def test_every_registered_model(name: str, batches: int, force_loop: bool) -> None:
+def test_every_registered_model(name: str, batches: int, first: str) -> None:
     inputs, labels = batch_of(3, 2 * batches, (3, 16, 16))
-    kind = "loop over workers" if force_loop else "shared pass"
-    check(registered(name), inputs, labels, batches, kind, force_loop=force_loop)
+    check(registered(name), inputs, labels, batches, first, first=first)
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("name", ["cnn-mnist", "cnn-digits", "logistic", "mlp:layers=3"])
+def test_models_that_can_be_mapped(name: str, batches: int) -> None:
+    inputs, labels = batch_of(3, 2 * batches, (3, 16, 16))
+    check(registered(name), inputs, labels, batches, MAPPED, first=MAPPED)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
 @pytest.mark.parametrize("batches", [1, 2])
 def test_worker_counts_and_single_samples(workers: int, batches: int) -> None:
     inputs, labels = batch_of(workers, batches, (1, 8, 8))
-    check(registered("cnn-digits", ImageShape(1, 8, 8, CLASSES)), inputs, labels, batches, "shared pass")
+    check(registered("cnn-digits", ImageShape(1, 8, 8, CLASSES)), inputs, labels, batches, SHARED)
 
 
 @pytest.mark.parametrize("workers_at_once", [0, 1, 2, 3])
@@ -45,7 +51,7 @@ def test_a_pass_over_some_of_the_workers_at_a_time(workers_at_once: int, batches
     forward = nn.Sequential.forward
     monkeypatch.setattr(gradients, "PASS_VALUES", workers_at_once * inputs[0].numel() + 5)
     monkeypatch.setattr(nn.Sequential, "forward", lambda self, x: sizes.append(len(x)) or forward(self, x))
-    check(registered("cnn-cifar"), inputs, labels, batches, "shared pass")
+    check(registered("cnn-cifar"), inputs, labels, batches, SHARED)
     of_one = 2 * batches
     expected = {0: [1] * 5, 1: [1] * 5, 2: [2, 2, 1], 3: [3, 2]}[workers_at_once]
     assert sizes[-len(expected) :] == [workers * of_one for workers in expected]
@@ -99,7 +105,7 @@ def test_convolutions(
     model = seeded(build, seed)
     with torch.no_grad():
         model(inputs[0].float())  # gives the lazy layer its width
-    check(model, inputs, labels, batches, "shared pass")
+    check(model, inputs, labels, batches, SHARED)
 
 
 @table
@@ -128,8 +134,8 @@ def test_batch_norm(
         )
 
     inputs, labels = batch_of(workers, batch * batches, (2, 3, 3), seed)
-    for force_loop, kind in ((False, "shared pass"), (True, "loop over workers")):
-        check(seeded(build, seed), 2 * inputs + 1, labels, batches, kind, force_loop=force_loop)
+    for kind in (SHARED, LOOP):
+        check(seeded(build, seed), 2 * inputs + 1, labels, batches, kind, first=kind)
 
 
 def test_mini_batches_are_not_normalised_together() -> None:
@@ -137,19 +143,19 @@ def test_mini_batches_are_not_normalised_together() -> None:
     model = registered("cnn-cifar").double()
     inputs, labels = batch_of(2, 6, (3, 16, 16))
     engine = WorkerGradients(model, 2)
-    engine(inputs, labels, 1, generator())
+    engine(inputs, labels, 1, [])
     together, statistics = engine.matrix.clone(), engine.statistics.clone()
-    engine(inputs, labels, 3, generator())
+    engine(inputs, labels, 3, [])
     assert float((engine.matrix - together).norm() / together.norm()) > 1e-3  # against a tolerance of 1e-9
     assert float((engine.statistics - statistics).norm() / statistics.norm()) > 1e-3
 
 
 def test_buffers_are_left_to_the_server() -> None:
-    for force_loop in (False, True):
+    for kind in (SHARED, LOOP):
         model = registered("cnn-cifar").double()
-        engine = WorkerGradients(model, 2, force_loop=force_loop)
+        engine = WorkerGradients(model, 2, kinds=FROM[kind])
         before = engine.buffers.clone()
-        engine(*batch_of(2, 4, (3, 16, 16)), 2, generator())
+        engine(*batch_of(2, 4, (3, 16, 16)), 2, range(6))
         assert torch.equal(engine.buffers, before)
         assert [norm.momentum for norm in model.modules() if isinstance(norm, nn.BatchNorm2d)] == [0.1] * 4
 
@@ -184,6 +190,13 @@ class OverPositions(nn.Module):
         return self.head(torch.tanh(self.mix(x.flatten(2))).flatten(1))
 
 
+class Branch(nn.Module):
+    """Does one thing or another to a mini-batch, by what is in it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x) if float(x.detach().sum()) > 0 else 2 * x
+
+
 class Frame(nn.Module):
     """One layer between others' functions, so that it is the root's only child."""
 
@@ -207,24 +220,84 @@ class Frame(nn.Module):
 @pytest.mark.parametrize("batches", [1, 3])
 def test_own_modules(build: object, shape: tuple[int, ...], batches: int) -> None:
     inputs, labels = batch_of(3, 2 * batches, shape)
-    check(seeded(build), inputs, labels, batches, "shared pass")
+    check(seeded(build), inputs, labels, batches, SHARED)
 
 
 UNSUPPORTED = {
-    "layer norm": lambda: between(nn.LayerNorm([4, 4, 4])),
-    "group norm": lambda: between(nn.GroupNorm(2, 4), nn.Tanh()),
-    "prelu": lambda: between(nn.PReLU(4)),
-    "padding same": lambda: between(nn.Conv2d(4, 4, 3, padding="same"), nn.Tanh()),
-    "circular padding": lambda: between(nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular"), nn.Tanh()),
-    "batch norm after flatten": lambda: between(nn.Flatten(), nn.BatchNorm1d(64), nn.Tanh()),
+    "layer norm": (lambda: between(nn.LayerNorm([4, 4, 4])), MAPPED),
+    "prelu": (lambda: between(nn.PReLU(4)), MAPPED),
+    "padding same": (lambda: between(nn.Conv2d(4, 4, 3, padding="same"), nn.Tanh()), MAPPED),
+    "circular padding": (lambda: between(nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular"), nn.Tanh()), MAPPED),
+    "batch norm after flatten": (lambda: between(nn.Flatten(), nn.BatchNorm1d(64), nn.Tanh()), LOOP),
+    "branch on the data": (lambda: between(nn.LayerNorm([4, 4, 4]), Branch()), LOOP),
 }
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 @pytest.mark.parametrize("batches", [1, 3])
-def test_unsupported_layers_fall_back_to_the_loop(name: str, batches: int) -> None:
+def test_unsupported_layers_are_mapped_or_looped_over(name: str, batches: int) -> None:
     inputs, labels = batch_of(3, 2 * batches, (2, 4, 4))
-    check(seeded(UNSUPPORTED[name]), inputs, labels, batches, "loop over workers")
+    build, kind = UNSUPPORTED[name]
+    check(seeded(build), inputs, labels, batches, kind)
+
+
+def test_mapping_some_of_the_workers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, labels = batch_of(5, 4, (2, 4, 4))
+    monkeypatch.setattr(gradients, "PASS_VALUES", 2 * inputs[0].numel())
+    check(seeded(UNSUPPORTED["prelu"][0]), inputs, labels, 2, MAPPED)
+
+
+@pytest.mark.parametrize("kind", [SHARED, MAPPED, LOOP])
+def test_some_of_the_workers(kind: str) -> None:
+    """Fewer workers than there are take the first rows, and are as they are among all."""
+    model = registered("cnn-mnist").double()
+    inputs, labels = batch_of(5, 2, (3, 16, 16))
+    engine = WorkerGradients(model, 5, kinds=FROM[kind])
+    losses = engine(inputs, labels, 1, [])
+    matrix = engine.matrix.clone()
+    chosen = torch.tensor([1, 4])
+    torch.testing.assert_close(engine(inputs[chosen], labels[chosen], 1, []), losses[chosen])
+    torch.testing.assert_close(engine.matrix[:2], matrix[chosen])
+
+
+def test_an_error_of_the_model_is_the_users_to_see() -> None:
+    engine = WorkerGradients(nn.Sequential(nn.Flatten(), nn.Linear(7, CLASSES)), 2)
+    with pytest.raises(RuntimeError, match="shapes"):
+        engine(*(part.float() if part.is_floating_point() else part for part in batch_of(2, 2, (1, 2, 2))), 1, [])
+
+
+@table
+@given(
+    workers=st.integers(1, 4),
+    batch=st.integers(1, 3),
+    batches=st.integers(1, 3),
+    groups=st.integers(1, 3),
+    width=st.integers(1, 2),
+    affine=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_group_norm(workers: int, batch: int, batches: int, groups: int, width: int, affine: bool, seed: int) -> None:
+    """Behind a convolution, and on vectors; the first has nowhere to pass a gradient to."""
+    channels = groups * width
+
+    def build() -> nn.Module:
+        return nn.Sequential(
+            nn.GroupNorm(1, 2),
+            nn.Conv2d(2, channels, 2),
+            nn.GroupNorm(groups, channels, affine=affine, eps=1e-3),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.GroupNorm(2, 4 * channels),
+            nn.Linear(4 * channels, CLASSES),
+        )
+
+    model = seeded(build, seed)
+    for module in model.modules():
+        if isinstance(module, nn.GroupNorm) and module.affine:  # its default of ones and zeros would hide mistakes
+            module.weight.data = torch.rand(module.num_channels, generator=generator(seed + 1)) + 0.5
+            module.bias.data = torch.randn(module.num_channels, generator=generator(seed + 2))
+    inputs, labels = batch_of(workers, batch * batches, (2, 3, 3), seed)
+    check(model, 2 * inputs + 1, labels, batches, SHARED)
 
 
 class Twice(nn.Module):
@@ -279,7 +352,7 @@ def test_what_the_shared_pass_cannot_keep_apart_is_still_right(build: object) ->
     model = seeded(build).double()
     losses, matrix, _ = one_by_one(model, inputs, labels, 2)
     engine = WorkerGradients(model, 3)
-    torch.testing.assert_close(engine(inputs, labels, 2, generator()), losses, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(engine(inputs, labels, 2, range(6)), losses, rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(engine.matrix, matrix, rtol=1e-9, atol=1e-11)
 
 
@@ -298,20 +371,20 @@ def smooth(model: nn.Module) -> nn.Module:
 def test_single_precision(name: str, batches: int) -> None:
     inputs, labels = batch_of(4, 4 * batches, (3, 16, 16))
     model = smooth(registered(name))
-    shared, loop = WorkerGradients(copy.deepcopy(model), 4), WorkerGradients(model, 4, force_loop=True)
-    assert (shared.kind, loop.kind) == ("shared pass", "loop over workers")
-    ours, theirs = (engine(inputs.float(), labels, batches, generator()) for engine in (shared, loop))
+    shared, loop = WorkerGradients(copy.deepcopy(model), 4), WorkerGradients(model, 4, kinds=(LOOP,))
+    assert (shared.kind, loop.kind) == (SHARED, LOOP)
+    ours, theirs = (engine(inputs.float(), labels, batches, range(4 * batches)) for engine in (shared, loop))
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     errors = (shared.matrix - loop.matrix).norm(dim=1) / loop.matrix.norm(dim=1)
     assert float(errors.max()) < 1e-5
 
 
-@pytest.mark.parametrize("force_loop", [False, True])
-def test_parameters_and_buffers_of_the_model_are_views(force_loop: bool) -> None:
+@pytest.mark.parametrize("kind", [SHARED, LOOP])
+def test_parameters_and_buffers_of_the_model_are_views(kind: str) -> None:
     model = registered("cnn-cifar")
     before = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     names = [name for name, _ in model.named_buffers() if "num_batches" not in name]
-    engine = WorkerGradients(model, 2, force_loop=force_loop)
+    engine = WorkerGradients(model, 2, kinds=FROM[kind])
     assert torch.equal(engine.parameters, before)
     assert len(engine.buffers) == 2 * (64 + 64 + 128 + 128)
 
@@ -328,5 +401,27 @@ def test_gradients_follow_the_parameters_as_the_server_moves_them() -> None:
     engine = WorkerGradients(model, 2)
     engine.parameters.mul_(0.5).add_(0.01)
     _, matrix, _ = one_by_one(model, inputs, labels, 1)
-    engine(inputs, labels, 1, generator())
+    engine(inputs, labels, 1, [])
     torch.testing.assert_close(engine.matrix, matrix, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("build", [*REGISTRY.entries(), "untracked"])
+def test_evaluation_is_that_of_the_model(build: str) -> None:
+    """Between two steps of training, without dropout, and with the server's running statistics."""
+    model = (
+        between(nn.BatchNorm2d(4, track_running_stats=False), nn.Dropout(0.5)) if build == "untracked" else registered(build)
+    )
+    inputs, labels = batch_of(2, 4, (2, 4, 4) if build == "untracked" else (3, 16, 16))
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.5
+    engine = WorkerGradients(model.double(), 2)
+    engine(inputs, labels, 2, range(4))
+    engine.buffers.copy_(torch.rand(engine.buffers.shape, generator=generator(1)) + 0.5)
+    with torch.no_grad():
+        expected = copy.deepcopy(model).eval()(inputs[0])
+        torch.testing.assert_close(engine.logits(inputs[0]), expected, rtol=1e-9, atol=1e-11)
+        assert engine.kind == SHARED
+    before = engine.matrix.clone()
+    engine(inputs, labels, 2, range(4))
+    torch.testing.assert_close(engine.matrix, before)

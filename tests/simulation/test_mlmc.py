@@ -74,7 +74,9 @@ def sample(attack_text: str) -> Sample:
         plans[plan] = plans.get(plan, 0) + 1
     mlmc, costs = [], []
     for plan, count in plans.items():
-        direction, _ = method.direct(prefix_means(generator, plan.prefixes, count), plan, aggregate)
+        means = prefix_means(generator, plan.prefixes, count)
+        aggregates = [aggregate(mean, prefix) for mean, prefix in zip(means, plan.prefixes, strict=True)]
+        direction, _ = method.direct(aggregates, plan)
         mlmc.append(direction.view(count, D).numpy() - truth)
         costs += [plan.prefixes[-1]] * count
     levels = []

@@ -20,6 +20,7 @@ from tests.simulation.reference import masks, run
 
 M, B = 3, 4
 CPU = torch.device("cpu")
+ALL = torch.arange(M)
 MEAN, STD = (0.2, 0.5), (0.3, 0.7)
 
 
@@ -73,12 +74,13 @@ def test_batches_are_drawn_by_round_and_computation(flip: bool) -> None:
         expected += gradients
         losses += of_workers
     total = torch.zeros_like(expected)
-    assert problem.sum_gradients(5, (2, 3), total) is total
+    assert problem.sum_gradients(5, (2, 3), ALL, total) is total
     torch.testing.assert_close(total, expected, rtol=1e-4, atol=1e-6)
-    observed, statistics = problem.observed()
-    torch.testing.assert_close(observed, losses, rtol=1e-5, atol=1e-6)
-    assert statistics.shape == (M, 0)
-    assert problem.observed()[0].tolist() == [0.0] * M, "reading starts the sums anew"
+    observed = problem.observed()
+    torch.testing.assert_close(observed.losses, losses, rtol=1e-5, atol=1e-6)
+    assert observed.statistics.shape == (M, 0)
+    assert observed.counts.tolist() == [2.0] * M
+    assert [part.sum() for part in problem.observed()] == [0, 0, 0], "reading starts the sums anew"
     assert 0 < flips < 2 * M * B or not flip
 
 
@@ -87,7 +89,7 @@ def test_one_computation_without_a_total() -> None:
     problem = ImageProblem(images, model, M, B, Streams(3), CPU)
     pixels, labels = drawn(images, 1, 0, seed=3)
     expected = by_hand(model, normalised(pixels), labels)[1]
-    torch.testing.assert_close(problem.sum_gradients(1, (0,), None), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(problem.sum_gradients(1, (0,), ALL, None), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_dropout_is_drawn_by_round_and_computation() -> None:
@@ -96,15 +98,15 @@ def test_dropout_is_drawn_by_round_and_computation() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(40, 3))
     problem = ImageProblem(images, model, M, B, Streams(0), CPU)
     counters = ((0, 0), (0, 1), (1, 0), (1, 1))
-    seen = [problem.sum_gradients(round_, (computation,), None).clone() for round_, computation in counters]
+    seen = [problem.sum_gradients(round_, (computation,), ALL, None).clone() for round_, computation in counters]
     assert len(torch.unique(torch.stack(seen).flatten(1), dim=0)) == 4
-    assert torch.equal(problem.sum_gradients(0, (1,), None), seen[1])
+    assert torch.equal(problem.sum_gradients(0, (1,), ALL, None), seen[1])
 
 
 def test_evaluation_is_over_the_test_set_without_dropout_and_with_the_servers_statistics() -> None:
     images, model = pictures(test=23), network(norm=True)
     problem = ImageProblem(images, model, M, B, Streams(0), CPU)
-    problem.sum_gradients(0, (0,), None)  # leaves the stand-ins in training mode
+    problem.sum_gradients(0, (0,), ALL, None)  # leaves the stand-ins in training mode
     problem.buffers.copy_(torch.tensor([0.3, -0.2, 1.7, 0.4]))
     x = (normalised(images.test_images).double() - torch.tensor([0.3, -0.2])[:, None, None]) / torch.tensor([1.7, 0.4]).add(
         1e-5
@@ -205,9 +207,9 @@ def test_training_loss_is_per_computation() -> None:
 def test_objective_gradients_are_summed_over_computations() -> None:
     objective = REGISTRIES["tasks"].parse("quadratic").build(TaskSetting("unused")).load()  # type: ignore[arg-type]
     problem = ObjectiveProblem(objective, M, B, Streams(0))
-    singles = [problem.sum_gradients(4, (k,), None).clone() for k in range(3)]
+    singles = [problem.sum_gradients(4, (k,), ALL, None).clone() for k in range(3)]
     total = torch.ones(M, 2, dtype=torch.float64)
-    assert problem.sum_gradients(4, range(1, 3), total) is total
+    assert problem.sum_gradients(4, range(1, 3), ALL, total) is total
     torch.testing.assert_close(total, 1 + singles[1] + singles[2])
     assert problem.evaluate() == (None, None, pytest.approx(9.0))
     assert problem.x.dtype == torch.float64

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynabro_cli.models._api import REGISTRY
-from dynabro_cli.simulation.gradients import WorkerGradients
+from dynabro_cli.simulation.gradients import KINDS, LOOP, MAPPED, SHARED, WorkerGradients
 from dynabro_cli.tasks._api import ImageShape
 
 CLASSES = 5
@@ -77,16 +77,21 @@ def one_by_one(model: nn.Module, inputs: Tensor, labels: Tensor, batches: int) -
     return torch.stack(losses), torch.stack(rows), torch.stack(statistics)
 
 
-def check(model: nn.Module, inputs: Tensor, labels: Tensor, batches: int, kind: str, *, force_loop: bool = False) -> None:
-    """Compare everything that the engine reports with ``one_by_one``, in double precision."""
+FROM = {kind: KINDS[place:] for place, kind in enumerate((SHARED, MAPPED, LOOP))}
+"""The ways that are left for an engine which is to begin with this one."""
+
+
+def check(model: nn.Module, inputs: Tensor, labels: Tensor, batches: int, kind: str, *, first: str = SHARED) -> None:
+    """Compare all that an engine which begins with the way ``first`` reports with ``one_by_one``, in double precision."""
     model = model.double()
     losses, matrix, statistics = one_by_one(model, inputs, labels, batches)
     assert float(matrix.norm(dim=1).min()) > 1e-6, "a vanishing gradient would prove nothing"
-    engine = WorkerGradients(model, len(inputs), force_loop=force_loop)
-    assert engine.kind == kind
+    engine = WorkerGradients(model, len(inputs), kinds=FROM[first])
+    seeds = [7] * (len(inputs) * batches) if engine.random else []
     exact = {"rtol": 1e-9, "atol": 1e-11}
     for _ in range(2):  # a second call must overwrite the first, not add to it
-        torch.testing.assert_close(engine(inputs, labels, batches, generator()), losses, **exact)
+        torch.testing.assert_close(engine(inputs, labels, batches, seeds), losses, **exact)
+        assert engine.kind == kind
         torch.testing.assert_close(engine.matrix, matrix, **exact)
         torch.testing.assert_close(engine.statistics, statistics, **exact)
 

@@ -35,6 +35,7 @@ RECORD: dict[str, Any] = {
     "weight_decay": 1e-4,
     "eval_every": 10,
     "seed": 3,
+    "precision": "fp32",
     "spec": '{"task":{"name":"digits"}}',
     "dimension": 650,
     "noise_bound": None,

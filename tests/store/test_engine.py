@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import os
 import shutil
 import sqlite3
@@ -13,10 +14,12 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError
+from dynabro_cli import RunSpec
+from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError, StorageError
+from dynabro_cli.resolve import resolve
 from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store import queries
 from dynabro_cli.store.engine import open_for_writing, open_read_only, sqlite_path, upgrade_file
@@ -69,6 +72,7 @@ TABLES = {
         versions TEXT 1 0
         git_commit TEXT 0 0
         error TEXT 0 0
+        precision TEXT 1 0
     """,
     "evaluations": """
         run_id INTEGER 1 1
@@ -101,9 +105,12 @@ VIEWS = {
     "final_accuracy": [
         *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
         *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
-        *("n", "mean", "std", "mean_gap", "diverged"),
+        *("n", "mean", "std", "mean_gap", "diverged", "precision"),
     ],
 }
+
+# The key of ``RunSpec()`` before there was a precision: see tests/test_identity.py.
+OLD_KEY = "c4ae7670212c3ab69e6b43264ad293201141009b57bea10d457cfd80c2784480"
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
@@ -133,8 +140,8 @@ def test_the_views_are_those_promised(engine: Engine, path: Path) -> None:
 
 def test_a_new_database_is_marked_as_ours(engine: Engine, path: Path) -> None:
     assert read(path, "PRAGMA application_id") == [(0x44594E42,)]
-    assert read(path, "PRAGMA user_version") == [(1,)]
-    assert read(path, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert read(path, "PRAGMA user_version") == [(2,)]
+    assert read(path, "SELECT version_num FROM alembic_version") == [("0002",)]
     assert read(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -273,10 +280,10 @@ def test_a_database_without_tables_cannot_be_read(path: Path) -> None:
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only, upgrade_file])
 def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
-    change(path, "PRAGMA user_version = 2")
-    change(path, "UPDATE alembic_version SET version_num = '0002'")
+    change(path, "PRAGMA user_version = 3")
+    change(path, "UPDATE alembic_version SET version_num = '0003'")
     before = path.read_bytes()
-    with pytest.raises(DatabaseError, match=r"schema version 2.*pip install --upgrade dynabro"):
+    with pytest.raises(DatabaseError, match=r"schema version 3.*pip install --upgrade dynabro"):
         operation(str(path))
     assert path.read_bytes() == before
 
@@ -293,60 +300,61 @@ def test_an_older_database_says_upgrade_it(operation: Callable[[str], object], e
 
 @pytest.fixture
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of schema version 2: the present migrations, and one more."""
+    """A program of schema version 3: the present migrations, and one more."""
     folder = tmp_path / "store"
     shutil.copytree(Path(engine_module.__file__).with_name("migrations"), folder / "migrations")
-    (folder / "migrations" / "versions" / "0002_more.py").write_text(
+    (folder / "migrations" / "versions" / "0003_more.py").write_text(
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        "revision, down_revision = '0002', '0001'\n"
+        "revision, down_revision = '0003', '0002'\n"
         "def upgrade():\n"
         "    op.add_column('runs', sa.Column('note', sa.Text()))\n"
     )
     monkeypatch.setattr(engine_module, "__file__", str(folder / "engine.py"))
-    monkeypatch.setattr(engine_module, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(engine_module, "SCHEMA_VERSION", 3)
 
 
 @pytest.mark.usefixtures("next_version")
 def test_upgrade_keeps_a_copy_and_the_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", 1)
+        before.setattr(engine_module, "SCHEMA_VERSION", 2)
         before.setattr(engine_module, "__file__", queries.__file__)
         record(open_for_writing(str(path)), whole_run())
     with pytest.raises(DatabaseError, match="type dynabro db upgrade"):
         open_for_writing(str(path))
     rows = read(path, "SELECT * FROM runs")
 
-    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to 2; the old one is {path}.v1"
-    copy = path.with_name(path.name + ".v1")
+    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 2 to 3; the old one is {path}.v2"
+    copy = path.with_name(path.name + ".v2")
     assert read(copy, "SELECT * FROM runs") == rows
-    assert read(copy, "PRAGMA user_version") == [(1,)]
+    assert read(copy, "PRAGMA user_version") == [(2,)]
     assert read(copy, "PRAGMA application_id") == [(0x44594E42,)]
     assert read(path, "SELECT * FROM runs") == [(*row, None) for row in rows]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(3,)]
-    assert read(path, "PRAGMA user_version") == [(2,)]
+    assert read(path, "PRAGMA user_version") == [(3,)]
     assert read(path, "SELECT n FROM final_accuracy") == [(1,)]
     open_for_writing(str(path))
-    assert upgrade_file(str(path)) == f"{path} has schema version 2 already; nothing to do"
+    assert upgrade_file(str(path)) == f"{path} has schema version 3 already; nothing to do"
 
 
 @pytest.mark.usefixtures("next_version")
 def test_upgrade_never_overwrites_a_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", 1)
+        before.setattr(engine_module, "SCHEMA_VERSION", 2)
         before.setattr(engine_module, "__file__", queries.__file__)
         open_for_writing(str(path))
-    copy = path.with_name(path.name + ".v1")
+    copy = path.with_name(path.name + ".v2")
     copy.write_text("precious")
-    with pytest.raises(DatabaseError):
+    with pytest.raises(DatabaseError) as caught:
         upgrade_file(str(path))
+    assert str(caught.value) == f"{copy} is there already, from an upgrade before; move it away, then repeat the command"
     assert copy.read_text() == "precious"
-    assert read(path, "PRAGMA user_version") == [(1,)]
+    assert read(path, "PRAGMA user_version") == [(2,)]
 
 
 def test_upgrade_of_a_present_database_changes_nothing(engine: Engine, path: Path) -> None:
     before = contents(path.parent)
-    assert upgrade_file(str(path)) == f"{path} has schema version 1 already; nothing to do"
+    assert upgrade_file(str(path)) == f"{path} has schema version 2 already; nothing to do"
     assert contents(path.parent) == before
 
 
@@ -354,6 +362,90 @@ def test_upgrade_of_a_missing_file(path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no database"):
         upgrade_file(str(path))
     assert contents(path.parent) == {}
+
+
+@pytest.fixture
+def old(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
+    """``path`` made and filled by a program of schema version 1; the spec of its one run, and the key as it was then."""
+    folder = tmp_path / "store"
+    shutil.copytree(Path(engine_module.__file__).with_name("migrations"), folder / "migrations")
+    for version in (folder / "migrations" / "versions").glob("0*.py"):
+        if not version.name.startswith("0001"):
+            version.unlink()
+    with monkeypatch.context() as before:
+        before.setattr(engine_module, "SCHEMA_VERSION", 1)
+        before.setattr(engine_module, "__file__", str(folder / "engine.py"))
+        open_for_writing(str(path))
+    spec = resolve(RunSpec()).spec
+    row = {name: value for name, value in dataclasses.asdict(spec).items() if name != "precision"} | {
+        "run_key": OLD_KEY,
+        "status": "finished",
+        "spec": '{"seed":0}',
+        "final_accuracy": 0.5,
+        **dict.fromkeys(("dimension", "budget_spent", "rounds", "switches", "dynamic_rounds", "pid"), 1),
+        **dict.fromkeys(("device", "host", "versions"), "old"),
+        "started_at": "2026-01-01 00:00:00.000000",
+    }
+    change(path, f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", *row.values())
+    assert read(path, "SELECT version_num FROM alembic_version") == [("0001",)]
+    return spec
+
+
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
+def test_a_database_without_precision_says_upgrade_it(operation: Callable[[str], object], old: RunSpec, path: Path) -> None:
+    before = path.read_bytes()
+    with pytest.raises(DatabaseError) as caught:
+        operation(str(path))
+    assert str(caught.value) == (f"{path} has schema version 1, and this dynabro needs 2; type dynabro db upgrade --db {path}")
+    assert path.read_bytes() == before
+
+
+def test_the_runs_of_a_database_without_precision_are_fp32_and_found(old: RunSpec, path: Path) -> None:
+    columns = "id, run_key, status, task, seed, final_accuracy, started_at"
+    rows = read(path, f"SELECT {columns} FROM runs")
+    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to 2; the old one is {path}.v1"
+    assert read(path, f"SELECT {columns} FROM runs") == rows
+    assert read(path, "SELECT run_key, precision FROM runs") == [(OLD_KEY, "fp32")]
+    assert read(path, "SELECT n, mean, precision FROM final_accuracy") == [(1, 0.5, "fp32")]
+
+    recorder = Recorder(open_for_writing(str(path)))
+    stored = recorder.stored(resolve(old).key)
+    assert stored is not None
+    assert (stored.id, stored.final_accuracy) == (1, 0.5)
+    assert recorder.stored(resolve(dataclasses.replace(old, precision="bf16")).key) is None
+
+
+def test_an_upgraded_database_is_as_a_new_one(old: RunSpec, path: Path) -> None:
+    upgrade_file(str(path))
+    new = path.with_name("new.db")
+    open_for_writing(str(new))
+    schema = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+    assert read(path, schema) == read(new, schema)
+    record(open_for_writing(str(path)), whole_run(precision="bf16"))
+    assert read(path, "SELECT precision FROM runs ORDER BY id") == [("fp32",), ("bf16",)]
+
+
+def test_an_upgrade_that_breaks_off_changes_nothing(old: RunSpec, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = ("SELECT * FROM runs", "SELECT type, name, sql FROM sqlite_master ORDER BY name", "PRAGMA user_version")
+    before = [read(path, sql) for sql in tables]
+    migrate = engine_module.migrate
+
+    def run_out_of_room(connection: Connection) -> None:
+        migrate(connection)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(engine_module, "migrate", run_out_of_room)
+        with pytest.raises(StorageError, match="make room; what was stored before is intact"):
+            upgrade_file(str(path))
+    assert [read(path, sql) for sql in tables] == before
+
+    copy = path.with_name(path.name + ".v1")
+    with pytest.raises(DatabaseError, match="is there already, from an upgrade before; move it away"):
+        upgrade_file(str(path))
+    copy.rename(copy.with_suffix(".old"))
+    upgrade_file(str(path))
+    assert read(path, "SELECT precision FROM runs") == [("fp32",)]
 
 
 # --- damage
@@ -744,7 +836,7 @@ def test_a_database_url_of_another_kind_is_checked_too(monkeypatch: pytest.Monke
     record(engine, whole_run())
     with engine.connect() as connection:
         assert connection.execute(text("SELECT COUNT(*) FROM runs")).scalar() == 1
-    change(path, "UPDATE alembic_version SET version_num = '0002'")
+    change(path, "UPDATE alembic_version SET version_num = '0003'")
     for operation in (open_for_writing, open_read_only):
         with pytest.raises(DatabaseError, match="pip install --upgrade"):
             operation("postgresql://host/results")

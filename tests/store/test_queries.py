@@ -105,13 +105,13 @@ def test_the_histogram_of_a_run(engine: Engine, path: Path) -> None:
 EXPORTED = {
     "curves": (
         "SELECT runs.id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round, "
-        "e.budget, samples, test_accuracy, test_loss, train_loss, gap FROM runs JOIN evaluations e ON e.run_id = runs.id {} "
-        "ORDER BY 1, round"
+        "e.budget, samples, test_accuracy, test_loss, train_loss, gap, precision "
+        "FROM runs JOIN evaluations e ON e.run_id = runs.id {} ORDER BY 1, round"
     ),
     "final": "SELECT * FROM final_accuracy {}",
     "rounds": (
         "SELECT runs.id, task, method, aggregator, attack, switching, seed, round, r.budget, level, cost, r.byzantine, "
-        "switched, dynamic, accepted, r.learning_rate, gradient_norm, aggregation_error "
+        "switched, dynamic, accepted, r.learning_rate, gradient_norm, aggregation_error, precision "
         "FROM runs JOIN rounds r ON r.run_id = runs.id {} "
         "ORDER BY 1, round"
     ),
@@ -191,7 +191,7 @@ def test_sql_that_writes_is_refused(sql: str, reader: Engine, path: Path) -> Non
     with pytest.raises(SpecError, match="only reading is allowed here"):
         queries.query(reader, sql)
     assert read(path, "SELECT * FROM runs") == before
-    assert read(path, "PRAGMA user_version") == [(1,)]
+    assert read(path, "PRAGMA user_version") == [(2,)]
 
 
 def test_special_characters_of_drivers_are_plain_here(reader: Engine) -> None:

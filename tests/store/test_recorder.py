@@ -470,6 +470,7 @@ def cells(path: Path, engine: Engine) -> Path:
 CELL = [
     *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
     *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
+    "precision",
 ]
 
 
@@ -495,9 +496,9 @@ def test_the_view_of_final_accuracies_equals_pandas(cells: Path) -> None:
 )
 def test_a_cell_is_all_that_the_numbers_depend_on_but_the_seed(column: str, value: object, engine: Engine, path: Path) -> None:
     for seed in (0, 1):
-        record(engine, whole_run(key=f"first{seed}", seed=seed))
-        record(engine, whole_run(key=f"second{seed}", seed=seed, **{column: value}))
-    assert read(path, "SELECT n FROM final_accuracy") == [(2,), (2,)]
+        record(engine, whole_run(key=f"first{seed}", accuracy=0.25, seed=seed))
+        record(engine, whole_run(key=f"second{seed}", accuracy=0.75, seed=seed, **{column: value}))
+    assert read(path, "SELECT n, mean, std FROM final_accuracy ORDER BY mean") == [(2, 0.25, 0), (2, 0.75, 0)]
 
 
 def test_the_view_of_byzantine_counts_equals_pandas(cells: Path) -> None:

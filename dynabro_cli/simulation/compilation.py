@@ -1,0 +1,161 @@
+"""Whether a run's hot functions are compiled by ``torch.compile``, and what becomes of them where that fails."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import logging
+import os
+import platform
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import platformdirs
+import torch
+
+from dynabro_cli.errors import RunError, SpecError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CHOICES = ("auto", "on", "off")
+COMPILE_WORK = 1e10
+"""From how many values on compiling saves more time than it takes: some 1.2 ns a value, against 12 s at the first time."""
+
+SHAPES = 64
+"""In how many variants (shapes, numbers of arguments) one function may be compiled; torch gives up at 8."""
+
+
+def check_choice(choice: str) -> None:
+    """Raise SpecError where ``choice`` is none of ``CHOICES``."""
+    if choice not in CHOICES:
+        raise SpecError(f"compile={choice} is not legal; type --compile with {' or '.join(CHOICES)}")
+
+
+class Compiler:
+    """Whether and how hot functions are compiled in this run.
+
+    Attributes:
+        enabled: Whether functions are compiled now. Where compiling fails under ``auto``, this falls back to False.
+        reason: The same in short words. The record of a run has them as they are at its start, and not what a fall back
+            during the run makes of them.
+
+    Args:
+        choice: ``on``, ``off``, or ``auto``: where there is work enough and a compiler.
+        work: Values that the run's aggregation handles, m x d an aggregate.
+        device: Where the run computes.
+
+    Raises:
+        SpecError: Another choice, or ``on`` where there is no compiler.
+    """
+
+    def __init__(self, choice: str, *, work: float, device: torch.device) -> None:
+        check_choice(choice)
+        self._insist = choice == "on"
+        missing = None if choice == "off" else missing_tool(device)
+        if self._insist and missing:
+            raise SpecError(f"compile=on needs {missing}, and there is none; install it, or type --compile off")
+        self.enabled, self.reason = True, "on"
+        if choice == "off":
+            self.enabled, self.reason = False, "off"
+        elif choice == "auto" and work < COMPILE_WORK:
+            self.enabled, self.reason = False, "off: too little work"
+        elif missing:
+            self.enabled, self.reason = False, f"off: no {missing.removeprefix('a ')}"
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Return a callable that behaves as ``function``, compiled at its first call with each shape of its arguments.
+
+        All of ``function`` becomes one graph, so it is compiled before any of it has run: where that fails, the arguments
+        are as they were, and the function runs eagerly from then on.
+
+        Raises:
+            RunError: From the callable, where compiling failed and was insisted on. Errors of the function's own are not
+                changed, and change nothing here.
+        """
+        if not self.enabled:
+            return function
+        compiled: Callable[P, R] | None = None
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            nonlocal compiled
+            if compiled is None and self.enabled:
+                compiled = self._compile(function)
+            if compiled is None or not self.enabled:
+                return function(*args, **kwargs)
+            from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+
+            try:
+                return compiled(*args, **kwargs)
+            except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+                failure = error
+            result = function(*args, **kwargs)  # where it raises, it has not been compiling that went wrong
+            self._give_up(failure)
+            return result
+
+        return call
+
+    def _compile(self, function: Callable[P, R]) -> Callable[P, R] | None:
+        """Wrap ``function`` for compiling; None where torch cannot compile here at all."""
+        try:
+            _prepare()
+            return torch.compile(function, dynamic=False, fullgraph=True)
+        except Exception as error:  # of torch's own modules: nothing of the function's has run yet
+            self._give_up(error)
+        return None
+
+    def _give_up(self, error: Exception) -> None:
+        """Compile nothing from now on; raise RunError where the user insists on it."""
+        cause = getattr(error, "inner_exception", error)
+        name = type(cause).__name__
+        if self._insist:
+            line = (str(cause).strip().splitlines() or [""])[0]
+            raise RunError(f"compiling failed ({name}: {line}); type --compile off") from error
+        self.enabled, self.reason = False, f"off: {name}"
+
+
+def missing_tool(device: torch.device) -> str | None:
+    """What compiling for ``device`` needs and is not here; None where nothing is missing."""
+    if device.type == "cuda":
+        return None if importlib.util.find_spec("triton") else "triton"
+    return None if _cxx() else "a C++ compiler"
+
+
+def _cxx() -> str | None:
+    """The C++ compiler to use: ``CXX``, or the first there is of those known."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
+    return next((name for name in names if shutil.which(name)), None)
+
+
+def _prepare() -> None:
+    """Set torch up to compile in this process; nothing of this is imported before, as it takes seconds."""
+    cache = platformdirs.user_cache_path("dynabro") / "inductor" / _processor()
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
+    if _cxx() == "clang++":  # on Linux torch looks for no other compiler than g++ by itself
+        os.environ.setdefault("CXX", "clang++")
+    import torch._dynamo.config
+    import torch._inductor.config
+
+    # compiled code has a number of threads; before torch 2.15 the cache takes code of another number, unless it is set here
+    torch._inductor.config.cpp.threads = torch.get_num_threads()
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns of a CUDA compiler without a GPU
+    warnings.filterwarnings("ignore", message="Dynamo detected a call to a `functools.lru_cache`")  # of pure functions
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # of torch's modules, to one another
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)  # --precision's to say
+
+
+def _processor() -> str:
+    """A name for this kind of processor: compiled code is made for one kind, and a home folder may serve many."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    kinds = sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})
+    name = "\n".join(kinds) or f"{platform.processor()} {platform.platform()}"
+    return f"{platform.machine()}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

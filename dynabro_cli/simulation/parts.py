@@ -1,0 +1,47 @@
+"""What a simulation is put together from, and all that changes while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import Aggregator
+from dynabro_cli.attacks._api import Attack
+from dynabro_cli.methods._api import Method
+from dynabro_cli.simulation.compilation import Compiler
+from dynabro_cli.simulation.problems import Problem
+from dynabro_cli.spec import RunSpec
+from dynabro_cli.streams import Streams
+from dynabro_cli.switching._api import Switching
+
+
+def _no_compiler() -> Compiler:
+    return Compiler("off", work=0, device=torch.device("cpu"))
+
+
+@dataclass
+class Parts:
+    """The parts that a simulation is put together from."""
+
+    spec: RunSpec
+    problem: Problem
+    method: Method
+    aggregator: Aggregator
+    attack: Attack
+    switching: Switching
+    streams: Streams
+    compiler: Compiler = field(default_factory=_no_compiler)
+
+
+@dataclass
+class State:
+    """All that changes from round to round, beside x and the buffers of the problem and the step's sum of squares."""
+
+    round: int = 0
+    spent: int = 0
+    mask: Tensor | None = None
+    method: dict[str, Tensor] = field(default_factory=dict)
+    aggregator: dict[str, Tensor] = field(default_factory=dict)
+    attack: dict[str, Tensor] = field(default_factory=dict)

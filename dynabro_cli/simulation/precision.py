@@ -1,0 +1,42 @@
+"""In what precision gradients are computed: torch's switches for the process, and the dtype of the network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dynabro_cli.errors import SpecError
+
+
+def check(precision: str, device: torch.device) -> None:
+    """Raise SpecError where ``device`` cannot compute in ``precision``."""
+    if precision == "tf32" and device.type != "cuda":
+        raise SpecError(
+            f"precision=tf32 is not legal on device {device}: TensorFloat-32 is of CUDA GPUs; type --precision fp32 or bf16"
+        )
+
+
+def apply(precision: str, device: torch.device) -> torch.dtype:
+    """Set torch's switches for the whole process, and return the dtype to compute in.
+
+    ``fp32`` and ``bf16`` compute what is in single precision truly in it, where torch's own default has cuDNN convolve in
+    TensorFloat-32; ``tf32`` rounds the factors of matrix products and convolutions to 10 bits of mantissa.
+
+    Args:
+        precision: ``fp32``, ``tf32`` or ``bf16``.
+        device: Where the run computes.
+
+    Raises:
+        SpecError: ``tf32`` on a device other than a CUDA GPU.
+    """
+    check(precision, device)
+    tf32 = precision == "tf32"
+    # torch has an older and a newer set of switches, and reading the older raises where the two disagree, so both are set.
+    # The older come first, as they write the newer of their kind; those alone would leave convolutions to a wider default.
+    backends: Any = torch.backends
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    backends.cudnn.allow_tf32 = tf32
+    for operation in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn, backends.mkldnn.conv):
+        operation.fp32_precision = "tf32" if tf32 else "ieee"
+    return torch.bfloat16 if precision == "bf16" else torch.float32

@@ -1,0 +1,74 @@
+"""The copy of a model whose layers keep the gradients of the workers apart."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, cast
+
+from torch import nn
+
+from dynabro_cli.simulation.stem import WorkerStem
+from dynabro_cli.simulation.worker_layers import Shared, WorkerConv2d, WorkerDropout, WorkerLinear
+from dynabro_cli.simulation.worker_norms import WorkerBatchNorm2d, WorkerGroupNorm
+
+
+class UnsupportedError(Exception):
+    """The model has a layer with parameters that no stand-in exists for."""
+
+
+_STAND_INS: dict[type[nn.Module], Callable[[str, Any, Shared], nn.Module]] = {
+    nn.Linear: WorkerLinear,
+    nn.Conv2d: WorkerConv2d,
+    nn.BatchNorm2d: WorkerBatchNorm2d,
+    nn.GroupNorm: WorkerGroupNorm,
+    nn.Dropout: WorkerDropout,
+}
+
+
+def twin(model: nn.Module, shared: Shared) -> nn.Module:
+    """Copy ``model`` with every layer that has parameters or randomness replaced; parameters stay shared.
+
+    Raises:
+        UnsupportedError: A module has no stand-in and has parameters, buffers, or randomness of its own, or mixes samples;
+            or two modules share a parameter.
+    """
+    memo = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    copied = copy.deepcopy(model, cast(dict[int, Any], memo))
+    if len(list(copied.named_parameters(remove_duplicate=False))) != len(list(copied.parameters())):
+        raise UnsupportedError("two layers share a parameter")
+    for name, module in list(copied.named_modules()):
+        stand_in = _STAND_INS.get(type(module))
+        if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
+            raise UnsupportedError(f"{name}: padding {module.padding!r} of mode {module.padding_mode!r}")
+        if stand_in is None:
+            own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+            if own or is_random(module) or isinstance(module, nn.modules.batchnorm._BatchNorm):
+                raise UnsupportedError(f"{name or 'model'}: {type(module).__name__}")
+        elif name:
+            copied.set_submodule(name, stand_in(name, module, shared))
+        else:
+            copied = stand_in(name, module, shared)
+    for module in copied.modules():
+        if isinstance(module, nn.Sequential):
+            _fuse(module)
+    return copied
+
+
+def _fuse(layers: nn.Sequential) -> None:
+    """Put ReLU behind the pooling that follows it, where it has less to do, and the stem of a network into one layer.
+
+    The largest of values is positive where one of them is, so that neither the output nor a gradient is another.
+    """
+    for i in range(len(layers) - 1):
+        if i and WorkerStem.serves(layers[i - 1], layers[i], layers[i + 1]):
+            stem = WorkerStem(cast(WorkerConv2d, layers[i - 1]))
+            layers[i - 1], layers[i], layers[i + 1] = stem, nn.Identity(), nn.Identity()
+        elif type(layers[i]) is nn.ReLU and type(layers[i + 1]) is nn.MaxPool2d:
+            layers[i], layers[i + 1] = layers[i + 1], layers[i]
+
+
+def is_random(module: nn.Module) -> bool:
+    """Whether the module draws random numbers in training."""
+    drops = "dropout" in type(module).__name__.lower() and getattr(module, "p", 1) > 0
+    return drops or isinstance(module, nn.RReLU)

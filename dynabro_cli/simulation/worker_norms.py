@@ -1,0 +1,140 @@
+"""Normalisation layers that run all workers' samples at once and keep the parameter gradients of the workers apart."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from dynabro_cli.simulation.worker_layers import Shared, WorkerLayer, accurate
+
+
+class _BatchNorm2d(Function):
+    """Batch normalisation of every mini-batch by its own statistics (Ioffe & Szegedy, 2015)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: WorkerBatchNorm2d) -> Tensor:
+        groups = accurate(layer.grouped(x))  # [m * batches, B * H * W, C]
+        variance, mean = torch.var_mean(groups, 1, keepdim=True, correction=0)
+        inverse = (variance + layer.eps).rsqrt()
+        normal = (groups - mean) * inverse
+        layer.record(mean, variance, groups.shape[1])
+        ctx.save_for_backward(normal, inverse, weight)
+        ctx.layer = layer
+        out = normal if weight is None else torch.addcmul(cast(Tensor, bias), normal, weight)
+        return layer.ungrouped(out.to(x.dtype), x)
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> Any:
+        normal, inverse, weight = ctx.saved_tensors
+        layer = ctx.layer
+        gy = accurate(layer.grouped(outputs[0]))
+        sum_gy, sum_gy_normal = gy.sum(1, keepdim=True), (gy * normal).sum(1, keepdim=True)
+        if weight is not None:
+            m, features = layer.shared.workers, gy.shape[2]
+            torch.sum(sum_gy_normal.view(m, -1, features), 1, out=layer.gradient("weight"))
+            torch.sum(sum_gy.view(m, -1, features), 1, out=layer.gradient("bias"))
+        gx = None
+        if ctx.needs_input_grad[0]:
+            scale = inverse if weight is None else inverse * weight
+            n = gy.shape[1]
+            gx = layer.ungrouped(scale * (gy - (sum_gy + normal * sum_gy_normal) / n), outputs[0]).to(outputs[0].dtype)
+        return gx, None, None, None
+
+
+class _GroupNorm(Function):
+    """Group normalisation of every sample (Wu & He, 2018); only the sums over a worker's samples are apart."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: WorkerGroupNorm) -> Tensor:
+        y, mean, inverse = torch.ops.aten.native_group_norm(accurate(x), weight, bias, *layer.sizes(x), layer.groups, layer.eps)
+        ctx.save_for_backward(x, mean, inverse, weight)
+        ctx.layer = layer
+        return cast(Tensor, y.to(x.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> Any:
+        (x, mean, inverse, weight), layer = ctx.saved_tensors, ctx.layer
+        gy, inputs = accurate(outputs[0]).contiguous(memory_format=layout(x)), accurate(x)
+        if weight is not None:
+            channels = x.shape[1]
+            sums, products = sum_positions(gy), sum_positions(gy * inputs)  # [N, C]
+            means, scales = (part.repeat_interleave(channels // layer.groups, 1) for part in (mean, inverse))
+            m = layer.shared.workers
+            torch.sum((scales * (products - means * sums)).view(m, -1, channels), 1, out=layer.gradient("weight"))
+            torch.sum(sums.view(m, -1, channels), 1, out=layer.gradient("bias"))
+        gx = None
+        if ctx.needs_input_grad[0]:
+            backward = torch.ops.aten.native_group_norm_backward
+            gx, _, _ = backward(gy, inputs, mean, inverse, weight, *layer.sizes(x), layer.groups, [True, False, False])
+        return (None if gx is None else gx.to(x.dtype)), None, None, None
+
+
+def sum_positions(x: Tensor) -> Tensor:
+    """The sum over everything but samples and channels: [N, C, ...] -> [N, C]."""
+    return x.flatten(2).sum(2) if x.ndim > 2 else x
+
+
+def layout(x: Tensor) -> torch.memory_format:
+    """The memory format of ``x``."""
+    last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last else torch.contiguous_format
+
+
+class WorkerBatchNorm2d(WorkerLayer):
+    """Stands in for ``nn.BatchNorm2d``; in training every mini-batch of every worker goes by its own statistics."""
+
+    running_mean: Tensor | None
+    running_var: Tensor | None
+
+    def __init__(self, name: str, module: nn.BatchNorm2d, shared: Shared) -> None:
+        super().__init__(name, module, shared)
+        if not module.affine:
+            self.register_parameter("weight", None)
+        self.eps = module.eps
+        self.tracks = module.track_running_stats
+        self.register_buffer("running_mean", module.running_mean)
+        self.register_buffer("running_var", module.running_var)
+
+    def grouped(self, x: Tensor) -> Tensor:
+        """View [N, C, H, W] as [m * batches, B * H * W, C]."""
+        return x.permute(0, 2, 3, 1).reshape(self.shared.workers * self.shared.batches, -1, x.shape[1])
+
+    def ungrouped(self, groups: Tensor, like: Tensor) -> Tensor:
+        """Undo ``grouped``; the result has the shape of ``like`` and is stored channels last."""
+        n, c, h, w = like.shape
+        return groups.reshape(n, h, w, c).permute(0, 3, 1, 2)
+
+    def record(self, mean: Tensor, variance: Tensor, count: int) -> None:
+        """Keep each worker's statistics, averaged over its mini-batches (unbiased variance, as torch's buffers hold)."""
+        if self.tracks:
+            m, features = self.shared.workers, mean.shape[2]
+            unbiased = variance * (count / max(count - 1, 1))
+            self.shared.statistics[f"{self.name}.running_mean"] = mean.view(m, -1, features).mean(1)
+            self.shared.statistics[f"{self.name}.running_var"] = unbiased.view(m, -1, features).mean(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            statistics = self.running_mean, self.running_var
+            return F.batch_norm(x, *statistics, self.weight, self.bias, training=not self.tracks, eps=self.eps)
+        return cast(Tensor, _BatchNorm2d.apply(x, self.weight, self.bias, self))
+
+
+class WorkerGroupNorm(WorkerLayer):
+    """Stands in for ``nn.GroupNorm``."""
+
+    def __init__(self, name: str, module: nn.GroupNorm, shared: Shared) -> None:
+        super().__init__(name, module, shared)
+        if not module.affine:
+            self.register_parameter("weight", None)
+        self.groups, self.eps = module.num_groups, module.eps
+
+    def sizes(self, x: Tensor) -> tuple[int, int, int]:
+        """N, C and the number of values a channel of ``x`` [N, C, ...]."""
+        return x.shape[0], x.shape[1], x[0, 0].numel()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, _GroupNorm.apply(x.contiguous(memory_format=layout(x)), self.weight, self.bias, self))

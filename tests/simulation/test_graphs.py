@@ -1,0 +1,95 @@
+"""What is captured and replayed, with a recorder of calls in the place of CUDA's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dynabro_cli.simulation.gradients import WorkerGradients
+from dynabro_cli.simulation.graphs import Capture, GraphedGradients
+from tests.simulation.worker_by_worker import batch_of, registered
+
+
+def recorder(log: list[str], fault: float = 0.0) -> Capture:
+    """Capture that replays by running again, into the same result; ``fault`` is added to what comes out."""
+
+    def capture(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        log.append("capture")
+        result = run().clone()
+
+        def start() -> None:
+            log.append("replay")
+            result.copy_(run() + fault)
+
+        return start, result
+
+    return capture
+
+
+def pair(model: nn.Module, capture: Capture) -> tuple[WorkerGradients, WorkerGradients, GraphedGradients]:
+    """An engine to compare with, and one that is behind graphs, on one model."""
+    plain, engine = WorkerGradients(model, 3), WorkerGradients(model, 3)
+    return plain, engine, GraphedGradients(engine, capture)
+
+
+def test_a_shape_is_replayed_from_its_second_time_on() -> None:
+    log: list[str] = []
+    plain, engine, graphed = pair(registered("mlp"), recorder(log))
+    expected = {0: [], 1: [], 2: ["capture", "replay"], 3: ["capture", "replay"], 4: ["replay"], 5: ["replay"]}
+    for call, size in enumerate((4, 2, 4, 2, 4, 2)):
+        log.clear()
+        inputs, labels = batch_of(3, size, (3, 16, 16), seed=call)
+        losses = graphed(inputs.float(), labels, 2, ())
+        assert log == expected[call]
+        torch.testing.assert_close(losses, plain(inputs.float(), labels, 2, ()))
+        torch.testing.assert_close(engine.matrix, plain.matrix)
+    assert graphed.state == "on"
+
+
+def test_fewer_workers_and_other_batches_are_other_shapes() -> None:
+    log: list[str] = []
+    plain, engine, graphed = pair(registered("cnn-cifar"), recorder(log))
+    inputs, labels = batch_of(3, 4, (3, 16, 16))
+    for workers, batches in ((3, 1), (2, 1), (3, 2), (3, 1), (2, 1), (3, 2), (3, 2), (2, 1), (3, 1)):
+        graphed(inputs[:workers].float(), labels[:workers], batches, ())
+        plain(inputs[:workers].float(), labels[:workers], batches, ())
+        torch.testing.assert_close(engine.matrix[:workers], plain.matrix[:workers])
+        torch.testing.assert_close(engine.statistics[:workers], plain.statistics[:workers])
+    assert log.count("capture") == 3
+
+
+def failing(_: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def wrong(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    """A capture whose replay does nothing."""
+    return lambda: None, run()
+
+
+@pytest.mark.parametrize(("capture", "state"), [(failing, "off: RuntimeError"), (wrong, "off: the replay differs")])
+def test_what_cannot_be_captured_is_computed_plainly(capture: Capture, state: str) -> None:
+    plain, engine, graphed = pair(registered("mlp"), capture)
+    for call in range(4):
+        inputs, labels = batch_of(3, 2, (3, 16, 16), seed=call)
+        losses = graphed(inputs.float(), labels, 1, ())
+        torch.testing.assert_close(losses, plain(inputs.float(), labels, 1, ()))
+        torch.testing.assert_close(engine.matrix, plain.matrix)
+    assert graphed.state == state
+
+
+@pytest.mark.parametrize(
+    ("layer", "state"), [(nn.Dropout(0.5), "off: random layers"), (nn.BatchNorm1d(12), "off: loop over workers")]
+)
+def test_random_models_and_loops_are_left_alone(layer: nn.Module, state: str) -> None:
+    log: list[str] = []
+    model = nn.Sequential(nn.Flatten(), layer, nn.Linear(12, 5))
+    _, _, graphed = pair(model, recorder(log))
+    inputs, labels = batch_of(3, 4, (3, 2, 2))
+    for _ in range(3):
+        graphed(inputs.float(), labels, 1, range(3))
+    assert log == []
+    assert graphed.state == state

@@ -1,0 +1,108 @@
+"""A step's numbers do not depend on the number of threads, on how much is computed at a time, or on compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from dynabro_cli import RunSpec
+from dynabro_cli.events import Started
+from dynabro_cli.resolve import resolve
+from dynabro_cli.simulation import gradients, setup
+from dynabro_cli.simulation.compilation import missing_tool
+from dynabro_cli.simulation.loop import Simulation
+from dynabro_cli.simulation.setup import simulate
+
+CELLS = {
+    "momentum": {"method": "momentum", "attack": "ipm", "aggregator": "cwtm"},
+    "dynabro": {"method": "dynabro:jmax=3", "attack": "sf", "aggregator": "gm", "pre_aggregators": "nnm"},
+    "alie": {"method": "dynabro:jmax=2", "attack": "alie", "aggregator": "krum", "byzantine": 7, "seed": 2},
+    "mfm": {"method": "sgd", "attack": "none", "aggregator": "mfm:threshold=10"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def steps(cell: str, threads: int = 1, compile_: str = "off", count: int = 3) -> list[torch.Tensor]:
+    """x at the start and after each of the first rounds."""
+    torch.set_num_threads(threads)
+    with torch.no_grad():
+        simulation = prepared(cell, compile_)
+        seen = [simulation._parts.problem.x.clone()]
+        for _ in range(count):
+            simulation._round()
+            seen.append(simulation._parts.problem.x.clone())
+    return seen
+
+
+def prepared(cell: str, compile_: str) -> Simulation:
+    run = resolve(RunSpec(budget=100, **CELLS[cell]))  # type: ignore[arg-type]
+    return setup._prepare(run, setup.data_directory(None), torch.device("cpu"), compile_)[0]
+
+
+def assert_close(first: list[torch.Tensor], second: list[torch.Tensor]) -> None:
+    """The first step within 1e-6 of its length; later ones, which start from there, within a little more."""
+    assert torch.equal(first[0], second[0])
+    for number in range(1, len(first)):
+        step = (second[number] - second[number - 1]).norm()
+        assert float(step) > 0
+        assert float((first[number] - second[number]).norm() / step) < 1e-6 * (5 * number - 4)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_repeats_are_the_same_bit_for_bit(cell: str) -> None:
+    assert all(torch.equal(*pair) for pair in zip(steps(cell), steps(cell), strict=True))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_threads(cell: str) -> None:
+    assert_close(steps(cell, threads=2), steps(cell))
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_passes(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = steps(cell)
+    monkeypatch.setattr(gradients, "PASS_VALUES", 3 * 16 * 64)
+    assert_close(steps(cell), whole)
+
+
+def test_little_memory_makes_smaller_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    passes = gradients.WorkerGradients._shared_passes
+
+    def seen(self: gradients.WorkerGradients, *arguments: object) -> torch.Tensor:
+        losses = passes(self, *arguments)  # type: ignore[arg-type]
+        sizes.append(self.pass_values)
+        return losses
+
+    monkeypatch.setattr(gradients.WorkerGradients, "_shared_passes", seen)
+    whole = steps("momentum")
+    assert set(sizes) == {gradients.PASS_VALUES}
+    sizes.clear()
+    monkeypatch.setattr(gradients, "free_memory", lambda _: 2_000_000)
+    assert_close(steps("momentum"), whole)
+    assert 0 < max(sizes) < 16 * 64 * 9
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_compiled(cell: str) -> None:
+    if missing_tool(torch.device("cpu")):
+        with pytest.raises(setup.SpecError, match="compile=on needs"):
+            steps(cell, compile_="on")
+    else:
+        assert_close(steps(cell, compile_="on"), steps(cell))
+
+
+def test_the_run_records_how_it_was_computed() -> None:
+    started = next(simulate(RunSpec(budget=20), compile="off", threads=1))
+    assert isinstance(started, Started)
+    versions = str(started.record["versions"])
+    for fact in ('"compile":"off"', '"gradients":"shared pass"', '"pass_values":600000', '"threads":1'):
+        assert fact in versions
