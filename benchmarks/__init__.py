@@ -1,1 +1,1 @@
-"""Measurements that anyone can repeat: ``python -m benchmarks NAME``. Each prints a ratio of two sides of one run."""
+"""Measurements that anyone can repeat: ``python -m benchmarks NAME``. Both sides run in one go, in turn."""

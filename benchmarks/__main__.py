@@ -1,31 +1,150 @@
-"""The command line of the benchmarks."""
+"""The command line of the benchmarks: ``python -m benchmarks NAME``."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.recording import measure
+from dynabro_cli import RunSpec
+from dynabro_cli.errors import DynabroError
 
-app = typer.Typer(help=__doc__, no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+
+DataDir = Annotated[Path | None, typer.Option(envvar="DYNABRO_DATA", help="Folder of data sets.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads of a process. [default: torch's]")]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu or cuda.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Times that each side is measured.")]
 
 
 @app.callback()
 def benchmarks() -> None:
-    """Measurements that anyone can repeat."""
+    """Measurements that anyone can repeat: both sides in one run, in turn."""
 
 
 @app.command()
-def recording(
-    task: str = "mnist",
-    budget: int = 200,
-    repeats: int = 3,
-    data_dir: Annotated[Path | None, typer.Option(envvar="DYNABRO_DATA")] = None,
+def iteration(
+    case: Annotated[
+        list[str] | None, typer.Option(help="cwtm, nnm+cwtm, ..., or paper; repeat for more. [default: all]")
+    ] = None,
+    sweep: Annotated[bool, typer.Option("--sweep", help="One process a core, of one thread, all at once.")] = False,
+    processes: Annotated[int | None, typer.Option(min=1, help="Processes of --sweep. [default: cores]")] = None,
+    threads: Threads = None,
+    repeats: Repeats = 5,
+    length: Annotated[int, typer.Option(min=1, help="Iterations that ByzFL makes in its turn.")] = 8,
+    compile: Annotated[str, typer.Option(help="auto, on or off, for ours.")] = "auto",  # noqa: A002
+    device: Device = "cpu",
+    data_dir: DataDir = None,
 ) -> None:
-    """Compare a run with the database on and off, in turn, in one process; the method is sgd, which has the most rows."""
-    print(measure(task, budget, repeats, data_dir))
+    """Our full iteration on MNIST against ByzFL's."""
+    from benchmarks.iteration import How, measure
+    from benchmarks.measuring import cores
+    from benchmarks.peers import need_byzfl
+
+    need_byzfl()
+    count, threads = (processes or cores(), 1) if sweep else (1, threads)
+    print(measure(case or [], How(data_dir, device, threads, count, repeats, length, compile)))
 
 
-app()
+@app.command()
+def scaling(
+    workers: Annotated[list[int], typer.Option(min=3, help="m; repeat for more.")] = [5, 17, 50, 100],  # noqa: B006
+    dimension: Annotated[list[int], typer.Option(min=100, help="d; repeat for more.")] = [10**5, 10**6, 10**7],  # noqa: B006
+    rule: Annotated[str, typer.Option(help="Aggregation rule.")] = "cwtm",
+    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of a turn.")] = 2,
+    compile: Annotated[str, typer.Option(help="auto, on or off.")] = "auto",  # noqa: A002
+    threads: Threads = None,
+    repeats: Repeats = 3,
+) -> None:
+    """Our iteration as workers and parameters become more."""
+    from benchmarks.scaling import How, measure
+
+    print(measure(workers, dimension, How(rule, batch_size, threads, repeats, rounds, compile)))
+
+
+@app.command()
+def aggregators(
+    m: Annotated[int, typer.Option(min=3)] = 17,
+    d: Annotated[int, typer.Option(min=1)] = 431_080,
+    f: Annotated[int, typer.Option(min=0)] = 8,
+    rule: Annotated[list[str] | None, typer.Option(help="Such as cwtm or nnm+gm; repeat for more. [default: all]")] = None,
+    threads: Threads = None,
+    repeats: Repeats = 15,
+    device: Device = "cpu",
+) -> None:
+    """Every aggregation rule against ByzFL's and ByzPy's, on one matrix."""
+    import torch
+
+    from benchmarks.aggregators import measure
+    from benchmarks.peers import need_byzfl
+
+    need_byzfl()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    print(measure(m, d, f, repeats, device, rules=rule or []))
+
+
+@app.command()
+def run(
+    task: str = "mnist",
+    method: Annotated[str, typer.Option(help="sgd has the most rows.")] = "sgd",
+    budget: Annotated[int, typer.Option(min=1)] = 200,
+    threads: Threads = None,
+    repeats: Repeats = 3,
+    device: Device = "cpu",
+    data_dir: DataDir = None,
+) -> None:
+    """A whole run with the database on and off, and the share of its evaluations."""
+    from benchmarks.run import measure
+
+    print(measure(RunSpec(task=task, method=method, budget=budget), repeats, data_dir, device, threads))
+
+
+@app.command()
+def floor(
+    model: Annotated[list[str] | None, typer.Option(help="cnn-mnist, cnn-cifar, ...; repeat for more. [default: all]")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="m. [default: the paper's]")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="B. [default: the paper's]")] = None,
+    size: Annotated[int, typer.Option(min=8, help="Of the matrices that tell the machine's rate.")] = 2048,
+    threads: Threads = None,
+    repeats: Repeats = 5,
+    device: Device = "cpu",
+) -> None:
+    """The workers' gradients against the time of their multiplications alone."""
+    from benchmarks.floor import cases, measure
+
+    print(measure(cases(model or [], workers, batch_size), size, repeats, device, threads))
+
+
+@app.command()
+def memory(
+    task: str = "mnist",
+    budget: Annotated[int, typer.Option(min=1)] = 32,
+    level: Annotated[int, typer.Option(min=1, max=10, help="Of the round on CIFAR-10's shape: 2^level mini-batches.")] = 7,
+    workers: Annotated[int, typer.Option(min=3)] = 25,
+    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    compile: Annotated[str, typer.Option(help="on or off.")] = "on",  # noqa: A002
+    threads: Threads = None,
+    device: Device = "cpu",
+    data_dir: DataDir = None,
+) -> None:
+    """The most memory that a run holds at a time."""
+    from benchmarks.memory import How, measure
+
+    print(measure(task, budget, level, workers, batch_size, How(data_dir, device, threads, compile)))
+
+
+def main() -> None:
+    """Run the command line; an expected error is a line on standard error, and its exit code."""
+    try:
+        app()
+    except DynabroError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Every aggregation rule of ours beside its counterparts in ByzFL and ByzPy, on one [m, d] matrix in memory."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from benchmarks import peers
+from benchmarks.measuring import chosen, in_turn, machine, ratio, table
+from benchmarks.peers import Rule
+from dynabro_cli.aggregators._api import AggregatorSetting
+from dynabro_cli.errors import SpecError
+from dynabro_cli.pre_aggregators._chain import build_chain
+from dynabro_cli.resolve import REGISTRIES
+from dynabro_cli.simulation.compilation import Compiler, missing_tool
+from dynabro_cli.simulation.memory import keep_pages
+
+ACCURACY = 1e-6
+MOST_STEPS = 400
+HEADER = [
+    *("rule", "f", "ours, ms", "compiled, ms", "ByzFL, ms", "ratio", "ByzPy, ms", "ratio"),
+    *("ByzFL differs", "ByzPy differs", "floor, ms", "ours / floor"),
+]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The matrix that rules are measured on, and how often, and against whom."""
+
+    matrix: Tensor
+    f: int
+    repeats: int
+    byzfl: bool = True
+    byzpy: bool = True
+    compiled: bool = True
+
+    @property
+    def compiler(self) -> Compiler | None:
+        """What compiles our rules; None where it is not wanted, or nothing can be compiled."""
+        return (
+            None
+            if not self.compiled or missing_tool(self.matrix.device)
+            else Compiler("on", work=math.inf, device=self.matrix.device)
+        )
+
+
+def messages(m: int, d: int, f: int, device: str, seed: int = 0) -> Tensor:
+    """Vectors [m, d] as workers send them, the last f negated: few directions that matter, and noise.
+
+    Distances between them are spread, so that no rule's choice among them is a matter of rounding.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    directions = torch.randn(m, 8, generator=generator) @ torch.randn(8, d, generator=generator)
+    vectors = 0.5 + directions + torch.randn(m, d, generator=generator)
+    vectors[m - f :] *= -1
+    return vectors.to(device)
+
+
+def measure(
+    m: int,
+    d: int,
+    f: int,
+    repeats: int,
+    device: str,
+    *,
+    rules: Sequence[str] = (),
+    byzfl: bool = True,
+    compiled: bool = True,
+) -> str:
+    """Measure every rule, alone and behind nnm, and nnm itself, or the ``rules`` given; return a table."""
+    keep_pages()
+    bench = Bench(messages(m, d, f, device), f, repeats, byzfl, peers.has_byzpy(), compiled)
+    names = chosen(rules, all_rules(), "rule")
+    rows = list(itertools.chain.from_iterable(rows_of(name, bench) for name in names))
+    return (
+        f"m = {m}, d = {d:,}, float32; the ratios are theirs over ours, eager; differs: largest difference over largest value, "
+        f"for gm by how much the sum of distances exceeds ours, relatively\n{machine(device)}\n\n{table(HEADER, rows)}"
+    )
+
+
+def all_rules() -> list[str]:
+    """``nnm``, then every rule alone and behind each pre-aggregator."""
+    chains = list(REGISTRIES["pre_aggregators"].entries())
+    rules = REGISTRIES["aggregators"].entries()
+    return chains + [f"{chain}{rule}" for rule in rules for chain in ("", *(f"{chain}+" for chain in chains))]
+
+
+def rows_of(name: str, bench: Bench) -> Iterator[list[object]]:
+    """The row of one rule, and for the geometric median the row of ByzFL's at our accuracy."""
+    *chain, rule = name.split("+")
+    f = min(bench.f, (len(bench.matrix) - 3) // 2) if rule == "krum" else bench.f
+    try:
+        ours = _our_rule(rule, chain, f, bench.matrix)
+    except SpecError as error:
+        yield [name, f, *["-"] * (len(HEADER) - 3), str(error).splitlines()[0]]
+        return
+    mixed = bool(chain)
+    byzfl = peers.byzfl_rule(rule, f, mixed=mixed) if bench.byzfl else None
+    byzpy = peers.byzpy_rule(rule, f, mixed=mixed) if bench.byzpy else None
+    objective = functools.partial(_objective, _our_rule(chain[0], [], f, bench.matrix)(bench.matrix) if chain else bench.matrix)
+    compare = functools.partial(_excess, objective) if rule == "gm" else _difference
+    yield _row(name, f, bench, ours, byzfl, byzpy, compare)
+    if rule == "gm" and bench.byzfl:
+        accurate = _accurate(bench.matrix, objective, float(objective(ours(bench.matrix))), f, mixed=mixed)
+        if accurate is None:
+            yield [f"{name}, ByzFL at our accuracy", f, *["-"] * (len(HEADER) - 3), f"not within {MOST_STEPS} steps"]
+        else:
+            title, their_rule = accurate
+            yield _row(f"{name}, ByzFL with {title}", f, bench, ours, their_rule, None, compare)
+
+
+def _our_rule(rule: str, chain: list[str], f: int, matrix: Tensor) -> Rule:
+    """Our rule, or pre-aggregator, as a function of the matrix; ``krum`` scores as many neighbours as the peers' do."""
+    setting = AggregatorSetting(len(matrix), f)
+    registry = REGISTRIES["pre_aggregators"]
+    if rule in registry.entries():
+        mix: Rule = registry.parse(rule).build(setting).mix
+        return mix
+    spread = float((matrix - matrix.mean(0)).norm(dim=1).median())
+    texts = {"krum": "krum:neighbours=m-f-1", "mfm": f"mfm:threshold={4 * spread:.6g}"}
+    component = REGISTRIES["aggregators"].parse(texts.get(rule, rule))
+    aggregator = build_chain(component, [registry.parse(part) for part in chain], setting)
+    return lambda messages: aggregator.aggregate(messages, {}, 1)[0]
+
+
+def _row(
+    title: str,
+    f: int,
+    bench: Bench,
+    ours: Rule,
+    byzfl: Rule | None,
+    byzpy: Rule | None,
+    compare: Callable[[Tensor, Tensor], float],
+) -> list[object]:
+    """Time one rule on all sides, in turn with a copy of the matrix, which tells the bandwidth of the memory."""
+    matrix, compiler = bench.matrix, bench.compiler
+    rules = {"ours": ours, "ByzFL": byzfl, "ByzPy": byzpy, "compiled": compiler(ours) if compiler else None}
+    results: dict[str, Tensor | str] = {name: _try(rule, matrix) for name, rule in rules.items() if rule is not None}
+    calls: dict[str, Callable[[], object]] = {
+        name: functools.partial(rule, matrix)
+        for name, rule in rules.items()
+        if rule is not None and isinstance(results[name], Tensor)
+    }
+    target = torch.empty_like(matrix)
+    times = in_turn(calls | {"copy": lambda: target.copy_(matrix)}, bench.repeats, matrix.device)
+    mine = results["ours"]
+    numbers = mine.numel() if isinstance(mine, Tensor) else 0
+    floor = times["copy"] * (matrix.numel() + numbers) / (2 * matrix.numel())
+    differs = []
+    for name in ("ByzFL", "ByzPy"):
+        theirs = results.get(name)
+        differs.append(compare(mine, theirs) if isinstance(theirs, Tensor) and isinstance(mine, Tensor) else theirs)
+    return [
+        *(title, f, *(_milliseconds(times.get(name)) for name in ("ours", "compiled"))),
+        *(_milliseconds(times.get("ByzFL")), ratio(times.get("ByzFL"), times["ours"])),
+        *(_milliseconds(times.get("ByzPy")) if bench.byzpy else "not installed", ratio(times.get("ByzPy"), times["ours"])),
+        *(*differs, 1000 * floor, times["ours"] / floor),
+    ]
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds
+
+
+def _try(rule: Rule, matrix: Tensor) -> Tensor | str:
+    """What a rule returns, or in a word what it raises: some are not defined for large matrices."""
+    try:
+        result: Tensor | list[Tensor] = rule(matrix)
+    except Exception as error:
+        return type(error).__name__
+    return torch.stack(result) if isinstance(result, list) else result
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference of two results, relative to the largest value."""
+    return float((ours - theirs).abs().max() / ours.abs().max())
+
+
+def _objective(points: Tensor, centre: Tensor) -> Tensor:
+    """sum_i |g_i - z| in double precision."""
+    return (points.double() - centre.double()).norm(dim=1).sum()
+
+
+def _excess(objective: Callable[[Tensor], Tensor], ours: Tensor, theirs: Tensor) -> float:
+    """How much their sum of distances exceeds ours, relative to ours."""
+    return float(objective(theirs) / objective(ours) - 1)
+
+
+def _accurate(
+    matrix: Tensor, objective: Callable[[Tensor], Tensor], ours: float, f: int, *, mixed: bool
+) -> tuple[str, Rule] | None:
+    """ByzFL's geometric median with the fewest steps that reach our sum of distances, and its parameters in words.
+
+    nu is lowered tenfold, from its default, where more steps no longer help.
+    """
+    steps, nu, last = 1, 0.1, math.inf
+    while steps <= MOST_STEPS and nu > 1e-12:
+        rule = peers.byzfl_geometric_median(steps, nu, f, mixed=mixed)
+        reached = float(objective(rule(matrix)))
+        if reached <= ours * (1 + ACCURACY):
+            return f"T={steps}, nu={nu:g}", rule
+        if steps > 3 and last - reached < 1e-9 * ours:
+            nu, last = nu / 10, math.inf
+            continue
+        steps, last = steps + 1, reached
+    return None

@@ -1,0 +1,142 @@
+"""One iteration of ours against one of ByzFL's: MNIST, m = 17, f = 8, 32 images a worker, momentum 0.9.
+
+Each side runs in processes of its own. ByzFL computes the gradients of the honest workers, ours also those of the Byzantine
+ones where the attack needs them; the numbers are in the tables.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import byzfl_loop, ours
+from benchmarks.byzfl_loop import PHASES, Settings
+from benchmarks.measuring import chosen, machine, table
+from benchmarks.processes import Block, Side, take_turns, workers
+from dynabro_cli import RunSpec
+
+BYZFL_NAMES = {"cwtm": "TrMean", "gm": "GeometricMedian", "cwmed": "Median"}
+OUR_PHASES = ("data", "gradients", "rest")
+
+
+class Case(NamedTuple):
+    """One experiment, as either side is told of it."""
+
+    title: str
+    spec: RunSpec
+    settings: Settings
+
+
+class Result(NamedTuple):
+    """Iterations a second of all processes together; an iteration's phases in ms and gradients, in one of them."""
+
+    rate: float
+    phases: dict[str, float]
+    gradients: float
+
+
+def _case(title: str, model: str, attack: str, rule: str, byzfl_attack: str, byzfl_parameters: dict[str, float]) -> Case:
+    """A case with our rule written ``cwtm`` or ``nnm+cwtm``."""
+    *chain, name = rule.split("+")
+    spec = RunSpec(
+        task="mnist",
+        model=model,
+        method="momentum:beta=0.9",
+        aggregator=name,
+        pre_aggregators="+".join(chain) or "none",
+        attack=attack,
+        switching="static",
+        workers=17,
+        byzantine=8,
+        batch_size=32,
+        budget=ours.FOREVER,
+        eval_every=ours.FOREVER,
+    )
+    return Case(title, spec, Settings(BYZFL_NAMES[name], byzfl_attack, byzfl_parameters, mixed=bool(chain)))
+
+
+def cases() -> dict[str, Case]:
+    """The same work under every rule, and the paper's cell beside the nearest that ByzFL has, by their short names."""
+    rules = [chain + name for name in BYZFL_NAMES for chain in ("", "nnm+")]
+    same = {
+        rule: _case(f"same work, {rule}", "cnn-mnist-50", "ipm:epsilon=0.1", rule, "InnerProductManipulation", {"tau": 0.1})
+        for rule in rules
+    }
+    return same | {"paper": _case("the paper's cell, cwtm", "cnn-mnist", "sf", "cwtm", "SignFlipping", {})}
+
+
+@dataclass(frozen=True)
+class How:
+    """How both sides are run.
+
+    Attributes:
+        data_dir: Where MNIST is.
+        device: Where both compute.
+        threads: CPU threads of each process; None for torch's own number.
+        processes: Processes of each side that run together.
+        turns: Timed blocks of each side.
+        length: Iterations of one of ByzFL's blocks; ours have 16.
+        compile: Whether ours is compiled, as in ``dynabro run --compile``.
+    """
+
+    data_dir: Path | None
+    device: str = "cpu"
+    threads: int | None = None
+    processes: int = 1
+    turns: int = 5
+    length: int = 8
+    compile: str = "auto"
+
+
+def measure(names: Sequence[str], how: How) -> str:
+    """Run the cases of these names on both sides, in turn; return the tables."""
+    totals, our_phases, their_phases = [], [], []
+    known = cases()
+    for name in chosen(names, list(known), "case"):
+        case = known[name]
+        mine, theirs = _both(case, how)
+        milliseconds = [1000 * how.processes / side.rate for side in (mine, theirs)]
+        totals.append([case.title, *milliseconds, mine.rate, theirs.rate, mine.rate / theirs.rate])
+        our_phases.append([case.title, mine.gradients, *(mine.phases.get(phase) for phase in OUR_PHASES)])
+        their_phases.append([case.title, theirs.gradients, *(theirs.phases.get(phase) for phase in PHASES)])
+    return "\n\n".join(
+        [
+            f"{_title(how)}\n{machine(how.device, how.threads)}",
+            table(["case", "ours, ms", "ByzFL, ms", "ours, it/s in all", "ByzFL, it/s in all", "ratio"], totals),
+            table(["ours, ms an iteration", "gradients", *OUR_PHASES], our_phases),
+            table(["ByzFL, ms an iteration", "gradients", *PHASES], their_phases),
+        ]
+    )
+
+
+def _both(case: Case, how: How) -> tuple[Result, Result]:
+    """One case on both sides: ours, and ByzFL's."""
+    place = {"data_dir": how.data_dir, "device": how.device}
+    sides: dict[str, tuple[Side, dict[str, Any]]] = {
+        "ours": (ours.rounds, place | {"spec": case.spec, "threads": how.threads, "compile": how.compile}),
+        "ByzFL": (byzfl_loop.iterations, place | {"settings": case.settings, "length": how.length}),
+    }
+    with workers(sides, how.threads, how.processes) as groups:
+        blocks = take_turns(groups, how.turns)
+    return summary(blocks["ours"]), summary(blocks["ByzFL"])
+
+
+def summary(turns: Sequence[Sequence[Block]]) -> Result:
+    """Medians over the turns of one side, each of which has a block of every process."""
+    rate = statistics.median(sum(block.iterations / block.seconds for block in blocks) for blocks in turns)
+    every = [block for blocks in turns for block in blocks]
+    phases = {
+        phase: statistics.median(1000 * block.phases[phase] / block.iterations for block in every) for phase in every[0].phases
+    }
+    return Result(rate, phases, statistics.median(block.gradients / block.iterations for block in every))
+
+
+def _title(how: How) -> str:
+    processes = "one process" if how.processes == 1 else f"{how.processes} processes"
+    return (
+        f"One iteration: {processes} a side, compile={how.compile}; the ratio is ours over ByzFL's, in iterations a second, "
+        "of all processes together."
+    )

@@ -1,0 +1,94 @@
+"""What every benchmark needs: the machine in a line, calls timed in turn, and a table."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from dynabro_cli.errors import SpecError, did_you_mean
+
+
+def machine(device: str = "cpu", threads: int | None = None) -> str:
+    """The machine that a result holds for: processor, cores, threads of a process, torch's version and the date."""
+    threads = threads or torch.get_num_threads()
+    parts = [_processor(), f"{cores()} cores", f"threads: {threads}", f"torch {torch.__version__}"]
+    if device != "cpu":
+        parts.insert(0, torch.cuda.get_device_name(device))
+    return ", ".join([*parts, dt.date.today().isoformat()])
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processor() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table with aligned columns: the first to the left, all others to the right."""
+    cells = [list(header), *([_shown(cell) for cell in row] for row in rows)]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = [
+        " | ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+        for row in (cells[0], rule, *cells[1:])
+    ]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _shown(cell: object) -> str:
+    """A number with three digits that count, text as it is, and ``-`` for nothing."""
+    if cell is None:
+        return "-"
+    if not isinstance(cell, float):
+        return str(cell)
+    return f"{cell:.2e}" if cell and not 1e-3 <= abs(cell) < 1e6 else f"{cell:.0f}" if abs(cell) >= 100 else f"{cell:.3g}"
+
+
+def synchronise(device: torch.device | str) -> None:
+    """Wait for a GPU; on a CPU there is nothing to wait for."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def in_turn(calls: Mapping[str, Callable[[], object]], repeats: int, device: torch.device | str = "cpu") -> dict[str, float]:
+    """Call each of ``calls`` once to warm up, then all in turn, ``repeats`` times; return the median seconds of each."""
+    for call in calls.values():
+        call()
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            synchronise(device)
+            before = time.perf_counter()
+            call()
+            synchronise(device)
+            seconds[name].append(time.perf_counter() - before)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def chosen(names: Sequence[str] | None, known: Sequence[str], kind: str) -> list[str]:
+    """``names``, or all that are ``known`` where none is given; raise SpecError for one that is not."""
+    for name in names or []:
+        if name not in known:
+            raise SpecError(f"no {kind} {name!r}{did_you_mean(name, known)}; legal: {', '.join(known)}")
+    return list(names or known)
+
+
+def ratio(one: float | None, other: float | None) -> float | None:
+    """``one / other``, or None where one of them was not measured."""
+    return None if one is None or not other else one / other

@@ -1,0 +1,101 @@
+"""Our side: the package's own simulation, driven event by event, so that rounds alone are timed."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import synchronise
+from benchmarks.processes import Block
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.events import RoundsDone
+from dynabro_cli.simulation.problems import ImageProblem
+
+WARM_UP = 2
+FOREVER = 10**9
+"""A budget, and a distance between evaluations, that no benchmark reaches."""
+
+
+def rounds(
+    spec: RunSpec,
+    data_dir: Path | None,
+    device: str,
+    threads: int | None,
+    compile: str = "auto",  # noqa: A002
+) -> Iterator[Block]:
+    """Run ``spec`` and yield a block for each ``RoundsDone`` after the first two, which warm up.
+
+    Evaluations are not timed. On a CPU the phases are ``data`` and ``gradients``; the rest is attack, aggregation, step.
+    """
+    watch = Watch()
+    watch.install()
+    stream = simulate(spec, data_dir=data_dir, device=device, threads=threads, compile=compile)
+    done = 0
+    while True:
+        watch.reset()
+        before = time.perf_counter()
+        event = next(stream)
+        if not isinstance(event, RoundsDone):
+            continue
+        synchronise(device)
+        total = time.perf_counter() - before
+        done += 1
+        if done > WARM_UP:
+            yield Block(len(event.rounds), total, watch.phases(total) if device == "cpu" else {}, watch.gradients)
+
+
+class Watch:
+    """Stops the time of a process's mini-batches and gradients, and counts the gradients.
+
+    It stands in for two methods of ``ImageProblem`` for the rest of the process.
+    """
+
+    def __init__(self) -> None:
+        self.data = self.both = 0.0
+        self.gradients = 0
+
+    def install(self) -> None:
+        """Put the stopwatch around the methods."""
+        batch, gradients = ImageProblem._batch, ImageProblem.sum_gradients
+
+        @functools.wraps(batch)
+        def watched_batch(*arguments: Any, **keywords: Any) -> Any:
+            before = time.perf_counter()
+            inputs, labels = batch(*arguments, **keywords)
+            self.data += time.perf_counter() - before
+            self.gradients += len(labels)
+            return inputs, labels
+
+        @functools.wraps(gradients)
+        def watched_gradients(*arguments: Any, **keywords: Any) -> Any:
+            before = time.perf_counter()
+            total = gradients(*arguments, **keywords)
+            self.both += time.perf_counter() - before
+            return total
+
+        ImageProblem._batch, ImageProblem.sum_gradients = watched_batch, watched_gradients  # type: ignore[method-assign]
+
+    def reset(self) -> None:
+        """Begin again from zero."""
+        self.data = self.both = 0.0
+        self.gradients = 0
+
+    def phases(self, total: float) -> dict[str, float]:
+        """Seconds spent on mini-batches, on gradients without them, and on the rest of ``total``."""
+        return {"data": self.data, "gradients": self.both - self.data, "rest": total - self.both}
+
+
+def whole_run(
+    spec: RunSpec,
+    data_dir: Path | None,
+    device: str,
+    compile: str = "auto",  # noqa: A002
+) -> Iterator[Block]:
+    """Run ``spec`` to its end, evaluations included, as one block; for what a run costs in memory."""
+    before, rounds_done = time.perf_counter(), 0
+    for event in simulate(spec, data_dir=data_dir, device=device, compile=compile):
+        rounds_done += len(event.rounds) if isinstance(event, RoundsDone) else 0
+    yield Block(rounds_done, time.perf_counter() - before, {})

@@ -1,0 +1,78 @@
+"""The libraries that we are measured beside: whether they are there, and their rules as plain functions of a matrix."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from dynabro_cli.errors import SpecError
+
+Rule = Callable[[Tensor], Any]
+"""A function of the matrix [m, d]; what mixes returns [m, d] or a list of rows, any other [d]."""
+
+
+def need_byzfl() -> None:
+    """Raise SpecError where ByzFL cannot be imported."""
+    if importlib.util.find_spec("byzfl") is None:
+        raise SpecError("byzfl, which this benchmark compares with, is not installed; type pip install '.[bench]'")
+
+
+def has_byzpy() -> bool:
+    """Whether ByzPy can be imported."""
+    return importlib.util.find_spec("byzpy") is not None
+
+
+def byzfl_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
+    """ByzFL's counterpart of our rule ``name``, behind its NNM where ``mixed``; None where it has none.
+
+    It is given the [m, d] matrix, which spares it the stacking of a list that its own training loop has.
+    """
+    import byzfl
+
+    makers: dict[str, Callable[[], Any]] = {
+        "mean": byzfl.Average,
+        "cwmed": byzfl.Median,
+        "cwtm": lambda: byzfl.TrMean(f),
+        "gm": byzfl.GeometricMedian,
+        "krum": lambda: byzfl.Krum(f),
+        "nnm": lambda: byzfl.NNM(f),
+    }
+    return _behind(makers[name](), byzfl.NNM(f) if mixed else None) if name in makers else None
+
+
+def byzfl_geometric_median(T: int, nu: float, f: int, *, mixed: bool) -> Rule:
+    """ByzFL's geometric median with T steps and smoothing nu."""
+    import byzfl
+
+    return _behind(byzfl.GeometricMedian(nu=nu, T=T), byzfl.NNM(f) if mixed else None)
+
+
+def byzpy_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
+    """ByzPy's counterpart of our rule ``name``, behind its NNM where ``mixed``; None where it has none.
+
+    It is given the list of rows, which is what its ``aggregate`` takes.
+    """
+    from byzpy.aggregators.coordinate_wise import CoordinateWiseMedian, CoordinateWiseTrimmedMean
+    from byzpy.aggregators.geometric_wise import GeometricMedian, Krum
+    from byzpy.pre_aggregators import NearestNeighborMixing
+
+    makers: dict[str, Callable[[], Any]] = {
+        "cwmed": CoordinateWiseMedian,
+        "cwtm": lambda: CoordinateWiseTrimmedMean(f),
+        "gm": GeometricMedian,
+        "krum": lambda: Krum(f),
+    }
+    mix = NearestNeighborMixing(f).pre_aggregate
+    if name == "nnm":
+        return lambda matrix: mix(list(matrix))
+    if name not in makers:
+        return None
+    aggregate = makers[name]().aggregate
+    return _behind(lambda matrix: aggregate(list(matrix)), None) if not mixed else lambda matrix: aggregate(mix(list(matrix)))
+
+
+def _behind(rule: Rule, mix: Rule | None) -> Rule:
+    return rule if mix is None else lambda matrix: rule(mix(matrix))

@@ -1,0 +1,174 @@
+"""The benchmarks run, tiny, and print what they promise; nothing here looks at a time."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import __main__ as command_line
+from benchmarks import aggregators, iteration, memory, ours
+from benchmarks.processes import take_turns, workers
+from dynabro_cli import RunSpec
+
+WITHOUT_BYZFL = "byzfl, which this benchmark compares with, is not installed; type pip install '.[bench]'"
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Calls ``python -m benchmarks`` with arguments; returns its exit code, standard output and standard error."""
+
+    def run(*arguments: str) -> tuple[Any, str, str]:
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+        with pytest.raises(SystemExit) as end:
+            command_line.main()
+        captured = capsys.readouterr()
+        return end.value.code, captured.out, captured.err
+
+    return run
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    """The rows of the first table in ``text``, by column."""
+    lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("|")]
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
+
+
+def number(text: str) -> float:
+    assert re.fullmatch(r"-?[\d.]+(e[+-]\d+)?", text), text
+    return float(text)
+
+
+def test_run_tells_the_shares_of_the_recorder_and_of_evaluations(call: Any) -> None:
+    code, out, _ = call("run", "--task", "digits", "--budget", "20", "--repeats", "1")
+    assert code == 0
+    (row,) = rows(out)
+    assert number(row["ratio"]) > 0
+    for share in ("in the recorder", "in evaluations"):
+        assert 0 < float(row[share].removesuffix("%")) < 100
+    assert "torch" in out.splitlines()[0]
+
+
+def test_floor_counts_the_forward_pass(call: Any) -> None:
+    code, out, _ = call(
+        *("floor", "--model", "cnn-digits", "--workers", "3", "--batch-size", "2", "--size", "32", "--repeats", "1")
+    )
+    assert code == 0
+    (row,) = rows(out)
+    assert row["gradients"] == "cnn-digits, m = 3, B = 2 (shared pass)"
+    assert number(row["forward GFLOP"]) > 0
+    assert number(row["ratio"]) > 0
+
+
+def test_floor_refuses_an_unknown_model(call: Any) -> None:
+    code, _, err = call("floor", "--model", "cnn-mnst")
+    assert code == 2
+    assert err.startswith("benchmarks: no model 'cnn-mnst' (did you mean 'cnn-mnist'?)")
+
+
+def test_memory_reports_a_process_each(call: Any) -> None:
+    code, out, _ = call(
+        *("memory", "--task", "digits", "--budget", "3", "--level", "1", "--workers", "3", "--batch-size", "2"),
+        *("--compile", "off", "--threads", "1", "--data-dir", "nowhere"),
+    )
+    assert code == 0
+    table = rows(out)
+    assert [row["rounds"] for row in table] == ["1", "3", "1"]
+    assert all(number(row["peak RSS, MiB"]) > 10 for row in table)
+
+
+def test_memory_without_data_says_so() -> None:
+    spec = RunSpec(task="image-folder:name=none", model="logistic")
+    row = memory._row("a run", spec, memory.How(Path("nowhere"), threads=1, compile="off"))
+    assert row == ["a run", "no data", None, None]
+
+
+def test_scaling_has_a_row_for_each_size(call: Any) -> None:
+    code, out, _ = call(
+        *("scaling", "--workers", "3", "--dimension", "900", "--batch-size", "2", "--rounds", "1"),
+        *("--repeats", "1", "--threads", "1", "--compile", "off"),
+    )
+    assert code == 0
+    (row,) = rows(out)
+    assert row["m"] == "3"
+    assert number(row["ms"]) > 0
+
+
+def test_aggregators_without_peers_measure_every_rule_of_ours() -> None:
+    names = ("nnm", "cwtm", "nnm+gm", "krum")
+    table = rows(aggregators.measure(5, 40, 1, 1, "cpu", rules=names, byzfl=False, compiled=False))
+    assert [row["rule"] for row in table] == list(names)
+    for row in table:
+        assert number(row["ours, ms"]) > 0
+        assert row["ByzFL, ms"] == row["compiled, ms"] == "-"
+
+
+def test_every_rule_is_in_the_list() -> None:
+    names = aggregators.all_rules()
+    assert {"nnm", "mean", "nnm+mean", "mfm", "nnm+krum"} <= set(names)
+
+
+def test_a_rule_that_is_not_legal_here_says_so() -> None:
+    bench = aggregators.Bench(aggregators.messages(4, 10, 2, "cpu"), 2, 1, byzfl=False, byzpy=False, compiled=False)
+    (row,) = aggregators.rows_of("cwtm", bench)
+    assert "f=2 is not legal with 4 workers" in str(row[-1])
+
+
+def test_a_rule_of_a_peer_that_fails_is_told_by_the_name_of_its_error() -> None:
+    bench = aggregators.Bench(aggregators.messages(3, 10, 1, "cpu"), 1, 1, byzfl=False, byzpy=False, compiled=False)
+
+    def broken(matrix: Any) -> Any:
+        raise RuntimeError("too large")
+
+    row = dict(zip(aggregators.HEADER, aggregators._row("mean", 1, bench, lambda x: x.mean(0), broken, None, max), strict=True))
+    assert row["ByzFL, ms"] is None
+    assert row["ByzFL differs"] == "RuntimeError"
+
+
+@pytest.mark.parametrize("command", ["iteration", "aggregators"])
+def test_what_needs_byzfl_says_what_to_type(command: str, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "byzfl" else find(name, *rest))
+    code, out, err = call(command)
+    assert (code, out, err) == (2, "", f"benchmarks: {WITHOUT_BYZFL}\n")
+
+
+def test_the_cases_of_iteration_resolve() -> None:
+    from dynabro_cli.resolve import resolve
+
+    cases = iteration.cases()
+    assert list(cases) == ["cwtm", "nnm+cwtm", "gm", "nnm+gm", "cwmed", "nnm+cwmed", "paper"]
+    for case in cases.values():
+        run = resolve(case.spec)
+        assert run.spec.byzantine == case.settings.byzantine
+        assert bool(run.pre_aggregators) == case.settings.mixed
+
+
+def test_our_side_takes_its_turns_in_processes() -> None:
+    spec = RunSpec(
+        task="digits", model="logistic", method="momentum:beta=0.9", attack="ipm", switching="static", workers=3, byzantine=1,
+        batch_size=2, budget=ours.FOREVER, eval_every=ours.FOREVER,
+    )  # fmt: skip
+    arguments = {"spec": spec, "data_dir": None, "device": "cpu", "threads": 1, "compile": "off"}
+    with workers({"ours": (ours.rounds, arguments)}, 1, count=2) as groups:
+        turns = take_turns(groups, 2)["ours"]
+        assert groups["ours"][0].close() > 10 * 2**20
+    assert [len(blocks) for blocks in turns] == [2, 2]
+    for block in turns[0]:
+        assert block.iterations == 16
+        assert block.gradients in (2 * 16, 3 * 16)  # IPM needs no gradients of Byzantine workers
+        assert sum(block.phases.values()) == pytest.approx(block.seconds)
+        assert all(seconds > 0 for seconds in block.phases.values())
+    assert set(iteration.summary(turns).phases) == set(iteration.OUR_PHASES)
+
+
+def test_an_error_in_a_process_is_raised_here() -> None:
+    from dynabro_cli.errors import SpecError
+
+    arguments = {"spec": RunSpec(task="digits", workers=-1), "data_dir": None, "device": "cpu", "threads": 1}
+    with pytest.raises(SpecError, match="workers"), workers({"ours": (ours.rounds, arguments)}, 1):
+        pass
