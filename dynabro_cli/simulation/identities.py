@@ -7,17 +7,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dynabro_cli.simulation.memory import send
 from dynabro_cli.simulation.parts import Parts, State
 
 
 class Tick(NamedTuple):
-    """One point of the strategy's clock, on the device.
+    """One point of the strategy's clock.
 
     Attributes:
-        byzantine: The mask [m].
-        computed: The k workers whose gradients matter, in ascending order.
-        places: Each worker's row among those computed, [m]; some row of them for the workers that are not. None where
-            k = m.
+        byzantine: The mask [m], on the device.
+        computed: The k workers whose gradients matter, in ascending order, on the CPU.
+        places: Each worker's row among those computed, [m], on the device; some row of them for the workers that are not.
+            None where k = m.
     """
 
     byzantine: Tensor
@@ -56,7 +57,7 @@ def identify(parts: Parts, state: State, computations: int) -> Identities:
     decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
     return Identities(
         ticks=[_tick(parts, byzantine, decides, device) for byzantine, decides in zip(masks, decisive, strict=True)],
-        ever=ever.to(device),
+        ever=send(ever, device),
         most=int(stacked.sum(1).max()),
         changes=sum(changed),
         dynamic=any(changed[1:]),
@@ -71,8 +72,8 @@ def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, device: torch.device
     """
     lives_on = parts.spec.attack_entry == "message" and parts.method.remembers
     if parts.attack.reads_own or lives_on or not decides.any() or decides.all():
-        return Tick(byzantine.to(device), torch.arange(len(decides), device=device), None)
+        return Tick(send(byzantine, device), torch.arange(len(decides)), None)
     computed = (~decides).nonzero()[:, 0]
     places = torch.zeros(len(decides), dtype=torch.int64)
     places[computed] = torch.arange(len(computed))
-    return Tick(byzantine.to(device), computed.to(device), places.to(device))
+    return Tick(send(byzantine, device), computed, send(places, device))

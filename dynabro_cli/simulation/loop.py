@@ -231,7 +231,7 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
     """
     largest = 0.0
     for computation in range(NOISE_COMPUTATIONS):
-        computed = (~switching.mask(0)).nonzero()[:, 0].to(problem.x.device)
+        computed = (~switching.mask(0)).nonzero()[:, 0]
         honest = problem.sum_gradients(NOISE_ROUND, (computation,), computed, None)[: len(computed)]
         if len(honest):
             largest = max(largest, float((honest - honest.mean(0)).norm(dim=1).max()))

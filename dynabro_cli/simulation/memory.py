@@ -1,4 +1,4 @@
-"""Memory: what is free, and keeping the pages of large tensors instead of handing them back at every iteration."""
+"""Memory: what is free, how to reach a device's, and keeping the pages of large tensors from one iteration to the next."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def keep_pages() -> bool:
         return False
     libc = ctypes.CDLL(None)
     return bool(libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30) and libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+
+
+def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Copy a small tensor of the host's to ``device``, without waiting for what that computes."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def free_memory(device: torch.device) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dynabro_cli.simulation.gradients import WorkerGradients
 from dynabro_cli.simulation.graphs import GraphedGradients
+from dynabro_cli.simulation.memory import send
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, Objective
 
@@ -54,7 +55,7 @@ class Problem(Protocol):
         Args:
             round_: The counter of the round, which the mini-batches depend on.
             computations: The counters of the computations within the round, at least one.
-            workers: The numbers of the workers, [k].
+            workers: The numbers of the workers, [k], on the CPU.
             total: [m, d]; None, with one computation, for a buffer that the next call overwrites.
 
         Returns:
@@ -112,7 +113,7 @@ class ImageProblem:
         self._losses = self.x.new_zeros(workers)
         self._counts = self.x.new_zeros(workers)
         self._statistics = torch.zeros_like(self._engine.statistics)
-        self.sum_gradients(TRIAL_ROUND, (0,), torch.arange(workers, device=device), None)
+        self.sum_gradients(TRIAL_ROUND, (0,), torch.arange(workers), None)
         self.observed()
         self.how: dict[str, object] = {"gradients": self._engine.kind, "pass_values": self._engine.pass_values or None}
         if isinstance(self._compute, GraphedGradients):
@@ -126,11 +127,11 @@ class ImageProblem:
         images, labels = self._train
         shape = (self._workers, self._batch_size)
         drawn = self._streams.generator("data", round_, computation).integers(len(labels), size=shape)
-        indices = torch.from_numpy(drawn).to(self._device)[workers]
+        indices = send(torch.from_numpy(drawn)[workers], self._device)
         pixels = self._normalise(images[indices.flatten()])
         if self._images.flip:
             coins = self._streams.generator("augment", round_, computation).random(shape) < 0.5
-            flips = torch.from_numpy(coins).to(self._device)[workers].flatten()
+            flips = send(torch.from_numpy(coins)[workers].flatten(), self._device)
             pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
         return pixels.view(*indices.shape, *pixels.shape[1:]), labels[indices]
 
@@ -142,16 +143,16 @@ class ImageProblem:
         return [int(seeds[worker]) for worker in workers.tolist() for seeds in drawn]
 
     def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
-        k, step = len(workers), self._computations_a_pass(len(workers))
+        k, step, places = len(workers), self._computations_a_pass(len(workers)), send(workers, self._device)
         for start in range(0, len(computations), step):
             part = computations[start : start + step]
             n = len(part)
             batches = [self._batch(round_, computation, workers) for computation in part]
             inputs, labels = (torch.cat(tensors, 1) if n > 1 else tensors[0] for tensors in zip(*batches, strict=True))
             losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
-            self._losses.index_add_(0, workers, losses, alpha=n)
-            self._counts.index_add_(0, workers, torch.ones_like(losses), alpha=n)
-            self._statistics.index_add_(0, workers, self._engine.statistics[:k], alpha=n)
+            self._losses.index_add_(0, places, losses, alpha=n)
+            self._counts.index_add_(0, places, torch.ones_like(losses), alpha=n)
+            self._statistics.index_add_(0, places, self._engine.statistics[:k], alpha=n)
             if total is not None:
                 total[:k].add_(self._engine.matrix[:k], alpha=n)
         return self._engine.matrix if total is None else total
