@@ -425,3 +425,25 @@ def test_evaluation_is_that_of_the_model(build: str) -> None:
     before = engine.matrix.clone()
     engine(inputs, labels, 2, range(4))
     torch.testing.assert_close(engine.matrix, before)
+
+
+@pytest.mark.parametrize("first", [SHARED, LOOP])
+@pytest.mark.parametrize("name", [*REGISTRY.entries(), "group norm"])
+def test_half_precision(name: str, first: str) -> None:
+    """bf16 has 8 bits of mantissa: gradients near those in single precision, and not equal to them."""
+
+    def grouped() -> nn.Module:
+        layers = nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.AvgPool2d(7), nn.Flatten(), nn.Linear(16, CLASSES)
+        return nn.Sequential(*layers)
+
+    model = seeded(grouped) if name == "group norm" else smooth(registered(name))
+    inputs, labels = batch_of(2, 16, (3, 16, 16))
+    single = WorkerGradients(copy.deepcopy(model), 2, kinds=FROM[first])
+    half = WorkerGradients(model, 2, kinds=FROM[first], dtype=torch.bfloat16)
+    for engine in (single, half):
+        losses = engine(inputs.float(), labels, 2, range(4))
+        assert losses.dtype == engine.matrix.dtype == torch.float32
+        assert engine.kind == first
+    errors = (single.matrix - half.matrix).norm(dim=1) / single.matrix.norm(dim=1)
+    assert 1e-4 < float(errors.max()) < 0.1
+    torch.testing.assert_close(half.statistics, single.statistics, rtol=0.05, atol=0.02)
