@@ -25,6 +25,12 @@ class SpecError(DynabroError):
         super().__init__("\n".join(self.problems))
 
 
+class SweepError(DynabroError):
+    """Some runs of a sweep failed; the others have their results."""
+
+    exit_code = 3
+
+
 class DatabaseError(DynabroError):
     """The file is no dynabro database, is damaged, or was written under another schema version."""
 
@@ -32,7 +38,7 @@ class DatabaseError(DynabroError):
 
 
 class NotFoundError(DynabroError):
-    """A data set, a database or a run that was asked for is not there."""
+    """A data set, a database, a run or a sweep that was asked for is not there."""
 
     exit_code = 66
 
@@ -59,6 +65,14 @@ class BusyError(DynabroError):
     """Another live process holds the run or the database."""
 
     exit_code = 75
+
+
+class RunHeldError(BusyError):
+    """Another live process is working on the run."""
+
+
+class AlreadyStoredError(DynabroError):
+    """The run has a result in the database, and was not asked to be repeated."""
 
 
 class InterruptedRunError(DynabroError):

@@ -168,3 +168,31 @@ def test_every_exit_code_is_documented() -> None:
     assert codes == sorted(codes)
     assert set(codes) == {0} | {kind.exit_code for kind in error_classes()}
     assert all(row[1] for row in rows)
+
+
+# --- sweeps
+
+
+def test_the_sweep_of_the_readme_is_one() -> None:
+    from dynabro_cli.plan import plan
+    from dynabro_cli.sweep_file import parse_sweep
+
+    (text,) = blocks("yaml", section("Run an experiment"))
+    planned = plan(parse_sweep(text, "README.md"))
+    assert (len(planned.runs), planned.duplicates, planned.excluded) == (80, 0, 10)
+
+
+def test_every_key_of_a_sweep_is_documented() -> None:
+    from dynabro_cli.sweep_file import KEYS
+
+    documented = [[key for row in rows for key in quoted(row[0])] for _, rows in tables(section("Run an experiment"))]
+    assert list(KEYS) in documented
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("sweep ")])
+def test_a_sweep_of_the_readme_can_be_planned(command: str) -> None:
+    from dynabro_cli.plan import plan
+    from dynabro_cli.sweep_lookup import load_sweep
+
+    parameters = parse(shlex.split(command))
+    assert plan(load_sweep(parameters["name"], parameters["settings"] or ())).runs

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli import db, list_, run, runs, show
+from dynabro_cli.cli import db, list_, run, runs, show, sweep
 from dynabro_cli.cli.output import complain
 from dynabro_cli.errors import DynabroError, InterruptedRunError, SpecError, StorageError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run.run)
+app.command()(sweep.sweep)
 app.command("list")(list_.list_)
 app.command()(show.show)
 app.command()(runs.runs)

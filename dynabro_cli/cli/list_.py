@@ -11,36 +11,60 @@ from dynabro_cli.cli.output import Json, print_json
 from dynabro_cli.components import Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean
 
+SWEEPS = "sweeps"
+
 
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="[tasks|models|methods|aggregators|pre_aggregators|attacks|switching]", help="One kind only."),
+        typer.Argument(
+            metavar="[tasks|models|methods|aggregators|pre_aggregators|attacks|switching|sweeps]", help="One kind only."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the components that a run is put together from, with their parameters.
+    """List the components that a run is put together from, with their parameters; or the sweeps that come with the program.
 
     Example: dynabro list aggregators
     """
     from dynabro_cli.resolve import REGISTRIES
 
+    if kind == SWEEPS:
+        _list_sweeps(as_json)
+        return
     if kind is not None and kind not in REGISTRIES:
-        raise SpecError(f"unknown kind {kind!r}{did_you_mean(kind, REGISTRIES)}; legal: {', '.join(REGISTRIES)}")
+        legal = [*REGISTRIES, SWEEPS]
+        raise SpecError(f"unknown kind {kind!r}{did_you_mean(kind, legal)}; legal: {', '.join(legal)}")
     kinds = [kind] if kind else list(REGISTRIES)
     entries = [(name, entry) for name in kinds for entry in REGISTRIES[name].entries().values()]
     if as_json:
         print_json([_details(name, entry) for name, entry in entries])
         return
-    columns = shutil.get_terminal_size((120, 50)).columns
     for name in kinds:
-        print(name)
-        lines = [(_signature(entry), entry.summary) for own, entry in entries if own == name]
-        width = max(len(signature) for signature, _ in lines)
-        for signature, summary in lines:
-            line = f"  {signature.ljust(width)}  {summary}"
-            print(line if len(line) <= columns else line[: columns - 3] + "...")
+        _print_lines(name, [(_signature(entry), entry.summary) for own, entry in entries if own == name])
     print("\n'dynabro show KIND/NAME' has the definition, the parameters and the reference.")
+
+
+def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
+    """Print names with what they mean, cut to the width of the terminal."""
+    columns = shutil.get_terminal_size((120, 50)).columns
+    print(title)
+    width = max(len(name) for name, _ in lines)
+    for name, meaning in lines:
+        line = f"  {name.ljust(width)}  {meaning}"
+        print(line if len(line) <= columns else line[: columns - 3] + "...")
+
+
+def _list_sweeps(as_json: bool) -> None:
+    from dynabro_cli.plan import plan
+    from dynabro_cli.sweep_lookup import load_sweep, shipped
+
+    plans = [plan(load_sweep(name)) for name in shipped()]
+    if as_json:
+        print_json([{"name": own.sweep.name, "description": own.sweep.description, "runs": len(own.runs)} for own in plans])
+        return
+    _print_lines(SWEEPS, [(own.sweep.name, f"{len(own.runs):5d} runs  {own.sweep.description}") for own in plans])
+    print("\n'dynabro sweep NAME --dry-run' says what there is to do of one, and 'dynabro sweep NAME' does it.")
 
 
 def _signature(entry: Entry[Any]) -> str:

@@ -94,3 +94,20 @@ def _print_table(columns: Sequence[str], rows: list[list[str]]) -> None:
     widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(columns)]
     for line in ([*columns], ["-" * width for width in widths], *rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def duration(seconds: float) -> str:
+    """A time in two units at most, such as ``40 s``, ``3 min 20 s`` or ``2 h 5 min``."""
+    whole = round(seconds)
+    for unit, name, lower, lower_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= unit:
+            return f"{whole // unit} {name}" + (f" {rest} {lower_name}" if (rest := whole % unit // lower) else "")
+    return f"{whole} s" if whole >= 10 else f"{seconds:.1f} s"
+
+
+def size(number: float) -> str:
+    """A number of bytes with a unit, such as ``55 kB`` or ``1.2 MB``."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= unit:
+            return f"{number / unit:.{0 if number >= 10 * unit else 1}f} {name}"
+    return f"{number:.0f} bytes"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from dynabro_cli import events
 from dynabro_cli.errors import DynabroError, InterruptedRunError, RunError
+from dynabro_cli.executors._api import failure_of
 from dynabro_cli.resolve import Run
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.store.recorder import Recorder
@@ -50,11 +50,11 @@ def execute(
             recorder.failed(str(error))
         raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
-        text = f"the run failed ({type(error).__name__}: {reason})"
+        failure = failure_of(error)
+        text = f"the run failed ({failure.reason})"
         if recorder.run_id is None:
             raise RunError(f"{text} before its first round; nothing is stored") from error
-        recorder.failed(traceback.format_exc())
+        recorder.failed(failure.details)
         raise RunError(
             f"{text} and is stored as failed; dynabro query \"SELECT error FROM runs WHERE status='failed'\" shows where"
         ) from error

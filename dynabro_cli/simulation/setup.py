@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
@@ -15,6 +16,7 @@ import torch
 
 from dynabro_cli import __version__, events
 from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
 from dynabro_cli.identity import canonical_json
 from dynabro_cli.methods._api import Method
@@ -28,9 +30,17 @@ from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem, Prob
 from dynabro_cli.spec import RunSpec
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import SwitchingSetting
-from dynabro_cli.tasks._api import Images, TaskSetting
+from dynabro_cli.tasks._api import Images, Objective, TaskSetting
 
 PLANNED_ROUNDS = 1000
+
+Load = Callable[[Component[Any], Path], Images | Objective]
+
+
+def load_data(task: Component[Any], data_dir: Path) -> Images | Objective:
+    """Load a task's data, or its objective, from the folder of data sets."""
+    data: Images | Objective = task.build(TaskSetting(data_dir)).load()
+    return data
 
 
 def simulate(
@@ -72,8 +82,9 @@ def simulate_run(
     device: str = "auto",
     threads: int | None = None,
     compile: str = "auto",  # noqa: A002
+    load: Load = load_data,
 ) -> Iterator[events.Event]:
-    """As ``simulate``, for a run that is resolved already."""
+    """As ``simulate``, for a run that is resolved already; ``load`` can keep data from one run to the next."""
     check_choice(compile)
     where = pick_device(device)
     precision.check(run.spec.precision, where)
@@ -84,13 +95,19 @@ def simulate_run(
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    return _guarded(run, data_directory(data_dir), where, compile)
+    return _guarded(run, data_directory(data_dir), where, compile, load)
 
 
-def _guarded(run: Run, data_dir: Path, device: torch.device, compile: str) -> Iterator[events.Event]:  # noqa: A002
+def _guarded(
+    run: Run,
+    data_dir: Path,
+    device: torch.device,
+    compile: str,  # noqa: A002
+    load: Load,
+) -> Iterator[events.Event]:
     """Run without autograd, which is switched on only around the gradients; not across a ``yield``."""
     with torch.no_grad():
-        simulation, started = _prepare(run, data_dir, device, compile)
+        simulation, started = _prepare(run, data_dir, device, compile, load)
     yield started
     stream = simulation.events()
     while True:
@@ -106,12 +123,13 @@ def _prepare(
     data_dir: Path,
     device: torch.device,
     compile: str,  # noqa: A002
+    load: Load = load_data,
 ) -> tuple[Simulation, events.Started]:
     spec = run.spec
     workers, byzantine = spec.workers or 0, spec.byzantine or 0
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
-    problem = _problem(run, data_dir, device, streams, dtype)
+    problem = _problem(run, load(run.task, data_dir), device, streams, dtype)
     method, aggregator = run.assemble()
     work = _aggregations(method, streams, spec.budget or 0) * workers * problem.x.numel()
     compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
@@ -138,10 +156,9 @@ def _aggregations(method: Method, streams: Streams, budget: int) -> float:
     return count * max(1.0, budget / spent)
 
 
-def _problem(run: Run, data_dir: Path, device: torch.device, streams: Streams, dtype: torch.dtype) -> Problem:
+def _problem(run: Run, data: Images | Objective, device: torch.device, streams: Streams, dtype: torch.dtype) -> Problem:
     spec = run.spec
     workers, batch_size = spec.workers or 0, spec.batch_size or 0
-    data = run.task.build(TaskSetting(data_dir)).load()
     if not isinstance(data, Images):
         return ObjectiveProblem(data, workers, batch_size, streams)
     if batch_size > len(data.train_labels):

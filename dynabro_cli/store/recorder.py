@@ -10,10 +10,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
 from dynabro_cli import events
-from dynabro_cli.errors import BusyError
+from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.engine import translated_errors
 from dynabro_cli.store.tables import evaluations, rounds, runs
 
@@ -44,11 +44,13 @@ class Recorder:
         engine: A database opened for writing.
         git_commit: What to note as the commit of the user's repository.
         sweep: The name of the sweep that the runs belong to.
+        repeat: Whether a run that has a result is recorded again, to take the result's place.
     """
 
-    def __init__(self, engine: Engine, *, git_commit: str | None = None, sweep: str | None = None) -> None:
+    def __init__(self, engine: Engine, *, git_commit: str | None = None, sweep: str | None = None, repeat: bool = True) -> None:
         self._engine = engine
         self._git_commit, self._sweep = git_commit, sweep
+        self._repeat = repeat
         self._run_id: int | None = None
         self._rounds: list[events.Round] = []
         self._evaluations: list[events.Evaluated] = []
@@ -64,16 +66,24 @@ class Recorder:
         """Return the run with this key that has ended with a result; None where there is none.
 
         Raises:
-            BusyError: Another live process is working on it.
+            RunHeldError: Another live process is working on it.
         """
-        with translated_errors(self._engine.url), self._engine.connect() as connection:
-            row = connection.execute(select(runs).where(runs.c.run_key == run_key)).mappings().first()
+        row = self._find(run_key)
         if row is None:
             return None
         if row["status"] in ENDED:
             return StoredRun(row["id"], row["status"], row["final_accuracy"], row["final_gap"])
         _refuse_if_live(row)
         return None
+
+    def failure(self, run_key: str) -> str | None:
+        """Return why the run with this key is stored as failed; None where it is not."""
+        row = self._find(run_key)
+        return None if row is None or row["status"] != "failed" else row["error"] or ""
+
+    def _find(self, run_key: str) -> RowMapping | None:
+        with translated_errors(self._engine.url), self._engine.connect() as connection:
+            return connection.execute(select(runs).where(runs.c.run_key == run_key)).mappings().first()
 
     def record(self, event: events.Event) -> None:
         """Take one event of the current run; ``Started`` begins a new one.
@@ -82,7 +92,9 @@ class Recorder:
         with a result is replaced only when the new one has ended too.
 
         Raises:
-            BusyError: Another live process is working on the run, or holds the database.
+            RunHeldError: Another live process is working on the run.
+            AlreadyStoredError: The run has a result, and is not to be repeated.
+            BusyError: Another program holds the database.
             StorageError: The disk is full.
         """
         if isinstance(event, events.Started):
@@ -115,7 +127,7 @@ class Recorder:
         self._rounds, self._evaluations = [], []
         self._totals = events.Totals(0, 0, 0, 0)
         with translated_errors(self._engine.url), self._engine.begin() as connection:
-            key = _claim_key(connection, event.run_key)
+            key = _claim_key(connection, event.run_key, repeat=self._repeat)
             row = event.record | {
                 "run_key": key,
                 "status": "running",
@@ -152,11 +164,13 @@ class Recorder:
         self._run_id = None
 
 
-def _claim_key(connection: Connection, run_key: str) -> str:
+def _claim_key(connection: Connection, run_key: str, *, repeat: bool) -> str:
     """Make room for a run, and return the key to store it under for now."""
     row = connection.execute(select(runs).where(runs.c.run_key == run_key)).mappings().first()
     if row is not None and row["status"] in ENDED:
-        return _claim_key(connection, run_key + RERUN_SUFFIX)
+        if not repeat:
+            raise AlreadyStoredError(f"run {row['id']} is stored as {row['status']} already")
+        return _claim_key(connection, run_key + RERUN_SUFFIX, repeat=repeat)
     if row is not None:
         _refuse_if_live(row)
         connection.execute(delete(runs).where(runs.c.id == row["id"]))
@@ -173,13 +187,13 @@ def _take_place(connection: Connection, run_id: int | None) -> None:
 
 
 def _refuse_if_live(row: Any) -> None:
-    """Raise BusyError where a run is in progress in a process that is alive, or may be."""
+    """Raise RunHeldError where a run is in progress in a process that is alive, or may be."""
     if row["status"] != "running":
         return
     here = row["host"] == platform.node()
     if here and not _alive(row["pid"]):
         return
-    raise BusyError(
+    raise RunHeldError(
         f"run {row['id']} is in progress in process {row['pid']} on {row['host']}; wait for it, or end that process"
         + ("" if here else f"; if it is gone, type sqlite3 and UPDATE runs SET status='failed' WHERE id={row['id']}")
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,9 @@ def _load(name: str, data_dir: Path, train: bool, size: int) -> Split:
 def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
-        with contextlib.redirect_stdout(io.StringIO()):  # stdout is for data
+        with contextlib.redirect_stdout(io.StringIO()), _one_at_a_time(data_dir / f".{name}.lock"):  # stdout is for data
+            with contextlib.suppress(*UNREADABLE):
+                return kind(root=data_dir, train=train, download=False)  # another process was fetching it meanwhile
             return kind(root=data_dir, train=train, download=True)
     except UNREADABLE as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
@@ -59,3 +63,12 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
             f"{name} was not found under {data_dir.resolve()} and could not be downloaded ({reason}); put its files there in "
             f"torchvision's layout ({name}(root=...)), or name the folder that has them with --data-dir or DYNABRO_DATA"
         ) from error
+
+
+@contextlib.contextmanager
+def _one_at_a_time(path: Path) -> Iterator[None]:
+    """Wait until no other process of this machine is within; where files cannot be locked, do not wait."""
+    with path.open("w") as file:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -35,7 +35,7 @@ def example(dynabro: Dynabro, command: Sequence[str]) -> list[str]:
 
 
 def test_every_command_is_known() -> None:
-    assert {command[0] for command in COMMANDS} >= {"run", "list", "show", "runs", "query", "export", "db"}
+    assert {command[0] for command in COMMANDS} >= {"run", "sweep", "list", "show", "runs", "query", "export", "db"}
 
 
 # --- help
@@ -160,6 +160,7 @@ def test_the_module_is_the_program(folder: Path) -> None:
     [
         (["--help"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn"}),
         (["run", "--help"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn"}),
+        (["sweep", "--help"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn", "yaml"}),
         (["--version"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn"}),
         (["query", "SELECT status FROM runs"], {"torch", "pandas", "matplotlib", "sklearn"}),
     ],

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from dynabro_cli.resolve import REGISTRIES
+from dynabro_cli.sweep_lookup import load_sweep, shipped
 from tests.cli.conftest import Dynabro
 
 
@@ -53,8 +54,23 @@ def test_json(arguments: tuple[str, ...], dynabro: Dynabro) -> None:
     assert ipm["parameters"] == {"epsilon": "0.1"}
 
 
+def test_sweeps(dynabro: Dynabro) -> None:
+    outcome = dynabro("list", "sweeps")
+    assert (outcome.code, outcome.err) == (0, "")
+    title, *lines = outcome.out.splitlines()
+    assert title == "sweeps"
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == list(shipped())
+    (smoke,) = [line for line in lines if line.startswith("  smoke ")]
+    assert smoke.split(maxsplit=3)[1:3] == ["12", "runs"]
+    assert load_sweep("smoke").description in smoke
+    found = json.loads(dynabro("list", "sweeps", "--json").out)
+    assert [item["name"] for item in found] == list(shipped())
+    assert next(item for item in found if item["name"] == "smoke")["runs"] == 12
+
+
 def test_an_unknown_kind(dynabro: Dynabro) -> None:
     outcome = dynabro("list", "agregators")
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.problems
     assert line.startswith("unknown kind 'agregators' (did you mean 'aggregators'?); legal: tasks, ")
+    assert line.endswith(", sweeps")

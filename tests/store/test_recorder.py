@@ -21,7 +21,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from dynabro_cli import events
-from dynabro_cli.errors import BusyError, StorageError
+from dynabro_cli.errors import AlreadyStoredError, BusyError, StorageError
 from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store import recorder as recorder_module
 from dynabro_cli.store.engine import open_for_writing
@@ -390,6 +390,27 @@ def test_a_repetition_of_a_diverged_run(engine: Engine, path: Path) -> None:
     record(engine, [started(), rounds(0, 4), diverged(5)])
     record(engine, [started(), rounds(0, 2), diverged(3)])
     assert one(path, "run_key, status, rounds") == (KEY, "diverged", 3)
+
+
+def test_a_result_is_not_repeated_unasked(engine: Engine, path: Path) -> None:
+    record(engine, whole_run(3))
+    before = read(path, "SELECT * FROM runs")
+    with pytest.raises(AlreadyStoredError, match="run 1 is stored as finished already"):
+        record(engine, whole_run(5), repeat=False)
+    assert read(path, "SELECT * FROM runs") == before
+    record(engine, [started("cd" * 32), rounds(0, 4)]).failed("bang")
+    record(engine, whole_run(5, key="cd" * 32), repeat=False)  # which was no result
+    assert read(path, "SELECT status, rounds FROM runs ORDER BY rounds") == [("finished", 3), ("finished", 5)]
+
+
+def test_why_a_run_failed(engine: Engine, path: Path) -> None:
+    recorder = record(engine, whole_run(3))
+    assert recorder.failure(KEY) is None
+    assert recorder.failure("cd" * 32) is None
+    record(engine, [started("cd" * 32)]).failed("bang")
+    assert recorder.failure("cd" * 32) == "bang"
+    change(path, "UPDATE runs SET error = NULL")
+    assert recorder.failure("cd" * 32) == ""
 
 
 # --- trouble

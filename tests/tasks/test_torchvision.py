@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,35 @@ def test_missing_files_without_a_network(
     assert caught.value.exit_code == 66
     assert calls != []
     assert capsys.readouterr().out == "", "standard output is for data"
+
+
+def test_of_two_that_miss_the_files_one_fetches_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[bool] = []
+    missed = threading.Event()
+    others: list[threading.Thread] = []
+
+    class Slow:
+        """A data set whose files take as long to come as another process needs to find that they are missing."""
+
+        data, targets = np.zeros((TRAIN, 28, 28), np.uint8), np.zeros(TRAIN)
+
+        def __init__(self, *, root: Path, train: bool, download: bool) -> None:
+            if download:
+                fetched.append(train)
+                if not others:
+                    others.append(threading.Thread(target=load_splits, args=("Slow", tmp_path, TRAIN, TRAIN)))
+                    others[0].start()
+                    assert missed.wait(60)
+                (root / "file").touch()
+            elif not (root / "file").exists():
+                if threading.current_thread() in others:
+                    missed.set()
+                raise RuntimeError("Dataset not found")
+
+    monkeypatch.setattr(datasets, "Slow", Slow, raising=False)
+    load_splits("Slow", tmp_path, TRAIN, TRAIN)
+    others[0].join()
+    assert fetched == [True]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

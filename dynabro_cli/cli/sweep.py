@@ -1,0 +1,187 @@
+"""``dynabro sweep``: every run of a grid."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dynabro_cli.cli.output import Database, duration, emit, print_json, size
+from dynabro_cli.components import parse_whole
+from dynabro_cli.errors import SpecError, SweepError
+
+if TYPE_CHECKING:
+    from dynabro_cli.executors._api import Options, Outcome, Status
+    from dynabro_cli.plan import Plan
+
+WORDS: dict[Status, str] = {
+    "finished": "finished",
+    "diverged": "diverged",
+    "stored": "stored before",
+    "failed": "failed",
+    "busy": "in progress elsewhere",
+    "interrupted": "not run",
+}
+
+
+def sweep(
+    name: Annotated[
+        str, typer.Argument(metavar="FILE|NAME|-", help="A YAML file, a sweep of 'dynabro list sweeps', or standard input.")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Set a field of every run, or seeds=0..4, in place of what the sweep says; repeat for several fields, or for "
+            "several values of one.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what there is to do, and do nothing.")] = False,
+    db: Database = "results.db",
+    jobs: Annotated[
+        str,
+        typer.Option(metavar="N|auto", help="Runs at a time, a process each; auto: as many as cores, or one on a GPU."),
+    ] = "auto",
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")] = "auto",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(envvar="DYNABRO_DATA", metavar="DIR", help="Folder of data sets. [default: in the platform's cache]"),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="CPU threads of each run. [default: the cores, shared out]")
+    ] = None,
+    compile: Annotated[  # noqa: A002
+        str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")
+    ] = "auto",
+    timeout: Annotated[
+        float | None, typer.Option(min=1, metavar="SECONDS", help="A run that takes longer fails. [default: none does]")
+    ] = None,
+    max_retries: Annotated[
+        int, typer.Option("--max-retries", min=0, metavar="N", help="Begin a run again whose process died, so often.")
+    ] = 0,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what is stored as failed.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop everything at the first failure.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what became of it, or the forecast, as JSON.")] = False,
+) -> None:
+    """Run every point of a grid, several at a time, and store them; what is stored already is not run again.
+
+    The same command goes on where it was broken off. A run that fails is stored as failed, and the others go on.
+
+    Example: dynabro sweep mnist-sf-cwtm --set seeds=0..1 --set budget=500 --dry-run
+    """
+    from dynabro_cli.executors._api import Options
+    from dynabro_cli.plan import plan
+    from dynabro_cli.simulation.compilation import check_choice
+    from dynabro_cli.sweep_lookup import load_sweep
+
+    planned = plan(load_sweep(name, settings or ()))
+    check_choice(compile)
+    options = Options(
+        jobs=_jobs(jobs),
+        threads=threads,
+        device=device,
+        data_dir=data_dir,
+        compile=compile,
+        timeout=timeout,
+        max_retries=max_retries,
+        retry_failed=retry_failed,
+        fail_fast=fail_fast,
+        sweep=planned.sweep.name,
+    )
+    if dry_run:
+        _foretell(planned, db, options, as_json)
+    else:
+        _run(planned, db, options, as_json=as_json, quiet=quiet)
+
+
+def _jobs(text: str) -> int | None:
+    try:
+        count = None if text == "auto" else parse_whole(text)
+    except ValueError:
+        count = 0
+    if count is not None and count < 1:
+        raise SpecError(f"jobs={text} is not legal; type --jobs with a whole number >= 1 or auto")
+    return count
+
+
+def _foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
+    """Print what is to be done, for how long, and in how much room."""
+    from dynabro_cli.forecast import forecast
+    from dynabro_cli.store.engine import shown
+
+    ahead = forecast(planned.runs, db, device=options.device, retry_failed=options.retry_failed)
+    if as_json:
+        print_json({"sweep": planned.sweep.name, "duplicates": planned.duplicates, "excluded": planned.excluded} | vars(ahead))
+        return
+    print(f"{planned.sweep.name}: {planned.sweep.description}".rstrip(": "))
+    left = [f"{count} {what}" for count, what in ((planned.duplicates, "duplicates"), (planned.excluded, "excluded")) if count]
+    print(f"{ahead.planned} runs planned{' (' + ', '.join(left) + ')' if left else ''}")
+    failed = f", {ahead.failed} failed before (--retry-failed runs them again)" if ahead.failed else ""
+    print(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
+    if ahead.to_do and ahead.seconds is None:
+        print(f"time: no estimate, as no run like them is in {shown(db)}")
+    elif ahead.seconds is not None:
+        part = "" if ahead.timed == ahead.to_do else f" for the {ahead.timed} of them that are like stored runs"
+        print(f"time: about {duration(ahead.seconds)}{part}, one after another at the speed of stored runs")
+    if ahead.to_do:
+        print(f"database: about {size(ahead.bytes)} more")
+
+
+def _run(planned: Plan, db: str, options: Options, *, as_json: bool, quiet: bool) -> None:
+    from dynabro_cli.cli.sweep_progress import SweepProgress
+    from dynabro_cli.executors.processes import execute_all
+    from dynabro_cli.store.engine import open_for_writing
+
+    engine = open_for_writing(db)
+    began = time.monotonic()
+    with SweepProgress(planned.runs, quiet=quiet) as progress:
+        outcomes = execute_all(planned.runs, engine, options, progress)
+    _report(planned, outcomes, time.monotonic() - began, db, as_json)
+
+
+def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_json: bool) -> None:
+    """Print what became of the runs.
+
+    Raises:
+        SweepError: Some failed.
+    """
+    from dynabro_cli.plan import cell, distinguishing
+    from dynabro_cli.store.engine import shown
+
+    counts = Counter(outcome.status for outcome in outcomes)
+    also = distinguishing(planned.runs)
+    wrong = [
+        {"run": cell(outcome.run, also), "run_key": outcome.run.key, "status": outcome.status, "why": outcome.message}
+        for outcome in outcomes
+        if outcome.status in ("failed", "busy")
+    ]
+    if as_json:
+        print_json(
+            {"sweep": planned.sweep.name, "runs": len(outcomes), "seconds": seconds}
+            | {"status": dict(counts), "failures": wrong}
+        )
+    else:
+        words: dict[Status, str] = {
+            "finished": "finished",
+            "diverged": "diverged",
+            "stored": "stored before",
+            "failed": "failed",
+        }
+        words |= {"busy": "in progress elsewhere", "interrupted": "not run"}
+        told = [f"{counts[status]} {word}" for status, word in words.items() if counts[status]]
+        print(f"{planned.sweep.name}: {len(outcomes)} runs in {shown(db)}: {', '.join(told)}; took {duration(seconds)}")
+        if wrong:
+            emit(("run", "status", "why"), [(row["run"], row["status"], _first_line(row["why"])) for row in wrong])
+    if counts["failed"]:
+        raise SweepError(
+            f"{counts['failed']} of {len(outcomes)} runs failed; the same command with --retry-failed tries them again"
+        )
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]

@@ -1,0 +1,87 @@
+"""The parent's side of a worker process: starting it, talking to it, and finding out how it died."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from multiprocessing import get_context, resource_tracker
+from typing import cast
+
+from dynabro_cli.errors import RunError
+from dynabro_cli.executors.worker import Message, Request, start
+
+GRACE = 5.0
+"""Seconds that a process may take from closing its pipe to its end."""
+
+
+class Worker:
+    """A process that is started at once, by the ``spawn`` method, and the pipe to it.
+
+    Each worker has a pipe of its own, as one that is killed while it writes can leave a shared queue locked for ever.
+
+    Attributes:
+        ready: Whether it has said that it waits for requests.
+        connection: The parent's end of the pipe, to wait for.
+        sentinel: To wait for its death.
+
+    Args:
+        entry: The function that it serves with, as ``module:name``.
+
+    Raises:
+        RunError: The system lets no more processes be made.
+    """
+
+    def __init__(self, entry: str) -> None:
+        context = get_context("spawn")
+        self.ready = False
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(target=start, args=(entry, theirs, os.getpid()), name="dynabro worker")
+        resource_tracker.ensure_running()  # the first worker would start it, and that unblocks signals
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited; the worker will ignore Ctrl-C
+        try:
+            self._process.start()
+        except OSError as error:
+            self.connection.close()
+            raise RunError(f"no worker process can be started ({error.strerror}); type a smaller --jobs") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            theirs.close()
+        self.sentinel = self._process.sentinel
+
+    def send(self, message: Request | bool) -> None:
+        """Send; to a dead worker nothing, as its death is found out where it is waited for."""
+        with contextlib.suppress(OSError):
+            self.connection.send(message)
+
+    def receive(self) -> Message | None:
+        """Wait for a message; None where the pipe has ended, be it in the middle of one."""
+        try:
+            return cast(Message, self.connection.recv())
+        except (EOFError, OSError):
+            return None
+
+    def left(self) -> Message | None:
+        """The next message of a dead worker that was on its way already."""
+        return self.receive() if self.connection.poll() else None
+
+    def kill(self) -> None:
+        """Have the process end; it holds nothing that would be lost."""
+        self._process.kill()
+
+    def bury(self) -> str:
+        """Wait for the end of the process, and say in words how it came."""
+        self._process.join(GRACE)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+        code = self._process.exitcode or 0
+        if code >= 0:
+            return f"exited with code {code}"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return f"was killed by {name}" + (", most likely because memory ran out" if -code == signal.SIGKILL else "")
+
+    def close(self) -> None:
+        """Free what the parent holds of a buried worker."""
+        self.connection.close()
+        self._process.close()

@@ -1,0 +1,78 @@
+"""Run many specs in warm worker processes of this machine, with every write to the database in this process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from sqlalchemy import Engine
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.executors._api import Listener, Options, Outcome
+from dynabro_cli.executors.cores import cores
+from dynabro_cli.executors.local import current_commit
+from dynabro_cli.executors.scheduler import Scheduler
+from dynabro_cli.resolve import Run
+from dynabro_cli.simulation import precision
+from dynabro_cli.simulation.compilation import check_choice
+from dynabro_cli.simulation.setup import pick_device
+from dynabro_cli.store.recorder import Recorder
+
+__all__ = ["Listener", "Options", "Outcome", "execute_all"]
+
+WORKER = "dynabro_cli.executors.worker:serve"
+
+
+def execute_all(
+    runs: Sequence[Run], engine: Engine, options: Options, listener: Listener, *, worker: str = WORKER
+) -> list[Outcome]:
+    """Make every run, several at a time, and store them; return what became of each, in the order of ``runs``.
+
+    Each run is made by one process, which makes others after it. A run that raises an exception, whose process dies, or that
+    takes too long, is stored as failed, and the others go on. What has a result in the database is not made again; that is
+    looked up right before a run begins, and once more when it is claimed, so that several sweeps can share a database.
+
+    An error raised on purpose before a run's first event, such as missing data, fails the run without storing that, so that
+    the run is made when what was missing is there.
+
+    Args:
+        runs: What to run; no two with one key.
+        engine: A database opened for writing.
+        options: How to run it.
+        listener: Is told what happens.
+        worker: The function, as ``module:name``, that a worker process serves with.
+
+    Raises:
+        SpecError: An option is not legal, or not for one of the runs; nothing has begun.
+        InterruptedRunError: Ctrl-C; what was running is stored as interrupted.
+        RunError: Worker processes die before they can begin a run.
+        DynabroError: The database cannot be written; what was stored before is intact.
+    """
+    device = _check(runs, options)
+    jobs = options.jobs or (cores() if device.type == "cpu" else 1)
+    options = replace(options, jobs=jobs, threads=options.threads or max(1, cores() // jobs), device=str(device))
+    commit = current_commit()
+    recorders = [Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=False) for _ in range(min(jobs, len(runs)))]
+    return Scheduler(runs, recorders, options, listener, worker).run()
+
+
+def _check(runs: Sequence[Run], options: Options) -> torch.device:
+    """Return the device to run on; raise SpecError with everything that is wrong with the options."""
+    limits = {"jobs": 1, "threads": 1, "max_retries": 0}
+    values = {name: getattr(options, name) for name in limits}
+    problems = [
+        f"{name}={value} is not legal; it must be at least {limits[name]}"
+        for name, value in values.items()
+        if value is not None and value < limits[name]
+    ]
+    if options.timeout is not None and not 0 < options.timeout < math.inf:
+        problems.append(f"timeout={options.timeout} is not legal; it must be a number of seconds above 0")
+    if problems:
+        raise SpecError(problems)
+    check_choice(options.compile)
+    device = pick_device(options.device)
+    for kind in sorted({run.spec.precision for run in runs}):
+        precision.check(kind, device)
+    return device

@@ -1,0 +1,179 @@
+"""From a sweep to its runs: every point of the grid with every seed, complete, each of them once."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynabro_cli.components import format_value
+from dynabro_cli.errors import SpecError
+from dynabro_cli.resolve import REGISTRIES, Run, resolve
+from dynabro_cli.spec import RunSpec, fields, format_drops, parse_drops
+from dynabro_cli.sweep_file import Sweep, Values
+
+MOST_RUNS = 100_000
+
+KINDS = {
+    "task": "tasks",
+    "model": "models",
+    "method": "methods",
+    "aggregator": "aggregators",
+    "attack": "attacks",
+    "switching": "switching",
+}
+"""The registry of each field that holds one component."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep comes to.
+
+    Attributes:
+        sweep: The sweep.
+        runs: Its runs, no two with one key: all points with the first seed, then all with the second, ...; the grid's last
+            axis varies fastest.
+        duplicates: How many points were the same run as one before.
+        excluded: How many points ``exclude`` left out.
+    """
+
+    sweep: Sweep
+    runs: tuple[Run, ...]
+    duplicates: int
+    excluded: int
+
+
+def plan(sweep: Sweep) -> Plan:
+    """Make every run of ``sweep``.
+
+    Raises:
+        SpecError: Some points cannot run: a line for each distinct problem, with the number of points that it concerns and the
+            first of them. What is wrong with a single component is told once, with its place in the file.
+    """
+    total = math.prod(len(axis.points) for axis in sweep.grid) * max(1, len(sweep.seeds))
+    if total > MOST_RUNS:
+        raise SpecError(f"{sweep.name}: it has {total:,} points, and a sweep may have {MOST_RUNS:,}; make several of it")
+    components = _component_problems(sweep)
+    problems = _Problems(set(components))
+    excluded = [
+        {name: _canonical(name, fields()[name].parse(text)) for name, text in values.items()} for values in sweep.exclude
+    ]
+    runs: dict[str, Run] = {}
+    left_out = done = 0
+    for values in _points(sweep):
+        spec = RunSpec.from_text(values)
+        if _matches(spec, excluded):
+            left_out += 1
+            continue
+        try:
+            run = resolve(spec)
+        except SpecError as error:
+            problems.add(error.problems, sweep, values)
+            continue
+        if _matches(run.spec, excluded):
+            left_out += 1
+            continue
+        done += 1
+        runs.setdefault(run.key, run)
+    lines = [f"{place}: {line}" for line, place in components.items()] + problems.lines(total)
+    if lines:
+        raise SpecError(lines)
+    if not runs:
+        raise SpecError(f"{sweep.name}: exclude leaves no point of {total}; take some of it out")
+    return Plan(sweep, tuple(runs.values()), done - len(runs), left_out)
+
+
+def _points(sweep: Sweep) -> Iterator[dict[str, str]]:
+    """The fields of every point, as texts; seeds vary slowest, so that a sweep that is broken off has whole grids."""
+    seeds: list[Values] = [{"seed": str(seed)} for seed in sweep.seeds] or [{}]
+    for seed, *chosen in itertools.product(seeds, *(axis.points for axis in sweep.grid)):
+        point = dict(sweep.base)
+        for values in chosen:
+            point |= values
+        yield {**point, **seed}
+
+
+def _component_problems(sweep: Sweep) -> dict[str, str]:
+    """What is wrong with single components, wherever the sweep names them, each with its place."""
+    given = [sweep.base, *(point for axis in sweep.grid for point in axis.points), *sweep.exclude]
+    found: dict[str, str] = {}
+    for name, text in dict.fromkeys((name, text) for values in given for name, text in values.items()):
+        try:
+            _component_text(name, text)
+        except SpecError as error:
+            place = sweep.places.get((name, text), f"--set {name}={text}")
+            for line in error.problems:
+                found.setdefault(line, place)
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _component_text(name: str, text: str) -> str:
+    """A component's text, or a chain's, in canonical form; that of any other field as it is. Raises SpecError."""
+    if name == "pre_aggregators":
+        parts = [] if text == "none" else text.split("+")
+        return "+".join(REGISTRIES[name].parse(part).text for part in parts) or "none"
+    if name not in KINDS or fields()[name].parse(text) is None:
+        return text
+    return REGISTRIES[KINDS[name]].parse(text).text
+
+
+def _canonical(name: str, value: Any) -> Any:
+    """A value by which two spellings of one thing are equal."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return format_drops(parse_drops(value)) if name == "lr_drop" else _component_text(name, value)
+    except SpecError:
+        return value
+
+
+def _matches(spec: RunSpec, excluded: list[dict[str, Any]]) -> bool:
+    """Whether ``spec`` agrees with all the fields of one of ``excluded``."""
+    return any(all(_canonical(name, getattr(spec, name)) == value for name, value in values.items()) for values in excluded)
+
+
+class _Problems:
+    """Problems of points, each kept once, with the number of points that have it and the first of them."""
+
+    def __init__(self, known: set[str]) -> None:
+        self._known = known
+        self._found: dict[str, tuple[int, str]] = {}
+
+    def add(self, lines: list[str], sweep: Sweep, values: Mapping[str, str]) -> None:
+        """Take the problems of a point; those of single components are told elsewhere."""
+        for line in lines:
+            if line not in self._known:
+                count, first = self._found.get(line, (0, _label(sweep, values)))
+                self._found[line] = (count + 1, first)
+
+    def lines(self, total: int) -> list[str]:
+        """A line for each problem; a sweep of one point has no other to tell it from."""
+        if total == 1:
+            return list(self._found)
+        shares = {line: "all" if count == total else f"{count} of" for line, (count, _) in self._found.items()}
+        return [f"{line} ({shares[line]} {total} points, first {first})" for line, (_, first) in self._found.items()]
+
+
+def _label(sweep: Sweep, values: Mapping[str, str]) -> str:
+    """A point by the fields that the grid varies."""
+    varied = [name for axis in sweep.grid for name in axis.fields] + (["seed"] if sweep.seeds else [])
+    return ", ".join(f"{name}={values[name]}" for name in varied if name in values)
+
+
+def cell(run: Run, also: Sequence[str] = ()) -> str:
+    """A run in a few words, such as ``digits, sgd, cwtm, sf, periodic:K=10, seed 0``, with the fields ``also`` behind them."""
+    spec = run.spec
+    chain = "" if spec.pre_aggregators == "none" else f"{spec.pre_aggregators}+"
+    words = [spec.task, spec.method, f"{chain}{spec.aggregator}", spec.attack, spec.switching, f"seed {spec.seed}"]
+    return ", ".join(words + [f"{name}={format_value(getattr(spec, name))}" for name in also])
+
+
+def distinguishing(runs: Sequence[Run]) -> list[str]:
+    """The fields without which ``cell`` has the same words for different ones of ``runs``."""
+    alike: dict[str, RunSpec] = {}
+    pairs = [(run.spec, alike.setdefault(cell(run), run.spec)) for run in runs]
+    return [name for name in fields() if any(getattr(own, name) != getattr(first, name) for own, first in pairs)]

@@ -1,0 +1,122 @@
+"""YAML as plain text with line numbers: mappings, lists and words, and nothing that YAML does beyond them.
+
+What a word means is left to whoever reads it: ``1e-3`` is no text here and ``off`` is no truth value, as they are in YAML 1.1.
+Nothing is constructed or executed: tags, anchors, aliases and merge keys are refused, and so are keys given twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from dynabro_cli.errors import SpecError
+
+DEEPEST = 8
+NULLS = ("", "~", "null", "Null", "NULL")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A scalar as it is written, quotes removed; None for nothing, ``~`` and ``null``."""
+
+    text: str | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list."""
+
+    items: tuple[Node, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A mapping in the order of the file; no key occurs twice."""
+
+    pairs: tuple[tuple[Word, Node], ...]
+    line: int
+
+
+Node = Word | Items | Pairs
+
+
+def read_yaml(text: str, source: str) -> Node:
+    """Read the one document that ``text`` is.
+
+    Args:
+        text: The document.
+        source: What to call it in errors, such as the file's name.
+
+    Raises:
+        SpecError: It is no YAML, or uses more of it than this module reads; each line begins with ``source:line:``.
+    """
+    reader = _Reader(source)
+    try:
+        documents = list(reader.documents(yaml.parse(text, Loader=yaml.SafeLoader)))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        context = f" ({error.context})" if error.context else ""
+        raise SpecError(f"{source}:{line}: this is no YAML: {error.problem}{context}") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise SpecError(f"{source}:{line}: the character {chr(error.character)!r} is not allowed in YAML") from error
+    if len(documents) != 1:
+        raise SpecError(f"{source}: {'it is empty' if not documents else 'it holds several documents'}; write one")
+    if reader.problems:
+        raise SpecError(reader.problems)
+    return documents[0]
+
+
+class _Reader:
+    """Puts the parser's events together, and collects what is wrong with them."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.problems: list[str] = []
+
+    def documents(self, happenings: Iterator[Any]) -> Iterator[Node]:
+        for event in happenings:
+            if isinstance(event, yaml.DocumentStartEvent):
+                yield self._node(happenings, next(happenings), 1)
+
+    def _node(self, happenings: Iterator[Any], event: Any, depth: int) -> Node:
+        """The node that begins with ``event``; reads on to its end."""
+        line = event.start_mark.line + 1
+        if depth > DEEPEST:
+            raise SpecError(f"{self.source}:{line}: this is nested more than {DEEPEST} deep, and no sweep is")
+        if event.anchor is not None:
+            self._refuse(line, "anchors and aliases (& and *) are not read here; write the values out")
+        if isinstance(event, yaml.AliasEvent):
+            return Word(None, line)
+        if event.tag is not None:
+            self._refuse(line, f"tags such as {event.tag!r} are not read here; leave it out")
+        if isinstance(event, yaml.ScalarEvent):
+            plain = event.style is None
+            return Word(None if plain and event.value in NULLS else event.value, line)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = []
+            while not isinstance(event := next(happenings), yaml.SequenceEndEvent):
+                items.append(self._node(happenings, event, depth + 1))
+            return Items(tuple(items), line)
+        return Pairs(tuple(self._pairs(happenings, depth)), line)
+
+    def _pairs(self, happenings: Iterator[Any], depth: int) -> Iterator[tuple[Word, Node]]:
+        lines: dict[str, int] = {}
+        while not isinstance(event := next(happenings), yaml.MappingEndEvent):
+            key = self._node(happenings, event, depth + 1)
+            value = self._node(happenings, next(happenings), depth + 1)
+            if not isinstance(key, Word) or not key.text:
+                self._refuse(key.line, "a key must be a word")
+            elif key.text in lines:
+                self._refuse(key.line, f"{key.text!r} is given twice, here and in line {lines[key.text]}; leave one out")
+            else:
+                lines[key.text] = key.line
+                yield key, value
+
+    def _refuse(self, line: int, problem: str) -> None:
+        self.problems.append(f"{self.source}:{line}: {problem}")

@@ -1,0 +1,244 @@
+"""Sweeps: what a YAML file says of many runs.
+
+A sweep is a base, and a grid of axes whose every combination is a point; each point is run with each seed. Values are kept as
+texts, and are read as the command line's are; only ``plan`` knows components.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.spec import fields, parse_drops
+from dynabro_cli.strict_yaml import Items, Node, Pairs, Word, read_yaml
+
+KEYS = ("name", "description", "base", "grid", "exclude", "seeds")
+MOST_SEEDS = 10_000
+MOST_CHARACTERS = 1_000_000
+COMMA = "; inside [ ] and { } a value with a comma needs quotes"
+
+Values = Mapping[str, str]
+"""Fields of RunSpec, with values as they would be typed."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of the grid: at each of its points the given fields have the given values."""
+
+    label: str
+    points: tuple[Values, ...]
+
+    @property
+    def fields(self) -> list[str]:
+        """Every field that one of the points sets, in order of appearance."""
+        return list(dict.fromkeys(name for point in self.points for name in point))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Many runs.
+
+    Attributes:
+        name: What the runs are stored under.
+        description: What they are for.
+        base: Fields that all points share, where the grid does not say otherwise.
+        grid: The axes; a point is a choice of one of each.
+        exclude: Points that agree with all the fields of one of these are left out.
+        seeds: Each point is run with each; empty where base or grid set the seed, or nothing does.
+        places: Where in the file a field got a value, for errors: ``file:line`` by (field, value).
+    """
+
+    name: str
+    description: str = ""
+    base: Values = field(default_factory=dict)
+    grid: tuple[Axis, ...] = ()
+    exclude: tuple[Values, ...] = ()
+    seeds: tuple[int, ...] = ()
+    places: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
+
+
+def parse_sweep(text: str, source: str) -> Sweep:
+    """Read a sweep written in YAML.
+
+    Raises:
+        SpecError: With every problem that can be told without building components, a line each: ``source:line: problem``.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise SpecError(f"{source}: it has more than {MOST_CHARACTERS:,} characters, and no sweep has")
+    document = read_yaml(text, source)
+    if not isinstance(document, Pairs):
+        raise SpecError(f"{source}:{document.line}: a sweep is a mapping with the keys {', '.join(KEYS)}")
+    return _Reading(source).sweep(document)
+
+
+def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
+    """Raise SpecError unless ``name`` is a field and ``text`` a value that it may have, as far as numbers and words go."""
+    infos = fields()
+    if name not in infos:
+        raise SpecError(unknown_field(name, others))
+    try:
+        value = infos[name].parse(text)
+    except (ValueError, KeyError, OverflowError):
+        raise SpecError(f"{name}={text} is not legal; {name} must be {infos[name].legal}") from None
+    if name == "lr_drop" and value is not None:
+        parse_drops(value)
+
+
+def unknown_field(name: str, others: Sequence[str] = ()) -> str:
+    """The problem of a name that is neither a field's nor one of ``others``."""
+    legal = [*fields(), *others]
+    return f"unknown field {name!r}{did_you_mean(name, legal)}; legal: {', '.join(legal)}"
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """The seeds that ``3`` or ``0..4`` stands for."""
+    match = re.fullmatch(r"\s*([0-9]+)\s*(?:\.\.\s*([0-9]+)\s*)?", text)
+    if match is None:
+        raise SpecError(f"seeds={text} is not legal; it must be a seed, or FIRST..LAST such as 0..4")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not first <= last < first + MOST_SEEDS:
+        raise SpecError(f"seeds={text} is not legal; FIRST..LAST must rise, by less than {MOST_SEEDS:,}")
+    for seed in (first, last):
+        check_value("seed", str(seed))
+    return tuple(range(first, last + 1))
+
+
+class _Reading:
+    """Turns nodes into a Sweep, and collects what is wrong with them."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.problems: list[str] = []
+        self.places: dict[tuple[str, str], str] = {}
+
+    def sweep(self, document: Pairs) -> Sweep:
+        parts: dict[str, Node] = {}
+        for key, node in document.pairs:
+            name = str(key.text)
+            if name in KEYS:
+                parts[name] = node
+            else:
+                self._refuse(key.line, f"unknown key {name!r}{did_you_mean(name, KEYS)}; legal: {', '.join(KEYS)}")
+        name = self._text(parts["name"], "name") if "name" in parts else ""
+        if "name" not in parts:
+            self._refuse(document.line, "a sweep needs a name")
+        elif name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            self._refuse(parts["name"].line, f"name {name!r} is not legal; use letters, digits, dots, underscores and hyphens")
+        description = self._text(parts["description"], "description") if "description" in parts else ""
+        base = self._values(parts["base"], "base") if "base" in parts else {}
+        grid = self._grid(parts["grid"]) if "grid" in parts else ()
+        exclude = self._exclude(parts["exclude"]) if "exclude" in parts else ()
+        seeds = self._seeds(parts["seeds"]) if "seeds" in parts else ()
+        self._check_once(base, grid, parts)
+        if self.problems:
+            raise SpecError(self.problems)
+        return Sweep(name, description, base, grid, exclude, seeds, self.places)
+
+    def _refuse(self, line: int, *problems: str) -> None:
+        self.problems += [f"{self.source}:{line}: {problem}" for problem in problems]
+
+    def _text(self, node: Node, name: str) -> str:
+        if isinstance(node, Word) and node.text is not None:
+            return " ".join(node.text.split())
+        self._refuse(node.line, f"{name} must be a text")
+        return ""
+
+    def _values(self, node: Node, name: str) -> dict[str, str]:
+        """The fields of a mapping."""
+        if not isinstance(node, Pairs):
+            self._refuse(node.line, f"{name} must be a mapping, field: value")
+            return {}
+        return {key.text: text for key, value in node.pairs if key.text and (text := self._value(key.text, value)) is not None}
+
+    def _value(self, name: str, node: Node) -> str | None:
+        """The value of a field, None with the problem kept where it is none."""
+        line = node.line
+        if name not in fields():
+            self._refuse(line, unknown_field(name) + (COMMA if "=" in name else ""))
+            return None
+        if not isinstance(node, Word):
+            self._refuse(line, f"{name} takes one value here; a list belongs under grid")
+            return None
+        if node.text is None:
+            self._refuse(line, f"{name} has no value; leave it out, or write auto for the task's default")
+            return None
+        text = node.text.strip()
+        if re.fullmatch(r"\w+=[^:]*", text):
+            self._refuse(line, f"{name}={text} is not legal{COMMA}")
+            return None
+        try:
+            check_value(name, text)
+        except SpecError as error:
+            self._refuse(line, *error.problems)
+            return None
+        self.places.setdefault((name, text), f"{self.source}:{line}")
+        return text
+
+    def _grid(self, node: Node) -> tuple[Axis, ...]:
+        if not isinstance(node, Pairs):
+            self._refuse(node.line, "grid must be a mapping, field: [value, value, ...]")
+            return ()
+        axes = []
+        for key, listed in node.pairs:
+            name = str(key.text)
+            if not isinstance(listed, Items) or not listed.items:
+                self._refuse(listed.line, f"{name} must be a list with at least one value, such as [value, value]")
+            else:
+                points = tuple(self._point(name, item) for item in listed.items)
+                axes.append(Axis(name, tuple(point for point in points if point)))
+        return tuple(axes)
+
+    def _point(self, label: str, node: Node) -> dict[str, str]:
+        """One point of an axis: a mapping of fields, or a value of the field that the axis is called after."""
+        if isinstance(node, Pairs):
+            return self._values(node, label)
+        if label not in fields():
+            self._refuse(node.line, f"{unknown_field(label)}; only a list of mappings may have a name of its own")
+            return {}
+        text = self._value(label, node)
+        return {} if text is None else {label: text}
+
+    def _exclude(self, node: Node) -> tuple[Values, ...]:
+        if not isinstance(node, Items):
+            self._refuse(node.line, "exclude must be a list of mappings, field: value")
+            return ()
+        found = []
+        for item in node.items:
+            values = self._values(item, "a point to exclude")
+            found.append(values)
+            if isinstance(item, Pairs) and not item.pairs:
+                self._refuse(item.line, "a point to exclude must name a field; this would leave out all")
+            for name, text in values.items():
+                if fields()[name].parse(text) is None:
+                    self._refuse(item.line, f"{name}={text} cannot be excluded; write the value that it stands for")
+        return tuple(found)
+
+    def _seeds(self, node: Node) -> tuple[int, ...]:
+        words = node.items if isinstance(node, Items) else (node,)
+        seeds: list[int] = []
+        for word in words:
+            try:
+                if not isinstance(word, Word) or word.text is None:
+                    raise SpecError("seeds must be a seed, a list of seeds, or FIRST..LAST such as 0..4")
+                seeds += parse_seeds(word.text)
+            except SpecError as error:
+                self._refuse(word.line, *error.problems)
+        if not words:
+            self._refuse(node.line, "seeds is empty; leave it out for seed 0")
+        return tuple(dict.fromkeys(seeds))
+
+    def _check_once(self, base: Values, grid: tuple[Axis, ...], parts: Mapping[str, Node]) -> None:
+        """Refuse a field that two places set, so that one of them would go unheard."""
+        owners: dict[str, str] = {}
+        for axis in grid:
+            for name in axis.fields:
+                if name in owners:
+                    where = f"under {owners[name]!r} and under {axis.label!r}"
+                    self._refuse(parts["grid"].line, f"grid varies {name} twice, {where}; leave one out")
+                owners[name] = axis.label
+                if name in base and all(name in point for point in axis.points):
+                    self._refuse(parts["base"].line, f"base sets {name}, and so does every point of {axis.label!r} in grid")
+        if "seeds" in parts and ("seed" in base or "seed" in owners):
+            self._refuse(parts["seeds"].line, "seeds are given, and base or grid set seed; leave one out")

@@ -1,0 +1,104 @@
+"""Finding a sweep: a file, standard input, or one that comes with the program; and setting fields of it."""
+
+from __future__ import annotations
+
+import importlib.resources
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
+from dynabro_cli.sweep_file import MOST_CHARACTERS, Axis, Sweep, check_value, parse_seeds, parse_sweep
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
+    """Read the sweep ``name``, then set fields: a file, or one that comes with the program, or ``-`` for standard input.
+
+    Args:
+        name: A name without folder and suffix is looked up among the program's first.
+        settings: ``FIELD=VALUE``, as ``--set`` takes them.
+
+    Raises:
+        NotFoundError: There is none of this name.
+        SpecError: With every problem of the file, then of the settings.
+    """
+    if name == "-":
+        return set_fields(parse_sweep(sys.stdin.read(), "<stdin>"), settings)
+    own = shipped()
+    path = own[name] if name in own else Path(name)
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{name}: it is no text in UTF-8 ({error.reason} at byte {error.start})") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise NotFoundError(
+            f"there is no sweep {name!r}{did_you_mean(name, own)} ({reason}); type a file's name, or one of dynabro list sweeps"
+        ) from error
+    return set_fields(parse_sweep(text, name), settings)
+
+
+def shipped() -> dict[str, Traversable]:
+    """The sweeps that come with the program, by name: in the installed package, or beside it in a working tree."""
+    package = importlib.resources.files("dynabro_cli")
+    folders = (package / "sweeps", Path(str(package)).parent / "sweeps")
+    folder = next((folder for folder in folders if folder.is_dir()), None)
+    found = {Path(item.name).stem: item for item in folder.iterdir() if item.name.endswith(SUFFIXES)} if folder else {}
+    return dict(sorted(found.items()))
+
+
+def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
+    """Set fields wherever the sweep has them, in base or grid; a field set several times takes all the values in turn.
+
+    Args:
+        sweep: What to change.
+        settings: ``FIELD=VALUE``, or ``seeds=0..4``.
+
+    Raises:
+        SpecError: With every setting that is not legal, a line each.
+    """
+    values: dict[str, list[str]] = {}
+    problems = []
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        name = "seeds" if name == "seed" else name
+        try:
+            if not equals or not text:
+                raise SpecError("it must be FIELD=VALUE")
+            if name == "seeds":
+                parse_seeds(text)
+            else:
+                check_value(name, text, ("seeds",))
+            values.setdefault(name, []).append(text)
+        except SpecError as error:
+            problems += [f"--set {setting}: {line}" for line in error.problems]
+    if problems:
+        raise SpecError(problems)
+    if "seeds" in values:
+        seeds = tuple(dict.fromkeys(seed for text in values.pop("seeds") for seed in parse_seeds(text)))
+        sweep = replace(_without(sweep, "seed"), seeds=seeds)
+    for name, texts in values.items():
+        sweep = _without(sweep, name)
+        if len(texts) == 1:
+            sweep = replace(sweep, base={**sweep.base, name: texts[0]})
+        else:
+            sweep = replace(sweep, grid=(*sweep.grid, Axis(name, tuple({name: text} for text in texts))))
+    return sweep
+
+
+def _without(sweep: Sweep, name: str) -> Sweep:
+    """The sweep without a field, and without the axes that varied nothing else."""
+    axes = [
+        Axis(axis.label, tuple({key: text for key, text in point.items() if key != name} for point in axis.points))
+        for axis in sweep.grid
+    ]
+    base = {key: text for key, text in sweep.base.items() if key != name}
+    return replace(sweep, base=base, grid=tuple(axis for axis in axes if axis.fields))

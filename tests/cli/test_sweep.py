@@ -1,0 +1,239 @@
+"""``dynabro sweep``."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynabro_cli.executors import processes
+from dynabro_cli.executors._api import Listener, Options, Outcome, Status
+from dynabro_cli.resolve import Run
+from tests.cli.conftest import Dynabro
+from tests.store.made import change, read
+
+SMALL = """
+name: small
+description: Two methods on the quadratic
+base: {task: quadratic, budget: 20}
+grid: {method: [sgd, momentum]}
+seeds: 0..1
+"""
+
+
+@pytest.fixture
+def small(folder: Path) -> str:
+    (folder / "small.yaml").write_text(SMALL)
+    return "small.yaml"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Run], Options]]:
+    """What the executor is asked for; it does nothing, and tells that every run is finished."""
+    calls: list[tuple[Sequence[Run], Options]] = []
+
+    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener) -> list[Outcome]:
+        calls.append((runs, options))
+        return [Outcome(run, "finished", None) for run in runs]
+
+    monkeypatch.setattr(processes, "execute_all", execute_all)
+    return calls
+
+
+def ends_with(monkeypatch: pytest.MonkeyPatch, *ends: tuple[Status, str | None]) -> None:
+    """Have the executor tell that runs ended so, in turn."""
+
+    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener) -> list[Outcome]:
+        outcomes = [Outcome(run, status, message) for run, (status, message) in zip(runs, ends, strict=True)]
+        for outcome in outcomes:
+            listener.ended(0, outcome)
+        return outcomes
+
+    monkeypatch.setattr(processes, "execute_all", execute_all)
+
+
+# --- running
+
+
+def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder: Path) -> None:
+    outcome = dynabro("sweep", small, "--jobs", "1", "--threads", "1")
+    assert outcome.code == 0, outcome.err
+    assert re.fullmatch(r"small: 4 runs in results\.db: 4 finished; took \d.*s\n", outcome.out)
+    lines = outcome.err.splitlines()
+    assert [line.split(": ")[0] for line in lines] == [f"{number}/4" for number in range(1, 5)]
+    assert "1/4: quadratic, sgd, cwtm, sf, periodic:K=10, seed 0: finished: gap " in lines[0]
+    sql = "SELECT sweep, status, method, seed FROM runs ORDER BY id"
+    rows = [("small", "finished", method, seed) for seed in (0, 1) for method in ("sgd", "momentum")]
+    assert read(folder / "results.db", sql) == rows
+    again = dynabro("sweep", small, "--jobs", "1", "--quiet")
+    assert (again.code, again.err) == (0, "")
+    assert again.out.startswith("small: 4 runs in results.db: 4 stored before; took ")
+    assert read(folder / "results.db", sql) == rows
+
+
+def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: list[tuple[Sequence[Run], Options]]) -> None:
+    given = "--jobs 3 --device cpu --data-dir data --threads 2 --compile off --timeout 1.5 --max-retries 4"
+    assert dynabro("sweep", small, *given.split(), "--retry-failed", "--fail-fast").code == 0
+    assert dynabro("sweep", small).code == 0
+    assert [options for _, options in asked] == [
+        Options(3, 2, "cpu", Path("data"), "off", 1.5, 4, retry_failed=True, fail_fast=True, sweep="small"),
+        Options(sweep="small"),
+    ]
+
+
+def test_fields_are_set(dynabro: Dynabro, small: str, asked: list[tuple[Sequence[Run], Options]]) -> None:
+    assert dynabro("sweep", small, "--set", "method=dynabro", "--set", "seeds=3..4", "--set", "budget=10").code == 0
+    ((runs, _),) = asked
+    assert [(run.spec.method, run.spec.seed, run.spec.budget) for run in runs] == [("dynabro", 3, 10), ("dynabro", 4, 10)]
+
+
+def test_a_shipped_sweep_and_one_from_standard_input(
+    dynabro: Dynabro, asked: list[tuple[Sequence[Run], Options]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dynabro("sweep", "smoke").code == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO(SMALL))
+    assert dynabro("sweep", "-").code == 0
+    assert [(len(runs), options.sweep) for runs, options in asked] == [(12, "smoke"), (4, "small")]
+
+
+def test_failures_are_a_table_and_an_exit_code(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_with(
+        monkeypatch,
+        ("finished", None),
+        ("failed", "ValueError: bang\nmore"),
+        ("busy", "process 7 has it"),
+        ("interrupted", None),
+    )
+    outcome = dynabro("sweep", small)
+    assert outcome.code == 3
+    first, header, _, *rows = outcome.out.splitlines()
+    assert "4 runs in results.db: 1 finished, 1 failed, 1 in progress elsewhere, 1 not run; took " in first
+    assert header.split() == ["run", "status", "why"]
+    assert [re.split(r"  +", row) for row in rows] == [
+        ["quadratic, momentum, cwtm, sf, periodic:K=10, seed 0", "failed", "ValueError: bang"],
+        ["quadratic, sgd, cwtm, sf, periodic:K=10, seed 1", "busy", "process 7 has it"],
+    ]
+    *_, told, last = [line for line in outcome.err.splitlines() if "failed" in line]
+    assert told == "2/4: failed: quadratic, momentum, cwtm, sf, periodic:K=10, seed 0: ValueError: bang"
+    assert last == "dynabro: 1 of 4 runs failed; the same command with --retry-failed tries them again"
+
+
+def test_failures_are_told_apart(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_with(monkeypatch, ("failed", "a"), ("failed", "b"))
+    settings = ("method=sgd", "seeds=0", "learning_rate=1", "learning_rate=0.5")
+    outcome = dynabro("sweep", small, *(word for setting in settings for word in ("--set", setting)))
+    for rate in ("1", "0.5"):
+        assert f"seed 0, learning_rate={rate} " in outcome.out
+        assert f"seed 0, learning_rate={rate}: " in outcome.err
+
+
+def test_json(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_with(monkeypatch, ("diverged", None), ("failed", "a\nb"), ("stored", None), ("stored", None))
+    outcome = dynabro("sweep", small, "--json", "--quiet")
+    assert outcome.code == 3
+    found = json.loads(outcome.out)
+    assert (found["sweep"], found["runs"], found["status"]) == ("small", 4, {"diverged": 1, "failed": 1, "stored": 2})
+    assert found["seconds"] >= 0
+    (failure,) = found["failures"]
+    assert (failure["status"], failure["why"], len(failure["run_key"])) == ("failed", "a\nb", 64)
+
+
+def test_what_is_busy_elsewhere_is_no_failure(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends_with(monkeypatch, *[("busy", "process 7 has it")] * 4)
+    assert dynabro("sweep", small, "--quiet").code == 0
+
+
+# --- foretelling
+
+
+def test_a_dry_run_does_nothing(dynabro: Dynabro, small: str, folder: Path, asked: list[Any]) -> None:
+    outcome = dynabro("sweep", small, "--dry-run")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines() == [
+        "small: Two methods on the quadratic",
+        "4 runs planned",
+        "0 stored in results.db, 4 to do",
+        "time: no estimate, as no run like them is in results.db",
+        "database: about 11 kB more",
+    ]
+    assert not asked
+    assert [item.name for item in folder.iterdir()] == ["small.yaml"]
+
+
+def test_a_dry_run_tells_what_is_left(dynabro: Dynabro, small: str, folder: Path) -> None:
+    text = "exclude: [{method: dynabro}]"
+    (folder / small).write_text(SMALL.replace("momentum", "momentum, momentum:beta=0.90, dynabro") + text)
+    assert dynabro("sweep", small, "--set", "seeds=0", "--quiet", "--jobs", "1").code == 0
+    change(folder / "results.db", "UPDATE runs SET wall_seconds = 600")
+    change(folder / "results.db", "UPDATE runs SET status = 'failed' WHERE method = 'sgd'")
+    lines = dynabro("sweep", small, "--dry-run").out.splitlines()
+    assert lines[1:4] == [
+        "4 runs planned (2 duplicates, 2 excluded)",
+        "1 stored in results.db, 1 failed before (--retry-failed runs them again), 2 to do",
+        "time: about 20 min, one after another at the speed of stored runs",
+    ]
+    lines = dynabro(
+        "sweep", small, "--dry-run", "--retry-failed", "--set", "batch_size=1", "--set", "batch_size=2"
+    ).out.splitlines()
+    assert lines[2] == "1 stored in results.db, 7 to do"
+    assert lines[3].startswith("time: about 30 min for the 3 of them that are like stored runs, one after another")
+    (folder / small).write_text(SMALL)
+    lines = dynabro("sweep", small, "--dry-run", "--set", "seeds=0", "--set", "method=momentum").out.splitlines()
+    assert lines[1:] == ["1 runs planned", "1 stored in results.db, 0 to do"]
+
+
+def test_a_dry_run_as_json(dynabro: Dynabro, small: str) -> None:
+    found = json.loads(dynabro("sweep", small, "--dry-run", "--json").out)
+    assert found.pop("bytes") > 0
+    assert found == {
+        "sweep": "small",
+        "duplicates": 0,
+        "excluded": 0,
+        "planned": 4,
+        "stored": 0,
+        "failed": 0,
+        "to_do": 4,
+        "timed": 0,
+        "seconds": None,
+    }
+
+
+# --- what is wrong with it
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("arguments", "code", "problems"),
+    [
+        (("smok",), 66, ["there is no sweep 'smok' (did you mean 'smoke'?)"]),
+        (
+            ("bad.yaml",),
+            2,
+            ["bad.yaml:2: unknown field 'bugdet' (did you mean 'budget'?)", "bad.yaml:2: clock=hour is not legal"],
+        ),
+        (("small.yaml", "--set", "bugdet=1"), 2, ["--set bugdet=1: unknown field 'bugdet' (did you mean 'budget'?)"]),
+        (("small.yaml", "--set", "byzantine=2"), 2, ["byzantine=2 of workers=3 is not legal"]),
+        (("small.yaml", "--jobs", "0"), 2, ["jobs=0 is not legal; type --jobs with a whole number >= 1 or auto"]),
+        (("small.yaml", "--jobs", "many"), 2, ["jobs=many is not legal"]),
+        (("small.yaml", "--compile", "maybe"), 2, ["compile=maybe is not legal"]),
+        (("small.yaml", "--device", "gpu"), 2, ["device=gpu is not here"]),
+        (("small.yaml", "--timeout", "0"), 2, ["--timeout"]),
+        (("small.yaml", "--max-retries", "-1"), 2, ["--max-retries"]),
+        ((), 2, ["FILE|NAME|-"]),
+    ],
+)
+def test_every_problem_is_a_line_and_nothing_runs(
+    arguments: tuple[str, ...], code: int, problems: list[str], dry: tuple[str, ...], dynabro: Dynabro, small: str, folder: Path
+) -> None:
+    (folder / "bad.yaml").write_text("name: bad\nbase: {bugdet: 1, clock: hour}\n")
+    outcome = dynabro("sweep", *arguments, *dry)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert len(outcome.problems) == len(problems), outcome.err
+    assert all(part in line for part, line in zip(problems, outcome.problems, strict=True)), outcome.err
+    if "gpu" not in arguments:
+        assert not (folder / "results.db").exists()

@@ -1,0 +1,59 @@
+"""A program that makes runs of ``faulty`` in worker processes: ``python program.py DATABASE JOBS SEEDS``.
+
+It prints ``at work`` when every slot has got to the middle of a run, and at its end the outcomes, or the error.
+In its worker processes Python says that the system is ``PRETEND``; with ``EARLY`` Ctrl-C comes while they start.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import sys
+
+if __name__ == "__mp_main__":  # in a worker process, before its first own line
+    if os.environ.get("EARLY"):
+        os.kill(os.getpid(), signal.SIGINT)
+    platform.system = lambda: os.environ["PRETEND"]
+
+
+class Announcer:
+    """Says when all slots are in the middle of a run."""
+
+    def __init__(self, slots: int) -> None:
+        self._waiting = set(range(slots))
+
+    def started(self, slot: int, run: object) -> None:
+        pass
+
+    def event(self, slot: int, run: object, event: object) -> None:
+        if type(event).__name__ == "RoundsDone":
+            self._waiting.discard(slot)
+            if not self._waiting:
+                print("at work", flush=True)
+
+    def ended(self, slot: int, outcome: object) -> None:
+        pass
+
+
+def main() -> None:
+    from dynabro_cli.errors import DynabroError
+    from dynabro_cli.executors.processes import Options, execute_all
+    from dynabro_cli.store.engine import open_for_writing
+    from tests.executors.made_runs import quadratic
+
+    database, jobs, seeds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    runs = [quadratic(seed) for seed in range(seeds)]
+    options = Options(jobs=jobs, device="cpu")
+    try:
+        outcomes = execute_all(
+            runs, open_for_writing(database), options, Announcer(jobs), worker="tests.executors.faulty:serve"
+        )
+    except DynabroError as error:
+        print(error)
+        sys.exit(error.exit_code)
+    print(*(outcome.status for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""A worker process from inside: what goes from one run to the next, and what does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from dynabro_cli.errors import RunError
+from dynabro_cli.events import Event, Finished
+from dynabro_cli.executors import worker
+from dynabro_cli.executors._api import Failure
+from dynabro_cli.executors.worker import Begun, Ready, Request, answer, simulation
+from dynabro_cli.resolve import Run, resolve
+from dynabro_cli.simulation import setup
+from dynabro_cli.spec import RunSpec
+from tests.executors.made_runs import quadratic
+from tests.store.made import finished, rounds, started
+
+
+class Pipe:
+    """An end of a pipe whose other end asks, and answers what it is told to."""
+
+    def __init__(self, *answers: object) -> None:
+        self.sent: list[Any] = []
+        self._answers = iter(answers)
+
+    def send(self, message: object) -> None:
+        self.sent.append(message)
+
+    def recv(self) -> object:
+        try:
+            return next(self._answers)
+        except StopIteration:
+            raise EOFError from None
+
+
+def request(run: Run, **changes: Any) -> Request:
+    plain = Request(dataclasses.asdict(run.spec), run.key, None, "cpu", torch.get_num_threads(), "off")
+    return dataclasses.replace(plain, **changes)
+
+
+def made_up(asked: Request) -> Iterator[Event]:
+    yield started(asked.key)
+    yield rounds(0, 3)
+    yield finished(4)
+
+
+def kinds(pipe: Pipe) -> list[str]:
+    return [type(message).__name__ for message in pipe.sent]
+
+
+def test_requests_are_answered_one_after_another() -> None:
+    asked = request(quadratic(0))
+    pipe = Pipe(asked, True, asked, False, asked, True)
+    answer(pipe, made_up)  # type: ignore[arg-type]
+    whole, refused = ["Begun", "Started", "RoundsDone", "Finished"], ["Begun", "Started"]
+    assert kinds(pipe) == ["Ready", *whole, *refused, *whole]
+    assert pipe.sent[:3] == [Ready(), Begun(), started(asked.key)]
+
+
+def test_a_failure_is_told_and_the_next_request_answered() -> None:
+    def broken(asked: Request) -> Iterator[Event]:
+        yield started(asked.key)
+        raise ValueError("bang\nand more")
+
+    asked = request(quadratic(0))
+    pipe = Pipe(asked, True, asked, True)
+    answer(pipe, broken)  # type: ignore[arg-type]
+    assert kinds(pipe) == ["Ready", *["Begun", "Started", "Failure"] * 2]
+    failure: Failure = pipe.sent[-1]
+    assert (failure.reason, failure.expected) == ("ValueError: bang", False)
+    assert failure.details.startswith("Traceback")
+    assert failure.details.endswith("ValueError: bang\nand more\n")
+
+
+def test_events_that_lead_nowhere_are_a_failure() -> None:
+    pipe = Pipe(request(quadratic(0)), True)
+    answer(pipe, lambda asked: iter([started(asked.key), rounds(0, 3)]))  # type: ignore[arg-type]
+    assert pipe.sent[-1] == Failure(*["the simulation ended without a result"] * 2, expected=True)
+
+
+def test_data_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[tuple[str, Path]] = []
+    load = setup.load_data
+
+    def counted(task: Any, data_dir: Path) -> Any:
+        loaded.append((task.text, data_dir))
+        return load(task, data_dir)
+
+    monkeypatch.setattr(setup, "load_data", counted)
+    simulate = simulation()
+    digits = [resolve(RunSpec(task="digits", model="logistic", method="sgd", budget=1, seed=seed)) for seed in (0, 1)]
+    for run in (*digits, quadratic(0), quadratic(1), digits[0]):
+        assert isinstance(list(simulate(request(run, data_dir=Path("here"))))[-1], Finished)
+    list(simulate(request(digits[0], data_dir=Path("there"))))
+    here = Path("here")
+    assert loaded == [("digits", here), ("quadratic", here), ("digits", here), ("digits", Path("there"))]
+
+
+def test_a_spec_that_means_another_run_here_is_refused() -> None:
+    with pytest.raises(RunError, match="takes the spec for another run"):
+        simulation()(request(quadratic(0), key=quadratic(1).key))
+
+
+def test_nothing_is_kept_of_a_run_that_is_over() -> None:
+    class Large:
+        pass
+
+    seen: list[weakref.ref[Large]] = []
+
+    def circular(asked: Request) -> Iterator[Event]:
+        large: Any = Large()
+        large.itself = large
+        assert all(reference() is None for reference in seen)
+        seen.append(weakref.ref(large))
+        yield from made_up(asked)
+
+    asked = request(quadratic(0))
+    gc.disable()
+    try:
+        pipe = Pipe(asked, True, asked, True)
+        answer(pipe, circular)  # type: ignore[arg-type]
+    finally:
+        gc.enable()
+    assert kinds(pipe).count("Finished") == 2
+
+
+def test_compiled_code_of_earlier_runs_is_forgotten() -> None:
+    import torch._dynamo.config
+
+    compiled = []
+
+    def backend(graph: Any, _inputs: object) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    def simulate(asked: Request) -> Iterator[Event]:
+        def server(x: torch.Tensor) -> torch.Tensor:  # as each run makes one, of the same code
+            return x + asked.spec["seed"]
+
+        assert functools.partial(torch.compile, server, backend=backend, fullgraph=True, dynamic=False)()(torch.ones(2)).sum()
+        yield from made_up(asked)
+
+    asked = [request(quadratic(seed)) for seed in range(6)]
+    pipe = Pipe(*(message for one in asked for message in (one, True)))
+    with torch._dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
+        answer(pipe, simulate)  # type: ignore[arg-type]
+    assert kinds(pipe).count("Finished") == 6, pipe.sent[-1]
+    assert len(compiled) == 6
+
+
+def test_an_idle_process_keeps_no_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied: list[str] = []
+    cuda = SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: emptied.append("it"))
+    monkeypatch.setitem(worker.sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    answer(Pipe(Request({}, "ab", None, "cpu", 1, "off"), True), made_up)  # type: ignore[arg-type]
+    assert emptied == ["it"]

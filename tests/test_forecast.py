@@ -1,0 +1,108 @@
+"""What a plan will cost, told from what is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dynabro_cli import forecast as module
+from dynabro_cli.errors import DatabaseError, SpecError
+from dynabro_cli.forecast import BYTES_A_ROW, BYTES_A_RUN, forecast
+from dynabro_cli.resolve import Run, resolve
+from dynabro_cli.spec import RunSpec
+from dynabro_cli.store.engine import open_for_writing
+from tests.store.made import change, record, whole_run
+
+
+def run(method: str = "sgd", budget: int = 50, seed: int = 0, **fields: object) -> Run:
+    return resolve(RunSpec(task="digits", model="logistic", method=method, budget=budget, eval_every=10, seed=seed, **fields))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.db"
+
+
+def store(path: Path, stored: Run, seconds: float, status: str = "finished", device: str = "cpu", spent: int = 10) -> None:
+    """Store a run of ten rounds that took ``seconds``."""
+    spec = stored.spec
+    columns = {"model": spec.model, "method": spec.method, "workers": spec.workers, "batch_size": spec.batch_size}
+    engine = open_for_writing(str(path))
+    record(engine, whole_run(spent, key=stored.key, device=device, **columns))
+    change(path, "UPDATE runs SET wall_seconds = ?, status = ? WHERE run_key = ?", seconds, status, stored.key)
+
+
+def test_without_a_database_all_is_to_be_done(path: Path) -> None:
+    ahead = forecast([run(), run(seed=1)], str(path), device="cpu")
+    assert (ahead.planned, ahead.stored, ahead.failed, ahead.to_do, ahead.timed, ahead.seconds) == (2, 0, 0, 2, 0, None)
+    assert ahead.bytes == 2 * (BYTES_A_RUN + BYTES_A_ROW * (50 + 6))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "retry", "counts"),
+    [
+        ("finished", False, (1, 0, 1)),
+        ("diverged", True, (1, 0, 1)),
+        ("failed", False, (0, 1, 1)),
+        ("failed", True, (0, 0, 2)),
+        ("interrupted", False, (0, 0, 2)),
+        ("running", False, (0, 0, 2)),
+    ],
+)
+def test_what_is_stored(status: str, retry: bool, counts: tuple[int, int, int], path: Path) -> None:
+    store(path, run(), 1.0, status)
+    ahead = forecast([run(), run(seed=1)], str(path), device="cpu", retry_failed=retry)
+    assert (ahead.stored, ahead.failed, ahead.to_do) == counts
+
+
+def test_time_is_that_of_the_same_method_or_else_of_any(path: Path) -> None:
+    store(path, run(), 1.0)
+    store(path, run(seed=1), 3.0)
+    store(path, run("dynabro"), 20.0)
+    ahead = forecast([run(seed=2), run("dynabro", seed=2), run("momentum")], str(path), device="cpu")
+    assert ahead.timed == 3
+    assert ahead.seconds == pytest.approx(50 * (4 / 20 + 20 / 10 + 24 / 30))
+
+
+@pytest.mark.parametrize("other", [{"workers": 5}, {"batch_size": 4}, {"precision": "bf16"}, {"model": "mlp"}])
+def test_other_runs_say_nothing_of_time(other: dict[str, object], path: Path) -> None:
+    store(path, run(), 1.0)
+    unlike = resolve(RunSpec(**({"model": "logistic", "method": "sgd", "budget": 50} | other)))  # type: ignore[arg-type]
+    ahead = forecast([unlike, run(seed=1)], str(path), device="cpu")
+    assert (ahead.to_do, ahead.timed, ahead.seconds) == (2, 1, pytest.approx(5.0))
+
+
+@pytest.mark.parametrize("device", ["cuda:0 NVIDIA H200", "cuda:1 some other"])
+def test_another_kind_of_device_says_nothing_of_time(device: str, path: Path) -> None:
+    store(path, run(), 1.0, device=device)
+    assert forecast([run(seed=1)], str(path), device="cpu").seconds is None
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted", "running", "diverged"])
+def test_only_finished_runs_tell_the_time(status: str, path: Path) -> None:
+    store(path, run(), 1.0, status)
+    assert forecast([run(seed=1)], str(path), device="cpu").seconds is None
+
+
+def test_rows_of_multi_level_rounds(path: Path) -> None:
+    """Seven computations a round on average: E[cost] of jmax 7 is 7 + 2^-7."""
+    ahead = forecast([run("dynabro", budget=70_000)], str(path), device="cpu")
+    assert (ahead.bytes - BYTES_A_RUN) / BYTES_A_ROW - 7001 == pytest.approx(10_000, rel=0.15)
+
+
+def test_a_large_database_tells_its_own_growth(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store(path, run(), 1.0, spent=200)
+    assert forecast([run(seed=1)], str(path), device="cpu").bytes == BYTES_A_RUN + BYTES_A_ROW * 56
+    monkeypatch.setattr(module, "ENOUGH_ROWS", 201)
+    expected = BYTES_A_RUN + path.stat().st_size / 201 * 56
+    assert forecast([run(seed=1)], str(path), device="cpu").bytes == round(expected)
+
+
+def test_what_cannot_be_told(path: Path) -> None:
+    with pytest.raises(SpecError, match="device=cuda:99 is not here"):
+        forecast([run()], str(path), device="cuda:99")
+    path.write_text("notes")
+    with pytest.raises(DatabaseError, match="is no dynabro database"):
+        forecast([run()], str(path), device="cpu")

@@ -1,0 +1,208 @@
+"""From a sweep to its runs, or to all that is wrong with its points."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.plan import MOST_RUNS, Plan, cell, distinguishing, plan
+from dynabro_cli.resolve import resolve
+from dynabro_cli.spec import RunSpec
+from dynabro_cli.sweep_file import parse_sweep
+from dynabro_cli.sweep_lookup import load_sweep, set_fields, shipped
+
+
+def planned(text: str, *settings: str) -> Plan:
+    return plan(set_fields(parse_sweep("name: x\n" + text, "x.yaml"), settings))
+
+
+def problems(text: str, *settings: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        planned(text, *settings)
+    return caught.value.problems
+
+
+def test_seeds_vary_slowest_and_the_last_axis_fastest() -> None:
+    text = "grid: {method: [sgd, dynabro], switching: [static, 'periodic:K=5']}\nseeds: [4, 2]\n"
+    specs = [run.spec for run in planned(text).runs]
+    assert [(spec.seed, spec.method, spec.switching) for spec in specs] == [
+        (seed, method, switching)
+        for seed in (4, 2)
+        for method in ("sgd", "dynabro")
+        for switching in ("static", "periodic:K=5")
+    ]
+
+
+def test_runs_are_those_of_single_specs() -> None:
+    text = (
+        "base: {task: quadratic, budget: 5e1, learning_rate: 1e-3}\n"
+        "grid:\n  rates: [{method: momentum, learning_rate: 2e-3}, {method: sgd}]\nseeds: 0..1\n"
+    )
+    expected = [
+        resolve(RunSpec(task="quadratic", budget=50, method=method, learning_rate=rate, seed=seed))
+        for seed in (0, 1)
+        for method, rate in (("momentum", 2e-3), ("sgd", 1e-3))
+    ]
+    assert list(planned(text).runs) == expected
+
+
+def test_an_empty_sweep_is_the_default_run() -> None:
+    assert planned("").runs == (resolve(RunSpec()),)
+
+
+def test_points_that_are_one_run_are_run_once() -> None:
+    text = (
+        "base: {method: sgd}\n"
+        "grid:\n"
+        "  learning_rate: [5e-3, 0.005, auto]\n"
+        "  switching: ['periodic:K=10', 'periodic: K = 10.0', static]\n"
+        "  task: [quadratic, 'quadratic:sigma=0.5,dimension=2', 'quadratic:dimension=2.0,sigma=0.50']\n"
+    )
+    found = planned(text)
+    assert [run.spec.switching for run in found.runs] == ["periodic:K=10", "static"]
+    assert (found.duplicates, found.excluded) == (25, 0)
+
+
+def test_excluded_points_are_left_out() -> None:
+    text = (
+        "base: {task: quadratic, lr_drop: '0.8:0.1'}\n"
+        "grid: {method: [sgd, momentum], switching: ['periodic:K=10', static], byzantine: [0, 1]}\n"
+        "exclude: [{method: sgd, switching: 'periodic: K = 10.0', lr_drop: '0.80:0.10'}, {byzantine: 0, workers: 3}]\n"
+    )
+    found = planned(text)
+    assert [(run.spec.method, run.spec.switching, run.spec.byzantine) for run in found.runs] == [
+        ("sgd", "static", 1),
+        ("momentum", "periodic:K=10", 1),
+        ("momentum", "static", 1),
+    ]
+    assert (found.duplicates, found.excluded) == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seed", "1"),
+        ("learning_rate", "5e-3"),
+        ("pre_aggregators", "nnm:f=auto"),
+        ("budget", "3e3"),
+        ("method", "momentum:beta=0.90"),
+    ],
+)
+def test_any_field_can_exclude(field: str, value: str) -> None:
+    """Also one that the point leaves to the task's default, and one that is written otherwise."""
+    base = "base: {task: quadratic, method: momentum, aggregator: cwmed, pre_aggregators: nnm}\n"
+    text = f"{base}exclude: [{{{field}: '{value}'}}]\n"
+    if field == "seed":
+        assert [run.spec.seed for run in planned(text + "seeds: 0..2\n").runs] == [0, 2]
+    else:
+        assert problems(text) == ["x: exclude leaves no point of 1; take some of it out"]
+
+
+def test_points_that_are_excluded_need_not_run() -> None:
+    text = "base: {workers: 5}\ngrid: {byzantine: [1, 2, 3]}\nexclude: [{byzantine: 3}]\n"
+    assert [run.spec.byzantine for run in planned(text).runs] == [1, 2]
+
+
+def test_points_that_cannot_run_are_told_together() -> None:
+    text = (
+        "base: {workers: 5}\n"
+        "grid:\n  byzantine: [1, 3]\n  rates: [{method: sgd}, {method: dynabro, batch_size: 2000}]\nseeds: 0..1\n"
+    )
+    second, first = problems(text)
+    assert first.startswith("byzantine=3 of workers=5 is not legal: 2f < m must hold")
+    assert first.endswith(" (4 of 8 points, first byzantine=3, method=sgd, seed=0)")
+    assert second.startswith("batch_size=2000 is larger than the 1437 training samples")
+    assert second.endswith(" (4 of 8 points, first byzantine=1, method=dynabro, batch_size=2000, seed=0)")
+
+
+def test_a_problem_of_all_points_and_of_the_only_one() -> None:
+    assert problems("grid: {byzantine: [9, 8]}\nbase: {workers: 3}\n")[0].endswith(" (1 of 2 points, first byzantine=9)")
+    assert problems("seeds: 0..1\nbase: {batch_size: 1438}\n")[0].endswith(" (all 2 points, first seed=0)")
+    assert problems("base: {batch_size: 1438}\n")[0].endswith("type --batch-size 16")
+
+
+def test_a_wrong_component_is_told_once_with_its_place() -> None:
+    text = (
+        "base:\n  attack: sff\n"
+        "grid:\n  aggregator:\n    - cwmt\n    - krum:f=x\n  method: [sgd, dynabro]\n"
+        "exclude: [{switching: periodic}]\nseeds: 0..4\n"
+    )
+    starts = [
+        "x.yaml:3: unknown attack 'sff' (did you mean 'sf'?)",
+        "x.yaml:6: unknown aggregator 'cwmt' (did you mean 'cwtm'?)",
+        "x.yaml:7: aggregator 'krum': f=x is not legal",
+        "x.yaml:9: switching strategy 'periodic' needs K=",
+        "--set pre_aggregators=nmn: unknown pre-aggregator 'nmn' (did you mean 'nnm'?)",
+    ]
+    found = problems(text, "pre_aggregators=nmn")
+    assert len(found) == len(starts), found
+    assert all(any(line.startswith(start) for line in found) for start in starts), found
+
+
+def test_a_grid_that_is_too_large() -> None:
+    text = "grid: {workers: [3, 5, 7, 9, 11], budget: [1, 2, 3]}\nseeds: 0..9999\n"
+    assert problems(text) == [f"x: it has 150,000 points, and a sweep may have {MOST_RUNS:,}; make several of it"]
+
+
+# --- what comes with the program
+
+COUNTS = {
+    "mnist-sf-cwtm": 6 * 5 * 5,
+    "mnist-alie-gm": 4 * 5 * 5,
+    "cifar10-ipm-cwmed": 3 * 3 * 5,
+    "cifar10-ipm-cwmed-dmax048": 3 * 3 * 5,
+    "momentum-fails-gap": 2 * 5 * 3 * 2 * 20,
+    "momentum-fails-paths": 2 * 5 * 3 * 2,
+    "digits-periodic": 6 * 5 * 5,
+}
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_sweep_has_no_problem(name: str) -> None:
+    found = plan(load_sweep(name))
+    assert found.runs
+    assert (found.duplicates, found.excluded) == (0, 0)
+    assert len(found.runs) == COUNTS.get(name, len(found.runs))
+
+
+@pytest.mark.parametrize("name", ["mnist-sf-cwtm", "mnist-alie-gm"])
+def test_curves_are_drawn_from_the_same_runs(name: str) -> None:
+    assert [run.key for run in plan(load_sweep(f"{name}-curves")).runs] == [run.key for run in plan(load_sweep(name)).runs]
+
+
+def test_details_and_paths_belong_to_other_figures() -> None:
+    keys = {name: {run.key for run in plan(load_sweep(name)).runs} for name in shipped()}
+    assert keys["momentum-fails-paths"] < keys["momentum-fails-gap"]
+    assert keys["training-details"] < keys["mnist-sf-cwtm"] | keys["cifar10-ipm-cwmed"]
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if name.startswith(("mnist", "cifar10"))])
+def test_the_papers_settings(name: str) -> None:
+    """Table 2, and the learning rates of Appendix J."""
+    mnist, alie = name.startswith("mnist"), "alie" in name
+    for run in plan(load_sweep(name)).runs:
+        spec = run.spec
+        assert (spec.workers, spec.batch_size, spec.budget) == ((17, 32, 5000) if mnist else (25, 64, 8000))
+        assert (spec.lr_drop, spec.weight_decay) == ("0.8:0.1" if mnist else "0.75:0.1", 1e-4)
+        assert spec.learning_rate == (0.05 if run.method.name == "dynabro" and not alie else 0.01)
+        assert spec.byzantine == (8 if mnist else 12)
+
+
+def test_the_same_grid_on_images_of_ones_own() -> None:
+    sweep = set_fields(load_sweep("cifar10-ipm-cwmed"), ["task=image-folder:name=cifar10-jpeg,like=cifar10"])
+    assert {run.spec.model for run in plan(sweep).runs} == {"cnn-cifar"}
+
+
+def test_a_run_in_a_few_words() -> None:
+    assert cell(resolve(RunSpec(seed=3))) == "digits, dynabro, cwtm, sf, periodic:K=10, seed 3"
+    assert cell(resolve(RunSpec(pre_aggregators="nnm", aggregator="gm"))).split(", ")[2] == "nnm+gm"
+
+
+def test_runs_are_told_apart() -> None:
+    """By what their words do not say already: the learning rate is another for each method, and so is no news."""
+    assert distinguishing(planned("grid: {method: [sgd, dynabro]}\nseeds: 0..1\n").runs) == []
+    runs = planned("grid: {learning_rate: [1, 0.5], budget: [10, 20]}\n").runs
+    also = distinguishing(runs)
+    assert also == ["budget", "learning_rate"]
+    assert cell(runs[0], also) == "digits, dynabro, cwtm, sf, periodic:K=10, seed 0, budget=10, learning_rate=1"
+    assert len({cell(run, also) for run in runs}) == 4
