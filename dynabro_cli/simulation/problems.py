@@ -173,7 +173,8 @@ class ImageProblem:
 
     def evaluate(self) -> Score:
         images, labels = self._test
-        step = max(1, (self._engine.pass_values if self._device.type == "cuda" else EVALUATION_VALUES) // images[0].numel())
+        on_gpu = self._device.type == "cuda"
+        step = max(1, max(EVALUATION_VALUES, self._engine.pass_values if on_gpu else 0) // images[0].numel())
         correct = torch.zeros((), dtype=torch.int64, device=self._device)
         loss = torch.zeros((), dtype=torch.float64, device=self._device)
         for start in range(0, len(labels), step):
