@@ -144,10 +144,11 @@ def merge(
     else:
         _warn(merged)
         print(_summary(merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"))
-    if merged.unsound:
+    wrong = [(merged.unsound, "run"), (merged.unsound_kappas, "kappa")]
+    if merged.unsound or merged.unsound_kappas:
+        told = " and ".join(_count(found, name) for found, name in wrong if found)
         raise DatabaseError(
-            f"{_count(merged.unsound, 'run')} of {shown(other)} left out for what is wrong with them; type "
-            f"dynabro db check --db {shown(other)}"
+            f"{told} of {shown(other)} left out for what is wrong with them; type dynabro db check --db {shown(other)}"
         )
 
 
@@ -177,6 +178,7 @@ def _list(begin: str, lines: list[str]) -> None:
 def _warn(merged: Merged) -> None:
     """List on standard error what a user may have to look at."""
     lines = [f"run {number} of it is left out: {'; '.join(problems)}" for number, problems in merged.unsound.items()]
+    lines += [f"kappa {number} of it is left out: {'; '.join(problems)}" for number, problems in merged.unsound_kappas.items()]
     lines += [f"run {key[:10]} is left out: it is in progress here" for key in merged.held]
     lines += [f"run {item.run_key[:10]} differs: {_ends(item)}" for item in merged.different]
     for line in lines[:MOST_LINES]:
@@ -211,6 +213,8 @@ def _summary(merged: Merged, what: str) -> str:
         parts.append(f"{merged.left} without a result left out")
     if merged.unsound:
         parts.append(f"{len(merged.unsound)} unsound left out")
+    if merged.kappas:
+        parts.append(f"{_count(range(merged.kappas), 'finding')} of verify kappa copied")
     return f"{what}: {', '.join(parts)}"
 
 

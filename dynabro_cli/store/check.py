@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, RowMapping, select, text
 
+from dynabro_cli.store import kappas
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.snapshot import snapshot
@@ -50,6 +51,8 @@ def check(database: str) -> Report:
         problems = _orphans(connection)
         for number, found in sorted(unsound_runs(connection).items(), key=lambda item: str(item[0])):
             problems += [f"run {_plain(str(number))}: {problem}" for problem in found]
+        for number, found in sorted(kappas.unsound(connection).items()):
+            problems += [f"kappa {_plain(str(number))}: {problem}" for problem in found]
         statuses = connection.execute(text("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status"))
         return Report(
             statuses={_plain(str(status)): count for status, count in statuses},

@@ -11,6 +11,7 @@ from sqlalchemy.engine import make_url
 
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
 from dynabro_cli.failpoints import failpoint
+from dynabro_cli.store import kappas
 from dynabro_cli.store.check import damage
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.engine import open_for_writing, sqlite_path
@@ -48,6 +49,8 @@ class Merged:
         held: Keys of runs that are in progress here in a live process.
         left: How many runs without a result were left out, as there is something of them here, or they are repetitions.
         unsound: By the other database's id, what is wrong with runs that were left out for it.
+        kappas: How many findings of ``verified_kappa`` are new here.
+        unsound_kappas: As ``unsound``, of these.
     """
 
     copied: list[str] = field(default_factory=list)
@@ -57,6 +60,8 @@ class Merged:
     held: list[str] = field(default_factory=list)
     left: int = 0
     unsound: dict[int, list[str]] = field(default_factory=dict)
+    kappas: int = 0
+    unsound_kappas: dict[int, list[str]] = field(default_factory=dict)
 
 
 def merge(other: str, database: str, *, dry_run: bool = False, progress: Progress = lambda done, total: None) -> Merged:
@@ -87,10 +92,10 @@ def merge(other: str, database: str, *, dry_run: bool = False, progress: Progres
     with snapshot(other) as reading:
         if damage(reading):
             raise DatabaseError(f"{shown(other)} is damaged; type dynabro db check --db {shown(other)}")
-        merged = Merged(unsound=unsound_runs(reading))
+        merged = Merged(unsound=unsound_runs(reading), unsound_kappas=kappas.unsound(reading))
         sound = [row for row in _outline(reading) if row["id"] not in merged.unsound]
         if dry_run:
-            _rehearse(sound, database, merged, progress)
+            _rehearse(reading, sound, database, merged, progress)
         else:
             _Merger(reading, other, database, merged).merge(sound, progress)
     return merged
@@ -114,6 +119,8 @@ class _Merger:
             if action in ("copied", "replaced"):
                 action, present = self._copy(row)
             _note(self._merged, action, row, present)
+        with translated_errors(self._database), self._engine.begin() as connection:
+            self._merged.kappas = kappas.copy(self._reading, connection)
         progress(len(there), len(there))
         self._engine.dispose()
 
@@ -171,14 +178,16 @@ def _truth(value: Any, is_truth: bool) -> Any:
     return bool(value) if is_truth and value is not None else value
 
 
-def _rehearse(there: list[RowMapping], database: str, merged: Merged, progress: Progress) -> None:
+def _rehearse(reading: Connection, there: list[RowMapping], database: str, merged: Merged, progress: Progress) -> None:
     """Note what a merge would do as the database stands now."""
     path = sqlite_path(database)
     if path is not None and (not path.exists() or not path.stat().st_size):
         for row in there:
             _note(merged, _decide(row, None, None), row, None)
+        merged.kappas = len(kappas.news(reading, None))
         return
     with snapshot(database) as connection:
+        merged.kappas = len(kappas.news(reading, connection))
         here = _by_key(connection)
         for done, row in enumerate(there):
             progress(done, len(there))

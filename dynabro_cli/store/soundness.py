@@ -93,7 +93,7 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     """
     found: defaultdict[int, list[str]] = defaultdict(list)
     for table, run_id in ((runs, "id"), *((table, "run_id") for table in (rounds, byzantine_counts, evaluations))):
-        for number, column in connection.execute(text(_of_another_type(table, run_id, connection.dialect.name))):
+        for number, column in connection.execute(text(of_another_type(table, run_id, connection.dialect.name))):
             if isinstance(number, int):  # a row of no run has anything in its place
                 found[number].append(f"a value of {table.name}.{column} is of another type, or too large")
     kinds = {row["run_id"]: row for row in connection.execute(text(_ROUNDS)).mappings()}
@@ -130,9 +130,9 @@ def _is_point(x: str, dimension: int) -> bool:
     return POINT.fullmatch(x) is not None and x.count(",") + 1 == dimension
 
 
-def sane_row(dialect: str) -> str:
-    """A condition for rows of ``runs`` whose values have their columns' types, and sizes that may be read."""
-    return f"({_other_type(runs, dialect)}) IS NULL"
+def sane_row(dialect: str, table: Table = runs) -> str:
+    """A condition for rows of a table whose values have their columns' types, and sizes that may be read."""
+    return f"({_other_type(table, dialect)}) IS NULL"
 
 
 def moment(value: Any) -> dt.datetime | None:
@@ -145,7 +145,7 @@ def moment(value: Any) -> dt.datetime | None:
     return value if isinstance(value, dt.datetime) else None
 
 
-def _of_another_type(table: Table, run_id: str, dialect: str) -> str:
+def of_another_type(table: Table, run_id: str, dialect: str) -> str:
     """A statement for the runs that have a value of another type than its column's in ``table``, and one such column."""
     values = f"SELECT {run_id} AS run_id, {_other_type(table, dialect)} AS wrong FROM {table.name}"
     return f"SELECT run_id, MIN(wrong) FROM ({values}) AS found WHERE wrong IS NOT NULL GROUP BY run_id"

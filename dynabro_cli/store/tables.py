@@ -19,9 +19,10 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 APPLICATION_ID = 0x44594E42
 """``DYNB``, in SQLite's header field for the application that a file belongs to."""
 
@@ -142,6 +143,31 @@ sweeps = Table(
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
     CheckConstraint(f"status IN {SWEEP_STATUSES}", name="known_sweep_status"),
+)
+
+SEARCH = ("rule", "workers", "byzantine", "dimension", "restarts", "steps", "seed", "version")
+"""The columns of ``verified_kappa`` that determine its others, on any machine, where a search is complete."""
+
+verified_kappa = Table(
+    "verified_kappa",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("rule", Text, nullable=False),
+    Column("workers", Integer, nullable=False),
+    Column("byzantine", Integer, nullable=False),
+    Column("dimension", Integer, nullable=False),
+    Column("restarts", Integer, nullable=False),
+    Column("steps", Integer, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("empirical", Double, nullable=False),
+    Column("unbounded", Boolean, nullable=False),
+    Column("proved", Double),
+    Column("evaluations", Integer, nullable=False),
+    Column("complete", Boolean, nullable=False),
+    Column("worst", Text),
+    Column("version", Text, nullable=False),
+    Column("created_at", DateTime, nullable=False),
+    UniqueConstraint(*SEARCH, name="one_search"),
 )
 
 Index("runs_cell", runs.c.task, runs.c.method, runs.c.switching)

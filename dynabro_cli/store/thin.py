@@ -20,7 +20,7 @@ from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.copies import copy_database, making
 from dynabro_cli.store.engine import migrate, open_read_only, read_only_uri, sqlite_path
 from dynabro_cli.store.queries import list_runs
-from dynabro_cli.store.tables import evaluations, rounds, runs, sweeps
+from dynabro_cli.store.tables import evaluations, rounds, runs, sweeps, verified_kappa
 from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 
 LARGEST_EVERY = 2**31 - 1
@@ -154,6 +154,7 @@ def _fill(connection: sqlite3.Connection, every: int, where: str | None, anonymo
     meant = {row[0] for row in connection.execute(f"SELECT id FROM runs WHERE ({where or 'TRUE'})")}
     _copy(connection, runs, RESULTS, (), NOBODY["runs"] if anonymous else None)
     _copy(connection, sweeps, "status <> 'running'", (), NOBODY["sweeps"] if anonymous else None)
+    _copy(connection, verified_kappa, "TRUE", ())
     rows = kept = 0
     for done, (run, present) in enumerate(outline):
         progress(done, len(outline))

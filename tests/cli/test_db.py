@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.cli.output import size
+from dynabro_cli.store.tables import SCHEMA_VERSION
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
 
@@ -18,7 +19,7 @@ def test_nothing_to_upgrade(dynabro: Dynabro, results: Path) -> None:
     before = results.read_bytes()
     outcome = dynabro("db", "upgrade")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == "results.db has schema version 4 already; nothing to do\n"
+    assert outcome.out == f"results.db has schema version {SCHEMA_VERSION} already; nothing to do\n"
     assert results.read_bytes() == before
 
 
@@ -42,7 +43,8 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
     change(results, "DROP TABLE sweeps")
     for view_of in ("final_accuracy", "byzantine_histogram"):
         change(results, f"DROP VIEW {view_of}")
-    change(results, "DROP TABLE byzantine_counts")
+    for table in ("byzantine_counts", "verified_kappa"):
+        change(results, f"DROP TABLE {table}")
     change(results, "ALTER TABLE evaluations DROP COLUMN x")
     for column in ("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every"):
         change(results, f"ALTER TABLE runs DROP COLUMN {column}")
@@ -56,7 +58,7 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
         outcome = dynabro(*command)
         assert (outcome.code, outcome.out) == (65, "")
         assert outcome.problems == [
-            "results.db has schema version 1, and this dynabro needs 4; type dynabro db upgrade --db results.db"
+            f"results.db has schema version 1, and this dynabro needs {SCHEMA_VERSION}; type dynabro db upgrade --db results.db"
         ]
     outcome = dynabro("db", "upgrade", "--db", "results.db")
     assert (outcome.code, outcome.err) == (0, "")

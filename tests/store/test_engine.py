@@ -25,7 +25,7 @@ from dynabro_cli.store import queries, server
 from dynabro_cli.store import upgrade as upgrade_module
 from dynabro_cli.store.engine import open_for_writing, open_read_only, sqlite_path
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.tables import metadata
+from dynabro_cli.store.tables import SCHEMA_VERSION, metadata
 from dynabro_cli.store.upgrade import upgrade_file
 from tests.store.made import change, read, record, rounds, started, whole_run
 
@@ -124,6 +124,24 @@ TABLES = {
         owner TEXT 1 0
         host TEXT 1 0
         pid INTEGER 1 0
+    """,
+    "verified_kappa": """
+        id INTEGER 1 1
+        rule TEXT 1 0
+        workers INTEGER 1 0
+        byzantine INTEGER 1 0
+        dimension INTEGER 1 0
+        restarts INTEGER 1 0
+        steps INTEGER 1 0
+        seed BIGINT 1 0
+        empirical DOUBLE 1 0
+        unbounded BOOLEAN 1 0
+        proved DOUBLE 0 0
+        evaluations INTEGER 1 0
+        complete BOOLEAN 1 0
+        worst TEXT 0 0
+        version TEXT 1 0
+        created_at DATETIME 1 0
     """,
     "alembic_version": "version_num VARCHAR(32) 1 1",
 }
@@ -344,64 +362,70 @@ def test_an_older_database_says_upgrade_it(operation: Callable[[str], object], e
     assert path.read_bytes() == before
 
 
+NEXT = SCHEMA_VERSION + 1
+
+
 @pytest.fixture
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of schema version 5: the present migrations, and one more."""
+    """A program of the next schema version: the present migrations, and one more."""
     folder = tmp_path / "store"
     shutil.copytree(Path(engine_module.__file__).with_name("migrations"), folder / "migrations")
-    (folder / "migrations" / "versions" / "0005_more.py").write_text(
+    (folder / "migrations" / "versions" / f"{NEXT:04}_more.py").write_text(
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        "revision, down_revision = '0005', '0004'\n"
+        f"revision, down_revision = '{NEXT:04}', '{SCHEMA_VERSION:04}'\n"
         "def upgrade():\n"
         "    op.add_column('runs', sa.Column('note', sa.Text()))\n"
     )
     monkeypatch.setattr(engine_module, "__file__", str(folder / "engine.py"))
     for module in (engine_module, upgrade_module):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 5)
+        monkeypatch.setattr(module, "SCHEMA_VERSION", NEXT)
 
 
 @pytest.mark.usefixtures("next_version")
 def test_upgrade_keeps_a_copy_and_the_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", 4)
+        before.setattr(engine_module, "SCHEMA_VERSION", SCHEMA_VERSION)
         before.setattr(engine_module, "__file__", queries.__file__)
         record(open_for_writing(str(path)), whole_run())
     with pytest.raises(DatabaseError, match="type dynabro db upgrade"):
         open_for_writing(str(path))
     rows = read(path, "SELECT * FROM runs")
 
-    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 4 to 5; the old one is {path}.v4"
-    copy = path.with_name(path.name + ".v4")
+    assert (
+        upgrade_file(str(path))
+        == f"{path} upgraded from schema version {SCHEMA_VERSION} to {NEXT}; the old one is {path}.v{SCHEMA_VERSION}"
+    )
+    copy = path.with_name(f"{path.name}.v{SCHEMA_VERSION}")
     assert read(copy, "SELECT * FROM runs") == rows
-    assert read(copy, "PRAGMA user_version") == [(4,)]
+    assert read(copy, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
     assert read(copy, "PRAGMA application_id") == [(0x44594E42,)]
     assert read(path, "SELECT * FROM runs") == [(*row, None) for row in rows]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(3,)]
-    assert read(path, "PRAGMA user_version") == [(5,)]
+    assert read(path, "PRAGMA user_version") == [(NEXT,)]
     assert read(path, "SELECT n FROM final_accuracy") == [(1,)]
     open_for_writing(str(path))
-    assert upgrade_file(str(path)) == f"{path} has schema version 5 already; nothing to do"
+    assert upgrade_file(str(path)) == f"{path} has schema version {NEXT} already; nothing to do"
 
 
 @pytest.mark.usefixtures("next_version")
 def test_upgrade_never_overwrites_a_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", 4)
+        before.setattr(engine_module, "SCHEMA_VERSION", SCHEMA_VERSION)
         before.setattr(engine_module, "__file__", queries.__file__)
         open_for_writing(str(path))
-    copy = path.with_name(path.name + ".v4")
+    copy = path.with_name(f"{path.name}.v{SCHEMA_VERSION}")
     copy.write_text("precious")
     with pytest.raises(DatabaseError) as caught:
         upgrade_file(str(path))
     assert str(caught.value) == f"{copy} is there already, from an upgrade before; move it away, then repeat the command"
     assert copy.read_text() == "precious"
-    assert read(path, "PRAGMA user_version") == [(4,)]
+    assert read(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
 
 
 def test_upgrade_of_a_present_database_changes_nothing(engine: Engine, path: Path) -> None:
     before = contents(path.parent)
-    assert upgrade_file(str(path)) == f"{path} has schema version 4 already; nothing to do"
+    assert upgrade_file(str(path)) == f"{path} has schema version {SCHEMA_VERSION} already; nothing to do"
     assert contents(path.parent) == before
 
 
@@ -443,7 +467,9 @@ def test_a_database_without_precision_says_upgrade_it(operation: Callable[[str],
     before = path.read_bytes()
     with pytest.raises(DatabaseError) as caught:
         operation(str(path))
-    assert str(caught.value) == (f"{path} has schema version 1, and this dynabro needs 4; type dynabro db upgrade --db {path}")
+    assert str(caught.value) == (
+        f"{path} has schema version 1, and this dynabro needs {SCHEMA_VERSION}; type dynabro db upgrade --db {path}"
+    )
     assert path.read_bytes() == before
 
 

@@ -1,0 +1,127 @@
+"""The table ``verified_kappa``: what searches for the worst case of aggregation rules have found."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
+
+from dynabro_cli.store.soundness import CONTROL, LARGEST_TEXT, moment, of_another_type, sane_row
+from dynabro_cli.store.tables import SEARCH, verified_kappa
+from dynabro_cli.store.translation import translated_errors
+
+MOST_CHARACTERS = LARGEST_TEXT
+"""An input that would be longer than this is not kept."""
+NUMBER = 25
+"""Characters of a number of an input, at most, with its comma and brackets."""
+
+
+def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -> None:
+    """Store findings, each in the place of one of the same search by the same version.
+
+    Args:
+        engine: A database opened for writing.
+        findings: The columns of the table, but for ``id``, ``version`` and ``created_at``; ``worst`` as lists of numbers.
+        version: The program's.
+
+    Raises:
+        DynabroError: They cannot be written.
+    """
+    now = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
+    with translated_errors(engine.url), engine.begin() as connection:
+        for finding in findings:
+            _put(connection, {**finding, "worst": _written(finding["worst"]), "version": version, "created_at": now})
+
+
+def unsound(connection: Connection) -> dict[int, list[str]]:
+    """What is wrong with each finding that has anything wrong with it, by its id; nothing in it is quoted from the database."""
+    found: dict[int, list[str]] = {}
+    for number, column in connection.execute(text(of_another_type(verified_kappa, "id", connection.dialect.name))):
+        found[number] = [f"a value of verified_kappa.{column} is of another type, or too large"]
+    for row in _sane(connection):
+        problems = _problems(row)
+        if problems:
+            found[row["id"]] = problems
+    return found
+
+
+def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
+    """The sound findings of another database that are not here, as they would be stored.
+
+    Args:
+        reading: To the other database.
+        here: To the database as it is here; None where there is none.
+    """
+    wrong, present = unsound(reading), {_search(row) for row in _sane(here)} if here is not None else set()
+    rows = [dict(row) for row in _sane(reading) if row["id"] not in wrong and _search(row) not in present]
+    return [
+        {name: bool(value) if name in ("unbounded", "complete") else value for name, value in row.items() if name != "id"}
+        | {"created_at": moment(row["created_at"])}
+        for row in rows
+    ]
+
+
+def copy(reading: Connection, connection: Connection) -> int:
+    """Copy what is new of another database, in the transaction of ``connection``; return how many findings."""
+    rows = news(reading, connection)
+    for row in rows:
+        _put(connection, row)
+    return len(rows)
+
+
+def _put(connection: Connection, row: Mapping[str, Any]) -> None:
+    same = [verified_kappa.c[name] == row[name] for name in SEARCH]
+    connection.execute(delete(verified_kappa).where(*same))
+    connection.execute(insert(verified_kappa).values(row))
+
+
+def _written(worst: Sequence[Sequence[float]]) -> str | None:
+    """An input as compact JSON; None where it is too large to keep."""
+    count = sum(len(row) for row in worst)
+    return json.dumps(worst, separators=(",", ":")) if NUMBER * count <= MOST_CHARACTERS else None
+
+
+def _sane(connection: Connection) -> list[RowMapping]:
+    """The findings whose values have their columns' types."""
+    names = ", ".join(verified_kappa.c.keys())
+    where = sane_row(connection.dialect.name, verified_kappa)
+    return list(connection.execute(text(f"SELECT {names} FROM verified_kappa WHERE {where} ORDER BY id")).mappings())
+
+
+def _search(row: Mapping[str, Any] | RowMapping) -> tuple[Any, ...]:
+    return tuple(row[name] for name in SEARCH)
+
+
+def _problems(row: RowMapping) -> list[str]:
+    """What is wrong with a finding by itself."""
+    problems = []
+    if any(isinstance(value, str) and CONTROL.search(value) for value in row.values()):
+        problems.append("a text of it is none that dynabro writes")
+    if moment(row["created_at"]) is None:
+        problems.append("its created_at is no time")
+    if not 0 <= 2 * row["byzantine"] < row["workers"]:
+        problems.append(f"{row['byzantine']} of its {row['workers']} workers are Byzantine, not under half")
+    if row["dimension"] < 1 or row["restarts"] < 1 or row["steps"] < 1 or row["evaluations"] < 1 or row["seed"] < 0:
+        problems.append("its search is none")
+    if row["empirical"] < 0 or (row["proved"] is not None and row["proved"] < 0):
+        problems.append("a kappa of it is negative")
+    if row["worst"] is not None and not _is_input(row["worst"], row["workers"], row["dimension"]):
+        problems.append("its worst is no input of its workers and dimension")
+    return problems
+
+
+def _is_input(worst: str, workers: int, dimension: int) -> bool:
+    try:
+        rows = json.loads(worst)
+    except (ValueError, RecursionError):
+        return False
+    return (
+        isinstance(rows, list)
+        and len(rows) == workers
+        and all(isinstance(row, list) and len(row) == dimension for row in rows)
+        and all(isinstance(value, float) and math.isfinite(value) for row in rows for value in row)
+    )
