@@ -15,6 +15,12 @@ class DynabroError(Exception):
     exit_code = 70
 
 
+class VerificationError(DynabroError):
+    """An input disproves what is proved of a rule: the rule, or its bound, has a bug."""
+
+    exit_code = 1
+
+
 class SpecError(DynabroError):
     """The description of a run is wrong. ``problems`` has one line for each thing that is wrong with it."""
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli import db, list_, logs, plot, run, runs, show, status, sweep
+from dynabro_cli.cli import db, list_, logs, plot, run, runs, show, status, sweep, verify
 from dynabro_cli.cli.output import complain
 from dynabro_cli.errors import DynabroError, InterruptedRunError, SpecError, StorageError
 from dynabro_cli.executors.interruptions import preempted
@@ -37,6 +37,7 @@ app.command()(show.show)
 app.command()(runs.runs)
 app.command()(runs.query)
 app.command()(runs.export)
+app.add_typer(verify.app, name="verify")
 app.add_typer(db.app, name="db")
 
 

@@ -71,7 +71,7 @@ def _list_sweeps(as_json: bool) -> None:
 
 
 def _list_figures(as_json: bool) -> None:
-    from dynabro_cli.figures._api import GRIDS, REGISTRY
+    from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY
 
     entries = list(REGISTRY.entries().values())
     if as_json:
@@ -84,7 +84,8 @@ def _list_figures(as_json: bool) -> None:
         )
         return
     _print_lines("figures of a sweep", [(entry.name, entry.summary) for entry in entries if entry.name in GRIDS])
-    _print_lines("plots of any runs", [(entry.name, entry.summary) for entry in entries if entry.name not in GRIDS])
+    _print_lines("plots of any runs", [(entry.name, entry.summary) for entry in entries if entry.name not in GRIDS | RECORDS])
+    _print_lines("figures of other tables", [(entry.name, entry.summary) for entry in entries if entry.name in RECORDS])
     print("\n'dynabro plot NAME' draws one, and 'dynabro plot all' all figures of a sweep whose runs are stored.")
 
 

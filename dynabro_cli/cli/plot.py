@@ -59,7 +59,7 @@ def plot(
     if settings and (name == ALL or not grids):
         raise SpecError(f"--set is for the figure of one sweep, and not for {name}; type --where for a condition on the runs")
     studio = Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities)
-    made = _grids(studio, grids, settings or ()) if grids else [studio.draw_any(name, choice)]
+    made = _grids(studio, grids, settings or ()) if grids else [studio.draw(name, choice)]
     _report(made, grids, as_json)
     if check and (len(made) < len(grids) or any(one.missing for one in made)):
         raise IncompleteError("planned runs are missing; dynabro sweep NAME makes those of a figure")
@@ -96,7 +96,7 @@ def _report(made: Sequence[Made], grids: Sequence[str], as_json: bool) -> None:
         return
     for one in made:
         pictures = " ".join(str(path) for path in one.files if path.suffix != ".csv")
-        print(f"{pictures}  ({one.runs} run{'s' if one.runs > 1 else ''})")
+        print(f"{pictures}  ({one.runs} run{'s' if one.runs > 1 else ''})" if one.runs else pictures)
     if len(grids) > 1:
         print(f"{len(made)} of {len(grids)} figures drawn")
 

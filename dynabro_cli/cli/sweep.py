@@ -96,7 +96,7 @@ def sweep(
     check_choice(compile)
     _check_executor(executor, address)
     options = Options(
-        jobs=_jobs(jobs),
+        jobs=jobs_of(jobs),
         threads=threads,
         device=device,
         data_dir=data_dir,
@@ -110,7 +110,7 @@ def sweep(
         checkpoint_every=checkpoint_every,
     )
     if dry_run:
-        _foretell(planned, db, options, as_json)
+        foretell(planned, db, options, as_json)
     else:
         _run(planned, db, options, on_ray=executor == "ray", address=address, as_json=as_json, quiet=quiet)
 
@@ -128,7 +128,8 @@ def _warn(planned: Plan) -> None:
         complain(f"warning: {line}")
 
 
-def _jobs(text: str) -> int | None:
+def jobs_of(text: str) -> int | None:
+    """How many runs at a time an option asks for; None: as many as fit."""
     try:
         count = None if text == "auto" else parse_whole(text)
     except ValueError:
@@ -138,7 +139,7 @@ def _jobs(text: str) -> int | None:
     return count
 
 
-def _foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
+def foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
     """Print what is to be done, for how long, and in how much room."""
     from dynabro_cli.executors.cores import cores
     from dynabro_cli.forecast import forecast, usual_jobs
@@ -165,6 +166,15 @@ def _foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
 
 
 def _run(planned: Plan, db: str, options: Options, *, on_ray: bool, address: str | None, as_json: bool, quiet: bool) -> None:
+    began = time.monotonic()
+    outcomes = make_runs(planned, db, options, on_ray=on_ray, address=address, quiet=quiet)
+    _report(planned, outcomes, time.monotonic() - began, db, as_json)
+
+
+def make_runs(
+    planned: Plan, db: str, options: Options, *, quiet: bool, on_ray: bool = False, address: str | None = None
+) -> list[Outcome]:
+    """Make the runs of a plan that are not stored, with their progress on standard error; return what became of each."""
     from dynabro_cli.cli.sweep_progress import SweepProgress
     from dynabro_cli.executors.processes import execute_all
     from dynabro_cli.executors.ray_cluster import execute_all_on_ray
@@ -174,14 +184,11 @@ def _run(planned: Plan, db: str, options: Options, *, on_ray: bool, address: str
 
     engine = open_for_writing(db)
     tell_of_logs(SideFiles.of(engine.url))
-    began = time.monotonic()
     seconds = {} if on_ray else run_seconds(planned.runs, db, device=options.device)
     with SweepProgress(planned.runs, quiet=quiet, seconds=seconds) as progress:
         if on_ray:
-            outcomes = execute_all_on_ray(planned.runs, engine, options, progress, address=address)
-        else:
-            outcomes = execute_all(planned.runs, engine, options, progress)
-    _report(planned, outcomes, time.monotonic() - began, db, as_json)
+            return execute_all_on_ray(planned.runs, engine, options, progress, address=address)
+        return execute_all(planned.runs, engine, options, progress)
 
 
 def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_json: bool) -> None:

@@ -1,8 +1,9 @@
 """The contract of figures, and their registry.
 
 A figure of a grid is a function ``(Results) -> Drawn``, registered with the sweep whose runs it shows. A plot of any runs is
-a function ``(Results, Choice) -> Drawn``, registered with what its options are where they are left out. Either returns the
-picture with the table of all numbers in it: what is not in the table is not plotted.
+a function ``(Results, Choice) -> Drawn``, registered with what its options are where they are left out. A figure of another
+table is a function ``(Engine, condition) -> Drawn``. Each returns the picture with the table of all numbers in it: what is not
+in the table is not plotted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
+from sqlalchemy import Engine
 
 from dynabro_cli.components import Registry
 from dynabro_cli.figures._data import Results
@@ -59,7 +61,9 @@ class Choice:
 
 REGISTRY: Registry[Callable[..., Drawn]] = Registry("figure", "dynabro_cli.figures")
 GRIDS: dict[str, Grid] = {}
-"""The grids of the figures that have one, by name; the others are plots of any runs."""
+"""The grids of the figures that have one, by name; the others are plots of any runs, or of another table."""
+RECORDS: dict[str, str] = {}
+"""The tables of the figures that show no runs, by name."""
 
 
 def figure(
@@ -70,6 +74,19 @@ def figure(
     def decorate(draw: Callable[[Results], Drawn]) -> Callable[[Results], Drawn]:
         GRIDS[name] = Grid(sweep, variants, tuple(only.items()))
         REGISTRY.register(name, reference=reference)(draw)
+        return draw
+
+    return decorate
+
+
+def record(
+    name: str, *, table: str
+) -> Callable[[Callable[[Engine, str | None], Drawn]], Callable[[Engine, str | None], Drawn]]:
+    """Register the decorated function as the figure ``name`` of a table other than ``runs``, of which it takes a condition."""
+
+    def decorate(draw: Callable[[Engine, str | None], Drawn]) -> Callable[[Engine, str | None], Drawn]:
+        RECORDS[name] = table
+        REGISTRY.register(name, reference=f"the table {table}")(draw)
         return draw
 
     return decorate

@@ -22,8 +22,8 @@ UNDATED: dict[str, dict[str, None]] = {
 KEYS = ("run_key", "status", "task", "method", "aggregator", "attack", "switching", "budget", "learning_rate", "seed")
 
 
-def save(drawn: Drawn, results: Results, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
-    """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows as NAME.runs.csv.
+def save(drawn: Drawn, results: Results | None, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+    """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if any, as NAME.runs.csv.
 
     A file is written beside its place and then put there, so that what is there is always whole.
 
@@ -34,7 +34,9 @@ def save(drawn: Drawn, results: Results, folder: Path, name: str, formats: Seque
         f"{name}.{kind}": functools.partial(drawn.figure.savefig, format=kind, metadata=UNDATED[kind]) for kind in formats
     }
     writers[f"{name}.csv"] = lambda path: _csv(drawn.numbers, path)
-    writers[f"{name}.runs.csv"] = lambda path: _csv(results.runs[list(KEYS)], path)
+    if results is not None:
+        shown = results.runs[list(KEYS)]
+        writers[f"{name}.runs.csv"] = lambda path: _csv(shown, path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, write in writers.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from matplotlib import rc_context
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.figures._api import GRIDS, REGISTRY, Choice, Variant
+from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Variant
 from dynabro_cli.figures._data import Identities, Results, in_order, missing, read_runs
 from dynabro_cli.figures._files import UNDATED, save
 from dynabro_cli.figures._style import RC
@@ -35,7 +36,7 @@ class Studio:
 
     Args:
         engine: The database, open for reading.
-        where: An SQL condition on the table ``runs``.
+        where: An SQL condition on the table ``runs``, or on the one that a figure shows.
         folder: Where files go.
         formats: Of the pictures.
         planned: ``planned(sweep, settings)`` makes the rows of the runs that a sweep has with fields set, as a table ``runs``
@@ -43,7 +44,7 @@ class Studio:
         identities: See ``Results``.
 
     Raises:
-        SpecError: A format, or the condition, is wrong.
+        SpecError: A format is wrong; when drawing: the condition is.
     """
 
     def __init__(
@@ -60,7 +61,26 @@ class Studio:
             raise SpecError(f"format={','.join(wrong)} is not legal; type --format with some of {','.join(UNDATED)}")
         self._engine, self._folder, self._formats = engine, folder, tuple(dict.fromkeys(formats))
         self._planned, self._identities = planned, identities
-        self._runs = read_runs(engine, where)
+        self._where = where
+
+    @functools.cached_property
+    def _runs(self) -> pd.DataFrame:
+        return read_runs(self._engine, self._where)
+
+    def draw(self, name: str, choice: Choice) -> Made:
+        """Draw a plot of any runs, or a figure of another table.
+
+        Raises:
+            SpecError: The options do not fit it.
+        """
+        if name not in RECORDS:
+            return self.draw_any(name, choice)
+        if choice != Choice():
+            raise SpecError(f"{name} shows no runs; --x, --hue, --facet and --metric are for the plots of any runs")
+        with rc_context(RC):
+            drawn = REGISTRY.entry(name).factory(self._engine, self._where)
+            files = save(drawn, None, self._folder, name, self._formats)
+        return Made(name, files, 0, "")
 
     def draw_grid(self, name: str, settings: Sequence[str] = ()) -> Made | None:
         """Draw a figure of a sweep's runs, with fields of the sweep set as ``--set`` does; None where no run of it is stored.

@@ -13,6 +13,9 @@ from torch import Tensor
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
 from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, Plan, keep_nothing, send_gradients
+from dynabro_cli.methods._levels import expected_cost, planned, universal_coefficient
+
+__all__ = ["expected_cost", "planned", "universal_coefficient"]
 
 FILTERS = ("none", "option1", "option2")
 
@@ -28,26 +31,6 @@ class Parameters:
     )
     filter: str = parameter("none", choices=FILTERS, help="fail-safe filter: none, any robust rule (option1), or MFM (option2)")
     noise_bound: float | None = parameter(None, above=0, help="V, the largest noise of a gradient; auto: measured at the start")
-
-
-def expected_cost(jmax: int) -> float:
-    """Mini-batches that a round is expected to cost: sum_{j <= jmax} 2^-j 2^j + 2^-jmax."""
-    return jmax + 2.0**-jmax
-
-
-def planned(budget: int, jmax: int | None) -> tuple[int, int]:
-    """The rounds T that ``budget`` is expected to last, and the largest level: ``jmax``, or floor(log2 T) where None."""
-    if jmax is not None:
-        return max(1, round(budget / expected_cost(jmax))), jmax
-    level = 0
-    while 2 ** (level + 1) <= budget / expected_cost(level + 1):
-        level += 1
-    return max(1, round(budget / expected_cost(level))), level
-
-
-def universal_coefficient(workers: int, rounds: int) -> float:
-    """C = sqrt(8 log(16 m^2 T)) of Algorithm 2."""
-    return math.sqrt(8 * math.log(16 * workers**2 * rounds))
 
 
 @REGISTRY.register("dynabro", Parameters, reference="DynaBRO (ICML 2024), Algorithms 1 and 2, equation (2)")

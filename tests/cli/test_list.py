@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dynabro_cli.figures._api import GRIDS
+from dynabro_cli.figures._api import GRIDS, RECORDS
 from dynabro_cli.resolve import REGISTRIES
 from dynabro_cli.sweep_lookup import load_sweep, shipped
 from tests.cli.conftest import Dynabro
@@ -81,7 +81,7 @@ def test_figures(dynabro: Dynabro) -> None:
     outcome = dynabro("list", "figures")
     assert (outcome.code, outcome.err) == (0, "")
     lines = [line.split()[0] for line in outcome.out.splitlines() if line.startswith("  ")]
-    assert lines == [*sorted(GRIDS), "curves", "final", "heatmap", "histogram", "timeline"]
+    assert lines == [*sorted(GRIDS), "curves", "final", "heatmap", "histogram", "timeline", *sorted(RECORDS)]
     found = {item["name"]: item for item in json.loads(dynabro("list", "figures", "--json").out)}
     assert set(found) == set(lines)
     assert found["mnist-sf-cwtm"]["sweep"] == "mnist-sf-cwtm"

@@ -1,0 +1,209 @@
+"""``dynabro verify``: theory against numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+from dynabro_cli.cli.output import Database, complain, emit, print_json
+from dynabro_cli.cli.progress import Display
+from dynabro_cli.cli.sweep import foretell, jobs_of, make_runs
+from dynabro_cli.errors import NotFoundError, SpecError, SweepError, VerificationError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dynabro_cli.theory.kappa import Found
+    from dynabro_cli.theory.rate import Slope
+
+ALL = "all"
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object a row.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+app = typer.Typer(help="Check theory against numbers.", no_args_is_help=True)
+
+
+@app.callback()
+def verify() -> None:
+    """Check theory against numbers."""
+
+
+@app.command()
+def kappa(
+    rules: Annotated[
+        list[str] | None, typer.Argument(metavar="[RULE...]", help="Such as cwmed or nnm+cwtm. [default: every rule there is]")
+    ] = None,
+    m: Annotated[int, typer.Option("--m", metavar="M", help="Workers.")] = 17,
+    f: Annotated[int, typer.Option("--f", metavar="F", help="Byzantine workers among them.")] = 8,
+    pre: Annotated[
+        list[str] | None, typer.Option("--pre", metavar="NAME", help="Pre-aggregator before every rule; repeat for a chain.")
+    ] = None,
+    dimension: Annotated[int, typer.Option(metavar="D", help="Dimension of the inputs.")] = 2,
+    restarts: Annotated[int, typer.Option(metavar="N", help="Starts that the search climbs from, for each rule.")] = 16,
+    steps: Annotated[int, typer.Option(metavar="N", help="Inputs that it tries from each start.")] = 200,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of starts and steps.")] = 0,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", help="Processor time after which the search of a rule ends, done or not.")
+    ] = 60.0,
+    db: Database = "results.db",
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search for the input at which an aggregation rule is least robust, and compare it with the rule's proved kappa.
+
+    The largest ratio of |A - mean_S|^2 to the variance of the honest set S that was found is a lower bound of the rule's true
+    kappa. Where it is above the proved kappa, there is a bug: that is told, with exit code 1. Results are stored.
+
+    Example: dynabro verify kappa cwmed nnm+cwtm --m 9 --f 2 --restarts 4 --steps 50
+    """
+    from dynabro_cli import __version__
+    from dynabro_cli.store import kappas
+    from dynabro_cli.store.engine import open_for_writing
+    from dynabro_cli.theory import kappa as searching
+
+    effort = searching.Effort(dimension, restarts, steps, seed, seconds)
+    chosen, refused = searching.subjects(rules or (), pre or (), m, f, effort)
+    engine = open_for_writing(db)
+    found = []
+    with _Searches(len(chosen), quiet=quiet) as progress:
+        for subject in chosen:
+            progress.begin(subject.text)
+            found.append(searching.search(subject, effort, progress))
+            kappas.store(engine, [found[-1].row], __version__)
+    _report_kappas(found, refused, as_json)
+
+
+def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_json: bool) -> None:
+    """Print what was found.
+
+    Raises:
+        VerificationError: A proved kappa is disproved.
+    """
+    if as_json:
+        why = [{"rule": rule, "not_legal": lines} for rule, lines in refused.items()]
+        print_json([*(one.row | {"violated": one.violated, "notes": one.notes} for one in found), *why])
+    else:
+        rows = [
+            (
+                one.rule,
+                f"> {one.empirical:.4g}" if one.unbounded else one.empirical,
+                "no proof" if one.proved is None else one.proved,
+                one.evaluations,
+                "; ".join(one.notes) or None,
+            )
+            for one in found
+        ]
+        emit(("rule", "found", "proved", "inputs", "notes"), rows)
+        for rule, lines in refused.items():
+            print(f"not legal here: {rule}: {'; '.join(lines)}")
+    wrong = [one for one in found if one.violated]
+    for one in wrong:
+        complain(
+            f"VIOLATED: {one.rule} with m={one.workers}, f={one.byzantine}: an input has the ratio {one.empirical:.6g}, and "
+            f"kappa = {one.proved:.6g} is proved; it is stored in verified_kappa.worst"
+        )
+    if wrong:
+        raise VerificationError(
+            f"{len(wrong)} of {len(found)} rules break their proved kappa: a bug in the rule or in its bound"
+        )
+
+
+class _Searches(Display):
+    """Shows which rule is searched, and how far."""
+
+    def __init__(self, rules: int, *, quiet: bool) -> None:
+        super().__init__(
+            BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), quiet=quiet
+        )
+        self._task = self._live.add_task("", total=rules)
+        self._begun = -1
+
+    def begin(self, rule: str) -> None:
+        """The search of a rule begins."""
+        self._begun += 1
+        self._live.update(self._task, completed=self._begun, description=rule)
+        self._print(f"{rule}: searching")
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many of the rule's climbs are done."""
+        self._live.update(self._task, completed=self._begun + done / total)
+
+
+@app.command()
+def rate(
+    part: Annotated[str, typer.Argument(metavar="[rounds|delta|switches|all]", help="One experiment only.")] = ALL,
+    seeds: Annotated[str | None, typer.Option(metavar="FIRST..LAST", help="Seeds of every run. [default: the sweep's]")] = None,
+    db: Database = "results.db",
+    jobs: Annotated[
+        str, typer.Option(metavar="N|auto", help="Runs at a time, a process each; auto: as many as cores.")
+    ] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what there is to do, and do nothing.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, beside the paper's exponents.
+
+    Makes the runs of the sweep verify-rate that are not stored yet, then fits exponents to them. The same command goes on
+    where it was broken off. 'dynabro plot rate' draws the points.
+
+    Example: dynabro verify rate rounds --seeds 0..1 --dry-run
+    """
+    from dynabro_cli.executors._api import Options
+    from dynabro_cli.plan import plan
+    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.sweep_lookup import load_sweep
+    from dynabro_cli.theory import rate as reading
+
+    if part not in (*reading.PARTS, ALL):
+        legal = (*reading.PARTS, ALL)
+        raise SpecError(f"part {part!r} is none{did_you_mean(part, legal)}; type one of {', '.join(legal)}")
+    planned = plan(load_sweep(reading.SWEEP, [f"seeds={seeds}"] if seeds else ()))
+    own = {row["run_key"] for row in planned.rows if part in (ALL, reading.part_of(row)[0])}
+    planned = dataclasses.replace(planned, runs=tuple(run for run in planned.runs if run.key in own))
+    options = Options(jobs=jobs_of(jobs), device="cpu", compile="off", sweep=reading.SWEEP)
+    if dry_run:
+        foretell(planned, db, options, as_json)
+        return
+    outcomes = make_runs(planned, db, options, quiet=quiet)
+    runs, evaluations = reading.read(open_read_only(db), [run.key for run in planned.runs])
+    _report_slopes(reading.slopes(reading.cells(reading.measure(runs, evaluations))), as_json)
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    if failed:
+        raise SweepError(f"{len(failed)} of {len(outcomes)} runs failed; type dynabro sweep {reading.SWEEP} --retry-failed")
+
+
+def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
+    if not found:
+        raise NotFoundError("no run has a result to fit an exponent to")
+    if as_json:
+        print_json([one._asdict() for one in found])
+        return
+    columns = (
+        "setting",
+        "quantity",
+        "against",
+        "points",
+        "seeds",
+        "exponent",
+        "95% interval",
+        "theory",
+        "bound's own",
+        "of bound",
+    )
+    rows: list[tuple[Any, ...]] = [
+        (
+            *(f"{one.part}: {one.setting}", one.quantity, one.against, one.points, one.seeds),
+            *(f"{one.slope:.2f}", f"{one.low:.2f} to {one.high:.2f}", one.predicted, f"{one.of_bound:.2f}"),
+            f"{one.share:.2g}" if one.share == one.share else None,
+        )
+        for one in found
+    ]
+    emit(columns, rows)
+    for one in found:
+        if one.left_out:
+            complain(f"{one.part}: {one.setting}: {one.left_out} points are not above 0 and left out of the fit")
+        if one.share > 1:
+            complain(f"{one.part}: {one.setting}: a point is above the theorem's bound, {one.share:.3g} times it")

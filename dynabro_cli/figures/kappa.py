@@ -1,0 +1,56 @@
+"""The figure ``kappa``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from sqlalchemy import Engine
+
+from dynabro_cli.errors import NotFoundError
+from dynabro_cli.figures._api import Drawn, record
+from dynabro_cli.figures._data import read
+from dynabro_cli.figures._panels import blank
+from dynabro_cli.figures._style import LINES, NOTE_SIZE, PAGE, short
+
+COLUMNS = ("rule", "workers", "byzantine", "empirical", "unbounded", "proved", "searches", "evaluations")
+ROW = 0.2
+"""Height of a rule's line, in inches."""
+
+
+@record("kappa", table="verified_kappa")
+def draw(engine: Engine, where: str | None) -> Drawn:
+    """Largest ratio of (delta, kappa)-robustness found for each rule, beside its proved kappa; a panel each (m, f).
+
+    Of several searches for a rule, the largest ratio counts, as each is a lower bound.
+    """
+    condition = f"WHERE ({where})" if where else ""
+    found = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")
+    if found.empty:
+        raise NotFoundError("no search for a kappa is stored here; dynabro verify kappa makes some")
+    numbers = _numbers(found)
+    panels = list(numbers.groupby(["workers", "byzantine"], sort=True))
+    rows = [len(own) + 4 for _, own in panels]
+    figure, axes = blank(
+        len(panels), 1, width=0.75 * PAGE, height=0.5 + ROW * sum(rows), gridspec_kw={"height_ratios": rows}
+    )  # fmt: skip
+    for axis, ((m, f), own) in zip(axes[:, 0], panels, strict=True):
+        place = np.arange(len(own))[::-1]
+        bounded = own["unbounded"] == 0
+        ratios = own["empirical"].clip(lower=1e-3)
+        axis.plot(ratios[bounded], place[bounded], "o", color=LINES[2].color, label="found")
+        axis.plot(ratios[~bounded], place[~bounded], ">", color=LINES[0].color, label="found: no bound in sight")
+        axis.plot(own["proved"].clip(lower=1e-3), place, "|", color="black", markersize=9, markeredgewidth=1.6, label="proved")
+        axis.set(xscale="log", yticks=place, title=f"m = {m}, f = {f}", xlabel="kappa", ylim=(-0.6, len(own) - 0.4))
+        axis.set_yticklabels([short(rule, 40) for rule in own["rule"]])
+    axes[0, 0].legend(loc="best")
+    figure.suptitle("largest ratio found (a lower bound of the true kappa), and the proved kappa", fontsize=NOTE_SIZE + 0.5)
+    return Drawn(figure, numbers)
+
+
+def _numbers(found: pd.DataFrame) -> pd.DataFrame:
+    """A row a rule, m and f: the search with the largest ratio, how many searches there are, and inputs tried in all."""
+    found = found.assign(proved=found["proved"].astype(float))
+    groups = found.groupby(["rule", "workers", "byzantine"])
+    best = found.loc[groups["empirical"].idxmax()].set_index(["rule", "workers", "byzantine"])
+    counted = best.assign(searches=groups.size(), evaluations=groups["evaluations"].sum()).reset_index()
+    return counted[list(COLUMNS)].sort_values(["workers", "byzantine", "rule"], ignore_index=True)

@@ -1,0 +1,64 @@
+"""The figure ``rate``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from dynabro_cli.figures._api import Drawn, figure
+from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._panels import entitle, panel_grid
+from dynabro_cli.figures._style import LINES, Line
+from dynabro_cli.theory.rate import PARTS, SWEEP, Slope, cells, measure, series, slopes
+from dynabro_cli.theory.slopes import power_law
+
+FIT = ("slope", "low", "high", "predicted", "of_bound")
+
+
+@figure("rate", sweep=SWEEP, reference="DynaBRO (ICML 2024), the theorems of Sections 3.3, 4 and 5")
+def draw(results: Results) -> Drawn:
+    """Mean squared gradients against T, delta and the share of dynamic rounds, with fitted exponents beside theory's.
+
+    A dashed line has theory's exponent, and goes through the middle of the points.
+    """
+    points = cells(measure(results.runs, results.evaluations))
+    fitted = {(one.part, one.setting): one for one in slopes(points)}
+    parts = list(dict.fromkeys(part for part, _ in fitted))
+    picture, axes = panel_grid(max(1, len(parts)), height=3.0)
+    for panel, part in zip(axes, parts, strict=False):
+        for line, setting in zip(LINES, PARTS[part].predicted, strict=False):
+            if (part, setting) in fitted:
+                _series(panel, series(points, part, setting), line, fitted[part, setting])
+        panel.set(xscale="log", yscale="log", xlabel=PARTS[part].against, ylabel=PARTS[part].quantity)
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
+    rows = [
+        {"part": part, "setting": setting} | {name: getattr(one, name) for name in FIT}
+        for (part, setting), one in fitted.items()
+    ]
+    numbers = points.merge(pd.DataFrame(rows, columns=["part", "setting", *FIT]), on=["part", "setting"], how="left")
+    entitle(picture, results, "quadratic, bounded noise; dashed: theory's exponents", numbers.assign(diverged=0), "std")
+    return Drawn(picture, numbers)
+
+
+def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
+    """Points with the standard deviation over seeds, the fitted line, and one of theory's exponent."""
+    seen = own[own["mean"] > 0]
+    if seen.empty:
+        return
+    std = seen["std"].fillna(0)
+    bars = np.stack([np.minimum(std, 0.9 * seen["mean"]), std])  # an axis of logarithms has no room below 0
+    axes.errorbar(seen["x"], seen["mean"], bars, color=line.color, marker=line.marker, linestyle="none", elinewidth=0.8)
+    ends = np.array([seen["x"].min(), seen["x"].max()])
+    fit = power_law(list(own["x"]), list(own["mean"]))
+    label = f"{fitted.setting}: {fitted.slope:.2f} [{fitted.low:.2f}, {fitted.high:.2f}]; theory {fitted.predicted:g}"
+    if fit is not None:
+        axes.plot(ends, np.exp(fit.intercept) * ends**fit.slope, color=line.color, label=label)
+    middle = np.log(seen[["x", "mean"]].to_numpy()).mean(0)
+    axes.plot(
+        ends,
+        np.exp(middle[1] + fitted.predicted * (np.log(ends) - middle[0])),
+        color=line.color,
+        linestyle=(0, (3, 2)),
+        linewidth=0.7,
+    )

@@ -1,0 +1,25 @@
+"""What MLMC rounds cost, and how many a budget lasts; numbers only, no torch."""
+
+from __future__ import annotations
+
+import math
+
+
+def expected_cost(jmax: int) -> float:
+    """Mini-batches that a round is expected to cost: sum_{j <= jmax} 2^-j 2^j + 2^-jmax."""
+    return jmax + 2.0**-jmax
+
+
+def planned(budget: int, jmax: int | None) -> tuple[int, int]:
+    """The rounds T that ``budget`` is expected to last, and the largest level: ``jmax``, or floor(log2 T) where None."""
+    if jmax is not None:
+        return max(1, round(budget / expected_cost(jmax))), jmax
+    level = 0
+    while 2 ** (level + 1) <= budget / expected_cost(level + 1):
+        level += 1
+    return max(1, round(budget / expected_cost(level))), level
+
+
+def universal_coefficient(workers: int, rounds: float) -> float:
+    """C = sqrt(8 log(16 m^2 T)) of Algorithm 2."""
+    return math.sqrt(8 * math.log(16 * workers**2 * rounds))

@@ -1,0 +1,61 @@
+"""Inputs from which a search for a rule's worst case begins: those that hand-made lower bounds use, and random ones.
+
+The first f rows are Byzantine, the last h = m - f are the honest set S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+Line = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+FAR = 1e4
+MOST_CLUSTERS = 16
+AROUND = (0.01, 0.1, 0.5, 0.75, 1.0, 2.0, 10.0, FAR)
+
+
+def made_by_hand(m: int, f: int, d: int, generator: np.random.Generator) -> list[Matrix]:
+    """Honest vectors that are all equal, in two clusters, and normal, each with several kinds of Byzantine ones."""
+    lines = [*_equal(m, f), *_clusters(m, f)]
+    embedded = [np.outer(line, np.eye(1, d)[0]) for line in lines]
+    return embedded + list(_normal(m, f, d, generator))
+
+
+def random_start(m: int, f: int, d: int, generator: np.random.Generator) -> Matrix:
+    """Normal vectors around a random centre, the Byzantine ones at a random distance of their own: [m, d]."""
+    scale, reach = 10 ** generator.uniform(-1, 1), 10 ** generator.uniform(-1, 2)
+    messages: Matrix = scale * generator.standard_normal((m, d))
+    messages[:f] = reach * scale * (generator.standard_normal(d) + 0.1 * generator.standard_normal((f, d)))
+    messages += scale * generator.choice([0.0, 10.0]) * generator.standard_normal(d)
+    return messages
+
+
+def _equal(m: int, f: int) -> Iterator[Line]:
+    """Honest vectors that agree exactly, where a rule has no excuse: at several places, as a rule may prefer the origin."""
+    for place in (0.0, 0.01, 1.0, 100.0):
+        for distance in AROUND:
+            for sign in (1, -1) if f else ():
+                yield np.r_[np.full(f, place + sign * distance), np.full(m - f, place)]
+
+
+def _clusters(m: int, f: int) -> Iterator[Line]:
+    """p honest at 1 and h - p at 0; the Byzantine ones with either, between, a little beyond, or far on one side or on both."""
+    h = m - f
+    sizes = np.unique(np.linspace(1, h - 1, min(h - 1, MOST_CLUSTERS)).astype(int)) if h > 1 else np.array([], int)
+    for p in sizes:
+        honest = np.r_[np.ones(p), np.zeros(h - p)]
+        for byzantine in ([1], [0.5], [2], [-1], [FAR], [-FAR], [FAR, -FAR], [1, FAR]) if f else ([],):
+            yield np.r_[np.resize(byzantine, f), honest]
+
+
+def _normal(m: int, f: int, d: int, generator: np.random.Generator) -> Iterator[Matrix]:
+    """Normal honest vectors, with ALIE's Byzantine ones at several z, copies of the extreme honest one, or far ones."""
+    honest = generator.standard_normal((m - f, d))
+    mean, deviation = honest.mean(0), honest.std(0)
+    extreme = honest[np.abs(honest[:, 0] - mean[0]).argmax()]
+    shifts = [mean - z * deviation for z in (0.5, 1.0, 1.5, 2.0, 4.0, FAR)]
+    for byzantine in [*shifts, extreme, 2 * extreme - mean] if f else [mean]:
+        yield np.concatenate([np.tile(byzantine, (f, 1)), honest])

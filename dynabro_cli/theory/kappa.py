@@ -1,0 +1,312 @@
+"""The empirical kappa of a rule: a search for the input at which Definition 3.2 is closest to failing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting
+from dynabro_cli.components import Component
+from dynabro_cli.errors import SpecError
+from dynabro_cli.pre_aggregators import _api as pre_aggregators
+from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
+from dynabro_cli.theory._moves import move
+from dynabro_cli.theory._starts import Matrix, made_by_hand, random_start
+
+ROUNDING = 1e-7
+"""A distance of this share of the largest number may be rounding, and is taken off the error and put onto the spread."""
+LARGE = 1e6
+"""At this ratio, or at a hundred times the proved kappa where that is more, a search ends: no bound is in sight."""
+SLACK = 1e-6
+UNIT = 1.0
+"""The threshold of rules that need a length; any would do, as the search is at liberty to choose its own scale."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long a search lasts.
+
+    Attributes:
+        dimension: d.
+        restarts: From how many starts it climbs.
+        steps: How many inputs it tries from each.
+        seed: Of starts and steps.
+        seconds: After how many seconds of processor time it ends for a rule, whatever is left of it.
+    """
+
+    dimension: int = 2
+    restarts: int = 16
+    steps: int = 200
+    seed: int = 0
+    seconds: float = 60.0
+
+    def problems(self) -> list[str]:
+        """What is not legal, a line each."""
+        limits = {"dimension": 1, "restarts": 1, "steps": 1, "seed": 0}
+        values = {name: getattr(self, name) for name in limits}
+        found = [
+            f"{name}={value} is not legal; type --{name} with a whole number >= {limits[name]}"
+            for name, value in values.items()
+            if value < limits[name]
+        ]
+        if not self.seconds > 0:
+            found.append(f"seconds={self.seconds:g} is not legal; type --seconds with a number > 0")
+        return found
+
+
+class Subject(NamedTuple):
+    """A rule to be searched: its text, the rule in its setting, and m and f."""
+
+    text: str
+    rule: Aggregator
+    workers: int
+    byzantine: int
+
+
+class Found(NamedTuple):
+    """What a search has found.
+
+    Attributes:
+        rule: The rule's text, with its pre-aggregators.
+        workers: m; ``byzantine``: f.
+        effort: How it was searched.
+        empirical: The largest ratio, a lower bound of the true kappa; at most ``LARGE``, or a hundred times the proved one.
+        unbounded: Whether it reached that.
+        proved: The proved kappa; None where there is none.
+        evaluations: How many inputs were tried.
+        complete: Whether the search did all that was asked for, so that it is the same on every machine.
+        gradient: Whether the gradient of the ratio was used beside random steps.
+        stateful: Whether the rule has a state; its initial one was searched.
+        worst: The input: [m, d], its first f rows Byzantine.
+    """
+
+    rule: str
+    workers: int
+    byzantine: int
+    effort: Effort
+    empirical: float
+    unbounded: bool
+    proved: float | None
+    evaluations: int
+    complete: bool
+    gradient: bool
+    stateful: bool
+    worst: Matrix
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The columns of the table ``verified_kappa``, but for the version and the time."""
+        searched = {name: getattr(self.effort, name) for name in ("dimension", "restarts", "steps", "seed")}
+        names = ("rule", "workers", "byzantine", "empirical", "unbounded", "proved", "evaluations", "complete")
+        return searched | {name: getattr(self, name) for name in names} | {"worst": self.worst.tolist()}
+
+    @property
+    def notes(self) -> list[str]:
+        """What one has to know to read it."""
+        told = {
+            "no bound in sight": self.unbounded,
+            "has a state: its initial one is searched": self.stateful,
+            f"stopped after {self.effort.seconds:g} s": not self.complete,
+        }
+        return [note for note, holds in told.items() if holds]
+
+    @property
+    def violated(self) -> bool:
+        """Whether the input disproves the proved kappa: a bug, in the rule or in its bound."""
+        return self.proved is not None and self.empirical > self.proved * (1 + SLACK) + SLACK
+
+
+def subjects(
+    texts: Sequence[str], pre: Sequence[str], workers: int, byzantine: int, effort: Effort
+) -> tuple[list[Subject], dict[str, list[str]]]:
+    """The rules to be searched, and by name why others cannot be.
+
+    Args:
+        texts: Rules, each with pre-aggregators of its own where joined by ``+``; none stands for every rule there is.
+        pre: Pre-aggregators before all of them.
+        workers: m.
+        byzantine: f.
+        effort: Is checked with the rest.
+
+    Raises:
+        SpecError: A rule that was named is not legal, or m, f or the effort is not.
+    """
+    problems = effort.problems()
+    if not 0 <= 2 * byzantine < workers:
+        most = max(0, workers - 1) // 2
+        problems.append(f"f={byzantine} of m={workers} is not legal: 0 <= 2f < m must hold; type --f with at most {most}")
+    if problems:
+        raise SpecError(problems)
+    found: list[Subject] = []
+    refused: dict[str, list[str]] = {}
+    for text in texts or REGISTRY.entries():
+        try:
+            found.append(subject(text, pre, workers, byzantine))
+        except SpecError as error:
+            refused[text] = error.problems
+    if texts and refused:
+        raise SpecError(list(dict.fromkeys(line for lines in refused.values() for line in lines)))
+    return list({one.text: one for one in found}.values()), refused
+
+
+def subject(text: str, pre: Sequence[str], workers: int, byzantine: int) -> Subject:
+    """The rule that ``text`` names, behind the pre-aggregators ``pre``; raise SpecError where it is not legal."""
+    *own, rule = split_chain(text) or [text]
+    registry, setting = pre_aggregators.REGISTRY, AggregatorSetting(workers, byzantine, UNIT)
+    chain = [registry.parse(part) for part in [*(word for item in pre for word in split_chain(item)), *own]]
+    component: Component[Any] = REGISTRY.parse(rule)
+    built = build_chain(component, chain, setting)
+    shown = []
+    for stage in chain:
+        shown.append(stage.canonical(setting).text)
+        setting = AggregatorSetting(stage.build(setting).workers, byzantine, UNIT)
+    return Subject("+".join([*shown, component.canonical(setting).text]), built, workers, byzantine)
+
+
+def ratio(rule: Aggregator, messages: Tensor, byzantine: int) -> Tensor:
+    """|A - mean_S|^2 over (1/|S|) sum_{i in S} |g_i - mean_S|^2, S all but the first rows; never too large by rounding.
+
+    The distances above and below are as far apart as rounding may have put them, so that an honest set without spread gives
+    0 where the rule returns its value, and a large number where not. An aggregate that is no number is infinitely far.
+    """
+    aggregate, _ = rule.aggregate(messages, {}, 1)
+    honest = messages[byzantine:]
+    mean = honest.mean(0)
+    noise = ROUNDING * messages.detach().abs().max()
+    spread = (honest - mean).square().sum(1).mean().sqrt()
+    error = ((aggregate - mean).norm() - noise).clamp_min(0)
+    found: Tensor = (error / (spread + noise).clamp_min(torch.finfo(messages.dtype).tiny)).square()
+    return found.nan_to_num(nan=torch.inf)
+
+
+class _Search:
+    """The best input so far, and what is left of the effort."""
+
+    def __init__(self, subject: Subject, effort: Effort) -> None:
+        self._subject, self._effort = subject, effort
+        self._end = time.process_time() + effort.seconds
+        self._large = max(LARGE, 100 * (subject.rule.kappa or 0))
+        self.best = -1.0
+        self.worst: Matrix = np.zeros((subject.workers, effort.dimension))
+        self.evaluations = 0
+
+    @property
+    def unbounded(self) -> bool:
+        return self.best >= self._large
+
+    @property
+    def late(self) -> bool:
+        return time.process_time() > self._end
+
+    @property
+    def over(self) -> bool:
+        return self.unbounded or self.late
+
+    def value(self, messages: Matrix) -> float:
+        """The ratio at an input, at most ``LARGE``."""
+        self.evaluations += 1
+        found = min(float(ratio(self._subject.rule, torch.from_numpy(messages), self._subject.byzantine)), self._large)
+        if found > self.best:
+            self.best, self.worst = found, messages
+        return found
+
+    def climb(self, messages: Matrix, generator: np.random.Generator, *, gradient: bool) -> None:
+        """Climb from an input: by its gradient for a third of the steps, where it has one; then by random moves."""
+        steps, value = self._effort.steps, self.value(messages)
+        if gradient:
+            messages, value = self._ascend(messages, value, steps // 3)
+        for _ in range(steps - (steps // 3 if gradient else 0)):
+            if self.over:
+                return
+            moved = move(messages, self._subject.byzantine, generator)
+            found = self.value(moved)
+            if found >= value:
+                messages, value = moved, found
+
+    def _ascend(self, messages: Matrix, value: float, steps: int) -> tuple[Matrix, float]:
+        """Steps along the gradient, longer after each that leads up, and shorter after each that does not."""
+        step, slope = 0.1, self.slope(messages)
+        for _ in range(steps):
+            if self.over or slope is None or step < 1e-9:
+                break
+            size = float(np.abs(messages - messages[self._subject.byzantine :].mean(0)).max())
+            moved = messages + step * size * slope
+            found = self.value(moved)
+            if found > value:
+                messages, value, step, slope = moved, found, 1.5 * step, self.slope(moved)
+            else:
+                step /= 2
+        return messages, value
+
+    def slope(self, messages: Matrix) -> Matrix | None:
+        """The direction of the ratio's gradient; None where it has none, or where autograd does not flow."""
+        tensor = torch.from_numpy(messages).requires_grad_()
+        try:
+            value = ratio(self._subject.rule, tensor, self._subject.byzantine)
+            (found,) = torch.autograd.grad(value, tensor)
+        except RuntimeError:  # what autograd says of an ``out=``, or of a result that does not depend on the input by it
+            return None
+        length = float(found.norm())
+        return (found / length).numpy() if 0 < length < np.inf else None
+
+
+def differentiable(subject: Subject, dimension: int) -> bool:
+    """Whether autograd flows through a rule."""
+    messages = torch.randn(subject.workers, dimension, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    try:
+        aggregate, _ = subject.rule.aggregate(messages.requires_grad_(), {}, 1)
+    except RuntimeError:
+        return False
+    return aggregate.requires_grad
+
+
+def search(subject: Subject, effort: Effort, progress: Callable[[int, int], None] = lambda done, total: None) -> Found:
+    """Look for the largest ratio of Definition 3.2 that an input gives a rule.
+
+    A lower bound of the true kappa: the best of many climbs, from inputs made by hand and random ones, in double precision.
+    Any honest set of m - f is the last rows of a reordered input, for which rules do not care but for ties; the Byzantine
+    rows come first, as ties go to the lowest index.
+
+    Args:
+        subject: The rule.
+        effort: How long to search; with the same effort the result is the same, unless ``seconds`` end it.
+        progress: Called with how many climbs are done, and how many there are.
+    """
+    generator = np.random.default_rng(effort.seed)
+    shape = subject.workers, subject.byzantine, effort.dimension
+    state = _Search(subject, effort)
+    flows = differentiable(subject, effort.dimension)
+    starts: list[tuple[float, Matrix]] = []
+    for start in made_by_hand(*shape, generator):
+        if state.over:
+            break
+        starts.append((state.value(start), start))
+    starts.sort(key=lambda pair: -pair[0])
+    for number in range(effort.restarts):
+        if state.over:
+            break
+        progress(number, effort.restarts)
+        by_hand = number % 2 == 0 and number // 2 < len(starts)
+        start = starts[number // 2][1] if by_hand else random_start(*shape, generator)
+        state.climb(start, generator, gradient=flows)
+    state_after = subject.rule.aggregate(torch.from_numpy(state.worst), {}, 1)[1]
+    return Found(
+        rule=subject.text,
+        workers=subject.workers,
+        byzantine=subject.byzantine,
+        effort=effort,
+        empirical=max(state.best, 0.0),
+        unbounded=state.unbounded,
+        proved=subject.rule.kappa,
+        evaluations=state.evaluations,
+        complete=state.unbounded or not state.late,
+        gradient=flows,
+        stateful=bool(state_after),
+        worst=state.worst,
+    )

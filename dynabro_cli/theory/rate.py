@@ -1,0 +1,239 @@
+"""How the mean squared gradient falls with T, and grows with delta and dynamic rounds: read from the runs of ``verify-rate``.
+
+Numbers only, no torch: figures are drawn from this.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from sqlalchemy import Engine
+
+from dynabro_cli.methods._levels import planned, universal_coefficient
+from dynabro_cli.store.queries import query
+from dynabro_cli.theory.bounds import KAPPAS, adaptive_bound, dynamic_bound, gamma_mfm, static_bound
+from dynabro_cli.theory.slopes import PowerLaw, power_law
+
+SWEEP = "verify-rate"
+RESULTS = "status IN ('finished', 'diverged')"
+MOST_KEYS = 500
+"""Runs that one statement asks for."""
+
+
+class Part(NamedTuple):
+    """One of the experiments: what is varied, what is measured, and the exponent that theory has for each setting."""
+
+    against: str
+    quantity: str
+    predicted: Mapping[str, float]
+
+
+GRADIENT = "mean |grad f|^2"
+PARTS = {
+    "rounds": Part("T", GRADIENT, {"static": -0.5, "option 1": -0.5, "option 2, adaptive": -0.5}),
+    "delta": Part("delta", GRADIENT, {"mfm": 1.0, "cwmed": 0.5, "nnm+cwmed": 0.5}),
+    "switches": Part("|tau_d|/T", f"{GRADIENT}, excess over |tau_d| = 0", {"eta = 1/L": 1.0, "eta = 1/(10 L)": 1.0}),
+}
+"""By what ``dynabro verify rate`` calls them; the exponents of delta are of what MFM and a kappa in O(delta) allow at best."""
+
+
+class Slope(NamedTuple):
+    """A fitted exponent beside what theory has.
+
+    Attributes:
+        part: The experiment; ``setting``: one of its series.
+        against: What was varied; ``quantity``: what was measured.
+        points: How many points the fit has; ``left_out``: how many have none, as they are not above 0.
+        seeds: The fewest runs that a point is the mean of.
+        slope: The exponent; ``low`` and ``high``: its 95% confidence interval; NaN where there is none.
+        predicted: The exponent in theory.
+        of_bound: The exponent that the theorem's bound itself has over these points, with all its terms and logarithms.
+        share: The largest share of the theorem's bound that a point has, NaN where there is no bound.
+    """
+
+    part: str
+    setting: str
+    against: str
+    quantity: str
+    points: int
+    left_out: int
+    seeds: int
+    slope: float
+    low: float
+    high: float
+    predicted: float
+    of_bound: float
+    share: float
+
+
+def part_of(run: Mapping[str, Any]) -> tuple[str, str]:
+    """The part, and the setting, that a run of the sweep belongs to; of a run, its columns ``clock``, ``spec``, ..."""
+    spec = run["spec"]
+    rule = "+".join([*(stage["name"] for stage in spec["pre_aggregators"]), spec["aggregator"]["name"]])
+    if run["clock"] == "computation":
+        return "switches", f"eta = 1/{'L' if run['learning_rate'] * spec['task']['condition'] > 0.5 else '(10 L)'}"
+    if run["workers"] > 9:
+        return "delta", rule
+    names = {"none": "static", "option1": "option 1", "option2": "option 2, adaptive"}
+    return "rounds", names[spec["method"]["filter"]]
+
+
+def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The runs with these keys that have a result, with ``spec`` as a mapping, and their evaluations."""
+    runs, evaluations = [], []
+    for start in range(0, len(keys), MOST_KEYS):
+        chosen = ", ".join(f"'{key}'" for key in keys[start : start + MOST_KEYS] if key.isalnum())
+        which = f"WHERE run_key IN ({chosen}) AND {RESULTS}"
+        runs.append(_frame(engine, f"SELECT * FROM runs {which} ORDER BY id"))
+        columns = "run_id, round, gap, x"
+        joined = f"SELECT {columns} FROM evaluations JOIN runs ON runs.id = run_id {which} ORDER BY run_id, round"
+        evaluations.append(_frame(engine, joined))
+    found = pd.concat(runs, ignore_index=True)
+    return found.assign(spec=found["spec"].map(json.loads)), pd.concat(evaluations, ignore_index=True)
+
+
+def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
+    """A row a run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``bound`` and ``n_byzantine`` and such that cells need.
+
+    ``value`` is (1/T) sum_{t <= T} |grad f(x_t)|^2 with grad f(x) = A x, from the x_t of the evaluations, which the sweep has
+    before every round; T is the run's own number of rounds. In the part ``switches`` it is the excess over the run of the
+    same seed whose identities are static. ``bound`` is the theorem's; NaN where there is none.
+    """
+    rows = []
+    groups = dict(tuple(evaluations.groupby("run_id")))
+    for run in runs.to_dict("records"):
+        own = groups[run["id"]]
+        part, setting = part_of(run)
+        gap = float(own["gap"].iloc[0])
+        rows.append(
+            {
+                "part": part,
+                "setting": setting,
+                "seed": run["seed"],
+                "place": run["switching"] if part == "switches" else _x(part, run),
+                "x": _x(part, run),
+                "value": _mean_square(own, run),
+                "bound": _bound(setting, run, gap),
+                "theory": _shape(part, setting, run, gap),
+                "still": part == "switches" and run["spec"]["switching"]["name"] == "static",
+            }
+        )
+    found = pd.DataFrame(rows)
+    if found.empty:
+        return found
+    still = found[found["still"]].set_index(["setting", "seed"])["value"]
+    moving = found["part"] == "switches"
+    places = pd.MultiIndex.from_frame(found.loc[moving, ["setting", "seed"]])
+    found.loc[moving, "value"] -= still.reindex(places).to_numpy()
+    return found[~found["still"]].drop(columns="still")
+
+
+def cells(measured: pd.DataFrame) -> pd.DataFrame:
+    """A row a point: ``part``, ``setting``, ``x``, ``mean``, ``std`` over seeds (NaN for one), ``n``, ``bound``, ``theory``."""
+    if measured.empty:
+        return pd.DataFrame(columns=["part", "setting", "x", "mean", "std", "n", "bound", "theory"])
+    groups = measured.groupby(["part", "setting", "place"], sort=False)
+    columns = {
+        "x": groups["x"].mean(),
+        "mean": groups["value"].agg(lambda values: values.mean(skipna=False)),
+        "std": groups["value"].agg(lambda values: values.std(ddof=1, skipna=False)),
+        "n": groups["value"].size(),
+        "bound": groups["bound"].mean(),
+        "theory": groups["theory"].mean(),
+    }
+    found = pd.DataFrame(columns).reset_index().drop(columns="place")
+    return found.sort_values(["part", "setting", "x"], kind="stable", ignore_index=True)
+
+
+def slopes(points: pd.DataFrame) -> list[Slope]:
+    """The exponent of every series of points, in the order of ``PARTS``; of those of which there is any."""
+    found = []
+    for part, about in PARTS.items():
+        for setting, predicted in about.predicted.items():
+            own = series(points, part, setting)
+            if own.empty:
+                continue
+            fit = power_law(list(own["x"]), list(own["mean"])) or PowerLaw(math.nan, math.nan, math.nan, math.nan, 0)
+            theory = power_law(list(own["x"]), list(own["theory"]))
+            found.append(
+                Slope(
+                    *(part, setting, about.against, about.quantity),
+                    points=fit.points,
+                    left_out=len(own) - fit.points,
+                    seeds=int(own["n"].min()),
+                    slope=fit.slope,
+                    low=fit.low,
+                    high=fit.high,
+                    predicted=predicted,
+                    of_bound=theory.slope if theory else math.nan,
+                    share=float((own["mean"] / own["bound"]).max()),
+                )
+            )
+    return found
+
+
+def series(points: pd.DataFrame, part: str, setting: str) -> pd.DataFrame:
+    """The points of one series at which there is something to vary: with delta = 0 there is nothing."""
+    return points[(points["part"] == part) & (points["setting"] == setting) & (points["x"] > 0)]
+
+
+def _x(part: str, run: Mapping[str, Any]) -> float:
+    """What is along the axis: the planned T, which the learning rate is for; delta; or the share of dynamic rounds."""
+    if part == "rounds":
+        return float(planned(run["budget"], run["spec"]["method"]["jmax"])[0])
+    return float(run["byzantine"] / run["workers"] if part == "delta" else run["dynamic_rounds"] / run["rounds"])
+
+
+def _mean_square(own: pd.DataFrame, run: Mapping[str, Any]) -> float:
+    """The mean of |A x_t|^2 over the x_t before each round; A has the task's condition along (1, 1), and 1 across."""
+    texts = own.loc[own["round"] < run["rounds"], "x"]
+    points = np.array([json.loads(text) if text else [None, None] for text in texts], dtype=float)
+    condition = run["spec"]["task"]["condition"]
+    along, across = (points[:, 0] + points[:, 1]) ** 2 / 2, (points[:, 0] - points[:, 1]) ** 2 / 2
+    return float((condition**2 * along + across).mean())
+
+
+def _setting(run: Mapping[str, Any]) -> tuple[float, float, int, int, float, float]:
+    """T, L, m, f, V (the noise's length) and C V of a run on the quadratic."""
+    spec = run["spec"]
+    T = float(planned(run["budget"], spec["method"]["jmax"])[0])
+    V = spec["task"]["sigma"] * math.sqrt(spec["task"]["dimension"])
+    m, f = run["workers"], run["byzantine"]
+    return T, spec["task"]["condition"], m, f, V, universal_coefficient(m, T) * V
+
+
+def _bound(setting: str, run: Mapping[str, Any], gap: float) -> float:
+    """The theorem's bound of a run's value, NaN where none is about it."""
+    T, L, m, f, V, CV = _setting(run)
+    if setting == "static":
+        return static_bound(T, KAPPAS["cwmed"](m, f) + 1 / m, V, L, gap)
+    if setting == "option 1":
+        return dynamic_bound(T, 2 * KAPPAS["cwmed"](m, f) + 1 / m, CV, L, gap)
+    if setting in ("option 2, adaptive", "mfm"):
+        largest = L / 2 * run["spec"]["task"]["radius"] ** 2
+        zeta = 2 * largest / run["learning_rate"] + run["learning_rate"] * L
+        return adaptive_bound(T, gamma_mfm(m, f), CV, zeta, m)
+    return math.nan
+
+
+def _shape(part: str, setting: str, run: Mapping[str, Any], gap: float) -> float:
+    """What theory has a run's value grow like: its bound, sqrt(gamma), or the number of dynamic rounds."""
+    m, f = run["workers"], run["byzantine"]
+    gammas: dict[str, Callable[[], float]] = {
+        "mfm": lambda: gamma_mfm(m, f),
+        "cwmed": lambda: 2 * KAPPAS["cwmed"](m, f) + 1 / m,
+        "nnm+cwmed": lambda: 2 * KAPPAS["nnm+cwmed"](m, f) + 1 / m,
+    }
+    if part == "delta":
+        return math.sqrt(gammas[setting]())
+    return _bound(setting, run, gap) if part == "rounds" else _x(part, run)
+
+
+def _frame(engine: Engine, sql: str) -> pd.DataFrame:
+    table = query(engine, sql)
+    return pd.DataFrame(list(table.rows), columns=table.columns)

@@ -1,0 +1,43 @@
+"""Exponents of power laws, fitted to measured points; numbers only, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+CONFIDENCE = 0.95
+
+
+class PowerLaw(NamedTuple):
+    """y = exp(intercept) x^slope, with the confidence interval of the slope; no interval where there are only two points."""
+
+    slope: float
+    low: float
+    high: float
+    intercept: float
+    points: int
+
+
+def power_law(x: Sequence[float], y: Sequence[float]) -> PowerLaw | None:
+    """Fit a line to log y against log x by least squares; None for fewer than two different x.
+
+    Points that are not above 0, which have no logarithm, are left out. The interval is Student's with two degrees of freedom
+    fewer than points, from the points' distances from the line: it holds what bends the law as well as what is noise.
+    """
+    values = np.array([x, y], dtype=float)
+    values = np.log(values[:, (np.isfinite(values) & (values > 0)).all(0)])
+    count = values.shape[1]
+    if len(np.unique(values[0])) < 2:
+        return None
+    centred = values[0] - values[0].mean()
+    squares = centred @ centred
+    slope = float(centred @ values[1] / squares)
+    intercept = float(values[1].mean() - slope * values[0].mean())
+    rest = values[1] - intercept - slope * values[0]
+    half = np.nan
+    if count > 2:
+        half = student.ppf((1 + CONFIDENCE) / 2, count - 2) * np.sqrt(rest @ rest / (count - 2) / squares)
+    return PowerLaw(slope, float(slope - half), float(slope + half), intercept, count)

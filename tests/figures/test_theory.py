@@ -1,0 +1,62 @@
+"""The figures of ``dynabro verify``: what searches have found, and exponents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dynabro_cli.store import kappas
+from dynabro_cli.store.engine import open_for_writing
+from tests.cli.conftest import Dynabro
+from tests.store.test_kappas import finding
+from tests.theory.made_rates import fill
+
+
+def test_rate(dynabro: Dynabro, folder: Path) -> None:
+    fill(folder / "rates.db", spread=0.1)
+    outcome = dynabro("plot", "rate", "--db", "rates.db", "--set", "seeds=0..1", "--check")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "plots/rate.png  (112 runs)\n", "")
+    drawn = pd.read_csv("plots/rate.csv")
+    assert len(drawn) == 3 * 5 + 3 * 9 + 2 * 6
+    fits = drawn.drop_duplicates(["part", "setting"]).set_index(["part", "setting"])
+    assert fits.loc[("rounds", "static"), "slope"] == pytest.approx(-0.5, abs=1e-3)
+    assert fits.loc[("delta", "mfm"), ["slope", "predicted"]].tolist() == [pytest.approx(0.8, abs=1e-3), 1.0]
+    assert fits.loc[("switches", "eta = 1/L"), "slope"] == pytest.approx(1.2, abs=1e-3)
+    static = drawn[(drawn["part"] == "rounds") & (drawn["setting"] == "static")]
+    assert static["mean"].tolist() == pytest.approx([7 * T**-0.5 for T in (128, 256, 512, 1024, 2048)])
+    assert set(drawn["n"]) == {2}
+
+
+def test_kappa(dynabro: Dynabro, folder: Path) -> None:
+    """Of two searches the larger ratio is shown, as either is a lower bound."""
+    engine = open_for_writing(str(folder / "results.db"))
+    rows = [finding(), finding(seed=1, empirical=1.5), finding(seed=2, empirical=1.25)]
+    rows.append(finding(rule="mean", empirical=1e6, unbounded=True, proved=None))
+    rows.append(finding(workers=5, worst=[[0.0]] * 5, proved=4.0))
+    kappas.store(engine, rows, "1.0")
+    engine.dispose()
+    outcome = dynabro("plot", "kappa")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "plots/kappa.png\n", "")
+    assert sorted(path.name for path in Path("plots").iterdir()) == ["kappa.csv", "kappa.png"]
+    drawn = pd.read_csv("plots/kappa.csv")
+    assert drawn[["rule", "workers", "empirical", "searches", "evaluations"]].values.tolist() == [
+        ["cwmed", 3, 1.5, 3, 300],
+        ["mean", 3, 1e6, 1, 100],
+        ["cwmed", 5, 1.0, 1, 100],
+    ]
+    assert drawn["proved"].fillna(0).tolist() == [16.0, 0.0, 4.0]
+    assert dynabro("plot", "kappa", "--where", "workers = 5", "--json").code == 0
+    assert len(pd.read_csv("plots/kappa.csv")) == 1
+
+
+def test_kappa_without_any(dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("plot", "kappa")
+    assert outcome.code == 66
+    assert outcome.problems == ["no search for a kappa is stored here; dynabro verify kappa makes some"]
+    wrong = dynabro("plot", "kappa", "--where", "seeed = 1")
+    assert wrong.code == 2
+    assert dynabro("plot", "kappa", "--hue", "method").problems == [
+        "kappa shows no runs; --x, --hue, --facet and --metric are for the plots of any runs"
+    ]

@@ -1,0 +1,150 @@
+"""Exponents read from made-up results of the sweep; and the sweep, which is what the theorems are about."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dynabro_cli.methods._levels import expected_cost, planned, universal_coefficient
+from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.theory import bounds, rate
+from tests.figures.grids import planned as rows_of
+from tests.theory.made_rates import ROUNDS, fill, nominal, share
+
+ROWS = rows_of("verify-rate", "seeds=0")
+SETTINGS = [(part, setting) for part, about in rate.PARTS.items() for setting in about.predicted]
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rates") / "rates.db"
+    fill(path, spread=0.1)
+    return path
+
+
+def points(database: Path, seeds: str = "seeds=0..1") -> pd.DataFrame:
+    keys = [row["run_key"] for row in rows_of("verify-rate", seeds)]
+    return rate.cells(rate.measure(*rate.read(open_read_only(str(database)), keys)))
+
+
+# --- reading
+
+
+def test_exponents_of_made_up_runs(database: Path) -> None:
+    """Seeds are 10 % above and below, and means exact; see ``made_rates.value``."""
+    found = {(one.part, one.setting): one for one in rate.slopes(points(database))}
+    assert list(found) == SETTINGS
+    exponents = {"rounds": -0.5, "delta": 0.8, "switches": 1.2}
+    sizes = {"rounds": 5, "delta": 8, "switches": 6}
+    for (part, _), one in found.items():
+        assert one.slope == pytest.approx(exponents[part], abs=1e-3)
+        assert one.low == pytest.approx(one.high, abs=1e-2)
+        assert (one.points, one.left_out, one.seeds) == (sizes[part], 0, 2)
+
+
+def test_points_of_made_up_runs(database: Path) -> None:
+    found = points(database)
+    static = rate.series(found, "rounds", "static")
+    assert list(static["x"]) == [128, 256, 512, 1024, 2048]
+    assert static["mean"].to_numpy() == pytest.approx([7 * T**-0.5 for T in static["x"]], rel=1e-8)
+    assert static["std"].to_numpy() == pytest.approx(static["mean"] * 0.1 * math.sqrt(2), rel=1e-8)
+    delta = rate.series(found, "delta", "mfm")
+    assert list(delta["x"]) == pytest.approx([f / 25 for f in (1, 2, 3, 4, 6, 8, 10, 12)])
+    switches = rate.series(found, "switches", "eta = 1/L")
+    assert list(switches["x"]) == [k / ROUNDS for k in (2, 4, 8, 16, 32, 64)]
+    assert switches["mean"].to_numpy() == pytest.approx([3 * x**1.2 for x in switches["x"]], rel=1e-8)
+
+
+def test_the_excess_is_over_the_run_of_the_same_seed(tmp_path: Path) -> None:
+    """Without a static run of its seed a run has no excess, and makes its point none."""
+    path = tmp_path / "one.db"
+    fill(path, ("seeds=0..1",))
+    keys = [row["run_key"] for row in rows_of("verify-rate") if row["seed"] < 2]
+    runs, evaluations = rate.read(open_read_only(str(path)), keys)
+    still = (runs["clock"] == "computation") & (runs["switching"] == "static") & (runs["seed"] == 1)
+    found = rate.cells(rate.measure(runs[~still], evaluations))
+    assert rate.series(found, "switches", "eta = 1/L")["mean"].isna().all()
+    assert rate.series(found, "delta", "mfm")["mean"].notna().all()
+
+
+def test_a_point_that_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "diverged.db"
+    fill(path, ("seeds=0",), x="[null,null]")
+    found = rate.slopes(points(path, "seeds=0"))
+    assert [(one.part, one.setting) for one in found] == SETTINGS
+    assert all(one.points == 0 and math.isnan(one.slope) for one in found)
+
+
+def test_nothing_stored(tmp_path: Path, database: Path) -> None:
+    found = rate.cells(rate.measure(*rate.read(open_read_only(str(database)), ["ab" * 32])))
+    assert found.empty
+    assert rate.slopes(found) == []
+
+
+def test_theory_is_that_of_the_bounds(database: Path) -> None:
+    found = {(one.part, one.setting): one for one in rate.slopes(points(database))}
+    # by hand: |grad f|^2 = 7/sqrt 128 = 0.6187 at most; the bound of T = 128 has gamma = 7.84 + 1/9, sigma^2 = 0.08, L = 3
+    largest = 16 * math.sqrt(3 * 9 * 0.08 * (7.84 + 1 / 9) * 7 / 128) + 2 * (27 + 0.16 * (7.84 + 1 / 9)) / 128
+    static = found["rounds", "static"]
+    assert static.share == pytest.approx(max(7 / math.sqrt(128) / largest, static.share))
+    assert -0.5 < static.of_bound < -0.4
+    assert found["delta", "mfm"].of_bound == pytest.approx(0.9016, abs=1e-3)
+    assert found["switches", "eta = 1/L"].of_bound == pytest.approx(1)
+    assert math.isnan(found["delta", "cwmed"].share)
+
+
+# --- the sweep
+
+
+def test_every_run_belongs_to_a_setting() -> None:
+    counts = pd.Series([rate.part_of(row) for row in ROWS]).value_counts().to_dict()
+    assert counts == {place: {"rounds": 5, "delta": 9, "switches": 7}[place[0]] for place in SETTINGS}
+
+
+def test_budgets_are_those_of_powers_of_two() -> None:
+    for row in ROWS:
+        if rate.part_of(row)[0] != "switches":
+            T, jmax = planned(row["budget"], None)
+            assert (T, 2**jmax) == (nominal(row["budget"]),) * 2
+            assert row["budget"] == math.ceil(T * expected_cost(jmax) + 0.5)
+
+
+def _rate(row: dict[str, Any]) -> float:
+    """The theorem's learning rate of a run on the quadratic with L = 3 and f(x_1) - f* = 9."""
+    m, f, T = row["workers"], row["byzantine"], nominal(row["budget"])
+    V = row["spec"]["task"]["sigma"] * math.sqrt(2)
+    if rate.part_of(row)[1] == "static":
+        return bounds.static_rate(T, bounds.kappa_cwmed(m, f) + 1 / m, V, 3, 9)
+    return bounds.dynamic_rate(T, 2 * bounds.kappa_cwmed(m, f) + 1 / m, universal_coefficient(m, T) * V, 3, 9)
+
+
+def test_learning_rates_are_the_theorems() -> None:
+    for row in ROWS:
+        part, setting = rate.part_of(row)
+        if setting in ("static", "option 1"):
+            assert row["learning_rate"] == pytest.approx(_rate(row), rel=1e-3)
+        elif part == "switches":
+            assert row["learning_rate"] == pytest.approx(1 / 3 if setting == "eta = 1/L" else 1 / 30, rel=1e-3)
+        else:
+            assert (row["lr_rule"], row["learning_rate"]) == ("adagrad-norm", 1.0)
+
+
+def test_noise_bounds_are_those_of_the_noise() -> None:
+    for row in ROWS:
+        task, method = row["spec"]["task"], row["spec"]["method"]
+        assert task["noise"] == "bounded"
+        if method["filter"] != "none":
+            V = task["sigma"] * math.sqrt(2)
+            assert V <= method["noise_bound"] < 1.001 * V
+
+
+def test_no_round_of_the_switches_has_two() -> None:
+    for row in ROWS:
+        if row["clock"] == "computation":
+            assert row["spec"]["method"]["jmax"] == 6
+            assert row["switching"] == "static" or row["spec"]["switching"]["K"] >= 2**6
+    assert {share(row) for row in ROWS if row["clock"] == "computation"} == {0, 2, 4, 8, 16, 32, 64}
