@@ -191,8 +191,8 @@ def test_the_views_are_those_promised(engine: Engine, path: Path) -> None:
 
 def test_a_new_database_is_marked_as_ours(engine: Engine, path: Path) -> None:
     assert read(path, "PRAGMA application_id") == [(0x44594E42,)]
-    assert read(path, "PRAGMA user_version") == [(4,)]
-    assert read(path, "SELECT version_num FROM alembic_version") == [("0004",)]
+    assert read(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert read(path, "SELECT version_num FROM alembic_version") == [(f"{SCHEMA_VERSION:04}",)]
     assert read(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -341,13 +341,15 @@ def test_a_database_without_tables_cannot_be_read(path: Path) -> None:
 
 # --- versions
 
+NEXT = SCHEMA_VERSION + 1
+
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only, upgrade_file])
 def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
-    change(path, "PRAGMA user_version = 5")
-    change(path, "UPDATE alembic_version SET version_num = '0005'")
+    change(path, f"PRAGMA user_version = {NEXT}")
+    change(path, f"UPDATE alembic_version SET version_num = '{NEXT:04}'")
     before = path.read_bytes()
-    with pytest.raises(DatabaseError, match=r"schema version 5.*pip install --upgrade dynabro"):
+    with pytest.raises(DatabaseError, match=rf"schema version {NEXT}.*pip install --upgrade dynabro"):
         operation(str(path))
     assert path.read_bytes() == before
 
@@ -360,9 +362,6 @@ def test_an_older_database_says_upgrade_it(operation: Callable[[str], object], e
         operation(str(path))
     assert f"dynabro db upgrade --db {path}" in str(caught.value)
     assert path.read_bytes() == before
-
-
-NEXT = SCHEMA_VERSION + 1
 
 
 @pytest.fixture
@@ -476,7 +475,7 @@ def test_a_database_without_precision_says_upgrade_it(operation: Callable[[str],
 def test_the_runs_of_a_database_without_precision_are_fp32_and_found(old: RunSpec, path: Path) -> None:
     columns = "id, run_key, status, task, seed, final_accuracy, started_at"
     rows = read(path, f"SELECT {columns} FROM runs")
-    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to 4; the old one is {path}.v1"
+    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to {SCHEMA_VERSION}; the old one is {path}.v1"
     assert read(path, f"SELECT {columns} FROM runs") == rows
     assert read(path, "SELECT run_key, precision FROM runs") == [(OLD_KEY, "fp32")]
     assert read(path, "SELECT n, mean, precision FROM final_accuracy") == [(1, 0.5, "fp32")]
