@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 
-from dynabro_cli.store.soundness import CONTROL, LARGEST_TEXT, moment, of_another_type, sane_row
+from dynabro_cli.store.soundness import CONTROL, LARGEST_TEXT, moment, of_wrong_types, sane_row
 from dynabro_cli.store.tables import SEARCH, verified_kappa
 from dynabro_cli.store.translation import translated_errors
 
@@ -39,9 +39,10 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
 
 def unsound(connection: Connection) -> dict[int, list[str]]:
     """What is wrong with each finding that has anything wrong with it, by its id; nothing in it is quoted from the database."""
-    found: dict[int, list[str]] = {}
-    for number, column in connection.execute(text(of_another_type(verified_kappa, "id", connection.dialect.name))):
-        found[number] = [f"a value of verified_kappa.{column} is of another type, or too large"]
+    found = {
+        number: [f"a value of verified_kappa.{column} is of another type, or too large"]
+        for number, column in of_wrong_types(connection, verified_kappa).items()
+    }
     for row in _sane(connection):
         problems = _problems(row)
         if problems:

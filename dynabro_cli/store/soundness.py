@@ -93,7 +93,7 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     """
     found: defaultdict[int, list[str]] = defaultdict(list)
     for table, run_id in ((runs, "id"), *((table, "run_id") for table in (rounds, byzantine_counts, evaluations))):
-        for number, column in connection.execute(text(of_another_type(table, run_id, connection.dialect.name))):
+        for number, column in connection.execute(text(_of_another_type(table, run_id, connection.dialect.name))):
             if isinstance(number, int):  # a row of no run has anything in its place
                 found[number].append(f"a value of {table.name}.{column} is of another type, or too large")
     kinds = {row["run_id"]: row for row in connection.execute(text(_ROUNDS)).mappings()}
@@ -135,6 +135,12 @@ def sane_row(dialect: str, table: Table = runs) -> str:
     return f"({_other_type(table, dialect)}) IS NULL"
 
 
+def of_wrong_types(connection: Connection, table: Table) -> dict[int, str]:
+    """The rows of a table that have a value of another type than its column's, by ``id``, with one such column."""
+    found = connection.execute(text(_of_another_type(table, "id", connection.dialect.name)))
+    return {number: column for number, column in found if isinstance(number, int)}
+
+
 def moment(value: Any) -> dt.datetime | None:
     """A time as a database of any kind gives it; None where it is none."""
     if isinstance(value, str) and MOMENT.fullmatch(value):
@@ -145,7 +151,7 @@ def moment(value: Any) -> dt.datetime | None:
     return value if isinstance(value, dt.datetime) else None
 
 
-def of_another_type(table: Table, run_id: str, dialect: str) -> str:
+def _of_another_type(table: Table, run_id: str, dialect: str) -> str:
     """A statement for the runs that have a value of another type than its column's in ``table``, and one such column."""
     values = f"SELECT {run_id} AS run_id, {_other_type(table, dialect)} AS wrong FROM {table.name}"
     return f"SELECT run_id, MIN(wrong) FROM ({values}) AS found WHERE wrong IS NOT NULL GROUP BY run_id"

@@ -62,7 +62,7 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
         ]
     outcome = dynabro("db", "upgrade", "--db", "results.db")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == "results.db upgraded from schema version 1 to 4; the old one is results.db.v1\n"
+    assert outcome.out == f"results.db upgraded from schema version 1 to {SCHEMA_VERSION}; the old one is results.db.v1\n"
     assert json.loads(dynabro("show", "runs/1", "--json").out)["precision"] == "fp32"
     assert read(results, "SELECT run_key FROM runs WHERE id = 1") == [(key,)]
     for precision in ((), ("--precision", "fp32")):

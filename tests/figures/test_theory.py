@@ -10,7 +10,7 @@ import pytest
 from dynabro_cli.store import kappas
 from dynabro_cli.store.engine import open_for_writing
 from tests.cli.conftest import Dynabro
-from tests.store.test_kappas import finding
+from tests.store.made import finding
 from tests.theory.made_rates import fill
 
 

@@ -97,6 +97,26 @@ def diverged(number: int, accuracy: float | None = 0.1, loss: float | None = flo
     return events.Diverged(number - 1, accuracy, loss, None, totals(number))
 
 
+def finding(**values: Any) -> dict[str, Any]:
+    """What a search for the worst case of the median of three numbers has found, as ``store.kappas`` takes it."""
+    plain: dict[str, Any] = {
+        "rule": "cwmed",
+        "workers": 3,
+        "byzantine": 1,
+        "dimension": 1,
+        "restarts": 2,
+        "steps": 30,
+        "seed": 0,
+        "empirical": 1.0,
+        "unbounded": False,
+        "proved": 16.0,
+        "evaluations": 100,
+        "complete": True,
+        "worst": [[9.0], [0.0], [2.0]],
+    }
+    return plain | values
+
+
 def totals(number: int) -> events.Totals:
     return events.Totals(rounds=number, budget_spent=number, switches=number // 20, dynamic_rounds=0)
 

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from dynabro_cli import events
 from dynabro_cli.errors import DatabaseError, NotFoundError
 from dynabro_cli.simulation import loop
-from dynabro_cli.store import soundness
+from dynabro_cli.store import kappas, soundness
 from dynabro_cli.store.check import check
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
@@ -29,7 +29,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill(engine: Engine) -> None:
-    """A run of every kind that there can be."""
+    """A run of every kind that there can be, and a finding."""
     record(engine, sound.run(1))
     record(engine, [*sound.beginning(2)[:-1], made.evaluated(6, 0.1), events.Diverged(5, 0.1, 0.9, None, made.totals(6))])
     record(engine, sound.beginning(3, 4)).interrupted()
@@ -39,6 +39,7 @@ def fill(engine: Engine) -> None:
     record(engine, [made.started(sound.key(6), spec='{"seed":6}', seed=6, dimension=0)]).failed("before its first round")
     record(engine, thinned(8))
     sound.thin(location(engine), 8, 5)
+    kappas.store(engine, [made.finding()], "1.0")
 
 
 def location(engine: Engine) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -14,28 +13,7 @@ from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.merge import merge
 from dynabro_cli.store.thin import thin
 from tests.store import made, sound
-from tests.store.made import change, read
-
-
-def finding(**values: Any) -> dict[str, Any]:
-    """A finding for the median of three numbers."""
-    plain: dict[str, Any] = {
-        "rule": "cwmed",
-        "workers": 3,
-        "byzantine": 1,
-        "dimension": 1,
-        "restarts": 2,
-        "steps": 30,
-        "seed": 0,
-        "empirical": 1.0,
-        "unbounded": False,
-        "proved": 16.0,
-        "evaluations": 100,
-        "complete": True,
-        "worst": [[9.0], [0.0], [2.0]],
-    }
-    return plain | values
-
+from tests.store.made import change, finding, read
 
 COLUMNS = "rule, workers, byzantine, dimension, restarts, steps, seed, empirical, proved, evaluations, worst, version"
 

@@ -84,13 +84,29 @@ def test_random_moves_climb_to_the_worst_case() -> None:
     assert state.evaluations == 1502
 
 
+def test_a_climb_never_goes_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each move begins from is no worse than what the one before began from."""
+    own, seen = rule("krum", 7, 2), list[float]()
+
+    def watched(messages: np.ndarray, byzantine: int, generator: np.random.Generator) -> np.ndarray:
+        seen.append(float(ratio(own.rule, torch.from_numpy(messages), byzantine)))
+        return move(messages, byzantine, generator)
+
+    monkeypatch.setattr(kappa, "move", watched)
+    search(own, Effort(restarts=1, steps=100))
+    assert len(seen) > 50
+    assert seen == sorted(seen)
+    assert seen[-1] > 1.1 * seen[0]
+
+
 def test_the_gradient_leads_up() -> None:
-    own, start = rule("krum", 7, 2), np.random.default_rng(1).standard_normal((7, 2))
+    """Of the mean, whose ratio is smooth."""
+    own, start = rule("mean", 7, 2), np.random.default_rng(1).standard_normal((7, 2))
     state = kappa._Search(own, QUICK)
     before = state.value(start)
-    end, value = state._ascend(start, before, 60)
+    end, value = state._ascend(start, before, 20)
     assert value == float(ratio(own.rule, torch.from_numpy(end), 2)) == state.best
-    assert value > 1.2 * before
+    assert value > 3 * before
 
 
 @pytest.mark.parametrize("text", ["mean", "mfm"])
@@ -195,6 +211,11 @@ def test_a_state_is_the_initial_one() -> None:
 def test_the_gradient_is_used_where_there_is_one(text: str, flows: bool) -> None:
     assert differentiable(rule(text, 9, 2), 3) is flows
     assert search(rule(text, 9, 2), Effort(restarts=1, steps=3)).gradient is flows
+
+
+def test_a_rule_that_autograd_does_not_see_has_no_gradient() -> None:
+    hidden = Subject("hidden", Aggregator(lambda messages, state, _: (messages.detach().mean(0), state), None), 5, 1)
+    assert not differentiable(hidden, 2)
 
 
 def test_the_gradient_is_that_of_finite_differences() -> None:

@@ -86,15 +86,31 @@ def test_nothing_stored(tmp_path: Path, database: Path) -> None:
 
 
 def test_theory_is_that_of_the_bounds(database: Path) -> None:
-    found = {(one.part, one.setting): one for one in rate.slopes(points(database))}
-    # by hand: |grad f|^2 = 7/sqrt 128 = 0.6187 at most; the bound of T = 128 has gamma = 7.84 + 1/9, sigma^2 = 0.08, L = 3
-    largest = 16 * math.sqrt(3 * 9 * 0.08 * (7.84 + 1 / 9) * 7 / 128) + 2 * (27 + 0.16 * (7.84 + 1 / 9)) / 128
-    static = found["rounds", "static"]
-    assert static.share == pytest.approx(max(7 / math.sqrt(128) / largest, static.share))
-    assert -0.5 < static.of_bound < -0.4
-    assert found["delta", "mfm"].of_bound == pytest.approx(0.9016, abs=1e-3)
-    assert found["switches", "eta = 1/L"].of_bound == pytest.approx(1)
-    assert math.isnan(found["delta", "cwmed"].share)
+    """At T = 128, m = 9, f = 2, L = 3, f(x_1) - f* = 9: kappa = 7.84; log2 T = 7; C^2 = 8 log(16 x 81 x 128) = 96.1534.
+
+    Static: gamma = 7.9511, sigma^2 = 0.08. Option 1: gamma = 15.7911, (C V)^2 = 96.1534 x 0.0008. Option 2: gamma~ = 1.6914,
+    C V = 9.8058 x 5.6569 = 55.4699, |f| <= 3/2 x 4.25^2 = 27.09375 on K, zeta = 2 x 27.09375 + 3 = 57.1875.
+    """
+    found = points(database)
+    first = {setting: rate.series(found, "rounds", setting).iloc[0] for setting in rate.PARTS["rounds"].predicted}
+    static = 16 * math.sqrt(27 * 0.08 * 7.9511 * 7 / 128) + 2 * (27 + 2 * 0.08 * 7.9511) / 128
+    dynamic = 12 * math.sqrt(96.1534 * 0.0008 * 27 * 15.7911 * 7 / 128) + (54 + 9 * 96.1534 * 0.0008 * 15.7911) / 128
+    adaptive = bounds.adaptive_bound(128, 1.6914, 55.4699, 57.1875, 9)
+    for setting, bound in zip(first, (static, dynamic, adaptive), strict=True):
+        assert first[setting]["bound"] == pytest.approx(bound, rel=1e-4)
+        assert first[setting]["theory"] == first[setting]["bound"]
+    fits = {(one.part, one.setting): one for one in rate.slopes(found)}
+    own = rate.series(found, "rounds", "static")
+    assert fits["rounds", "static"].share == pytest.approx((own["mean"] / own["bound"]).max())
+    assert fits["rounds", "static"].share < 0.1
+    assert -0.5 < fits["rounds", "static"].of_bound < -0.4
+    mfm = rate.series(found, "delta", "mfm")
+    assert list(mfm["theory"]) == pytest.approx([math.sqrt(32 * x**2 + 1 / 25) for x in mfm["x"]])
+    cwmed = rate.series(found, "delta", "cwmed")
+    assert cwmed["theory"].iloc[-1] == pytest.approx(math.sqrt(2 * 4 * 13**2 + 1 / 25))
+    assert fits["delta", "mfm"].of_bound == pytest.approx(0.9016, abs=1e-3)
+    assert fits["switches", "eta = 1/L"].of_bound == pytest.approx(1)
+    assert math.isnan(fits["delta", "cwmed"].share)
 
 
 # --- the sweep
