@@ -41,12 +41,14 @@ class Totals:
 class Started:
     """The run is set up: ``record`` holds the columns of its row in ``runs`` that are known from the start.
 
-    ``resumed`` are the totals of the checkpoint that it goes on from; None where it begins at the beginning.
+    ``resumed`` are the totals of the checkpoint that it goes on from; None where it begins at the beginning. ``labels`` has
+    (worker, label, count) for every label of which a worker has training samples; empty where every worker has all samples.
     """
 
     run_key: str
     record: dict[str, Any]
     resumed: Totals | None = None
+    labels: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class RoundsDone:
 class Evaluated:
     """The model x_t after ``round`` rounds. ``samples`` is budget x batch size x workers, the paper's x-axis.
 
-    ``x`` is the model itself, to nine digits, where it has few enough numbers to draw its path; else None.
+    ``x`` is the model itself, to nine digits, where it has few enough numbers to draw its path; else None. The validation
+    numbers are those on samples that are held out of training; None where none are.
     """
 
     round: int
@@ -72,6 +75,8 @@ class Evaluated:
     train_loss: float | None
     gap: float | None
     x: tuple[float, ...] | None = None
+    validation_accuracy: float | None = None
+    validation_loss: float | None = None
 
 
 @dataclass(frozen=True)

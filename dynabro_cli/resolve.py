@@ -19,8 +19,11 @@ from dynabro_cli.identity import run_key
 from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.models import _api as models
+from dynabro_cli.partitions import _api as partitions
+from dynabro_cli.partitions._api import PartitionSetting
 from dynabro_cli.pre_aggregators import _api as pre_aggregators
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
+from dynabro_cli.samples import sample_conflicts
 from dynabro_cli.spec import RunSpec, format_drops, parse_drops
 from dynabro_cli.switching import _api as switching
 from dynabro_cli.switching._api import SwitchingSetting
@@ -38,7 +41,11 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "pre_aggregators": pre_aggregators.REGISTRY,
     "attacks": attacks.REGISTRY,
     "switching": switching.REGISTRY,
+    "partitions": partitions.REGISTRY,
 }
+
+SINGLE = {"task": "tasks", "method": "methods", "attack": "attacks", "switching": "switching", "data": "partitions"}
+"""The fields that name one component and are never None, each with its registry."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +60,7 @@ class Run:
     pre_aggregators: tuple[Component[Any], ...]
     attack: Component[Any]
     switching: Component[Any]
+    data: Component[Any]
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -60,7 +68,7 @@ class Run:
         plain = dataclasses.asdict(self.spec)
         parts = {
             name: getattr(self, name).mapping
-            for name in ("task", "model", "method", "aggregator", "attack", "switching")
+            for name in ("task", "model", "method", "aggregator", "attack", "switching", "data")
             if getattr(self, name) is not None
         }
         return plain | parts | {"pre_aggregators": [part.mapping for part in self.pre_aggregators]}
@@ -107,8 +115,7 @@ def resolve(spec: RunSpec) -> Run:
     problems = _Problems(spec.problems())
     numbers_legal = not problems.lines
     parts: Parts = {
-        name: problems.attempt(REGISTRIES[registry].parse, str(getattr(spec, name)))
-        for name, registry in (("task", "tasks"), ("method", "methods"), ("attack", "attacks"), ("switching", "switching"))
+        name: problems.attempt(REGISTRIES[registry].parse, str(getattr(spec, name))) for name, registry in SINGLE.items()
     }
     chain = problems.attempt(_parse_chain, str(spec.pre_aggregators)) or ()
     task: Task | None = problems.attempt(parts["task"].build, TaskSetting(Path())) if parts["task"] else None
@@ -117,7 +124,7 @@ def resolve(spec: RunSpec) -> Run:
         problems.attempt(parse_drops, str(spec.lr_drop))
     if task is not None and numbers_legal:
         spec = _complete(spec, task.defaults, parts)
-        problems.lines += _conflicts(spec, task)
+        problems.lines += _conflicts(spec, task) + sample_conflicts(spec, task, parts["data"])
     draft = _draft(spec, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
     parts["aggregator"] = _aggregator(spec, draft, problems)
     if task is None or draft is None or problems.lines:
@@ -128,6 +135,7 @@ def resolve(spec: RunSpec) -> Run:
         learning_rate=rate if spec.learning_rate is None else float(spec.learning_rate),
         weight_decay=float(spec.weight_decay or 0),
         lr_drop=format_drops(parse_drops(spec.lr_drop or "none")),
+        validation=float(spec.validation),
     )
     _check_fit(spec, task, parts, chain, problems)
     problems.stop()
@@ -208,11 +216,6 @@ def _conflicts(spec: RunSpec, task: Task) -> list[str]:
             f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}; "
             f"type --byzantine {most} (bernoulli switching may exceed it in a round, by its delta_max)"
         )
-    if task.train_size is not None and (spec.batch_size or 0) > task.train_size:
-        found.append(
-            f"batch_size={spec.batch_size} is larger than the {task.train_size} training samples of {spec.task!r}; "
-            f"type --batch-size {task.defaults.batch_size}"
-        )
     if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
         found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}; type --lr-drop none")
     if spec.precision != "fp32" and not task.trains_model:
@@ -235,6 +238,8 @@ def _check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[A
             f"attack 'momentum-tailored' acts on gradients, and attack_entry={spec.attack_entry}; type --attack-entry gradient"
         )
     problems.attempt(strategy.build, SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, beta))
+    if parts["data"] is not None:
+        problems.attempt(parts["data"].build, PartitionSetting(spec.workers or 0))
     if parts["model"] is not None and task.shape is not None:
         with torch.device("meta"):
             problems.attempt(parts["model"].build, task.shape)
@@ -263,6 +268,7 @@ def _canonical(
         "aggregator": aggregated,
         "attack": AttackSetting(workers, draft.beta, strategy.build(switched).always),
         "switching": switched,
+        "data": PartitionSetting(workers),
     }
     shortened = {name: part and part.canonical(settings[name]) for name, part in parts.items() if settings[name] is not None}
     return parts | shortened, tuple(stages)

@@ -54,6 +54,10 @@ class RunSpec:
         choices=("fp32", "tf32", "bf16"),
         help="what gradients are computed in: single precision, its products in TensorFloat-32 (GPUs), or bfloat16",
     )
+    data: str = parameter("iid", help="how the training set is shared out among the workers")
+    validation: float = parameter(
+        0.0, minimum=0, below=1, help="share of the training set that is held out to choose by, and never trained on"
+    )
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunSpec:

@@ -153,6 +153,21 @@ GOLDEN: list[tuple[dict[str, Any], str]] = [
         },
         "5f180c52ba71d6c123e7fa36087d67c24d866e38a27fd72b215e204f6f58071b",
     ),
+    (
+        {
+            "task": "digits",
+            "data": "dirichlet:alpha=0.1,by=label",
+            "validation": 0.125,
+        },
+        "e7b17cbc74a52db878fa1ff9ad83a239553e6b6ba01c644c01a87e00c246bda0",
+    ),
+    (
+        {
+            "task": "mnist",
+            "data": "gamma:similarity=0.25",
+        },
+        "282375cd3ae160fda444b593587dafc27d2242bc62d15cf11e5d8a6440cbce74",
+    ),
 ]
 
 
@@ -228,6 +243,8 @@ OTHER: dict[str, Any] = {
     "eval_every": 101,
     "seed": 1,
     "precision": "bf16",
+    "data": "sorted",
+    "validation": 0.1,
 }
 
 
@@ -259,10 +276,12 @@ def test_a_field_added_later_leaves_the_old_keys_alone() -> None:
     without = {name: value for name, value in resolve(RunSpec()).mapping.items() if name not in identity.ADDED_LATER}
     assert run_key(without) == key()
     assert len({key(precision=name) for name in ("fp32", "tf32", "bf16")}) == 3
+    assert key(data="iid", validation=0) == key()
 
 
 def test_fields_added_later_are_left_out_at_their_default_only() -> None:
-    assert {name: getattr(RunSpec(), name) for name in identity.ADDED_LATER} == identity.ADDED_LATER
+    usual = resolve(RunSpec()).mapping
+    assert {name: usual[name] for name in identity.ADDED_LATER} == identity.ADDED_LATER
 
 
 def test_a_chains_order_counts() -> None:

@@ -38,6 +38,7 @@ CHANGED = {
     "attack": "ipm",
     "switching": "static",
     "lr_drop": "0.3:0.5",
+    "data": "sorted",
 }
 """Another value of the fields that are texts; those with choices and numbers have theirs made up."""
 

@@ -90,6 +90,10 @@ ILLEGAL: list[tuple[str, Any, str]] = [
     ("lr_rule", "adam", "lr_rule=adam is not legal; type --lr-rule with fixed or adagrad-norm"),
     ("precision", "fp64", "precision=fp64 is not legal; type --precision with fp32 or tf32 or bf16"),
     ("precision", None, "precision=auto is not legal; type --precision with fp32 or tf32 or bf16"),
+    ("validation", 1.0, "validation=1 is not legal; type --validation with a number >= 0 and < 1"),
+    ("validation", -0.1, "validation=-0.1 is not legal; type --validation with a number >= 0 and < 1"),
+    ("validation", None, "validation=auto is not legal; type --validation with a number >= 0 and < 1"),
+    ("data", None, "data=auto is not legal; type --data with a word"),
     ("method", 3, "method=3 is not legal; type --method with a word"),
     ("pre_aggregators", None, "pre_aggregators=auto is not legal; type --pre with a word"),
 ]

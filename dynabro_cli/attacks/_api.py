@@ -2,7 +2,7 @@
 
 An attack is a factory ``(parameters, AttackSetting) -> Attack``. It never modifies its input and is defined for any number
 of Byzantine workers from 0 to m. Where all m are Byzantine, an omniscient attack takes for "honest" what the workers'
-own vectors would have been: the setting is homogeneous, so these follow the honest distribution at the current model.
+own vectors would have been: what the same workers, each with its own data, would have sent as honest ones.
 """
 
 from __future__ import annotations

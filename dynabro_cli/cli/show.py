@@ -68,15 +68,18 @@ def _way(entry: Entry[Any]) -> str | None:
 
 def _show_run(db: str, name: str, as_json: bool) -> None:
     from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import find_run, histogram
+    from dynabro_cli.store.queries import find_run, histogram, worker_labels
 
     engine = open_read_only(db)
     row = find_run(engine, name)
-    counts = histogram(engine, row["id"])
+    counts, shares = histogram(engine, row["id"]), worker_labels(engine, row["id"])
     for column in ("spec", "versions"):
         row[column] = json.loads(row[column])
     if as_json:
-        print_json(row | {"byzantine_histogram": dict(counts)})
+        told = (
+            {"worker_labels": [dict(zip(("worker", "label", "count"), own, strict=True)) for own in shares]} if shares else {}
+        )
+        print_json(row | {"byzantine_histogram": dict(counts)} | told)
         return
     emit(
         ("column", "value"),
@@ -86,3 +89,10 @@ def _show_run(db: str, name: str, as_json: bool) -> None:
     most = max((rounds for _, rounds in counts), default=1)
     for byzantine, rounds in counts:
         print(f"{byzantine:4d} {rounds:7d}  {'#' * max(1, round(40 * rounds / most))}")
+    if shares:
+        print("\nTraining samples, by worker and label:")
+        many = {(worker, label): count for worker, label, count in shares}
+        labels = sorted({label for _, label, _ in shares})
+        workers = sorted({worker for worker, _, _ in shares})
+        rows = [(worker, *(many.get((worker, label), 0) for label in labels)) for worker in workers]
+        emit(("worker", *map(str, labels)), rows)

@@ -16,6 +16,7 @@ from dynabro_cli.figures._style import method_label, rate, short
 COLUMNS = (
     *("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "model", "attack_entry", "clock"),
     *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "precision"),
+    *("data", "validation"),
 )
 """The columns of ``runs`` that runs of one experiment can differ in, besides the seed."""
 METRICS = {

@@ -234,14 +234,16 @@ class Simulation:
     def _evaluate(self) -> Evaluated:
         """Evaluate the model as it stands, at the round and budget that the totals end with."""
         spec, totals = self._parts.spec, self._totals
-        score = self._parts.problem.evaluate()
+        score, held_out = self._parts.problem.evaluate(), self._parts.problem.validate()
         loss, count = torch.stack([self._loss, self._loss_count]).tolist()
         train_loss = loss / count if count else None
         self._loss.zero_()
         self._loss_count.zero_()
         samples = totals.budget_spent * (spec.batch_size or 0) * (spec.workers or 0)
         x = _point(self._parts.problem.x)
-        return Evaluated(totals.rounds, totals.budget_spent, samples, score.accuracy, score.loss, train_loss, score.gap, x)
+        validation = (None, None) if held_out is None else (held_out.accuracy, held_out.loss)
+        scores = score.accuracy, score.loss, train_loss, score.gap
+        return Evaluated(totals.rounds, totals.budget_spent, samples, *scores, x, *validation)
 
 
 def _round_event(record: Record, norm: float, error: float | None, rate: float, accepted: bool | None) -> Round:

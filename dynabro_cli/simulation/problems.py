@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dynabro_cli.simulation.gradients import WorkerGradients
 from dynabro_cli.simulation.graphs import GraphedGradients
 from dynabro_cli.simulation.memory import send
+from dynabro_cli.simulation.shares import Labelled, Shares
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, Objective
 
@@ -75,6 +76,10 @@ class Problem(Protocol):
         """Evaluate x_t on the test set, or its gap."""
         ...
 
+    def validate(self) -> Score | None:
+        """Evaluate x_t on the samples that are held out of training; None where none are."""
+        ...
+
 
 class ImageProblem:
     """A network trained on images that live on the device as uint8.
@@ -87,6 +92,8 @@ class ImageProblem:
         streams: Where batches, flips and dropout come from.
         device: Where everything lives.
         dtype: What the forward and backward passes compute in.
+        shares: The samples of each worker; None: every worker has all.
+        held_out: Samples that are not in the training set, to be evaluated on.
     """
 
     def __init__(
@@ -98,10 +105,13 @@ class ImageProblem:
         streams: Streams,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
+        shares: Shares | None = None,
+        held_out: Labelled | None = None,
     ) -> None:
-        self._images = images
+        self._images, self._shares = images, shares
         self._train = images.train_images.to(device), images.train_labels.to(device)
         self._test = images.test_images.to(device), images.test_labels.to(device)
+        self._held_out = None if held_out is None else (held_out[0].to(device), held_out[1].to(device))
         scale = torch.tensor(images.std, device=device).mul(images.scale)
         self._gain = (1 / scale)[:, None, None]
         self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[:, None, None]
@@ -126,7 +136,8 @@ class ImageProblem:
         """The mini-batches of ``workers``, drawn uniformly with replacement: [k, B, c, h, w] and [k, B]."""
         images, labels = self._train
         shape = (self._workers, self._batch_size)
-        drawn = self._streams.generator("data", round_, computation).integers(len(labels), size=shape)
+        generator, shares = self._streams.generator("data", round_, computation), self._shares
+        drawn = generator.integers(len(labels), size=shape) if shares is None else shares.draw(generator, self._batch_size)
         indices = send(torch.from_numpy(drawn)[workers], self._device)
         pixels = self._normalise(images[indices.flatten()])
         if self._images.flip:
@@ -172,7 +183,12 @@ class ImageProblem:
         return
 
     def evaluate(self) -> Score:
-        images, labels = self._test
+        return self._score(*self._test)
+
+    def validate(self) -> Score | None:
+        return None if self._held_out is None else self._score(*self._held_out)
+
+    def _score(self, images: Tensor, labels: Tensor) -> Score:
         on_gpu = self._device.type == "cuda"
         step = max(1, max(EVALUATION_VALUES, self._engine.pass_values if on_gpu else 0) // images[0].numel())
         correct = torch.zeros((), dtype=torch.int64, device=self._device)
@@ -213,3 +229,6 @@ class ObjectiveProblem:
 
     def evaluate(self) -> Score:
         return Score(None, None, self._objective.gap(self.x).item())
+
+    def validate(self) -> None:
+        return

@@ -28,6 +28,7 @@ from dynabro_cli.simulation.loop import NOISE_COMPUTATIONS, Simulation, measure_
 from dynabro_cli.simulation.memory import keep_pages
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem, Problem
+from dynabro_cli.simulation.shares import Counts, hold_out, share_out
 from dynabro_cli.spec import RunSpec
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import SwitchingSetting
@@ -154,7 +155,7 @@ def _prepare(
     workers, byzantine = spec.workers or 0, spec.byzantine or 0
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
-    problem = _problem(run, load(run.task, data_dir), device, streams, dtype)
+    problem, counts = _problem(run, load(run.task, data_dir), device, streams, dtype)
     method, aggregator = run.assemble()
     work = _aggregations(method, streams, spec.budget or 0) * workers * problem.x.numel()
     compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
@@ -170,7 +171,7 @@ def _prepare(
     simulation = Simulation(parts, state)
     if checkpoint is not None:
         simulation.restore(checkpoint)
-    return simulation, events.Started(run.key, record, None if checkpoint is None else checkpoint.totals)
+    return simulation, events.Started(run.key, record, None if checkpoint is None else checkpoint.totals, counts)
 
 
 def _aggregations(method: Method, streams: Streams, budget: int) -> float:
@@ -185,11 +186,15 @@ def _aggregations(method: Method, streams: Streams, budget: int) -> float:
     return count * max(1.0, budget / spent)
 
 
-def _problem(run: Run, data: Images | Objective, device: torch.device, streams: Streams, dtype: torch.dtype) -> Problem:
+def _problem(
+    run: Run, data: Images | Objective, device: torch.device, streams: Streams, dtype: torch.dtype
+) -> tuple[Problem, Counts]:
+    """The problem, and how many samples of each label each worker has, as ``Started`` has them."""
     spec = run.spec
     workers, batch_size = spec.workers or 0, spec.batch_size or 0
     if not isinstance(data, Images):
-        return ObjectiveProblem(data, workers, batch_size, streams)
+        return ObjectiveProblem(data, workers, batch_size, streams), ()
+    data, validation = hold_out(data, spec.validation)
     if batch_size > len(data.train_labels):
         raise SpecError(
             f"batch_size={batch_size} is larger than the {len(data.train_labels)} training samples of {spec.task!r}; "
@@ -197,10 +202,12 @@ def _problem(run: Run, data: Images | Objective, device: torch.device, streams: 
         )
     if run.model is None:
         raise SpecError(f"task {spec.task!r} needs a model; type --model NAME")
+    shares = share_out(run.data, data, workers, streams)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(streams.integer("init", 0))
         model = run.model.build(data.shape)
-    return ImageProblem(data, model.to(device), workers, batch_size, streams, device, dtype)
+    problem = ImageProblem(data, model.to(device), workers, batch_size, streams, device, dtype, shares, validation)
+    return problem, () if shares is None else shares.counts
 
 
 def _record(

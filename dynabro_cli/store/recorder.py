@@ -7,6 +7,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from dynabro_cli.failpoints import failpoint
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, claim, continued, find, free_key, refuse_if_live, take_place
 from dynabro_cli.store.ownership import database_time, lease_seconds, new_owner
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import evaluations, rounds, runs
+from dynabro_cli.store.tables import evaluations, rounds, runs, worker_labels
 from dynabro_cli.store.translation import translated_errors
 
 COMMIT_SECONDS = 1.0
@@ -226,7 +227,7 @@ class Recorder:
             row = claim(connection, event.run_key, repeat=self._repeat)
             self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
             if event.resumed is None:
-                self._run_id = self._begin(connection, row, columns | {"started_at": now})
+                self._run_id = self._begin(connection, row, columns | {"started_at": now}, event.labels)
             else:
                 self._run_id = self._go_on(connection, row, columns)
             self._old_files = self._files.names(self._key)  # while nobody else can claim it
@@ -236,12 +237,17 @@ class Recorder:
         self._resumption = None
         failpoint("after-claim")
 
-    def _begin(self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]) -> int:
+    def _begin(
+        self, connection: Connection, row: RowMapping | None, columns: dict[str, Any], labels: Sequence[tuple[int, int, int]]
+    ) -> int:
         """Store the beginning of a run in the place of ``row``; return its id."""
         if row is not None:
             connection.execute(delete(runs).where(runs.c.id == row["id"]))
         values = columns | {"run_key": self._key, "sweep": self._sweep}
         run_id: int = connection.execute(insert(runs).values(values).returning(runs.c.id)).scalar_one()
+        if labels:
+            names = worker_labels.c.keys()
+            connection.execute(insert(worker_labels), [dict(zip(names, (run_id, *own), strict=True)) for own in labels])
         return run_id
 
     def _go_on(self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]) -> int:

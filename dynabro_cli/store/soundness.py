@@ -16,7 +16,8 @@ from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Double
 
 from dynabro_cli.identity import ADDED_LATER, run_key
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
-from dynabro_cli.store.tables import STATUSES, byzantine_counts, evaluations, rounds, runs
+from dynabro_cli.store.label_counts import counted_labels, of_labels
+from dynabro_cli.store.tables import STATUSES, byzantine_counts, evaluations, rounds, runs, worker_labels
 
 LARGEST_TEXT = 100_000
 """Bytes; the longest texts that dynabro writes, an error's, are a twenty-fifth of it."""
@@ -29,10 +30,10 @@ POINT = re.compile(rf"\[{_NUMBER}(,{_NUMBER}){{0,2}}\]")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 SCALARS = (
     *("attack_entry", "clock", "workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop"),
-    *("weight_decay", "eval_every", "seed", "precision"),
+    *("weight_decay", "eval_every", "seed", "precision", "validation"),
 )
 TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
-COMPONENTS = ("task", "model", "method", "aggregator", "attack", "switching")
+COMPONENTS = ("task", "model", "method", "aggregator", "attack", "switching", "data")
 
 _ROUNDS = """
     SELECT run_id, COUNT(*) AS stored, MIN(round) AS first, MAX(round) AS last, MAX(budget) AS spent,
@@ -92,12 +93,16 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
         connection: One that sees the same all the time.
     """
     found: defaultdict[int, list[str]] = defaultdict(list)
-    for table, run_id in ((runs, "id"), *((table, "run_id") for table in (rounds, byzantine_counts, evaluations))):
+    for table, run_id in (
+        (runs, "id"),
+        *((table, "run_id") for table in (rounds, byzantine_counts, evaluations, worker_labels)),
+    ):
         for number, column in connection.execute(text(_of_another_type(table, run_id, connection.dialect.name))):
             if isinstance(number, int):  # a row of no run has anything in its place
                 found[number].append(f"a value of {table.name}.{column} is of another type, or too large")
     kinds = {row["run_id"]: row for row in connection.execute(text(_ROUNDS)).mappings()}
     counts = {row["run_id"]: row for row in connection.execute(text(_COUNTS)).mappings()}
+    labels = counted_labels(connection)
     wrong_rows = _wrong_rows(connection)
     last = {row["run_id"]: row for row in connection.execute(text(_LAST)).mappings()}
     names = ", ".join(runs.c.keys())
@@ -107,7 +112,7 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
         if number in found:
             continue  # what its numbers come to together means nothing
         problems = [*_of_row(run), *_of_rounds(run, kinds.get(number)), *_of_counts(run, counts.get(number))]
-        problems += [*_of_end(run, last.get(number)), *wrong_rows.get(number, ())]
+        problems += [*of_labels(run, labels.get(number)), *_of_end(run, last.get(number)), *wrong_rows.get(number, ())]
         if problems:
             found[number] = problems
     return dict(found)
@@ -219,7 +224,7 @@ def _of_identity(run: RowMapping) -> list[str]:
         return ["its key is not that of its spec"]
     meant = ADDED_LATER | spec
     wrong = [name for name in SCALARS if name in meant and meant[name] != run[name]]
-    wrong += [name for name in COMPONENTS if name in spec and not _names(spec[name], run[name])]
+    wrong += [name for name in COMPONENTS if name in meant and not _names(meant[name], run[name])]
     return [f"its columns say another thing than its spec: {', '.join(wrong)}"] if wrong else []
 
 

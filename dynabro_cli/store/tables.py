@@ -21,7 +21,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 APPLICATION_ID = 0x44594E42
 """``DYNB``, in SQLite's header field for the application that a file belongs to."""
 
@@ -80,6 +80,8 @@ runs = Table(
     Column("heartbeat_at", DateTime),
     Column("checkpoint", Text),
     Column("rounds_every", Integer, nullable=False, server_default="1"),
+    Column("data", Text, nullable=False, server_default="iid"),
+    Column("validation", Double, nullable=False, server_default="0"),
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
 )
 
@@ -95,6 +97,8 @@ evaluations = Table(
     Column("train_loss", Double),
     Column("gap", Double),
     Column("x", Text),
+    Column("validation_accuracy", Double),
+    Column("validation_loss", Double),
     sqlite_with_rowid=False,
 )
 
@@ -122,6 +126,16 @@ byzantine_counts = Table(
     Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("byzantine", Integer, primary_key=True),
     Column("rounds", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+worker_labels = Table(
+    "worker_labels",
+    metadata,
+    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("worker", Integer, primary_key=True),
+    Column("label", Integer, primary_key=True),
+    Column("count", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 

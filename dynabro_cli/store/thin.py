@@ -20,7 +20,7 @@ from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.copies import copy_database, making
 from dynabro_cli.store.engine import migrate, open_read_only, read_only_uri, sqlite_path
 from dynabro_cli.store.queries import list_runs
-from dynabro_cli.store.tables import evaluations, rounds, runs, sweeps
+from dynabro_cli.store.tables import evaluations, rounds, runs, sweeps, worker_labels
 from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 
 LARGEST_EVERY = 2**31 - 1
@@ -174,7 +174,8 @@ def _copy_run(connection: sqlite3.Connection, run: int, every: int) -> int:
         histogram = "SELECT run_id, byzantine, rounds FROM main.byzantine_histogram WHERE run_id = ?"
         connection.execute(f"INSERT INTO thin.byzantine_counts (run_id, byzantine, rounds) {histogram}", (run,))
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
-    _copy(connection, evaluations, "run_id = ?", (run,))
+    for table in (evaluations, worker_labels):
+        _copy(connection, table, "run_id = ?", (run,))
     return count
 
 

@@ -10,15 +10,19 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.cli.output import size
+from dynabro_cli.store.tables import SCHEMA_VERSION
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
+
+LATER = "precision, data, validation"
+"""The columns of final_accuracy that it had not in the first schema."""
 
 
 def test_nothing_to_upgrade(dynabro: Dynabro, results: Path) -> None:
     before = results.read_bytes()
     outcome = dynabro("db", "upgrade")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == "results.db has schema version 4 already; nothing to do\n"
+    assert outcome.out == f"results.db has schema version {SCHEMA_VERSION} already; nothing to do\n"
     assert results.read_bytes() == before
 
 
@@ -43,10 +47,12 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
     for view_of in ("final_accuracy", "byzantine_histogram"):
         change(results, f"DROP VIEW {view_of}")
     change(results, "DROP TABLE byzantine_counts")
-    change(results, "ALTER TABLE evaluations DROP COLUMN x")
-    for column in ("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every"):
+    change(results, "DROP TABLE worker_labels")
+    for column in ("x", "validation_accuracy", "validation_loss"):
+        change(results, f"ALTER TABLE evaluations DROP COLUMN {column}")
+    for column in ("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every", "data", "validation"):
         change(results, f"ALTER TABLE runs DROP COLUMN {column}")
-    change(results, view.replace(", precision", "").replace("AS diverged,\n               precision", "AS diverged"))
+    change(results, view.replace(f", {LATER}", "").replace(f"AS diverged,\n               {LATER}", "AS diverged"))
     counts = "SELECT run_id, byzantine, COUNT(*) AS rounds FROM rounds GROUP BY run_id, byzantine"
     change(results, f"CREATE VIEW byzantine_histogram AS {counts}")
     change(results, "UPDATE alembic_version SET version_num = '0001'")
@@ -56,11 +62,11 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
         outcome = dynabro(*command)
         assert (outcome.code, outcome.out) == (65, "")
         assert outcome.problems == [
-            "results.db has schema version 1, and this dynabro needs 4; type dynabro db upgrade --db results.db"
+            f"results.db has schema version 1, and this dynabro needs {SCHEMA_VERSION}; type dynabro db upgrade --db results.db"
         ]
     outcome = dynabro("db", "upgrade", "--db", "results.db")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == "results.db upgraded from schema version 1 to 4; the old one is results.db.v1\n"
+    assert outcome.out == f"results.db upgraded from schema version 1 to {SCHEMA_VERSION}; the old one is results.db.v1\n"
     assert json.loads(dynabro("show", "runs/1", "--json").out)["precision"] == "fp32"
     assert read(results, "SELECT run_key FROM runs WHERE id = 1") == [(key,)]
     for precision in ((), ("--precision", "fp32")):

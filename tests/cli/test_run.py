@@ -94,6 +94,8 @@ def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> No
         "--eval-every": "6",
         "--seed": "1234",
         "--precision": "bf16",
+        "--data": "gamma:similarity=0.5",
+        "--validation": "0.25",
     }
     outcome = dynabro("run", *itertools.chain(*options.items()), "--pre", "nnm", "--pre", "nnm:f=3", "--json")
     row = json.loads(outcome.out)
@@ -269,6 +271,23 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("--lr-drop 2:0.1", ["lr_drop=2:0.1 is not legal"]),
     ("--seed -1", ["seed=-1 is not legal"]),
     ("--clock hour", ["clock=hour is not legal"]),
+    ("--data dirichlet", ["partition 'dirichlet' needs alpha=; type 'dirichlet:alpha=VALUE' (a number > 0)"]),
+    ("--data dirichlt", ["unknown partition 'dirichlt' (did you mean 'dirichlet'?); legal: dirichlet, gamma, iid, sorted"]),
+    (
+        "--task quadratic --data sorted --validation 0.1",
+        [
+            "task 'quadratic' has no samples to share out, and data=sorted; type --data iid",
+            "task 'quadratic' has no samples to hold out, and validation=0.1; type --validation 0",
+        ],
+    ),
+    (
+        "--validation 0.999",
+        ["batch_size=16 is larger than the 1 training samples of 'digits' that validation=0.999 leaves; type --batch-size 1"],
+    ),
+    (
+        "--workers 2000 --data sorted",
+        ["data=sorted cannot share 1437 training samples among workers=2000; type fewer --workers"],
+    ),
     ("--precision fp64", ["precision=fp64 is not legal; type --precision with fp32 or tf32 or bf16"]),
     (
         "--task quadratic --precision bf16",

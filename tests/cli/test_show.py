@@ -62,6 +62,20 @@ def test_a_run_as_json(dynabro: Dynabro, results: Path) -> None:
     assert shown | {"spec": 0, "versions": 0} == expected | {"spec": 0, "versions": 0}
 
 
+def test_a_run_whose_workers_have_samples_of_their_own(dynabro: Dynabro, folder: Path) -> None:
+    command = "run --task digits --model logistic --method sgd --workers 5 --byzantine 1 --budget 2 --data sorted --quiet"
+    assert dynabro(*command.split()).code == 0
+    rows = read(folder / "results.db", "SELECT worker, label, count FROM worker_labels ORDER BY 1, 2")
+    told = json.loads(dynabro("show", "runs/1", "--json").out)["worker_labels"]
+    assert [tuple(item.values()) for item in told] == rows
+    title, *table = dynabro("show", "runs/1").out.split("Training samples, by worker and label:\n")[1].splitlines()
+    assert title.split() == ["worker", *map(str, range(10))]
+    cells = {(worker, label): count for worker, label, count in rows}
+    lines = [[int(cell) for cell in line.split()] for line in table if line.split()[0].isdigit()]
+    assert lines == [[worker, *(cells.get((worker, label), 0) for label in range(10))] for worker in range(5)]
+    assert [sum(line[1:]) for line in lines] == [288, 288, 287, 287, 287]
+
+
 def test_a_run_without_rounds(dynabro: Dynabro, results: Path) -> None:
     change(results, "DELETE FROM rounds WHERE run_id = 1")
     outcome = dynabro("show", "runs/1")

@@ -26,6 +26,7 @@ FIELDS = {
     "pre_aggregators": "pre_aggregators",
     "attacks": "attack",
     "switching": "switching",
+    "partitions": "data",
 }
 
 # Settings in which components are tried; what each cannot do without is 1.

@@ -106,6 +106,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "within rounds": RunSpec(**DIGITS, clock="computation", switching="bernoulli:p=0.1,D=5,delta_max=0.4"),
         "kept attacks": RunSpec(**DIGITS, method="momentum", attack_entry="state"),
         "bf16": RunSpec(**DIGITS, method="momentum", precision="bf16"),
+        "dirichlet": RunSpec(**DIGITS, method="momentum", data="dirichlet:alpha=0.3", validation=0.2),
+        "sorted": RunSpec(**DIGITS, method="dynabro:jmax=2", data="sorted"),
         "diverging": RunSpec(**DIGITS, method="sgd", learning_rate=300, weight_decay=1.0),
     }
     cases = [(spec, after) for spec in specs.values() for after in (3,)]

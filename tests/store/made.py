@@ -37,6 +37,8 @@ RECORD: dict[str, Any] = {
     "eval_every": 10,
     "seed": 3,
     "precision": "fp32",
+    "data": "iid",
+    "validation": 0.0,
     "spec": '{"task":{"name":"digits"}}',
     "dimension": 650,
     "noise_bound": None,

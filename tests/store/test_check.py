@@ -39,6 +39,9 @@ def fill(engine: Engine) -> None:
     record(engine, [made.started(sound.key(6), spec='{"seed":6}', seed=6, dimension=0)]).failed("before its first round")
     record(engine, thinned(8))
     sound.thin(location(engine), 8, 5)
+    record(engine, sound.shared(9))
+    start = sound.shared(10)[0]
+    record(engine, [events.Started(start.run_key, start.record)]).failed("before it had data")
 
 
 def location(engine: Engine) -> str:
@@ -58,8 +61,8 @@ def test_a_sound_database_has_no_problem(engine: Engine, database: str) -> None:
     fill(engine)
     report = check(database)
     assert report.problems == report.notes == []
-    assert report.statuses == {"diverged": 1, "failed": 2, "finished": 2, "interrupted": 1, "running": 2}
-    assert (report.rounds, report.evaluations) == (6 + 6 + 4 + 3 + 4, 2 + 2 + 2 + 1 + 2 + 3)
+    assert report.statuses == {"diverged": 1, "failed": 3, "finished": 3, "interrupted": 1, "running": 2}
+    assert (report.rounds, report.evaluations) == (6 + 6 + 4 + 3 + 4 + 6, 2 + 2 + 2 + 1 + 2 + 3 + 2)
 
 
 def test_computations_before_the_first_round_are_those_that_measure_noise(engine: Engine, database: str) -> None:
@@ -114,6 +117,18 @@ WRONG = [
     ("UPDATE byzantine_counts SET rounds = CASE byzantine WHEN 8 THEN 1 ELSE 11 END", "have 8 Byzantine workers than"),
     ("INSERT INTO byzantine_counts VALUES (8, 4, 0)", "8 of its 17 workers, in 0 rounds or more"),
     ("INSERT INTO byzantine_counts VALUES (1, 8, 6)", "byzantine_counts has rows of it, and rounds_every is 1"),
+    ("INSERT INTO worker_labels VALUES (1, 0, 0, 5)", "worker_labels has rows of it, and data is iid"),
+    ("DELETE FROM worker_labels", "worker_labels has no row of it, and data is not iid"),
+    ("DELETE FROM worker_labels WHERE worker = 16", "worker_labels has 16 of its 17 workers, 0 to 15"),
+    ("UPDATE worker_labels SET worker = 17 WHERE worker = 0", "worker_labels has 17 of its 17 workers, 1 to 17"),
+    ("UPDATE worker_labels SET count = 0 WHERE worker = 3", "worker_labels has a label below 0, or none of its samples"),
+    (
+        "UPDATE worker_labels SET label = -1 WHERE worker = 3 AND label = 3",
+        "worker_labels has a label below 0, or none of its samples",
+    ),
+    ("UPDATE runs SET data = 'sorted' WHERE id = 1", "its columns say another thing than its spec: data"),
+    ("UPDATE runs SET data = 'iid' WHERE id = 9", "its columns say another thing than its spec: data"),
+    ("UPDATE runs SET validation = 0.1 WHERE id = 1", "its columns say another thing than its spec: validation"),
     ("UPDATE runs SET rounds_every = 1 WHERE id = 8", "4 of its 12 rounds are stored, from 0 to 11; it is to be 0 to 11"),
     ("UPDATE runs SET rounds_every = 0 WHERE id = 8", "rounds_every is 0"),
     ("UPDATE runs SET rounds_every = 5 WHERE id = 3", "rounds_every is 5, and it has no result"),
@@ -335,7 +350,7 @@ def test_what_is_not_there(path: Path) -> None:
 def test_a_check_sees_one_moment_only(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(engine)
     real = soundness._of_another_type
-    waiting = [9]
+    waiting = [11]
 
     def meanwhile(table: object, run_id: str, dialect: str) -> str:
         if run_id == "run_id" and waiting:
@@ -344,5 +359,5 @@ def test_a_check_sees_one_moment_only(engine: Engine, database: str, monkeypatch
 
     monkeypatch.setattr(soundness, "_of_another_type", meanwhile)
     report = check(database)
-    assert (report.problems, sum(report.statuses.values())) == ([], 8)
-    assert sum(check(database).statuses.values()) == 9
+    assert (report.problems, sum(report.statuses.values())) == ([], 10)
+    assert sum(check(database).statuses.values()) == 11
