@@ -76,10 +76,8 @@ def _show_run(db: str, name: str, as_json: bool) -> None:
     for column in ("spec", "versions"):
         row[column] = json.loads(row[column])
     if as_json:
-        told = (
-            {"worker_labels": [dict(zip(("worker", "label", "count"), own, strict=True)) for own in shares]} if shares else {}
-        )
-        print_json(row | {"byzantine_histogram": dict(counts)} | told)
+        told = [{"worker": worker, "label": label, "count": count} for worker, label, count in shares]
+        print_json(row | {"byzantine_histogram": dict(counts)} | ({"worker_labels": told} if told else {}))
         return
     emit(
         ("column", "value"),
