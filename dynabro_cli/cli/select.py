@@ -22,11 +22,11 @@ def select(
     name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="A sweep that was run, as for 'dynabro sweep'.")],
     over: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help="What is chosen; repeat for several fields. [default: learning_rate]"),
+        typer.Option(metavar="FIELD", help="What is chosen; repeat for several fields. \\[default: learning_rate]"),
     ] = None,
     worst: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help="What an adversary chooses; repeat for several fields. [default: attack]"),
+        typer.Option(metavar="FIELD", help="What an adversary chooses; repeat for several fields. \\[default: attack]"),
     ] = None,
     settings: Annotated[
         list[str] | None,

@@ -51,6 +51,15 @@ def test_what_is_held_out_and_what_is_left_are_the_training_set() -> None:
     assert rest.test_images is images.test_images
 
 
+def test_the_samples_held_out_are_those_that_were() -> None:
+    """Not worked by hand: what was drawn when this was written. With other samples stored runs could not be compared."""
+    images = pictures(train=20)
+    taken = hold_out(images, 0.25)[1]
+    assert taken is not None
+    assert torch.equal(taken[0], images.train_images[[3, 5, 15, 17, 19]])
+    assert torch.equal(taken[1], images.train_labels[[3, 5, 15, 17, 19]])
+
+
 def test_a_smaller_share_is_a_part_of_a_larger_one() -> None:
     images = digits()
     small, large = ({bytes(pixels) for pixels in hold_out(images, share)[1][0].numpy()} for share in (0.1, 0.4))  # type: ignore[index]
