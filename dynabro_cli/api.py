@@ -97,8 +97,18 @@ def make_attack(text: str, *, workers: int, beta: float | None = None) -> BoundA
     return BoundAttack(text, AttackSetting(workers, beta))
 
 
-def make_switching(text: str, *, workers: int, byzantine: int, seed: int = 0, beta: float | None = None) -> Switching:
+def make_switching(
+    text: str, *, workers: int, byzantine: int, seed: int = 0, beta: float | None = None, jmax: int | None = None
+) -> Switching:
     """Make the switching strategy that ``text`` names; its ``mask(t)`` is the bool mask [m] of tick t = 0, 1, ...
+
+    Args:
+        text: Such as ``periodic:K=10``.
+        workers: m.
+        byzantine: The declared number of Byzantine workers, f.
+        seed: What the schedule is drawn from.
+        beta: The momentum parameter of the method, where it has one.
+        jmax: The largest level of the method, where it has levels.
 
     Raises:
         SpecError: The text is not legal, or the strategy is not defined for m and f.
@@ -107,5 +117,5 @@ def make_switching(text: str, *, workers: int, byzantine: int, seed: int = 0, be
         >>> int(make_switching("periodic:K=10", workers=17, byzantine=8, seed=0).mask(0).sum())
         8
     """
-    switching: Switching = REGISTRIES["switching"].parse(text).build(SwitchingSetting(workers, byzantine, seed, beta))
+    switching: Switching = REGISTRIES["switching"].parse(text).build(SwitchingSetting(workers, byzantine, seed, beta, jmax))
     return switching

@@ -12,18 +12,19 @@ import torch
 from dynabro_cli.aggregators import _api as aggregators
 from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
 from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.attacks._api import AttackSetting
-from dynabro_cli.components import Component, Registry
+from dynabro_cli.attacks._api import Attack, AttackSetting
+from dynabro_cli.components import Component, Registry, format_value
 from dynabro_cli.errors import SpecError
 from dynabro_cli.identity import run_key
 from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.models import _api as models
+from dynabro_cli.participation import answering_count
 from dynabro_cli.pre_aggregators import _api as pre_aggregators
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
 from dynabro_cli.spec import RunSpec, format_drops, parse_drops
 from dynabro_cli.switching import _api as switching
-from dynabro_cli.switching._api import SwitchingSetting
+from dynabro_cli.switching._api import Switching, SwitchingSetting
 from dynabro_cli.tasks import _api as tasks
 from dynabro_cli.tasks._api import Defaults, Task, TaskSetting
 
@@ -128,6 +129,7 @@ def resolve(spec: RunSpec) -> Run:
         learning_rate=rate if spec.learning_rate is None else float(spec.learning_rate),
         weight_decay=float(spec.weight_decay or 0),
         lr_drop=format_drops(parse_drops(spec.lr_drop or "none")),
+        participation=float(spec.participation),
     )
     _check_fit(spec, task, parts, chain, problems)
     problems.stop()
@@ -163,7 +165,27 @@ def _draft(spec: RunSpec, method: Component[Any] | None, problems: _Problems) ->
     """The method as it is before the aggregation chain is known: enough to tell what defaults it wants."""
     if method is None:
         return None
-    return problems.attempt(method.build, MethodSetting(spec.workers or 0, spec.budget or 0, kappa=0.0))
+    return problems.attempt(method.build, method_setting(spec, kappa=0.0))
+
+
+def method_setting(spec: RunSpec, kappa: float | None, measured_noise: float | None = None) -> MethodSetting:
+    """What a method is told of a completed spec: of its workers, how many send in a round."""
+    return MethodSetting(chain_setting(spec).workers, spec.budget or 0, kappa, measured_noise)
+
+
+def chain_setting(spec: RunSpec, threshold: float | None = None) -> AggregatorSetting:
+    """What the aggregation chain is told of a completed spec: of the n workers that answer, f <= (n - 1)/2 are Byzantine.
+
+    A round's sample may have more, up to the declared number, and so a Byzantine majority.
+    """
+    count = answering_count(spec.participation, spec.workers or 0)
+    declared = spec.byzantine or 0
+    return AggregatorSetting(count, declared if count == spec.workers else min(declared, (count - 1) // 2), threshold)
+
+
+def switching_setting(spec: RunSpec, method: Method) -> SwitchingSetting:
+    """What a switching strategy is told of a completed spec and its method."""
+    return SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, method.beta, method.jmax)
 
 
 def _aggregator(spec: RunSpec, draft: Method | None, problems: _Problems) -> Component[Any] | None:
@@ -227,31 +249,49 @@ def _check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[A
     method, aggregator, attack, strategy = (parts[name] for name in ("method", "aggregator", "attack", "switching"))
     if method is None or aggregator is None or attack is None or strategy is None:
         return
-    problems.attempt(assemble, spec, method, aggregator, chain)
-    beta = method.build(MethodSetting(spec.workers or 0, spec.budget or 0, kappa=0.0)).beta
-    problems.attempt(attack.build, AttackSetting(spec.workers or 0, beta))
+    assembled = problems.attempt(assemble, spec, method, aggregator, chain)
+    planned: Method = method.build(method_setting(spec, kappa=0.0))
+    built: Attack | None = problems.attempt(attack.build, AttackSetting(chain_setting(spec).workers, planned.beta))
     if attack.name == "momentum-tailored" and spec.attack_entry != "gradient":
         problems.lines.append(
             f"attack 'momentum-tailored' acts on gradients, and attack_entry={spec.attack_entry}; type --attack-entry gradient"
         )
-    problems.attempt(strategy.build, SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, beta))
+    schedule: Switching | None = problems.attempt(strategy.build, switching_setting(spec, planned))
+    if schedule is not None and schedule.follow is not None and spec.clock != "round":
+        problems.lines.append(
+            f"switching {strategy.name!r} learns once a round, and clock={spec.clock}; type --clock round, or leave it out"
+        )
+    if chain_setting(spec).workers < (spec.workers or 0) and built is not None and assembled is not None:
+        problems.lines += _need_all(spec, planned, assembled[1], built)
     if parts["model"] is not None and task.shape is not None:
         with torch.device("meta"):
             problems.attempt(parts["model"].build, task.shape)
+
+
+def _need_all(spec: RunSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
+    """What of a run needs every worker to answer in every round, a line each."""
+    found = [
+        (f"method {spec.method!r}", method.remembers and not method.by_row),
+        (f"aggregator {spec.aggregator!r}", rule.by_number),
+        (f"attack {spec.attack!r}", attack.by_number),
+    ]
+    why = f"needs every worker in every round, and participation={format_value(spec.participation)}; type --participation 1"
+    return [f"{name} {why}" for name, needs in found if needs]
 
 
 def _canonical(
     spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[Any], ...]
 ) -> tuple[Parts, tuple[Component[Any], ...]]:
     """The components with what ``auto`` comes to in this run written as ``auto``: ``cwtm:f=8`` is ``cwtm`` where f is 8."""
-    workers, byzantine = spec.workers or 0, spec.byzantine or 0
     method, strategy = parts["method"], parts["switching"]
     if method is None or strategy is None:
         return parts, chain
-    planned = MethodSetting(workers, spec.budget or 0, kappa=0.0)
+    planned = method_setting(spec, kappa=0.0)
     draft: Method = method.build(planned)
-    switched = SwitchingSetting(workers, byzantine, spec.seed, draft.beta)
-    aggregated = AggregatorSetting(workers, byzantine, draft.threshold)
+    switched = switching_setting(spec, draft)
+    aggregated = chain_setting(spec, draft.threshold)
+    always = strategy.build(switched).always if aggregated.workers == spec.workers else None
+    attacked = AttackSetting(aggregated.workers, draft.beta, always)
     stages = []
     for stage in chain:
         stages.append(stage.canonical(aggregated))
@@ -261,7 +301,7 @@ def _canonical(
         "model": task.shape,
         "method": planned,
         "aggregator": aggregated,
-        "attack": AttackSetting(workers, draft.beta, strategy.build(switched).always),
+        "attack": attacked,
         "switching": switched,
     }
     shortened = {name: part and part.canonical(settings[name]) for name, part in parts.items() if settings[name] is not None}
@@ -280,7 +320,6 @@ def assemble(
     Raises:
         SpecError: They do not fit each other, or the number of workers.
     """
-    workers, byzantine, budget = spec.workers or 0, spec.byzantine or 0, spec.budget or 0
-    draft: Method = method.build(MethodSetting(workers, budget, kappa=0.0, measured_noise=measured_noise))
-    rule = build_chain(aggregator, chain, AggregatorSetting(workers, byzantine, draft.threshold))
-    return method.build(MethodSetting(workers, budget, rule.kappa, measured_noise)), rule
+    draft: Method = method.build(method_setting(spec, 0.0, measured_noise))
+    rule = build_chain(aggregator, chain, chain_setting(spec, draft.threshold))
+    return method.build(method_setting(spec, rule.kappa, measured_noise)), rule

@@ -54,6 +54,9 @@ class RunSpec:
         choices=("fp32", "tf32", "bf16"),
         help="what gradients are computed in: single precision, its products in TensorFloat-32 (GPUs), or bfloat16",
     )
+    participation: float = parameter(
+        1.0, above=0, maximum=1, help="share of the workers that answer in a round, drawn uniformly for each round"
+    )
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunSpec:

@@ -34,10 +34,13 @@ class Aggregator(NamedTuple):
         aggregate: Maps messages [m, d], the state, and the number of mini-batches that each message is the mean of (a
             number, or a tensor of one), to the aggregate [d] and the next state.
         kappa: The proved constant of (delta, kappa)-robustness at delta = f/m (Definition 3.2), None where there is none.
+        by_number: Whether the rule tells workers apart by their numbers, as where its state has a row for each. It needs all
+            workers to answer in every round.
     """
 
     aggregate: Callable[[Tensor, State, int | Tensor], tuple[Tensor, State]]
     kappa: float | None
+    by_number: bool = False
 
 
 REGISTRY: Registry[Callable[..., Aggregator]] = Registry("aggregator", "dynabro_cli.aggregators")

@@ -44,12 +44,15 @@ class Attack(NamedTuple):
         advance: Maps the mask and the state to the next state; called once a round (or gradient computation).
         reads_own: Whether a Byzantine worker's own vector has any influence while another worker is honest; where it has
             none, that worker's gradients are not computed, and its row of the vectors is arbitrary.
+        by_number: Whether the attack tells workers apart by their numbers, as where its state has a row for each. It needs all
+            workers to answer in every round: where some do, rows are those of other workers from round to round.
     """
 
     initial: State
     messages: Callable[[Tensor, Tensor, State], Tensor]
     advance: Callable[[Tensor, State], State]
     reads_own: bool = True
+    by_number: bool = False
 
 
 REGISTRY: Registry[Callable[..., Attack]] = Registry("attack", "dynabro_cli.attacks")

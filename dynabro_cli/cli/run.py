@@ -51,6 +51,7 @@ def run(
     eval_every: Annotated[str | None, _field("eval_every", "N")] = None,
     seed: Annotated[str | None, _field("seed", "N")] = None,
     precision: Annotated[str | None, _field("precision", "fp32|tf32|bf16")] = None,
+    participation: Annotated[str | None, _field("participation", "SHARE")] = None,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: torch's]")] = None,
     compile: Annotated[  # noqa: A002

@@ -52,6 +52,9 @@ class Method(NamedTuple):
         threshold: MFM's T^0, where the method sets it.
         wants_noise: Whether V has to be measured before the first round.
         noise_bound: The V in use, None where none is.
+        jmax: The largest MLMC level at which a round has a correction, None without MLMC.
+        by_row: Whether the state is made of tensors with a row for each worker, 0 at first, so that some of the workers can
+            send while those of the others are kept.
     """
 
     plan: Callable[[np.random.Generator], Plan]
@@ -64,7 +67,12 @@ class Method(NamedTuple):
     threshold: float | None = None
     wants_noise: bool = False
     noise_bound: float | None = None
+    jmax: int | None = None
+    by_row: bool = False
 
+
+NOISE_COMPUTATIONS = 10
+"""What measuring V costs each worker before the first round, in gradient computations."""
 
 REGISTRY: Registry[Callable[..., Method]] = Registry("method", "dynabro_cli.methods")
 

@@ -40,4 +40,4 @@ def build_chain(
             messages = stage.mix(messages)
         return rule.aggregate(messages, state, batches)
 
-    return Aggregator(aggregate, kappa)
+    return Aggregator(aggregate, kappa, rule.by_number)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_weights
 from dynabro_cli.errors import SpecError
-from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Round, RoundsDone, Totals
-from dynabro_cli.methods._api import Plan
+from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Identity, Round, RoundsDone, Totals
+from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Plan
+from dynabro_cli.simulation.acceptance import Probe
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.identities import Identities, identify
 from dynabro_cli.simulation.parts import Parts, State
@@ -27,7 +28,6 @@ diverges depends on it.
 """
 PATH_DIMENSIONS = 3
 """Up to how many numbers a model may have to be recorded itself: what can be drawn."""
-NOISE_COMPUTATIONS = 10
 NOISE_ROUND = 2**40  # the counter of the draws that measure V, out of reach of any round's
 
 
@@ -42,6 +42,16 @@ class Record(NamedTuple):
     gradient_norm: Tensor
     aggregation_error: Tensor | None
     accepted: Tensor | None
+    acceptance: Tensor | float | None
+    changes: tuple[Identity, ...]
+
+
+class Aggregated(NamedTuple):
+    """The aggregate of every prefix of a round; the last one's distance from its honest mean, and its acceptance ratio."""
+
+    aggregates: list[Tensor]
+    error: Tensor | None
+    acceptance: Tensor | float | None
 
 
 class Simulation:
@@ -59,11 +69,15 @@ class Simulation:
         self._totals = Totals(0, state.spent, 0, 0)
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
-        self._total = parts.problem.x.new_zeros(parts.spec.workers or 0, parts.problem.x.numel())
+        self._rows = (parts.spec.workers or 0) if parts.answering is None else len(parts.answering(0))
+        self._total = parts.problem.x.new_zeros(self._rows, parts.problem.x.numel())
         self._counts: dict[int, Tensor] = {}
         self._server = parts.compiler(make_server(parts))
+        self._probe = Probe(parts)
         if not state.attack:
             state.attack = dict(parts.attack.initial)
+        if parts.switching.follow is not None and not state.switching:
+            state.switching = dict(parts.switching.follow.initial)
 
     def events(self, wanted: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         """Yield ``RoundsDone`` and ``Evaluated`` in turn, and last ``Finished`` or ``Diverged``.
@@ -82,15 +96,16 @@ class Simulation:
             self._records.append(self._round())
             due = state.spent // every > before // every or state.spent >= budget
             if due or state.round % FLUSH_ROUNDS == 0:
-                rounds = self._flush()
-                yield RoundsDone(rounds, self._totals)
+                done = self._flush()
+                yield done
+                rounds = done.rounds
                 finite = math.isfinite(rounds[-1].gradient_norm)
             if due or not finite:
                 evaluation = self._evaluate()
                 yield evaluation
             if finite and state.spent < budget and wanted() and self._finite_so_far():
                 if self._records:
-                    yield RoundsDone(self._flush(), self._totals)
+                    yield self._flush()
                 yield Checkpointed(self._totals, self._checkpoint().encode(self._parts.spec))
         final = evaluation.test_accuracy, evaluation.test_loss, evaluation.gap
         if finite and bool(self._parts.problem.x.isfinite().all()):
@@ -102,18 +117,23 @@ class Simulation:
         """One server update: mini-batches, attack, aggregation, step."""
         parts, state = self._parts, self._state
         plan = parts.method.plan(parts.streams.generator("level", state.round))
-        who = identify(parts, state, plan.prefixes[-1])
-        aggregates, error = self._aggregates(plan, who)
+        known = state.mask
+        who = identify(parts, state, plan.prefixes[-1], plan.level)
+        changes = _changes(known, who) if parts.switching.kept else ()
+        aggregates, error, acceptance = self._aggregates(plan, who)
         direction, accepted = parts.method.direct(aggregates, plan)
         self._observe(who)
         rate = self._step.update(parts.problem.x, direction, state.spent)
         parts.problem.project()
         state.round += 1
         state.spent += plan.prefixes[-1]
-        return Record(state.round - 1, state.spent, plan, who, rate, direction.norm(), error, accepted)
+        if parts.switching.follow is not None:
+            acceptance = None if acceptance is None else float(acceptance)  # who is Byzantine next depends on it
+            state.switching = parts.switching.follow.learn(state.switching, acceptance)
+        return Record(state.round - 1, state.spent, plan, who, rate, direction.norm(), error, accepted, acceptance, changes)
 
-    def _aggregates(self, plan: Plan, who: Identities) -> tuple[list[Tensor], Tensor | None]:
-        """The aggregate of every prefix of the round's mini-batches, and the last one's distance from its honest mean.
+    def _aggregates(self, plan: Plan, who: Identities) -> Aggregated:
+        """The aggregate of every prefix of the round's mini-batches.
 
         In a static round the attack acts on each level's message, with that level's honest statistics; in a dynamic one,
         where a worker is Byzantine for some computations only, an attack on gradients acts on each computation.
@@ -123,11 +143,13 @@ class Simulation:
         last = who.ticks[-1]
         aggregates: list[Tensor] = []
         total, error, done = self._total, None, 0
+        acceptance: Tensor | None = None
         for prefix in plan.prefixes:
             if attacked:
                 self._add_attacked(who, range(done, prefix))
             elif plan.prefixes == (1,):
                 total = parts.problem.sum_gradients(state.round, (0,), last.computed, None)
+                total = total if parts.answering is None else total[: self._rows]
             elif prefix > done:
                 if not done:
                     total[: len(last.computed)] = 0
@@ -141,13 +163,17 @@ class Simulation:
                 ever=who.ever,
                 attacked=attacked,
                 judged=prefix == plan.prefixes[-1] and who.any_honest,
+                answering=who.answering,
+                workers=parts.spec.workers or 0,
             )
+            if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
+                acceptance = self._probe(question, state)
             answer = self._server(question, state.attack, state.method, state.aggregator)
             aggregates.append(answer.aggregate)
             state.method, state.aggregator, error = answer.method, answer.aggregator, answer.error
         if not attacked:
             state.attack = parts.attack.advance(last.byzantine, state.attack)
-        return aggregates, error
+        return Aggregated(aggregates, error, acceptance)
 
     def _add_attacked(self, who: Identities, computations: range) -> None:
         """Add to the round's sum each computation's gradients, attacked by who is Byzantine at it."""
@@ -157,7 +183,7 @@ class Simulation:
         for computation in computations:
             tick = who.ticks[computation]
             own = problem.sum_gradients(state.round, (computation,), tick.computed, None)
-            own = own if tick.places is None else own.index_select(0, tick.places)
+            own = own[: self._rows] if tick.places is None else own.index_select(0, tick.places)
             self._total += attack.messages(own, tick.byzantine, state.attack)
             state.attack = attack.advance(tick.byzantine, state.attack)
 
@@ -172,25 +198,25 @@ class Simulation:
         observed = self._parts.problem.observed()
         if observed is None:
             return
-        weights, _ = honest_weights(who.ever, observed.counts)
+        weights, _ = honest_weights(who.unseen, observed.counts)
         count = weights @ observed.counts
         self._loss += weights @ observed.losses
         self._loss_count += count
         if observed.statistics.numel():
             self._parts.problem.buffers.lerp_(weights @ observed.statistics / count, STATISTICS_MOMENTUM)
 
-    def _flush(self) -> tuple[Round, ...]:
+    def _flush(self) -> RoundsDone:
         """Read the rounds since the last flush from the device, up to the first that is not finite."""
         records, self._records = self._records, []
-        norms, errors, rates = (
-            _read([getattr(record, name) for record in records])
-            for name in ("gradient_norm", "aggregation_error", "learning_rate")
-        )
-        accepted = _read([record.accepted for record in records])
+        names = ("gradient_norm", "aggregation_error", "learning_rate", "accepted", "acceptance")
+        read = (_read([getattr(record, name) for record in records]) for name in names)
         rounds: list[Round] = []
-        for record, norm, error, rate, verdict in zip(records, norms, errors, rates, accepted, strict=True):
+        changes: list[Identity] = []
+        for record, norm, error, rate, verdict, acceptance in zip(records, *read, strict=True):
             norm = math.nan if norm is None else norm
-            rounds.append(_round_event(record, norm, error, rate or 0.0, None if verdict is None else bool(verdict)))
+            accepted = None if verdict is None else bool(verdict)
+            rounds.append(_round_event(record, norm, error, rate or 0.0, accepted, acceptance))
+            changes += record.changes
             self._totals = Totals(
                 record.round + 1,
                 record.budget,
@@ -199,7 +225,7 @@ class Simulation:
             )
             if not math.isfinite(norm):
                 break
-        return tuple(rounds)
+        return RoundsDone(tuple(rounds), self._totals, tuple(changes))
 
     def _finite_so_far(self) -> bool:
         """Whether the rounds that are not flushed yet are finite; where not, the next flush is to find it out."""
@@ -244,7 +270,9 @@ class Simulation:
         return Evaluated(totals.rounds, totals.budget_spent, samples, score.accuracy, score.loss, train_loss, score.gap, x)
 
 
-def _round_event(record: Record, norm: float, error: float | None, rate: float, accepted: bool | None) -> Round:
+def _round_event(
+    record: Record, norm: float, error: float | None, rate: float, accepted: bool | None, acceptance: float | None
+) -> Round:
     return Round(
         round=record.round,
         budget=record.budget,
@@ -257,6 +285,17 @@ def _round_event(record: Record, norm: float, error: float | None, rate: float, 
         learning_rate=rate,
         gradient_norm=norm,
         aggregation_error=error,
+        acceptance=acceptance,
+    )
+
+
+def _changes(known: Tensor | None, who: Identities) -> tuple[Identity, ...]:
+    """The ticks of a round at which the Byzantine set became another than ``known``, which is None before the first."""
+    before = [known, *who.drawn[:-1]]
+    return tuple(
+        Identity(who.first + place, tuple(int(number) + 1 for number in mask.nonzero()[:, 0]))
+        for place, (old, mask) in enumerate(zip(before, who.drawn, strict=True))
+        if old is None or not torch.equal(old, mask)
     )
 
 

@@ -94,6 +94,7 @@ def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> No
         "--eval-every": "6",
         "--seed": "1234",
         "--precision": "bf16",
+        "--participation": "0.75",
     }
     outcome = dynabro("run", *itertools.chain(*options.items()), "--pre", "nnm", "--pre", "nnm:f=3", "--json")
     row = json.loads(outcome.out)

@@ -180,3 +180,12 @@ def test_it_can_be_compiled(text: str) -> None:
     torch.compiler.reset()
     traced = torch.compile(rule.aggregate, backend="eager", fullgraph=True)
     torch.testing.assert_close(traced(messages, {}, batches), rule.aggregate(messages, {}, batches))
+
+
+@pytest.mark.parametrize("text", RULES)
+def test_a_rule_with_a_row_for_each_worker_says_so(text: str) -> None:
+    """It needs all workers to answer in every round: of some, rows are those of other workers from round to round."""
+    rule, state = make(text, 9, 2)._rule, {}
+    for seed in range(2):
+        _, state = rule.aggregate(draw(seed, 9, 5), state, 1)
+    assert rule.by_number or not any(value.ndim and value.shape[0] == 9 for value in state.values())

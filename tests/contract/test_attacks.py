@@ -86,3 +86,11 @@ def test_it_can_be_compiled(text: str) -> None:
     torch.compiler.reset()
     traced = torch.compile(attack.messages, backend="eager", fullgraph=True)
     assert torch.equal(traced(own, byzantine, state), attack.messages(own, byzantine, state))
+
+
+@every_text
+def test_an_attack_with_a_row_for_each_worker_says_so(text: str) -> None:
+    """It needs all workers to answer in every round."""
+    attack = make_attack(text, workers=9)._attack
+    state = attack.advance(torch.arange(9) < 4, dict(attack.initial))
+    assert attack.by_number or not any(value.ndim and value.shape[0] == 9 for value in state.values())

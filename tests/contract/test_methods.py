@@ -88,3 +88,29 @@ def test_what_is_remembered_is_declared(text: str) -> None:
         _, state = method.send(torch.full((M, D), earlier), {})
         sent.append(method.send(torch.ones(M, D), state)[0])
     assert torch.equal(*sent) == (not build(text).remembers)
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_a_state_of_rows_is_0_at_first_and_belongs_to_the_workers(text: str) -> None:
+    """What lets some workers send: a state of zeros is none, and each row depends on that worker's gradients alone."""
+    method = build(text)
+    if not method.by_row:
+        return
+    first, second = (torch.randn(M, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    sent, state = method.send(first.clone(), {})
+    assert state
+    assert all(value.shape[0] == M for value in state.values())
+    zeros = {name: torch.zeros_like(value) for name, value in state.items()}
+    assert torch.equal(method.send(first.clone(), zeros)[0], sent)
+    kept = {name: value.clone() for name, value in state.items()}
+    both, _ = method.send(second.clone(), {name: value.clone() for name, value in kept.items()})
+    some, _ = method.send(second[1:3].clone(), {name: value[1:3].clone() for name, value in kept.items()})
+    assert torch.equal(some, both[1:3])
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_the_largest_level_is_the_largest_that_has_a_correction(text: str) -> None:
+    method = build(text)
+    levels = [plan.level for plan in plans(method) if plan.level is not None and len(plan.prefixes) > 1]
+    assert (method.jmax is None) == (not method.mlmc)
+    assert max(levels, default=0) <= (method.jmax or 0)

@@ -21,6 +21,7 @@ from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.spec import RunSpec
+from tests.contract.test_auto import TRACE
 
 DIGITS: dict[str, Any] = {
     "task": "digits",
@@ -65,6 +66,11 @@ def rows(happened: list[events.Event]) -> list[object]:
     return stored
 
 
+def changes(happened: list[events.Event]) -> list[events.Identity]:
+    """What is stored of who is Byzantine, beside that."""
+    return [change for event in happened if isinstance(event, events.RoundsDone) for change in event.identities]
+
+
 def interrupted(run: Run, *rounds: int) -> tuple[list[events.Event], events.Checkpointed]:
     """The events of a run up to its last checkpoint, and that."""
     happened = made(run, wanted=Wanted(*rounds))
@@ -76,13 +82,15 @@ def interrupted(run: Run, *rounds: int) -> tuple[list[events.Event], events.Chec
 
 def test_as_if_never_interrupted(spec: RunSpec, after: int) -> None:
     run = resolve(spec)
-    clean = rows(made(run))
+    whole = made(run)
+    clean = rows(whole)
     before, checkpoint = interrupted(run, after)
     again = made(run, resume=checkpoint.data)
     assert isinstance(again[0], events.Started)
     assert again[0].resumed == checkpoint.totals
     assert again[0].resumed.rounds == after
     assert repr(rows(before) + rows(again)) == repr(clean)  # as NaN is not equal to itself
+    assert changes(before) + changes(again) == changes(whole)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -106,6 +114,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "within rounds": RunSpec(**DIGITS, clock="computation", switching="bernoulli:p=0.1,D=5,delta_max=0.4"),
         "kept attacks": RunSpec(**DIGITS, method="momentum", attack_entry="state"),
         "bf16": RunSpec(**DIGITS, method="momentum", precision="bf16"),
+        "adaptive": RunSpec(**DIGITS, method="momentum", switching="adaptive:below=9,patience=4", aggregator="gm"),
+        "trace": RunSpec(**DIGITS, method="dynabro", switching=f"trace:file={TRACE},repeat=true", clock="computation"),
+        "on-level": RunSpec(**DIGITS, method="dynabro:jmax=2", switching="on-level:level=1,K=2", clock="computation"),
+        "round-robin": RunSpec(**DIGITS, method="momentum", switching="round-robin:K=2"),
+        "participation": RunSpec(**DIGITS, method="momentum", participation=0.6, attack="alie"),
         "diverging": RunSpec(**DIGITS, method="sgd", learning_rate=300, weight_decay=1.0),
     }
     cases = [(spec, after) for spec in specs.values() for after in (3,)]
@@ -124,6 +137,18 @@ def test_networks_with_statistics_of_their_own_and_several_interruptions(model: 
         stored += rows(happened[:cut])
         data = happened[cut].data  # type: ignore[union-attr]
     assert repr(stored + rows(made(run, resume=data))) == repr(clean)
+
+
+def test_a_schedule_that_follows_the_run_goes_on_where_it_was() -> None:
+    """Interrupted within a row of rejections, one of which is in the checkpoint: without it the next set would come later."""
+    run = resolve(RunSpec(**DIGITS, method="momentum", switching="adaptive:below=9,patience=4", aggregator="gm", seed=1))
+    before, checkpoint = interrupted(run, 7)
+    told = changes(before) + changes(made(run, resume=checkpoint.data))
+    assert [change.tick for change in told[:5]] == [0, 4, 8, 12, 16]
+    assert Checkpoint.decode(checkpoint.data, run.spec).state.switching == {
+        "draws": torch.tensor(1),
+        "rejected": torch.tensor(3),
+    }
 
 
 def test_checkpoints_change_nothing() -> None:

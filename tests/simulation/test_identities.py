@@ -15,6 +15,7 @@ from dynabro_cli.simulation.identities import identify
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import ImageProblem
 from dynabro_cli.simulation.setup import simulate
+from dynabro_cli.switching._api import Switching
 
 BYZANTINE = torch.tensor([False, True, True, False, False])
 
@@ -31,10 +32,8 @@ def parts(attack: str, method: str = "sgd", entry: str = "gradient", clock: str 
     run = resolve(spec)
     made, aggregator = run.assemble()
 
-    class Strategy:
-        @staticmethod
-        def mask(t: int) -> torch.Tensor:
-            return masks["at"][t] if masks else BYZANTINE
+    def mask(t: int) -> torch.Tensor:
+        return masks["at"][t] if masks else BYZANTINE
 
     return Parts(
         run.spec,
@@ -42,7 +41,7 @@ def parts(attack: str, method: str = "sgd", entry: str = "gradient", clock: str 
         made,
         aggregator,
         run.attack.build(setup.AttackSetting(5, made.beta)),
-        Strategy(),
+        Switching(mask),
         None,  # type: ignore[arg-type]
     )
 
