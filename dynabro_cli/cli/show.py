@@ -68,20 +68,24 @@ def _way(entry: Entry[Any]) -> str | None:
 
 def _show_run(db: str, name: str, as_json: bool) -> None:
     from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import find_run, histogram
+    from dynabro_cli.store.queries import find_run, histogram, recovery
 
     engine = open_read_only(db)
     row = find_run(engine, name)
+    found = recovery(engine, row["id"])
     counts = histogram(engine, row["id"])
     for column in ("spec", "versions"):
         row[column] = json.loads(row[column])
     if as_json:
-        print_json(row | {"byzantine_histogram": dict(counts)})
+        print_json(row | {"byzantine_histogram": dict(counts), "recovery": found})
         return
     emit(
         ("column", "value"),
         [(key, json.dumps(value) if isinstance(value, dict) else value) for key, value in row.items()],
     )
+    if found is not None:
+        print("\nSwitches and recovery:")
+        emit(("column", "value"), list(found.items()))
     print("\nByzantine workers, by rounds:")
     most = max((rounds for _, rounds in counts), default=1)
     for byzantine, rounds in counts:

@@ -20,7 +20,7 @@ from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.copies import copy_database, making
 from dynabro_cli.store.engine import migrate, open_read_only, read_only_uri, sqlite_path
 from dynabro_cli.store.queries import list_runs
-from dynabro_cli.store.tables import evaluations, rounds, runs, sweeps
+from dynabro_cli.store.tables import evaluations, identities, recovery, rounds, runs, sweeps
 from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 
 LARGEST_EVERY = 2**31 - 1
@@ -72,9 +72,10 @@ def thin(
 ) -> Thinned:
     """Copy the runs of an SQLite database that have a result, with the rounds whose number is a multiple of ``every``.
 
-    Each run's first and last round are copied, too, and ``byzantine_counts`` has in how many of all rounds there were how many
-    Byzantine workers. A run that was thinned before is thinned further where ``every`` is a multiple of its ``rounds_every``;
-    else it keeps what it has. The copy has dynabro's tables, and nothing else that may be in the database.
+    Each run's first and last round are copied, too, ``byzantine_counts`` has in how many of all rounds there were how many
+    Byzantine workers, and ``identities`` and ``recovery`` are as they were. A run that was thinned before is thinned further
+    where ``every`` is a multiple of its ``rounds_every``; else it keeps what it has. The copy has dynabro's tables, and nothing
+    else that may be in the database.
 
     Args:
         database: A path or URL; it is only read.
@@ -174,7 +175,8 @@ def _copy_run(connection: sqlite3.Connection, run: int, every: int) -> int:
         histogram = "SELECT run_id, byzantine, rounds FROM main.byzantine_histogram WHERE run_id = ?"
         connection.execute(f"INSERT INTO thin.byzantine_counts (run_id, byzantine, rounds) {histogram}", (run,))
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
-    _copy(connection, evaluations, "run_id = ?", (run,))
+    for table in (identities, evaluations, recovery):
+        _copy(connection, table, "run_id = ?", (run,))
     return count
 
 

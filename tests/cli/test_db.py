@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def test_nothing_to_upgrade(dynabro: Dynabro, results: Path) -> None:
     before = results.read_bytes()
     outcome = dynabro("db", "upgrade")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == "results.db has schema version 4 already; nothing to do\n"
+    assert outcome.out == "results.db has schema version 5 already; nothing to do\n"
     assert results.read_bytes() == before
 
 
@@ -42,11 +43,13 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
     change(results, "DROP TABLE sweeps")
     for view_of in ("final_accuracy", "byzantine_histogram"):
         change(results, f"DROP VIEW {view_of}")
-    change(results, "DROP TABLE byzantine_counts")
+    for table in ("byzantine_counts", "identities", "recovery"):
+        change(results, f"DROP TABLE {table}")
     change(results, "ALTER TABLE evaluations DROP COLUMN x")
-    for column in ("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every"):
+    change(results, "ALTER TABLE rounds DROP COLUMN acceptance")
+    for column in ("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every", "participation"):
         change(results, f"ALTER TABLE runs DROP COLUMN {column}")
-    change(results, view.replace(", precision", "").replace("AS diverged,\n               precision", "AS diverged"))
+    change(results, re.sub(r",\s*precision, participation", "", view))
     counts = "SELECT run_id, byzantine, COUNT(*) AS rounds FROM rounds GROUP BY run_id, byzantine"
     change(results, f"CREATE VIEW byzantine_histogram AS {counts}")
     change(results, "UPDATE alembic_version SET version_num = '0001'")
@@ -56,11 +59,11 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
         outcome = dynabro(*command)
         assert (outcome.code, outcome.out) == (65, "")
         assert outcome.problems == [
-            "results.db has schema version 1, and this dynabro needs 4; type dynabro db upgrade --db results.db"
+            "results.db has schema version 1, and this dynabro needs 5; type dynabro db upgrade --db results.db"
         ]
     outcome = dynabro("db", "upgrade", "--db", "results.db")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out == "results.db upgraded from schema version 1 to 4; the old one is results.db.v1\n"
+    assert outcome.out == "results.db upgraded from schema version 1 to 5; the old one is results.db.v1\n"
     assert json.loads(dynabro("show", "runs/1", "--json").out)["precision"] == "fp32"
     assert read(results, "SELECT run_key FROM runs WHERE id = 1") == [(key,)]
     for precision in ((), ("--precision", "fp32")):
@@ -206,7 +209,7 @@ def test_the_path_of_a_network_is_not_stored(dynabro: Dynabro, results: Path) ->
 
 def test_a_merge(dynabro: Dynabro, results: Path) -> None:
     shutil.copy(results, "other.db")
-    for table, run_id in (("runs", "id"), ("rounds", "run_id"), ("evaluations", "run_id")):
+    for table, run_id in (("runs", "id"), ("rounds", "run_id"), ("evaluations", "run_id"), ("recovery", "run_id")):
         change(results, f"DELETE FROM {table} WHERE {run_id} IN (1, 2)")
     change(Path("other.db"), "DELETE FROM runs WHERE id = 3")
     rehearsed = dynabro("db", "merge", "other.db", "--dry-run")
@@ -221,8 +224,8 @@ def test_a_merge(dynabro: Dynabro, results: Path) -> None:
 
 def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, results: Path) -> None:
     shutil.copy(results, "other.db")
-    change(Path("other.db"), "UPDATE runs SET final_accuracy = 0.5 WHERE id = 1")
-    change(Path("other.db"), "UPDATE evaluations SET test_accuracy = 0.5 WHERE run_id = 1 AND round = 40")
+    change(Path("other.db"), "UPDATE runs SET final_loss = 0.5 WHERE id = 1")
+    change(Path("other.db"), "UPDATE evaluations SET test_loss = 0.5 WHERE run_id = 1 AND round = 40")
     change(Path("other.db"), "UPDATE runs SET seed = 5, host = '\x1b[2J' WHERE id = 2")
     ((key, accuracy, loss),) = read(results, "SELECT run_key, final_accuracy, final_loss FROM runs WHERE id = 1")
     ours = f"here finished after 40 rounds, accuracy {accuracy!r}, loss {loss!r}"
@@ -233,7 +236,7 @@ def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, resul
     )
     assert outcome.problems == [
         "run 2 of it is left out: a text of it is none that dynabro writes; its columns say another thing than its spec: seed",
-        f"run {key[:10]} differs: {ours}; there finished after 40 rounds, accuracy 0.5, loss {loss!r}",
+        f"run {key[:10]} differs: {ours}; there finished after 40 rounds, accuracy {accuracy!r}, loss 0.5",
         "1 run of other.db left out for what is wrong with them; type dynabro db check --db other.db",
     ]
 

@@ -37,6 +37,7 @@ RECORD: dict[str, Any] = {
     "eval_every": 10,
     "seed": 3,
     "precision": "fp32",
+    "participation": 1.0,
     "spec": '{"task":{"name":"digits"}}',
     "dimension": 650,
     "noise_bound": None,

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError, StorageError
+from dynabro_cli.identity import ADDED_LATER
 from dynabro_cli.resolve import resolve
 from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store import queries, server
@@ -79,6 +80,7 @@ TABLES = {
         heartbeat_at DATETIME 0 0
         checkpoint TEXT 0 0
         rounds_every INTEGER 1 0
+        participation DOUBLE 1 0
     """,
     "evaluations": """
         run_id INTEGER 1 1
@@ -104,11 +106,30 @@ TABLES = {
         learning_rate DOUBLE 1 0
         gradient_norm DOUBLE 0 0
         aggregation_error DOUBLE 0 0
+        acceptance DOUBLE 0 0
     """,
     "byzantine_counts": """
         run_id INTEGER 1 1
         byzantine INTEGER 1 2
         rounds INTEGER 1 0
+    """,
+    "identities": """
+        run_id INTEGER 1 1
+        tick INTEGER 1 2
+        byzantine TEXT 1 0
+    """,
+    "recovery": """
+        run_id INTEGER 1 1
+        switches_seen INTEGER 1 0
+        recoveries INTEGER 1 0
+        dip DOUBLE 0 0
+        largest_dip DOUBLE 0 0
+        recovery_rounds DOUBLE 0 0
+        recovery_budget DOUBLE 0 0
+        worst_window DOUBLE 0 0
+        acceptance DOUBLE 0 0
+        aggregation_error DOUBLE 0 0
+        reason TEXT 0 0
     """,
     "sweeps": """
         id INTEGER 1 1
@@ -132,7 +153,7 @@ VIEWS = {
     "final_accuracy": [
         *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
         *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
-        *("n", "mean", "std", "mean_gap", "diverged", "precision"),
+        *("n", "mean", "std", "mean_gap", "diverged", "precision", "participation"),
     ],
 }
 
@@ -173,8 +194,8 @@ def test_the_views_are_those_promised(engine: Engine, path: Path) -> None:
 
 def test_a_new_database_is_marked_as_ours(engine: Engine, path: Path) -> None:
     assert read(path, "PRAGMA application_id") == [(0x44594E42,)]
-    assert read(path, "PRAGMA user_version") == [(4,)]
-    assert read(path, "SELECT version_num FROM alembic_version") == [("0004",)]
+    assert read(path, "PRAGMA user_version") == [(5,)]
+    assert read(path, "SELECT version_num FROM alembic_version") == [("0005",)]
     assert read(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -326,10 +347,10 @@ def test_a_database_without_tables_cannot_be_read(path: Path) -> None:
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only, upgrade_file])
 def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
-    change(path, "PRAGMA user_version = 5")
-    change(path, "UPDATE alembic_version SET version_num = '0005'")
+    change(path, "PRAGMA user_version = 6")
+    change(path, "UPDATE alembic_version SET version_num = '0006'")
     before = path.read_bytes()
-    with pytest.raises(DatabaseError, match=r"schema version 5.*pip install --upgrade dynabro"):
+    with pytest.raises(DatabaseError, match=r"schema version 6.*pip install --upgrade dynabro"):
         operation(str(path))
     assert path.read_bytes() == before
 
@@ -346,62 +367,62 @@ def test_an_older_database_says_upgrade_it(operation: Callable[[str], object], e
 
 @pytest.fixture
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of schema version 5: the present migrations, and one more."""
+    """A program of schema version 6: the present migrations, and one more."""
     folder = tmp_path / "store"
     shutil.copytree(Path(engine_module.__file__).with_name("migrations"), folder / "migrations")
-    (folder / "migrations" / "versions" / "0005_more.py").write_text(
+    (folder / "migrations" / "versions" / "0006_more.py").write_text(
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        "revision, down_revision = '0005', '0004'\n"
+        "revision, down_revision = '0006', '0005'\n"
         "def upgrade():\n"
         "    op.add_column('runs', sa.Column('note', sa.Text()))\n"
     )
     monkeypatch.setattr(engine_module, "__file__", str(folder / "engine.py"))
     for module in (engine_module, upgrade_module):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 5)
+        monkeypatch.setattr(module, "SCHEMA_VERSION", 6)
 
 
 @pytest.mark.usefixtures("next_version")
 def test_upgrade_keeps_a_copy_and_the_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", 4)
+        before.setattr(engine_module, "SCHEMA_VERSION", 5)
         before.setattr(engine_module, "__file__", queries.__file__)
         record(open_for_writing(str(path)), whole_run())
     with pytest.raises(DatabaseError, match="type dynabro db upgrade"):
         open_for_writing(str(path))
     rows = read(path, "SELECT * FROM runs")
 
-    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 4 to 5; the old one is {path}.v4"
-    copy = path.with_name(path.name + ".v4")
+    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 5 to 6; the old one is {path}.v5"
+    copy = path.with_name(path.name + ".v5")
     assert read(copy, "SELECT * FROM runs") == rows
-    assert read(copy, "PRAGMA user_version") == [(4,)]
+    assert read(copy, "PRAGMA user_version") == [(5,)]
     assert read(copy, "PRAGMA application_id") == [(0x44594E42,)]
     assert read(path, "SELECT * FROM runs") == [(*row, None) for row in rows]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(3,)]
-    assert read(path, "PRAGMA user_version") == [(5,)]
+    assert read(path, "PRAGMA user_version") == [(6,)]
     assert read(path, "SELECT n FROM final_accuracy") == [(1,)]
     open_for_writing(str(path))
-    assert upgrade_file(str(path)) == f"{path} has schema version 5 already; nothing to do"
+    assert upgrade_file(str(path)) == f"{path} has schema version 6 already; nothing to do"
 
 
 @pytest.mark.usefixtures("next_version")
 def test_upgrade_never_overwrites_a_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", 4)
+        before.setattr(engine_module, "SCHEMA_VERSION", 5)
         before.setattr(engine_module, "__file__", queries.__file__)
         open_for_writing(str(path))
-    copy = path.with_name(path.name + ".v4")
+    copy = path.with_name(path.name + ".v5")
     copy.write_text("precious")
     with pytest.raises(DatabaseError) as caught:
         upgrade_file(str(path))
     assert str(caught.value) == f"{copy} is there already, from an upgrade before; move it away, then repeat the command"
     assert copy.read_text() == "precious"
-    assert read(path, "PRAGMA user_version") == [(4,)]
+    assert read(path, "PRAGMA user_version") == [(5,)]
 
 
 def test_upgrade_of_a_present_database_changes_nothing(engine: Engine, path: Path) -> None:
     before = contents(path.parent)
-    assert upgrade_file(str(path)) == f"{path} has schema version 4 already; nothing to do"
+    assert upgrade_file(str(path)) == f"{path} has schema version 5 already; nothing to do"
     assert contents(path.parent) == before
 
 
@@ -424,7 +445,7 @@ def old(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
         before.setattr(engine_module, "__file__", str(folder / "engine.py"))
         open_for_writing(str(path))
     spec = resolve(RunSpec()).spec
-    row = {name: value for name, value in dataclasses.asdict(spec).items() if name != "precision"} | {
+    row = {name: value for name, value in dataclasses.asdict(spec).items() if name not in ADDED_LATER} | {
         "run_key": OLD_KEY,
         "status": "finished",
         "spec": '{"seed":0}',
@@ -443,14 +464,14 @@ def test_a_database_without_precision_says_upgrade_it(operation: Callable[[str],
     before = path.read_bytes()
     with pytest.raises(DatabaseError) as caught:
         operation(str(path))
-    assert str(caught.value) == (f"{path} has schema version 1, and this dynabro needs 4; type dynabro db upgrade --db {path}")
+    assert str(caught.value) == (f"{path} has schema version 1, and this dynabro needs 5; type dynabro db upgrade --db {path}")
     assert path.read_bytes() == before
 
 
 def test_the_runs_of_a_database_without_precision_are_fp32_and_found(old: RunSpec, path: Path) -> None:
     columns = "id, run_key, status, task, seed, final_accuracy, started_at"
     rows = read(path, f"SELECT {columns} FROM runs")
-    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to 4; the old one is {path}.v1"
+    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to 5; the old one is {path}.v1"
     assert read(path, f"SELECT {columns} FROM runs") == rows
     assert read(path, "SELECT run_key, precision FROM runs") == [(OLD_KEY, "fp32")]
     assert read(path, "SELECT n, mean, precision FROM final_accuracy") == [(1, 0.5, "fp32")]
