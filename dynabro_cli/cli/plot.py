@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from dynabro_cli.figures._make import Made, Studio
 
 ALL = "all"
+METRICS = (
+    *("accuracy", "loss", "gap", "dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance"),
+    "aggregation_error",
+)
+"""Those of ``figures._any``, which takes long to import."""
 
 
 def plot(
@@ -35,7 +40,7 @@ def plot(
     x: Annotated[str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: what is along the axis.")] = None,
     hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... what has a line, or a row, each.")] = None,
     facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... what has a panel each.")] = None,
-    metric: Annotated[str | None, typer.Option(metavar="accuracy|loss|gap", help="... what is plotted.")] = None,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help=f"... what is plotted: {', '.join(METRICS)}.")] = None,
     as_json: Json = False,
 ) -> None:
     """Draw a figure from the stored runs, with the plotted numbers as NAME.csv and the runs in it as NAME.runs.csv.

@@ -24,7 +24,8 @@ class Results:
     """The runs of a figure.
 
     Attributes:
-        runs: A row a run that finished or diverged: the columns of the table ``runs``, with ``spec`` read as a mapping.
+        runs: A row a run that finished or diverged: the columns of the table ``runs``, with ``spec`` read as a mapping; of the
+            runs that a database has, those of ``recovery``, too.
         planned: A row a run that the figure's sweep plans: ``run_key`` and the columns of the spec, in the plan's order.
             Where the figure has no sweep, the same as ``runs``.
         label: What is different from the sweep as it comes with the program.
@@ -50,6 +51,11 @@ class Results:
         """``run_id``, ``byzantine``, ``rounds``: how many rounds of a run had so many Byzantine workers."""
         return self._rows("byzantine_histogram", "run_id, byzantine")
 
+    def changes(self, run_id: int) -> pd.DataFrame:
+        """The changes of a run's Byzantine set, where they are stored: ``tick``, and ``byzantine``, the workers from 1 on."""
+        found = read(self.engine, f"SELECT tick, byzantine FROM identities WHERE run_id = {int(run_id)} ORDER BY tick")
+        return found.assign(byzantine=found["byzantine"].map(json.loads))
+
     def rounds(self, run_id: int) -> pd.DataFrame:
         """The rounds of a run, in order; columns of the table."""
         return read(self.engine, f"SELECT * FROM rounds WHERE run_id = {int(run_id)} ORDER BY round")
@@ -74,7 +80,10 @@ def read_runs(engine: Engine, where: str | None) -> pd.DataFrame:
     condition = f"{RESULTS} AND ({where})" if where else RESULTS
     runs = read(engine, f"SELECT * FROM runs WHERE {condition} ORDER BY id")
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
-    return runs.assign(spec=runs["spec"].map(json.loads)).astype(numbers)
+    recovery = read(engine, "SELECT * FROM recovery").rename(columns={"run_id": "id"})
+    recovery = recovery.astype({name: float for name in recovery if name not in ("id", "reason")})
+    runs = runs.assign(spec=runs["spec"].map(json.loads)).astype(numbers)
+    return runs.merge(recovery, on="id", how="left", validate="one_to_one")
 
 
 def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
