@@ -14,10 +14,10 @@ def answering_count(participation: float, workers: int) -> int:
     """How many of the workers answer in a round, n = ceil(participation m).
 
     Example:
-        >>> answering_count(0.55, 20), answering_count(0.5, 17)
-        (11, 9)
+        >>> answering_count(0.28, 25), answering_count(0.5, 17)
+        (7, 9)
     """
-    return max(1, math.ceil(participation * workers - 1e-9))  # 0.55 x 20 is 11, whatever binary fractions say
+    return max(1, math.ceil(participation * workers - 1e-9))  # 0.28 x 25 is 7, whatever binary fractions say
 
 
 def answering(seed: int, participation: float, workers: int, round_: int) -> np.ndarray[Any, Any]:

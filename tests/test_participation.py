@@ -11,10 +11,10 @@ from dynabro_cli.participation import answering, answering_count
 
 @pytest.mark.parametrize(
     ("share", "workers", "expected"),
-    [(1.0, 17, 17), (0.5, 17, 9), (0.55, 20, 11), (0.7, 10, 7), (0.3, 10, 3), (0.01, 17, 1), (0.99, 17, 17), (1e-12, 5, 1)],
+    [(1.0, 17, 17), (0.5, 17, 9), (0.28, 25, 7), (0.7, 10, 7), (0.3, 10, 3), (0.01, 17, 1), (0.99, 17, 17), (1e-12, 5, 1)],
 )
 def test_how_many(share: float, workers: int, expected: int) -> None:
-    """ceil(share m), where 0.55 x 20 is 11.000000000000002 to a computer, and 11 all the same."""
+    """ceil(share m), where 0.28 x 25 is 7.000000000000001 to a computer, and 7 all the same."""
     assert answering_count(share, workers) == expected
     assert len(answering(0, share, workers, 3)) == expected
 

@@ -159,6 +159,10 @@ def test_timelines_of_schedules_that_are_stored_or_look_at_the_run(options: tupl
         assert own.sum(1).max() == row["byzantine"]
         assert row["switched"] == (np.diff(np.concatenate([before, own]), axis=0) != 0).any()
     assert masks.any()
+    told = read(Path("results.db"), "SELECT tick, byzantine FROM identities").to_dict("records")
+    assert bool(told) == ("adaptive" in options[1] or "trace" in options[1])
+    for change in told:
+        assert (np.flatnonzero(masks[change["tick"]]) + 1).tolist() == json.loads(change["byzantine"])
 
 
 def test_a_timeline_tells_who_answered(dynabro: Dynabro) -> None:

@@ -114,6 +114,16 @@ def test_messages_without_bounds_are_not_accepted(value: float) -> None:
     assert ratio(messages, [0, 1], "krum", 2) == 0
 
 
+def test_the_spread_is_that_of_honest_messages() -> None:
+    """Of 1 and 5 in each coordinate it is 2, whatever is beside them; where all are Byzantine, of 1, 5 and 3: sqrt(8/3)."""
+    honest = torch.tensor([1.0, 5.0], dtype=torch.float64)[:, None].repeat(1, 10_000)
+    for value in (math.inf, math.nan, 1e9):
+        messages = torch.cat([honest, torch.full((1, 10_000), value, dtype=torch.float64)])
+        assert float(acceptance._spread(messages, torch.tensor([False, False, True]))) == pytest.approx(2)
+    messages = torch.cat([honest, torch.full((1, 10_000), 3.0, dtype=torch.float64)])
+    assert float(acceptance._spread(messages, torch.ones(3, dtype=torch.bool))) == pytest.approx(math.sqrt(8 / 3))
+
+
 @pytest.mark.parametrize("value", [0.0, 5.0])
 def test_messages_that_are_all_the_same(value: float) -> None:
     assert ratio(torch.full((5, 8), value), [0, 1], "mean", 2) == pytest.approx(1, abs=1e-3)
