@@ -11,6 +11,7 @@ import torch
 
 from dynabro_cli.aggregators import _api as aggregators
 from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
+from dynabro_cli.assembly import cohort_rule, method_setting
 from dynabro_cli.attacks import _api as attacks
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.components import Component, Registry
@@ -75,7 +76,16 @@ class Run:
         Raises:
             SpecError: They do not fit each other, or the number of workers.
         """
-        return assemble(self.spec, self.method, self.aggregator, self.pre_aggregators, measured_noise)
+        return assemble(self.spec, self.task, self.method, self.aggregator, self.pre_aggregators, measured_noise)
+
+    @property
+    def method_setting(self) -> MethodSetting:
+        """What the method knows of the run before the aggregation chain is known, and V."""
+        return method_setting(self.spec, self.task.build(TaskSetting(Path())))
+
+    def cohort_rule(self, method: Method) -> Aggregator | None:
+        """The aggregation chain for rounds in which only the method's cohort takes part; None where there are none."""
+        return cohort_rule(self.spec, method, self.aggregator, self.pre_aggregators)
 
 
 class _Problems:
@@ -118,8 +128,8 @@ def resolve(spec: RunSpec) -> Run:
     if task is not None and numbers_legal:
         spec = _complete(spec, task.defaults, parts)
         problems.lines += _conflicts(spec, task)
-    draft = _draft(spec, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
-    parts["aggregator"] = _aggregator(spec, draft, problems)
+    draft = _draft(spec, task, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
+    parts["aggregator"] = _aggregator(spec, draft, chain, problems)
     if task is None or draft is None or problems.lines:
         raise SpecError(problems.lines)
     rate = task.defaults.mlmc_learning_rate if draft.mlmc else task.defaults.learning_rate
@@ -159,15 +169,18 @@ def _model(spec: RunSpec, task: Task | None, problems: _Problems) -> Component[A
     return problems.attempt(REGISTRIES["models"].parse, str(text))
 
 
-def _draft(spec: RunSpec, method: Component[Any] | None, problems: _Problems) -> Method | None:
+def _draft(spec: RunSpec, task: Task | None, method: Component[Any] | None, problems: _Problems) -> Method | None:
     """The method as it is before the aggregation chain is known: enough to tell what defaults it wants."""
-    if method is None:
-        return None
-    return problems.attempt(method.build, MethodSetting(spec.workers or 0, spec.budget or 0, kappa=0.0))
+    return None if method is None else problems.attempt(method.build, method_setting(spec, task))
 
 
-def _aggregator(spec: RunSpec, draft: Method | None, problems: _Problems) -> Component[Any] | None:
-    """The aggregator given, or the default: MFM for the method that sets its threshold, CWTM for all others."""
+def _aggregator(
+    spec: RunSpec, draft: Method | None, chain: tuple[Component[Any], ...], problems: _Problems
+) -> Component[Any] | None:
+    """The aggregator given, or the default: MFM for the method that sets its threshold, the mean for those that filter by
+    themselves, CWTM for all others."""
+    if draft is not None and draft.judge is not None:
+        return _mean(spec, chain, problems)
     sets_threshold = draft is not None and draft.threshold is not None
     text = str(spec.aggregator or ("mfm" if sets_threshold else "cwtm"))
     component = problems.attempt(REGISTRIES["aggregators"].parse, text)
@@ -175,6 +188,22 @@ def _aggregator(spec: RunSpec, draft: Method | None, problems: _Problems) -> Com
         problems.lines.append(
             f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}; "
             "leave --aggregator out, or type filter=option1"
+        )
+    return component
+
+
+def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: _Problems) -> Component[Any] | None:
+    """The only aggregator of a method that filters by itself."""
+    component = problems.attempt(REGISTRIES["aggregators"].parse, str(spec.aggregator or "mean"))
+    if component is not None and component.name != "mean":
+        problems.lines.append(
+            f"method {spec.method!r} filters by itself and takes the mean of what is left, and aggregator={component.text}; "
+            "leave --aggregator out, or type --aggregator mean"
+        )
+    if chain:
+        problems.lines.append(
+            f"method {spec.method!r} judges each worker's own messages, and pre_aggregators={spec.pre_aggregators}; "
+            "leave --pre out"
         )
     return component
 
@@ -227,8 +256,10 @@ def _check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[A
     method, aggregator, attack, strategy = (parts[name] for name in ("method", "aggregator", "attack", "switching"))
     if method is None or aggregator is None or attack is None or strategy is None:
         return
-    problems.attempt(assemble, spec, method, aggregator, chain)
-    beta = method.build(MethodSetting(spec.workers or 0, spec.budget or 0, kappa=0.0)).beta
+    built = problems.attempt(assemble, spec, parts["task"], method, aggregator, chain)
+    if built is not None:
+        problems.attempt(cohort_rule, spec, built[0], aggregator, chain)
+    beta = method.build(method_setting(spec, task)).beta
     problems.attempt(attack.build, AttackSetting(spec.workers or 0, beta))
     if attack.name == "momentum-tailored" and spec.attack_entry != "gradient":
         problems.lines.append(
@@ -248,7 +279,7 @@ def _canonical(
     method, strategy = parts["method"], parts["switching"]
     if method is None or strategy is None:
         return parts, chain
-    planned = MethodSetting(workers, spec.budget or 0, kappa=0.0)
+    planned = method_setting(spec, task)
     draft: Method = method.build(planned)
     switched = SwitchingSetting(workers, byzantine, spec.seed, draft.beta)
     aggregated = AggregatorSetting(workers, byzantine, draft.threshold)
@@ -270,6 +301,7 @@ def _canonical(
 
 def assemble(
     spec: RunSpec,
+    task: Component[Any] | None,
     method: Component[Any],
     aggregator: Component[Any],
     chain: tuple[Component[Any], ...],
@@ -280,7 +312,8 @@ def assemble(
     Raises:
         SpecError: They do not fit each other, or the number of workers.
     """
-    workers, byzantine, budget = spec.workers or 0, spec.byzantine or 0, spec.budget or 0
-    draft: Method = method.build(MethodSetting(workers, budget, kappa=0.0, measured_noise=measured_noise))
-    rule = build_chain(aggregator, chain, AggregatorSetting(workers, byzantine, draft.threshold))
-    return method.build(MethodSetting(workers, budget, rule.kappa, measured_noise)), rule
+    setting = method_setting(spec, None if task is None else task.build(TaskSetting(Path())))
+    setting = dataclasses.replace(setting, measured_noise=measured_noise)
+    draft: Method = method.build(setting)
+    rule = build_chain(aggregator, chain, AggregatorSetting(spec.workers or 0, spec.byzantine or 0, draft.threshold))
+    return method.build(dataclasses.replace(setting, kappa=rule.kappa)), rule

@@ -14,6 +14,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Round, RoundsDone, Totals
 from dynabro_cli.methods._api import Plan
 from dynabro_cli.simulation.checkpoint import Checkpoint
+from dynabro_cli.simulation.gathering import advance, gather
 from dynabro_cli.simulation.identities import Identities, identify
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Problem
@@ -101,7 +102,8 @@ class Simulation:
     def _round(self) -> Record:
         """One server update: mini-batches, attack, aggregation, step."""
         parts, state = self._parts, self._state
-        plan = parts.method.plan(parts.streams.generator("level", state.round))
+        plan = parts.method.first if not state.round else None
+        plan = plan or parts.method.plan(parts.streams.generator("level", state.round))
         who = identify(parts, state, plan.prefixes[-1])
         aggregates, error = self._aggregates(plan, who)
         direction, accepted = parts.method.direct(aggregates, plan)
@@ -119,6 +121,12 @@ class Simulation:
         where a worker is Byzantine for some computations only, an attack on gradients acts on each computation.
         """
         parts, state = self._parts, self._state
+        if parts.method.gather is not None:
+            question = gather(parts, state, plan, who)
+            answer = self._server(question, state.attack, state.method, state.aggregator)
+            state.method, state.aggregator = answer.method, answer.aggregator
+            advance(parts, state, question, who)
+            return [answer.aggregate], answer.error
         attacked = parts.spec.attack_entry == "gradient" and who.dynamic
         last = who.ticks[-1]
         aggregates: list[Tensor] = []
@@ -141,6 +149,7 @@ class Simulation:
                 ever=who.ever,
                 attacked=attacked,
                 judged=prefix == plan.prefixes[-1] and who.any_honest,
+                x=parts.problem.x if parts.method.judge is not None else None,
             )
             answer = self._server(question, state.attack, state.method, state.aggregator)
             aggregates.append(answer.aggregate)

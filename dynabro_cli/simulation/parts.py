@@ -23,7 +23,7 @@ def _no_compiler() -> Compiler:
 
 @dataclass
 class Parts:
-    """The parts that a simulation is put together from."""
+    """The parts that a simulation is put together from; ``cohort`` aggregates where only some workers take part."""
 
     spec: RunSpec
     problem: Problem
@@ -33,6 +33,7 @@ class Parts:
     switching: Switching
     streams: Streams
     compiler: Compiler = field(default_factory=_no_compiler)
+    cohort: Aggregator | None = None
 
 
 @dataclass

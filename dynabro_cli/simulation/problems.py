@@ -63,6 +63,13 @@ class Problem(Protocol):
         """
         ...
 
+    def large_gradients(self, round_: int, batches: int) -> Tensor:
+        """Every worker's mean gradient over so many mini-batches at x_t, [m, d].
+
+        Where that is what all training samples make, each is taken once, as it is; else the mini-batches are drawn as usual.
+        """
+        ...
+
     def observed(self) -> Observed | None:
         """What was seen since the last call; None where the problem has no losses."""
         ...
@@ -157,6 +164,21 @@ class ImageProblem:
                 total[:k].add_(self._engine.matrix[:k], alpha=n)
         return self._engine.matrix if total is None else total
 
+    def large_gradients(self, round_: int, batches: int) -> Tensor:
+        images, labels = self._train
+        if batches != -(-len(labels) // self._batch_size):
+            return _mean_gradients(self, round_, batches, self._workers)
+        gradient = torch.zeros_like(self.x)
+        for computation, start in enumerate(range(0, len(labels), self._batch_size)):
+            part = slice(start, min(start + self._batch_size, len(labels)))
+            seeds = self._seeds(round_, (computation,), torch.zeros(1, dtype=torch.int64))
+            losses = self._compute(self._normalise(images[part])[None], labels[part][None], 1, seeds)
+            gradient.add_(self._engine.matrix[0], alpha=(part.stop - start) / len(labels))
+            self._losses += losses
+            self._counts += 1
+            self._statistics += self._engine.statistics[0]
+        return gradient.repeat(self._workers, 1)  # the workers have the same samples, so the same gradient
+
     def _computations_a_pass(self, k: int) -> int:
         """One on a CPU, where more at a time are slower; on a GPU as many as fit into its memory."""
         values = k * self._batch_size * self._train[0][0].numel()
@@ -205,6 +227,9 @@ class ObjectiveProblem:
             result[: len(workers)] += drawn[workers]
         return result
 
+    def large_gradients(self, round_: int, batches: int) -> Tensor:
+        return _mean_gradients(self, round_, batches, self._workers)
+
     def observed(self) -> None:
         return
 
@@ -213,3 +238,9 @@ class ObjectiveProblem:
 
     def evaluate(self) -> Score:
         return Score(None, None, self._objective.gap(self.x).item())
+
+
+def _mean_gradients(problem: Problem, round_: int, batches: int, workers: int) -> Tensor:
+    """The mean gradients of all workers over so many mini-batches, [m, d]."""
+    total = problem.x.new_zeros(workers, problem.x.numel())
+    return problem.sum_gradients(round_, range(batches), torch.arange(workers), total) / batches

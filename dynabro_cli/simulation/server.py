@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import honest_mean
 from dynabro_cli.simulation.parts import Parts
 
 States = dict[str, Tensor]
+COHORT = "cohort "
+"""What the names of a rule's state begin with, where it is about cohorts."""
 
 
 class Question(NamedTuple):
@@ -24,6 +28,8 @@ class Question(NamedTuple):
         ever: The mask [m] of the workers that were Byzantine at some time of the round.
         attacked: Whether the gradients have been attacked already.
         judged: Whether the aggregate's distance from the honest mean is wanted.
+        x: The model [d], for a method that filters by itself; else None.
+        cohort: The numbers of the workers whose messages are aggregated, on the device; None for all.
     """
 
     total: Tensor
@@ -33,6 +39,8 @@ class Question(NamedTuple):
     ever: Tensor
     attacked: bool
     judged: bool
+    x: Tensor | None = None
+    cohort: Tensor | None = None
 
 
 class Answer(NamedTuple):
@@ -60,8 +68,35 @@ def make_server(parts: Parts) -> Callable[[Question, States, States, States], An
             messages = attack(messages, question.byzantine, of_attack)
             if entry == "state":
                 of_method = method.keep(messages, of_method)
-        result, of_aggregator = aggregate(messages, of_aggregator, 1 if batches is None else batches)
-        error = (result - honest_mean(messages, question.ever)).norm() if question.judged else None
+        if method.receive is not None:
+            messages = method.receive(messages, of_method)
+        ever = question.ever
+        if question.cohort is not None:
+            messages, ever = messages.index_select(0, question.cohort), ever.index_select(0, question.cohort)
+        if method.judge is not None and question.x is not None:
+            good, of_method = method.judge(messages, question.x, of_method)
+            result = mean_of(messages, good)
+        elif question.cohort is not None and parts.cohort is not None:
+            result, of_aggregator = _apart(parts.cohort, messages, of_aggregator)
+        else:
+            result, of_aggregator = aggregate(messages, of_aggregator, 1 if batches is None else batches)
+        error = (result - honest_mean(messages, ever)).norm() if question.judged else None
+        if error is not None and question.cohort is not None:
+            error = torch.where(ever.all(), torch.nan, error)  # no honest worker took part
+        if method.settle is not None:
+            result, of_method = method.settle(result, of_method)
         return Answer(result, error, of_method, of_aggregator)
 
     return answer
+
+
+def mean_of(messages: Tensor, counts: Tensor) -> Tensor:
+    """The mean of the messages [m, d] of workers that count [m], whatever is in the others'; 0 where none counts."""
+    return torch.where(counts[:, None], messages, 0).sum(0) / counts.sum().clamp_min(1)
+
+
+def _apart(rule: Aggregator, messages: Tensor, state: States) -> tuple[Tensor, States]:
+    """Aggregate a cohort's messages, which are of another kind than those of all: what the rule remembers of each is apart."""
+    own = {name.removeprefix(COHORT): value for name, value in state.items() if name.startswith(COHORT)}
+    result, own = rule.aggregate(messages, own, 1)
+    return result, state | {COHORT + name: value for name, value in own.items()}

@@ -165,7 +165,7 @@ def _prepare(
         known = checkpoint.noise_bound if checkpoint is not None else None
         method, aggregator = run.assemble(measure_noise(problem, switching) if known is None else known)
         state.spent = NOISE_COMPUTATIONS
-    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler)
+    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler, run.cohort_rule(method))
     record = _record(run, device, method.noise_bound, problem, compiler)
     simulation = Simulation(parts, state)
     if checkpoint is not None:
