@@ -33,30 +33,35 @@ def usual_window(rounds: int, power: float) -> int:
 class Parameters:
     guards: str = parameter("double", choices=("double", "single"), help="two windows, or the short one alone")
     T0: int | None = parameter(
-        None,
-        minimum=1,
-        auto=lambda _, setting: usual_window(setting.budget, 1 / 2),
-        help="short window, in rounds; auto: sqrt(T)",
+        None, minimum=1, auto=lambda block, setting: _short(block, setting), help="short window, in rounds; auto: sqrt(T)"
     )
     T1: int | None = parameter(
         None,
         minimum=1,
         auto=lambda block, setting: None if block.guards == "single" else _long(block, setting),
-        help="long window, in rounds; auto: T^(5/8), or T0 where that is more",
+        help="long window, in rounds; auto: T^(5/8)",
     )
     threshold0: float | None = parameter(None, above=0, help="of B_i; auto: 8 V/m sqrt(T0 log(16 m T/p))")
     threshold1: float | None = parameter(None, above=0, help="of A_i; auto: 8 V/m sqrt(T1 log(16 m T/p))")
     noise_bound: float | None = parameter(None, above=0, help="V, the largest noise of a gradient; auto: measured at the start")
     scale: float = parameter(1.0, above=0, help="multiplies both thresholds where they are auto")
     p: float = parameter(0.1, above=0, below=1, help="probability that an honest worker is taken for Byzantine")
-    reset: bool = parameter(True, help="whether all workers are good again at the end of the longest window")
+    reset: str = parameter(
+        "window", choices=("window", "never"), help="when all are good again: at the longest window's end, or never"
+    )
     step: str = parameter("after", choices=("after", "before"), help="good after this round's judgement, or before it")
     empty: str = parameter("restart", choices=EMPTY, help=EMPTY_HELP)
 
 
+def _short(block: Parameters, setting: MethodSetting) -> int:
+    """The short window where T0 is not given: no longer than the long one."""
+    usual = usual_window(setting.budget, 1 / 2)
+    return min(usual, block.T1 or usual)
+
+
 def _long(block: Parameters, setting: MethodSetting) -> int:
-    """The long window's default length."""
-    return max(usual_window(setting.budget, 5 / 8), int(block.T0 or usual_window(setting.budget, 1 / 2)))
+    """The long window where T1 is not given: no shorter than the short one."""
+    return max(usual_window(setting.budget, 5 / 8), block.T0 or 0)
 
 
 @REGISTRY.register("safeguard", Parameters, reference="Allen-Zhu, Ebrahimian, Li & Alistarh, ICLR 2021, Algorithms 1 and 2")
@@ -80,12 +85,12 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> Method:
 
     Differs from the paper: the good workers are those after this round's judgement (step=before is Algorithm 1 to the letter:
     it takes for granted that no gradient is farther than V from the true one, as that would be seen at once). All workers
-    are good again at the end of the longest window (reset=false is Algorithm 1). No Gaussian noise is added, which serves to
+    are good again at the end of the longest window (reset=never is Algorithm 1). No Gaussian noise is added, which serves to
     leave saddle points. Lemma 4.2's threshold is for sums that are not divided by |good_s|; here it is divided by m, too.
     """
     m, rounds = setting.workers, setting.budget
     double = parameters.guards == "double"
-    short = parameters.T0 or usual_window(rounds, 1 / 2)
+    short = parameters.T0 or _short(parameters, setting)
     long = (parameters.T1 or _long(parameters, setting)) if double else short
     if not double and parameters.T1 is not None:
         raise SpecError(f"method 'safeguard': guards=single has one window, T0, and T1={parameters.T1} is given; leave T1 out")
@@ -104,7 +109,7 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> Method:
             state["good"] = torch.ones_like(messages[:, 0], dtype=torch.bool)
             state["age"] = torch.zeros_like(messages[0, 0], dtype=torch.int64)
         age = state["age"]
-        begins = (age % long == 0) if parameters.reset else age == 0
+        begins = (age % long == 0) if parameters.reset == "window" else age == 0
         before = state["good"] | begins
         finite, gradients = finite_rows(messages)
         voters = before & finite

@@ -28,7 +28,7 @@ def gather(parts: Parts, state: State, plan: Plan, who: Identities) -> Question:
         byzantine=who.ticks[-1].byzantine,
         ever=who.ever,
         attacked=gathered.attacked and parts.spec.attack_entry == "gradient",
-        judged=who.any_honest,
+        judged=bool(who.honest[list(plan.cohort or range(len(who.honest)))].any()),
         cohort=None if plan.cohort is None else send(torch.tensor(plan.cohort), parts.problem.x.device),
     )
 

@@ -30,7 +30,8 @@ class Identities(NamedTuple):
     """Who is Byzantine in a round.
 
     ``ticks`` has one entry for a clock that counts rounds, else one for each computation. ``ever`` [m] marks the workers
-    that are Byzantine at some tick, on the device; ``most`` is the largest number at one tick.
+    that are Byzantine at some tick, on the device, and ``honest`` the others, on the CPU; ``most`` is the largest number at one
+    tick.
     """
 
     ticks: list[Tick]
@@ -39,6 +40,7 @@ class Identities(NamedTuple):
     changes: int
     dynamic: bool
     any_honest: bool
+    honest: Tensor
 
 
 def identify(parts: Parts, state: State, computations: int) -> Identities:
@@ -62,6 +64,7 @@ def identify(parts: Parts, state: State, computations: int) -> Identities:
         changes=sum(changed),
         dynamic=any(changed[1:]),
         any_honest=not bool(ever.all()),
+        honest=~ever,
     )
 
 

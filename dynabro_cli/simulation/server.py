@@ -81,8 +81,6 @@ def make_server(parts: Parts) -> Callable[[Question, States, States, States], An
         else:
             result, of_aggregator = aggregate(messages, of_aggregator, 1 if batches is None else batches)
         error = (result - honest_mean(messages, ever)).norm() if question.judged else None
-        if error is not None and question.cohort is not None:
-            error = torch.where(ever.all(), torch.nan, error)  # no honest worker took part
         if method.settle is not None:
             result, of_method = method.settle(result, of_method)
         return Answer(result, error, of_method, of_aggregator)

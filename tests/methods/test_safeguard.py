@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.methods._api import Method, MethodSetting
-from dynabro_cli.methods.safeguard import usual_window
+from dynabro_cli.methods.safeguard import _long, _short, usual_window
 from dynabro_cli.resolve import REGISTRIES
 from tests.simulation.reference import quadratic
 
@@ -64,7 +64,7 @@ def test_by_hand_before_the_judgement() -> None:
 
 
 def test_by_hand_without_a_reset() -> None:
-    assert judged(method(f"safeguard:{WINDOWS},reset=false"), HISTORY) == [[0, 1, 2], *[[0, 1]] * 7]
+    assert judged(method(f"safeguard:{WINDOWS},reset=never"), HISTORY) == [[0, 1, 2], *[[0, 1]] * 7]
 
 
 def test_by_hand_with_a_single_guard() -> None:
@@ -101,6 +101,11 @@ def test_windows() -> None:
     assert (usual_window(5000, 1 / 2), usual_window(5000, 5 / 8)) == (71, 206)  # 70.7107 and 205.047
     assert (usual_window(100, 1 / 2), usual_window(256, 5 / 8)) == (10, 32)  # exact powers
     assert usual_window(1, 5 / 8) == 1
+    setting = MethodSetting(3, 5000)
+    cases = {"": (71, 206), "T0=9": (9, 206), "T1=900": (71, 900), "T0=300": (300, 300), "T1=9": (9, 9), "T0=3,T1=5": (3, 5)}
+    for text, expected in cases.items():
+        block = REGISTRIES["methods"].parse(f"safeguard:{text}".rstrip(":")).parameters
+        assert (block.T0 or _short(block, setting), block.T1 or _long(block, setting)) == expected
 
 
 def test_the_papers_thresholds() -> None:
