@@ -23,7 +23,7 @@ class RunSpec:
     task: str = parameter("digits", help="data or objective")
     model: str | None = parameter(None, help="network; auto: the task's")
     method: str = parameter("dynabro", help="training method")
-    aggregator: str | None = parameter(None, help="robust aggregation rule; auto: cwtm, or mfm for dynabro:filter=option2")
+    aggregator: str | None = parameter(None, help="robust aggregation rule; auto: cwtm, or what the method wants: mfm or mean")
     pre_aggregators: str = parameter("none", help="chain before the rule, joined by +, such as nnm; none: no chain")
     attack: str = parameter("sf", help="what Byzantine workers send")
     attack_entry: str = parameter(

@@ -13,8 +13,8 @@ from dynabro_cli.attacks._api import honest_mean
 from dynabro_cli.simulation.parts import Parts
 
 States = dict[str, Tensor]
-COHORT = "cohort "
-"""What the names of a rule's state begin with, where it is about cohorts."""
+ALL, SOME = "all ", "cohort "
+"""What the names of a rule's state begin with, where a method has rounds of two kinds."""
 
 
 class Question(NamedTuple):
@@ -76,8 +76,9 @@ def make_server(parts: Parts) -> Callable[[Question, States, States, States], An
         if method.judge is not None and question.x is not None:
             good, of_method = method.judge(messages, question.x, of_method)
             result = mean_of(messages, good)
-        elif question.cohort is not None and parts.cohort is not None:
-            result, of_aggregator = _apart(parts.cohort, messages, of_aggregator)
+        elif parts.cohort is not None:
+            name, rule = (ALL, parts.aggregator) if question.cohort is None else (SOME, parts.cohort)
+            result, of_aggregator = _apart(name, rule, messages, of_aggregator)
         else:
             result, of_aggregator = aggregate(messages, of_aggregator, 1 if batches is None else batches)
         error = (result - honest_mean(messages, ever)).norm() if question.judged else None
@@ -93,8 +94,9 @@ def mean_of(messages: Tensor, counts: Tensor) -> Tensor:
     return torch.where(counts[:, None], messages, 0).sum(0) / counts.sum().clamp_min(1)
 
 
-def _apart(rule: Aggregator, messages: Tensor, state: States) -> tuple[Tensor, States]:
-    """Aggregate a cohort's messages, which are of another kind than those of all: what the rule remembers of each is apart."""
-    own = {name.removeprefix(COHORT): value for name, value in state.items() if name.startswith(COHORT)}
+def _apart(kind: str, rule: Aggregator, messages: Tensor, state: States) -> tuple[Tensor, States]:
+    """Aggregate messages of one of two kinds, all workers' or a cohort's: what the rule remembers of each kind is apart."""
+    own = {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
+    others = {name: value for name, value in state.items() if not name.startswith(kind)}
     result, own = rule.aggregate(messages, own, 1)
-    return result, state | {COHORT + name: value for name, value in own.items()}
+    return result, others | {kind + name: value for name, value in own.items()}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch import Tensor
 
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.methods._filters import concentration, near_median, near_middle
 from dynabro_cli.resolve import REGISTRIES
-from tests.simulation.reference import quadratic
+from tests.simulation.reference import START, A, gap, masks, noise, quadratic, sf
 
 
 def method(text: str, workers: int = 3, budget: int = 100, noise: float | None = None) -> Method:
@@ -144,3 +146,56 @@ def test_under_switching_only_a_restart_goes_on() -> None:
     assert set(ends["wait"][100:]) == {0.0}
     assert sum(norm == 0 for norm in ends["restart"]) > 5
     assert sum(norm > 0 for norm in ends["restart"][100:]) > 100
+
+
+def reference(rounds: int, identities: list[np.ndarray], v: float, t_b: float, t_a: float) -> tuple[list[float], list[float]]:
+    """Algorithm 1 in plain NumPy, worker by worker, on the quadratic under sign flips; restarted where nobody is left."""
+    m = len(identities[0])
+    x, first = START, START
+    good, a, b = set(range(m)), np.zeros(m), np.zeros((m, 2))
+    gaps, norms = [gap(x)], []
+    for t in range(rounds):
+        gradients = sf(x @ A + noise(m, t, 0), identities[t])
+        for i in range(m):
+            a[i] += gradients[i] @ (x - first)
+            b[i] += gradients[i]
+
+        def central(vectors: np.ndarray, threshold: float) -> np.ndarray | None:
+            near = [sum(np.linalg.norm(other - one) <= threshold for other in vectors) > m / 2 for one in vectors]
+            return vectors[near.index(True)] if True in near else None
+
+        b_med, g_med = central(b, t_b), central(gradients, 2 * v)
+        good = {
+            i
+            for i in good
+            if b_med is not None
+            and g_med is not None
+            and abs(a[i] - np.median(a)) <= t_a
+            and np.linalg.norm(b[i] - b_med) <= 2 * t_b
+            and np.linalg.norm(gradients[i] - g_med) <= 4 * v
+        }
+        direction = gradients[sorted(good)].mean(0) if good else np.zeros(2)
+        if not good:
+            good, a, b, first = set(range(m)), np.zeros(m), np.zeros((m, 2)), x
+        x = x - 0.05 * direction
+        gaps.append(gap(x))
+        norms.append(float(np.linalg.norm(direction)))
+    return gaps, norms
+
+
+@pytest.mark.parametrize(("v", "t_b", "t_a"), [(0.7, 4.0, 9.0), (2.0, 6.0, 1.0), (1.0, 3.0, 3.0)])
+@pytest.mark.parametrize("switching", ["static", "periodic:K=4"])
+@pytest.mark.parametrize("workers", [5, 6])
+def test_whole_runs(v: float, t_b: float, t_a: float, switching: str, workers: int) -> None:
+    outcome = quadratic(
+        method=f"byzantine-sgd:noise_bound={v},threshold_A={t_a},threshold_B={t_b}",
+        attack="sf",
+        switching=switching,
+        workers=workers,
+        byzantine=2,
+        learning_rate=0.05,
+        budget=60,
+    )
+    expected = reference(60, masks(switching, workers, 2, 60), v, t_b, t_a)
+    assert_allclose(outcome.gaps, expected[0], rtol=1e-9)
+    assert_allclose(outcome.norms, expected[1], rtol=1e-9)

@@ -1,0 +1,69 @@
+"""Attacks on the vectors of methods that gather them themselves: by whom, when, and how often the attack moves on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dynabro_cli import RunSpec
+from dynabro_cli.attacks._api import Attack
+from dynabro_cli.resolve import resolve
+from dynabro_cli.simulation import setup
+
+M = 5
+
+
+def moves(**fields: Any) -> tuple[list[list[bool]], list[list[bool]]]:
+    """Run ten computations with an attack that notes whom it attacks; return those masks, and those that it moved on with."""
+    attacked: list[list[bool]] = []
+    moved: list[list[bool]] = []
+
+    def messages(own: Tensor, byzantine: Tensor, _: dict[str, Tensor]) -> Tensor:
+        attacked.append(byzantine.tolist())
+        return torch.where(byzantine[:, None], -own, own)
+
+    def advance(byzantine: Tensor, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        moved.append(byzantine.tolist())
+        return state
+
+    run = resolve(RunSpec(task="quadratic", workers=M, byzantine=2, budget=10, **fields))
+    simulation = setup._prepare(run, setup.data_directory(None), torch.device("cpu"), "off")[0]
+    simulation._parts.attack = Attack({}, messages, advance)
+    with torch.no_grad():
+        list(simulation.events())
+    return attacked, moved
+
+
+def masks(run: dict[str, Any], count: int) -> list[list[bool]]:
+    switching = resolve(RunSpec(task="quadratic", workers=M, byzantine=2, **run)).switching
+    strategy = switching.build(setup.SwitchingSetting(M, 2, 0))
+    return [strategy.mask(tick).tolist() for tick in range(count)]
+
+
+@pytest.mark.parametrize("entry", ["gradient", "message", "state"])
+def test_in_static_rounds_the_attack_moves_on_once(entry: str) -> None:
+    fields = {"method": "local-steps:H=2", "switching": "periodic:K=1", "attack_entry": entry}
+    attacked, moved = moves(**fields)
+    who = masks(fields, 5)
+    assert attacked == ([mask for mask in who for _ in range(2)] if entry == "gradient" else who)
+    assert moved == who
+
+
+@pytest.mark.parametrize("entry", ["gradient", "message"])
+def test_in_dynamic_rounds_it_moves_on_with_each_computation_that_it_attacks(entry: str) -> None:
+    fields = {"method": "local-steps:H=2", "switching": "periodic:K=1", "attack_entry": entry, "clock": "computation"}
+    attacked, moved = moves(**fields)
+    who = masks(fields, 10)
+    assert attacked == moved == (who if entry == "gradient" else who[1::2])
+
+
+@pytest.mark.parametrize("clock", ["round", "computation"])
+def test_a_difference_is_attacked_once(clock: str) -> None:
+    """One round of a full gradient, then others: by who is Byzantine at a round's last computation."""
+    fields = {"method": "marina-pp:batches=4,p=1e-9,C=3", "switching": "periodic:K=1", "clock": clock}
+    attacked, moved = moves(**fields)
+    who = masks(fields, 10)
+    assert attacked == moved == (who[:4] if clock == "round" else [who[3], who[5], who[7], who[9]])
