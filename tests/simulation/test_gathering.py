@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import Attack
 from dynabro_cli.resolve import resolve
 from dynabro_cli.simulation import setup
+from dynabro_cli.simulation.loop import Simulation
+from dynabro_cli.simulation.parts import State
 
 M = 5
 
@@ -30,8 +33,8 @@ def moves(**fields: Any) -> tuple[list[list[bool]], list[list[bool]]]:
         return state
 
     run = resolve(RunSpec(task="quadratic", workers=M, byzantine=2, budget=10, **fields))
-    simulation = setup._prepare(run, setup.data_directory(None), torch.device("cpu"), "off")[0]
-    simulation._parts.attack = Attack({}, messages, advance)
+    made = setup._prepare(run, setup.data_directory(None), torch.device("cpu"), "off")[0]
+    simulation = Simulation(dataclasses.replace(made._parts, attack=Attack({}, messages, advance)), State())
     with torch.no_grad():
         list(simulation.events())
     return attacked, moved
@@ -57,7 +60,11 @@ def test_in_dynamic_rounds_it_moves_on_with_each_computation_that_it_attacks(ent
     fields = {"method": "local-steps:H=2", "switching": "periodic:K=1", "attack_entry": entry, "clock": "computation"}
     attacked, moved = moves(**fields)
     who = masks(fields, 10)
-    assert attacked == moved == (who if entry == "gradient" else who[1::2])
+    pairs = list(zip(who[::2], who[1::2], strict=True))
+    assert 0 < sum(first == second for first, second in pairs) < 5  # a round in which nothing changes is a static one
+    each = [mask for first, second in pairs for mask in ([first, second] if first != second else [second])]
+    assert attacked == (who if entry == "gradient" else who[1::2])
+    assert moved == (each if entry == "gradient" else who[1::2])
 
 
 @pytest.mark.parametrize("clock", ["round", "computation"])
