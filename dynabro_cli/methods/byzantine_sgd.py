@@ -96,5 +96,5 @@ def _beginning(messages: Tensor, x: Tensor) -> State:
         "B": torch.zeros_like(messages),
         "good": torch.ones_like(messages[:, 0], dtype=torch.bool),
         "far": x.new_zeros(()),
-        "start": x.clone(),
+        "start": x,
     }

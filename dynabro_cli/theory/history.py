@@ -43,9 +43,9 @@ def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | Non
     """Measure how long one gradient of one worker influences g_t.
 
     The method runs twice, in the plane and along the same path, without attack: a worker's gradient is x_t and noise of length
-    V. In one of the two, a vector of 10,000 V is added to the first worker's first gradient of the first round, which is
-    where windows begin. Counted are the rounds to the last in which g_t differs by more than a thousandth of the largest
-    difference.
+    V. In one of the two, a vector 10,000 V long is added to the first worker's first gradient of the first round, which is
+    where windows begin; it points away from that gradient's noise, so that any median changes. Counted are the rounds to
+    the last in which g_t differs by more than a thousandth of the largest difference.
 
     As the path is the same, what is measured is the memory of workers and server, and not that of the model. The aggregator is
     the run's own, with its memory: as long as it takes a worker's momentum for an outlier it bounds the change, and does
@@ -142,7 +142,7 @@ class _Course:
         noise = torch.from_numpy(draws)
         found: Tensor = (self.x if points is None else points) + self._noise * noise / noise.norm(dim=1, keepdim=True)
         if self._round == computation == 0 and points is None:
-            found[0, 0] += self._disturbance
+            found[0] -= self._disturbance * noise[0].sign() / math.sqrt(2)
         return found
 
     def large(self, batches: int) -> Tensor:

@@ -106,10 +106,14 @@ def test_medians() -> None:
     assert near_median(vectors, 0.9, everyone).tolist() == [False] * 5
     fewer = torch.tensor([True, False, True, True, True])  # 5 has two voters within 1, and so has nobody more
     assert near_median(vectors, 1.0, fewer).tolist() == [False] * 5
+    # 5 has three voters within 1, and is none; of the voters 5.8 has most, itself and 5.9
+    between = torch.tensor([[5.0], [4.2], [5.8], [5.9], [99.0]])
+    assert near_median(between, 1.0, torch.tensor([False, True, True, True, True])).tolist() == [False] * 5
     numbers = torch.tensor([1.0, math.nan, 3.0, 10.0, -2.0])
     voters = torch.tensor([True, False, True, True, True])
     # the median of -2, 1, 3, 10 is 2
     assert near_middle(numbers, torch.tensor(1.0), voters).tolist() == [True, False, True, False, False]
+    assert near_middle(numbers.nan_to_num(nan=-9.0), torch.tensor(1.0), voters).tolist() == [True, False, True, False, False]
     assert near_middle(numbers, torch.tensor(math.inf), voters).tolist() == [True, False, True, True, True]
 
 

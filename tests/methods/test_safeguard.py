@@ -97,6 +97,14 @@ def test_where_nobody_is_left() -> None:
     assert judged(method(f"{text},empty=wait"), NOBODY) == [[0, 1], [], [], [], [0, 1, 2]]
 
 
+def test_shares_are_of_those_who_are_good() -> None:
+    """Two are left after the first round: halves of 3 and 5.2 are 1.1 > 1 apart, and no two are a majority; thirds are 0.73."""
+    rounds = [[0.0, 0.0, 9.0], [3.0, 5.2, 0.0], [3.0, 4.8, 0.0]]
+    text = "safeguard:guards=single,T0=4,threshold0=1"
+    assert judged(method(text), rounds[:2]) == [[0, 1], []]
+    assert judged(method(text), rounds[::2]) == [[0, 1], [0, 1]]
+
+
 def test_windows() -> None:
     assert (usual_window(5000, 1 / 2), usual_window(5000, 5 / 8)) == (71, 206)  # 70.7107 and 205.047
     assert (usual_window(100, 1 / 2), usual_window(256, 5 / 8)) == (10, 32)  # exact powers

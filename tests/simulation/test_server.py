@@ -23,6 +23,7 @@ def counting(step: int) -> Aggregator:
     """Returns how often it has been called, and remembers it."""
 
     def aggregate(messages: Tensor, state: dict[str, Tensor], _: int | Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        assert set(state) <= {"calls"}
         calls = state.get("calls", torch.zeros(())) + step
         return calls.expand(messages.shape[1]), {"calls": calls}
 

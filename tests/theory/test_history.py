@@ -11,6 +11,7 @@ import pytest
 from dynabro_cli import RunSpec
 from dynabro_cli.plan import plan
 from dynabro_cli.resolve import Run, resolve
+from dynabro_cli.streams import Streams
 from dynabro_cli.sweep_lookup import load_sweep
 from dynabro_cli.theory.history import DISTURBANCE, TOLERANCE, Window, history_window, window_of
 
@@ -58,11 +59,9 @@ def test_filters(method: str, expected: Window) -> None:
 
 def test_the_largest_first_round_of_marina_is_remembered_to_the_next() -> None:
     """Where the second full round comes is the seed's to draw."""
-    for seed in range(3):
-        made = run("marina-pp:batches=5,p=0.2,C=7", aggregator="mean", seed=seed)
+    for seed, chosen, aggregator in ((0, 7, "mean"), (1, 7, "mean"), (2, 3, "cwtm"), (3, 3, "cwtm")):
+        made = run(f"marina-pp:batches=5,p=0.2,C={chosen}", aggregator=aggregator, seed=seed)
         method, _ = made.assemble()
-        from dynabro_cli.streams import Streams
-
         plans = [method.plan(Streams(seed).generator("level", t)) for t in range(1, 200)]
         following = 1 + next(t for t, drawn in enumerate(plans) if drawn.cohort is None)
         assert history_window(made) == Window(following, True, False)
