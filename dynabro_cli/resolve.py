@@ -12,7 +12,8 @@ import torch
 from dynabro_cli.aggregators import _api as aggregators
 from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
 from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.attacks._api import Attack, AttackSetting
+from dynabro_cli.attacks._entry import conflicts, usual_entry
 from dynabro_cli.components import Component, Registry
 from dynabro_cli.errors import SpecError
 from dynabro_cli.identity import run_key
@@ -128,6 +129,7 @@ def resolve(spec: RunSpec) -> Run:
         learning_rate=rate if spec.learning_rate is None else float(spec.learning_rate),
         weight_decay=float(spec.weight_decay or 0),
         lr_drop=format_drops(parse_drops(spec.lr_drop or "none")),
+        attack_entry=spec.attack_entry or usual_entry(parts["attack"], AttackSetting(spec.workers or 0, draft.beta)),
     )
     _check_fit(spec, task, parts, chain, problems)
     problems.stop()
@@ -229,11 +231,9 @@ def _check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[A
         return
     problems.attempt(assemble, spec, method, aggregator, chain)
     beta = method.build(MethodSetting(spec.workers or 0, spec.budget or 0, kappa=0.0)).beta
-    problems.attempt(attack.build, AttackSetting(spec.workers or 0, beta))
-    if attack.name == "momentum-tailored" and spec.attack_entry != "gradient":
-        problems.lines.append(
-            f"attack 'momentum-tailored' acts on gradients, and attack_entry={spec.attack_entry}; type --attack-entry gradient"
-        )
+    built: Attack | None = problems.attempt(attack.build, AttackSetting(spec.workers or 0, beta, seed=spec.seed))
+    if built is not None:
+        problems.lines += conflicts(spec, attack.name, built, has_labels=task.trains_model)
     problems.attempt(strategy.build, SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, beta))
     if parts["model"] is not None and task.shape is not None:
         with torch.device("meta"):
@@ -261,7 +261,7 @@ def _canonical(
         "model": task.shape,
         "method": planned,
         "aggregator": aggregated,
-        "attack": AttackSetting(workers, draft.beta, strategy.build(switched).always),
+        "attack": AttackSetting(workers, draft.beta, strategy.build(switched).always, spec.seed),
         "switching": switched,
     }
     shortened = {name: part and part.canonical(settings[name]) for name, part in parts.items() if settings[name] is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -18,6 +18,10 @@ from dynabro_cli.tasks._api import Images, Objective
 EVALUATION_VALUES = 100_000  # input values at a time on a CPU, where small batches stay in the cache
 STATISTICS_MOMENTUM = 0.1
 TRIAL_ROUND = 2**41  # the counter of the batch that the gradients are tried on, out of reach of any round's
+
+Relabel = Callable[[Tensor, int, int], Tensor]
+"""Maps the labels [m, B] of the workers' mini-batches, the computation's counter within the round, and the number of classes to
+the labels that gradients are computed with."""
 
 
 class Score(NamedTuple):
@@ -49,7 +53,14 @@ class Problem(Protocol):
     buffers: Tensor
     how: dict[str, object]
 
-    def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
+    def sum_gradients(
+        self,
+        round_: int,
+        computations: Sequence[int],
+        workers: Tensor,
+        total: Tensor | None,
+        relabel: Relabel | None = None,
+    ) -> Tensor:
         """Add mini-batch gradients of k ``workers`` at x_t, one for each of ``computations``, to k rows of a matrix.
 
         Args:
@@ -57,6 +68,7 @@ class Problem(Protocol):
             computations: The counters of the computations within the round, at least one.
             workers: The numbers of the workers, [k], on the CPU.
             total: [m, d]; None, with one computation, for a buffer that the next call overwrites.
+            relabel: Changes labels, where all m workers compute; None for the labels of the data.
 
         Returns:
             ``total``, or that buffer; its first k rows are those of ``workers``.
@@ -142,12 +154,22 @@ class ImageProblem:
         drawn = [self._streams.generator("dropout", round_, c).integers(2**63, size=self._workers) for c in computations]
         return [int(seeds[worker]) for worker in workers.tolist() for seeds in drawn]
 
-    def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
+    def sum_gradients(
+        self,
+        round_: int,
+        computations: Sequence[int],
+        workers: Tensor,
+        total: Tensor | None,
+        relabel: Relabel | None = None,
+    ) -> Tensor:
         k, step, places = len(workers), self._computations_a_pass(len(workers)), send(workers, self._device)
         for start in range(0, len(computations), step):
             part = computations[start : start + step]
             n = len(part)
             batches = [self._batch(round_, computation, workers) for computation in part]
+            if relabel is not None:
+                classes = self._images.shape.classes
+                batches = [(x, relabel(y, computation, classes)) for (x, y), computation in zip(batches, part, strict=True)]
             inputs, labels = (torch.cat(tensors, 1) if n > 1 else tensors[0] for tensors in zip(*batches, strict=True))
             losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
             self._losses.index_add_(0, places, losses, alpha=n)
@@ -195,7 +217,14 @@ class ObjectiveProblem:
         self.buffers = self.x.new_empty(0)
         self.how: dict[str, object] = {"gradients": "exact gradient plus noise"}
 
-    def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
+    def sum_gradients(
+        self,
+        round_: int,
+        computations: Sequence[int],
+        workers: Tensor,
+        total: Tensor | None,
+        relabel: Relabel | None = None,
+    ) -> Tensor:
         gradient = self._objective.gradient(self.x)
         result = self.x.new_zeros(self._workers, self.x.numel()) if total is None else total
         for computation in computations:

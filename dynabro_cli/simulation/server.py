@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import honest_mean
+from dynabro_cli.attacks._api import honest_mean, replace
+from dynabro_cli.simulation.defence import Strike, make_strike
 from dynabro_cli.simulation.parts import Parts
 
 States = dict[str, Tensor]
@@ -24,6 +26,7 @@ class Question(NamedTuple):
         ever: The mask [m] of the workers that were Byzantine at some time of the round.
         attacked: Whether the gradients have been attacked already.
         judged: Whether the aggregate's distance from the honest mean is wanted.
+        learned: Whether the attack is to learn from these vectors; it is told of a round's once.
     """
 
     total: Tensor
@@ -33,35 +36,72 @@ class Question(NamedTuple):
     ever: Tensor
     attacked: bool
     judged: bool
+    learned: bool = False
 
 
 class Answer(NamedTuple):
-    """The aggregate [d], its distance from the mean of the honest messages where wanted, and the next states."""
+    """The aggregate [d], its distance from the mean of the honest messages where wanted, and the next states.
+
+    That of the attack is there where it has learned.
+    """
 
     aggregate: Tensor
     error: Tensor | None
     method: States
     aggregator: States
+    attack: States | None = None
 
 
-def make_server(parts: Parts) -> Callable[[Question, States, States, States], Answer]:
-    """Put attack, method and aggregator together; the states are the attack's, the method's and the aggregator's."""
-    attack, method, aggregate = parts.attack.messages, parts.method, parts.aggregator.aggregate
-    entry = parts.spec.attack_entry
+class Server(NamedTuple):
+    """``answer`` takes a question and the states of attack, method and aggregator; ``strike`` is the attack by itself."""
+
+    answer: Callable[[Question, States, States, States], Answer]
+    strike: Strike
+
+
+def make_server(parts: Parts) -> Server:
+    """Put attack, method and aggregator together, compiled where the run is.
+
+    Where the attack sees the defence it asks for many aggregates in a round, one after the other: then it is the rule that is
+    compiled, once, and not all that becomes of a question.
+    """
+    attack, method, aggregate = parts.attack, parts.method, parts.aggregator.aggregate
+    if attack.sees_defence:
+        aggregate = parts.compiler(aggregate)
+    entry, strike = parts.spec.attack_entry, make_strike(parts, aggregate)
 
     def answer(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
         total, batches = question.total, question.batches
+        count = 1 if batches is None else batches
+        learned: States | None = None
         own = total if question.places is None else total.index_select(0, question.places)
         own = own if batches is None else own / batches
         if entry == "gradient" and not question.attacked:
-            own = attack(own, question.byzantine, of_attack)
+            if question.learned and attack.observe is not None:
+                learned = attack.observe(own, question.byzantine, of_attack)
+            own = strike(own, question.byzantine, of_attack, of_method, of_aggregator, count)
         messages, of_method = method.send(own, of_method)
-        if entry != "gradient":
-            messages = attack(messages, question.byzantine, of_attack)
+        if entry in ("message", "state"):
+            if question.learned and attack.observe is not None:
+                learned = attack.observe(messages, question.byzantine, of_attack)
+            messages = strike(messages, question.byzantine, of_attack, of_method, of_aggregator, count)
             if entry == "state":
                 of_method = method.keep(messages, of_method)
-        result, of_aggregator = aggregate(messages, of_aggregator, 1 if batches is None else batches)
-        error = (result - honest_mean(messages, question.ever)).norm() if question.judged else None
-        return Answer(result, error, of_method, of_aggregator)
+        result, of_aggregator = aggregate(messages, of_aggregator, count)
+        error = _error(result, messages, question.ever, attack.finite) if question.judged else None
+        return Answer(result, error, of_method, of_aggregator, learned)
 
-    return answer
+    return Server(answer if attack.sees_defence else parts.compiler(answer), strike)
+
+
+def _error(result: Tensor, messages: Tensor, ever: Tensor, finite: bool) -> Tensor:
+    """The distance of the aggregate from the mean of the honest messages.
+
+    Where the attack sends what is not finite, a worker whose message is not counts as Byzantine: its memory may be of a time
+    when it was. The distance is NaN where no worker is left.
+    """
+    if not finite:
+        ever = ever | ~messages.isfinite().all(1)
+        messages = replace(messages, ever, torch.where(ever.all(), torch.nan, 0.0))
+    distance: Tensor = (result - honest_mean(messages, ever)).norm()
+    return distance
