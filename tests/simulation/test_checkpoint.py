@@ -95,6 +95,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for name in ATTACKS.entries():
         fields = {"method": "momentum", "switching": "rotating"} if name == "momentum-tailored" else {"method": "sgd"}
         task = QUADRATIC if name in required else DIGITS
+        task = task | {"byzantine": 0} if name == "nan" else task  # what rules make of it is no matter here
         specs[f"attack {name}"] = RunSpec(**task | fields, attack=required.get(name, name))
     specs |= {
         "mfm": RunSpec(**DIGITS, method="dynabro:filter=option2,noise_bound=5"),
@@ -105,6 +106,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "drop": RunSpec(**DIGITS, method="sgd", lr_drop="0.2:0.1"),
         "within rounds": RunSpec(**DIGITS, clock="computation", switching="bernoulli:p=0.1,D=5,delta_max=0.4"),
         "kept attacks": RunSpec(**DIGITS, method="momentum", attack_entry="state"),
+        "an attack that learns": RunSpec(**DIGITS, method="momentum", attack="mimic:target=learned,warmup=5"),
+        "an attack that sees memory": RunSpec(**DIGITS, method="momentum", attack="optimal-ipm:evals=4"),
+        "labels within rounds": RunSpec(
+            **DIGITS, clock="computation", attack="label-flip", switching="bernoulli:p=0.1,D=5,delta_max=0.4"
+        ),
+        "attacks of several kinds": RunSpec(
+            **DIGITS, clock="computation", attack="mixed:parts=label-flip/mimic:target=learned/gaussian/optimal-alie:evals=3"
+        ),
         "bf16": RunSpec(**DIGITS, method="momentum", precision="bf16"),
         "diverging": RunSpec(**DIGITS, method="sgd", learning_rate=300, weight_decay=1.0),
     }
