@@ -13,7 +13,7 @@ def direction_parameter() -> str:
     direction: str = parameter(
         "aggregate",
         choices=("aggregate", "mean"),
-        help="whose signs are turned: the aggregate's that the server would make without attack, or all workers' mean's",
+        help="whose signs are turned: the aggregate's without attack, or the mean's of all workers",
     )
     return direction
 

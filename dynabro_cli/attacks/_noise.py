@@ -34,19 +34,20 @@ def uniform_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
     tick = tick.to(like.device)
     first = _mix(_mix((_mix(tick & WORD) + (key & WORD)) & WORD) ^ workers)  # [m]
     second = _mix(_mix((_mix((tick ^ GOLDEN) & WORD) + (key >> 32)) & WORD) ^ workers)  # [m]
-    hashes = _mix(_mix((coordinates + first[:, None]) & WORD) ^ second[:, None])  # [m, d]
-    return (hashes.to(torch.float64) + 0.5) / 2**32
+    hashes = _mix(_mix((coordinates + first[:, None]).bitwise_and_(WORD)).bitwise_xor_(second[:, None]))  # [m, d]
+    return hashes.to(torch.float64).add_(0.5).div_(2**32)
 
 
 def normal_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
     """The same with the standard normal distribution, in the type of ``like``: beyond 6.2 standard deviations is nothing."""
-    return (math.sqrt(2) * torch.erfinv(2 * uniform_noise(key, tick, like) - 1)).to(like.dtype)
+    return uniform_noise(key, tick, like).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2)).to(like.dtype)
 
 
 def _mix(word: Tensor) -> Tensor:
-    """A bijection of 32-bit words in which every bit depends on every other (C. Wellons' hash-prospector)."""
-    word = word ^ (word >> 16)
-    word = (word * 0x21F0AAAD) & WORD
-    word = word ^ (word >> 15)
-    word = (word * 0x735A2D97) & WORD
-    return word ^ (word >> 15)
+    """A bijection of 32-bit words in which every bit depends on every other (C. Wellons' hash-prospector).
+
+    It overwrites ``word``, which is large and nobody else's.
+    """
+    word.bitwise_xor_(word >> 16).mul_(0x21F0AAAD).bitwise_and_(WORD)
+    word.bitwise_xor_(word >> 15).mul_(0x735A2D97).bitwise_and_(WORD)
+    return word.bitwise_xor_(word >> 15)

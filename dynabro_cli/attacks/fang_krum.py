@@ -75,18 +75,17 @@ def _bound(own: Tensor, honest: Tensor, apart: Tensor, scored: Tensor, divisor: 
     """The largest lambda at which Krum may still select -lambda s."""
     among = torch.where(honest, apart, torch.inf)
     sums = torch.where(honest, _sum_of_least(among, torch.minimum(scored, honest.sum() - 1)), torch.inf)
-    farthest = torch.where(honest, own.double().square().sum(1), 0).max().sqrt()
+    farthest = torch.where(honest, own.square().sum(1).double(), 0).max().sqrt()
     return (sums.min() / divisor).sqrt() / length + farthest / length
 
 
 def _selected(own: Tensor, byzantine: Tensor, apart: Tensor, scored: Tensor, towards: Tensor, tried: Tensor) -> Tensor:
     """Whether Krum selects -lambda s, for each lambda tried, [n] -> [n]."""
     along = (own @ towards).double()
-    squares = own.double().square().sum(1)
+    squares = own.square().sum(1).double()
     to_attack = squares + 2 * tried[:, None] * along + tried[:, None].square() * towards.double().square().sum()  # [n, m]
     to_attack = to_attack.clamp_min(0)
-    one, both = byzantine[:, None] ^ byzantine, byzantine[:, None] & byzantine
     of_pair = torch.where(byzantine, to_attack[:, :, None], to_attack[:, None, :])  # [n, m, m], of the one that is honest
-    distances = torch.where(one, of_pair, torch.where(both, 0, apart))
+    distances = torch.where(byzantine[:, None] ^ byzantine, of_pair, apart)  # 0 between two that are Byzantine
     scores = _sum_of_least(distances, scored)  # [n, m]
     return torch.where(byzantine, scores, torch.inf).amin(1) <= torch.where(byzantine, torch.inf, scores).amin(1)
