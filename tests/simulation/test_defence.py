@@ -127,6 +127,38 @@ def test_the_workers_momentum_is_seen(aggregator: str, entry: str) -> None:
     assert_allclose(outcome.norms, norms, rtol=1e-9)
 
 
+@pytest.mark.parametrize("clock", ["round", "computation"])
+def test_of_how_many_mini_batches(clock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A level's message is of its prefix, and one computation's gradients are of one mini-batch."""
+    calls: list[float] = []
+
+    def aggregate(messages: Tensor, state: dict[str, Tensor], batches: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        calls.append(float(batches))
+        return messages.mean(0), state
+
+    entry = REGISTRIES["aggregators"].entries()["mean"]
+    monkeypatch.setitem(entry.__dict__, "factory", lambda *_: Aggregator(aggregate, None))
+    outcome = quadratic(
+        method="dynabro:jmax=3",
+        attack="optimal-ipm:evals=1",
+        aggregator="mean",
+        switching="periodic:K=3",
+        clock=clock,
+        workers=M,
+        byzantine=F,
+        budget=40,
+    )
+    expected: list[float] = []
+    for row in outcome.rounds:
+        done = 0
+        for prefix in [1] if row.cost == 1 else [1, row.cost // 2, row.cost]:
+            expected += [1] * (prefix - done) if row.dynamic else [prefix]  # asked by the attack
+            expected.append(prefix)
+            done = prefix
+    assert calls == expected
+    assert any(row.dynamic for row in outcome.rounds) == (clock == "computation")
+
+
 # --- one question, asked of parts that count
 
 

@@ -63,3 +63,24 @@ def test_once_a_round_of_its_longest_level(method: str, clock: str, entry: str, 
         np.testing.assert_array_equal(mask, who_then)
     assert any(row.dynamic for row in outcome.rounds) == (clock == "computation" and method != "sgd")
     assert method == "sgd" or {level(row.round) <= JMAX for row in outcome.rounds} == {True, False}
+
+
+@pytest.mark.parametrize("entry", ["gradient", "message", "state"])
+def test_of_gradients_or_of_messages(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It learns from the vectors that it acts on: under momentum, gradients or momenta."""
+    told: list[np.ndarray] = []
+
+    def observe(own: Tensor, _: Tensor, state: State) -> State:
+        told.append((own - own[0]).numpy())
+        return state
+
+    learning = Attack({}, lambda own, *_: own, lambda _, state: state, observe=observe)
+    monkeypatch.setitem(REGISTRIES["attacks"].entries()["sf"].__dict__, "factory", lambda *_: learning)
+    quadratic(method="momentum:beta=0.5", attack="sf", attack_entry=entry, workers=M, byzantine=2, budget=6)
+    memory = np.zeros((M, 2))
+    for round_, rows in enumerate(told):
+        drawn = noise(M, round_, 0)
+        memory = 0.5 * memory + 0.5 * drawn
+        expected = drawn if entry == "gradient" else memory
+        np.testing.assert_allclose(rows, expected - expected[0], atol=1e-12)
+    assert len(told) == 6
