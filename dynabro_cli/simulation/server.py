@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from dynabro_cli.aggregators._finite import sound
 from dynabro_cli.attacks._api import honest_mean
 from dynabro_cli.simulation.parts import Parts
 
@@ -46,7 +49,8 @@ class Answer(NamedTuple):
 
 def make_server(parts: Parts) -> Callable[[Question, States, States, States], Answer]:
     """Put attack, method and aggregator together; the states are the attack's, the method's and the aggregator's."""
-    attack, method, aggregate = parts.attack.messages, parts.method, parts.aggregator.aggregate
+    attack, method = parts.attack.messages, parts.method
+    aggregate = parts.aggregator.of_sound or parts.aggregator.aggregate
     entry = parts.spec.attack_entry
 
     def answer(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
@@ -60,8 +64,15 @@ def make_server(parts: Parts) -> Callable[[Question, States, States, States], An
             messages = attack(messages, question.byzantine, of_attack)
             if entry == "state":
                 of_method = method.keep(messages, of_method)
-        result, of_aggregator = aggregate(messages, of_aggregator, 1 if batches is None else batches)
-        error = (result - honest_mean(messages, question.ever)).norm() if question.judged else None
+        clean, finite = sound(messages)
+        result, of_aggregator = aggregate(clean, of_aggregator, 1 if batches is None else batches)
+        error = _error(result, clean, finite, question.ever) if question.judged else None
         return Answer(result, error, of_method, of_aggregator)
 
     return answer
+
+
+def _error(result: Tensor, clean: Tensor, finite: Tensor | None, ever: Tensor) -> Tensor:
+    """The distance of an aggregate from the mean of the honest messages; NaN where one of these is not finite."""
+    error = (result - honest_mean(clean, ever)).norm()
+    return error if finite is None else torch.where((finite | ever).all(), error, math.nan)
