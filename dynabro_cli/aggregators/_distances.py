@@ -13,8 +13,8 @@ from dynabro_cli.aggregators._order import middle_mean
 CLOSE = 1e-2
 """Where a squared distance is this share of the squared lengths, or more, rounding takes no more than 1e-4 of it."""
 
-LARGEST = 1e130
-"""Entries are scaled down to this, where they are larger: sums of their squares are numbers yet."""
+LARGEST = 1e60
+"""Entries are scaled down to this where they are larger: with far larger products, LAPACK's eigenvalues may not converge."""
 
 # An operator of its own, so that the compiler computes its input once: left alone it would repeat the sorting network in
 # every row of what is made of it.
@@ -49,15 +49,15 @@ def squared_distances(messages: Tensor) -> Tensor:
 
 
 def products(messages: Tensor) -> Tensor:
-    """<g_i - c, g_j - c> for all pairs, c some vector: [m, d] -> [m, m], finite, in double precision, up to a common factor.
+    """<g_i - c, g_j - c> for all pairs, c some vector: [m, d] -> [m, m], in double precision, up to a common factor.
 
-    c is such that what tells messages apart is not lost beside their lengths, as in ``squared_distances``. Products are
-    finite however large the messages are, which the routines for eigenvalues insist on.
+    c is such that what tells messages apart is not lost beside their lengths, as in ``squared_distances``. Products are of a
+    size at which eigenvalues can be computed, however large the messages are; and 0 where these are NaN.
     """
     if host_may_look(messages):
         gram = _products(messages)
         distances, sums = _from_products(gram)
-        if math.isfinite(gram.sum()) and _told_apart(messages, distances < CLOSE * sums):
+        if gram.diagonal().amax() < LARGEST**2 and _told_apart(messages, distances < CLOSE * sums):
             return gram
     return _scaled_products(around_median(messages)[1])
 

@@ -53,6 +53,7 @@ def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 def choose(distances: Tensor, f: int, count: int) -> Tensor:
     """The indices [count] of the messages that Krum chooses one after another, from squared distances [m, m]."""
     m = distances.shape[0]
+    distances = distances.triu() + distances.triu().mT  # two that are nearest to each other tie, whatever the rounding
     largest = torch.finfo(distances.dtype).max  # for what is infinitely far, but still there to be chosen
     distances = distances.clamp_max(largest / m).fill_diagonal_(math.inf)
     gone = torch.zeros(m, dtype=torch.bool, device=distances.device)

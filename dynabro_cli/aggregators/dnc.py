@@ -19,7 +19,7 @@ from dynabro_cli.errors import SpecError
 @dataclass(frozen=True)
 class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
-    c: float = parameter(1.0, above=0, help="filtering fraction: each iteration takes out floor(c f) messages")
+    c: float = parameter(1.0, above=0, maximum=2, help="filtering fraction: each iteration takes out floor(c f) messages")
     iterations: int = parameter(1, minimum=1, help="each on coordinates of its own")
     b: int = parameter(10_000, minimum=1, help="coordinates that an iteration looks at; all where there are no more")
 

@@ -40,8 +40,9 @@ def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
     With s(i) the sum of |g_i - g_j|^2 over the m - f - 2 messages j != i that are nearest to i (Krum's score),
     A(g_1, ..., g_m) = mean of the q messages with the lowest s; the lowest indices win ties. q=1 is Krum.
 
-    kappa is Krum's, 6 (1 + f/(m - 2f)), where q = 1 and no more than f Byzantine workers are declared; none is taken over
-    for other q. Costs O(m^2 d). Raises SpecError unless 2f + 2 < m and 1 <= q <= m - f.
+    kappa is Krum's, 6 (1 + f/(m - 2f)), where q = 1 and no more than f Byzantine workers are declared. For other q
+    Bareilles et al. (2026) prove one, which is not taken over here. Costs O(m^2 d). Raises SpecError unless 2f + 2 < m and
+    1 <= q <= m - f.
 
     Differs from the paper: it leaves q open; m - f is what other libraries take.
     """

@@ -12,7 +12,6 @@ from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.aggregators._selection import lengths
 from dynabro_cli.components import parameter
-from dynabro_cli.errors import SpecError
 
 STEPS = 300
 """Most steps of a mean shift, as in scikit-learn; few are ever made."""
@@ -22,8 +21,8 @@ SLACK = 1 + 1e-9  # so that rounding does not decide whether a point at the band
 
 @dataclass(frozen=True)
 class Parameters:
-    L: float = parameter(0.1, minimum=0, help="messages shorter than L times the median length are left out")
-    R: float = parameter(3.0, above=0, help="messages longer than R times the median length are left out")
+    L: float = parameter(0.1, minimum=0, maximum=1, help="messages shorter than L times the median length are left out")
+    R: float = parameter(3.0, minimum=1, help="messages longer than R times the median length are left out")
     share: float = parameter(0.1, above=0, maximum=1, help="of the coordinates, drawn at random, whose signs are counted")
 
 
@@ -36,19 +35,13 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     S_2 of g_i min(1, M/|g_i|), and 0 where none is in both. Clusters are found by mean shift (``largest_cluster``).
 
     The coordinates are a function of the seed and of the number of the call, which is the rule's state. No kappa is proved.
-    Costs O(m d + m^3). Raises SpecError unless L <= 1 <= R, or where 2f >= m with f the declared number of Byzantine
-    workers, which the rule itself does not use.
+    Costs O(m d + m^3). Raises SpecError where 2f >= m with f the declared number of Byzantine workers, which the rule itself
+    does not use.
 
     Differs from the paper: the coordinates are one of each of ceil(share d) stretches that are as long as each other, and
     not any; and it leaves open what becomes of a round in which no message is in both sets.
     """
     tolerated("signguard", None, setting)
-    if not parameters.L <= 1 <= parameters.R:
-        raise SpecError(
-            f"aggregator 'signguard': L={parameters.L:g}, R={parameters.R:g} leave out messages of the median length; "
-            "type 'signguard:L=...,R=...' with L <= 1 <= R"
-        )
-
     draws = Draws(setting.seed)
 
     def rule(messages: Tensor, call: Tensor) -> Tensor:
