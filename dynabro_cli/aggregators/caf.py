@@ -35,7 +35,8 @@ def caf(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     Raises SpecError where 2f >= m.
 
     Differs from the paper: the maximum is over the messages that have weight left, so that every step takes all weight
-    from one of them at least, and 2f steps are enough. Where f = 0, it is the mean.
+    from one of them at least, and 2f steps are enough (ByzFL's is over all messages, and one far away that has lost its
+    weight slows every later step down). Where f = 0, it is the mean.
     """
     f = tolerated("caf", parameters.f, setting)
 
