@@ -13,12 +13,8 @@ from torch import Tensor
 from dynabro_cli.errors import SpecError
 
 
-def subsets(rule: str, m: int, f: int, most: int) -> Tensor:
-    """The indices of all subsets of m - f of m workers, in lexicographic order, [C(m, f), m - f].
-
-    Raises:
-        SpecError: There are more than ``most``, which would not end in sensible time.
-    """
+def check_number(rule: str, m: int, f: int, most: int) -> None:
+    """Raise SpecError where more than ``most`` subsets would have to be compared, which would not end in sensible time."""
     count = math.comb(m, f)
     if count > most:
         fewer = max(g for g in range(f) if math.comb(m, g) <= most)
@@ -28,10 +24,11 @@ def subsets(rule: str, m: int, f: int, most: int) -> Tensor:
             f"compares them all: that ends in sensible time up to {most}; type '{rule}:f={fewer}'"
             + (f", or --workers {smaller[-1]}" if smaller else "")
         )
-    return _combinations(m, m - f)
 
 
-@functools.cache
-def _combinations(m: int, size: int) -> Tensor:
+@functools.lru_cache(maxsize=4)
+def subsets(m: int, size: int, device: torch.device) -> Tensor:
+    """The indices of all subsets of ``size`` of m workers, in lexicographic order, [C(m, size), size]."""
     indices = itertools.chain.from_iterable(itertools.combinations(range(m), size))
-    return torch.from_numpy(np.fromiter(indices, np.int64, math.comb(m, size) * size).reshape(-1, size))
+    table = torch.from_numpy(np.fromiter(indices, np.int64, math.comb(m, size) * size))
+    return table.view(-1, size).to(device)

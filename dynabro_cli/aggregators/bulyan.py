@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless
 from dynabro_cli.aggregators._distances import squared_distances
+from dynabro_cli.aggregators._operators import opaque
 from dynabro_cli.aggregators._order import nearest_mean
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
@@ -50,6 +51,10 @@ def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     return stateless(rule, None)
 
 
+@opaque(
+    "choose(Tensor distances, int f, int count) -> Tensor",
+    lambda distances, f, count: distances.new_empty(count, dtype=torch.int64),
+)
 def choose(distances: Tensor, f: int, count: int) -> Tensor:
     """The indices [count] of the messages that Krum chooses one after another, from squared distances [m, m]."""
     m = distances.shape[0]

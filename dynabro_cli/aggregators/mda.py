@@ -9,7 +9,8 @@ from torch import Tensor
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
 from dynabro_cli.aggregators._distances import squared_distances
-from dynabro_cli.aggregators._subsets import subsets
+from dynabro_cli.aggregators._operators import opaque
+from dynabro_cli.aggregators._subsets import check_number, subsets
 from dynabro_cli.components import parameter
 
 MOST_SUBSETS = 500_000
@@ -37,15 +38,24 @@ def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """
     m = setting.workers
     f = tolerated("mda", parameters.f, setting)
-    candidates = subsets("mda", m, f, MOST_SUBSETS)
+    check_number("mda", m, f, MOST_SUBSETS)
 
     def rule(messages: Tensor) -> Tensor:
-        distances, members = squared_distances(messages), candidates.to(messages.device)
-        diameters = torch.zeros(len(members), dtype=distances.dtype, device=distances.device)
-        for k in range(1, m - f):  # the k-th member's distances to those before it
-            to_earlier = distances[members[:, k : k + 1], members[:, :k]]
-            diameters = torch.maximum(diameters, to_earlier.amax(1))
-        chosen = members.index_select(0, diameters.argmin().view(1))[0]
-        return messages.index_select(0, chosen).mean(0)
+        return messages.index_select(0, closest(squared_distances(messages), f)).mean(0)
 
     return stateless(rule, None)
+
+
+@opaque(
+    "closest(Tensor distances, int f) -> Tensor",
+    lambda distances, f: distances.new_empty(len(distances) - f, dtype=torch.int64),
+)
+def closest(distances: Tensor, f: int) -> Tensor:
+    """The indices [m - f] of the first of the sets of the smallest diameter, from distances [m, m]."""
+    m = len(distances)
+    members = subsets(m, m - f, distances.device)
+    diameters = torch.zeros(len(members), dtype=distances.dtype, device=distances.device)
+    for k in range(1, m - f):  # the k-th member's distances to those before it
+        to_earlier = distances[members[:, k : k + 1], members[:, :k]]
+        diameters = torch.maximum(diameters, to_earlier.amax(1))
+    return members.index_select(0, diameters.argmin().view(1))[0]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, numbered, tolerated
 from dynabro_cli.aggregators._draws import Draws
+from dynabro_cli.aggregators._operators import opaque
 from dynabro_cli.aggregators._selection import lengths
 from dynabro_cli.components import parameter
 
@@ -51,14 +52,14 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         count = math.ceil(parameters.share * d)
         part = messages if count == d else messages.index_select(1, draws.coordinates(call, count, d, messages.device))
         counts = torch.stack([(part > 0).sum(1), (part == 0).sum(1), (part < 0).sum(1)], 1)
-        cluster = torch.ops.dynabro.largest_cluster if torch.compiler.is_compiling() else largest_cluster
-        chosen = usual & cluster(counts.double() / count)
+        chosen = usual & largest_cluster(counts.double() / count)
         factors = torch.where(norms > median, median / norms, 1) * chosen / chosen.sum().clamp_min(1)
         return factors.to(messages.dtype) @ messages
 
     return numbered(rule, None)
 
 
+@opaque("largest_cluster(Tensor features) -> Tensor", lambda features: features.new_empty(len(features), dtype=torch.bool))
 def largest_cluster(features: Tensor) -> Tensor:
     """The bool mask [m] of the largest cluster of points [m, k], by mean shift with a flat kernel.
 
@@ -81,15 +82,3 @@ def largest_cluster(features: Tensor) -> Tensor:
         summits = moved
     within = torch.cdist(summits, points, compute_mode="donot_use_mm_for_euclid_dist") <= bandwidth
     return within[within.sum(1).argmax()].to(features.device)
-
-
-# An operator of its own: the number of steps is seen only while they run, which no compiled function can contain.
-_LIBRARY = torch.library.Library("dynabro", "FRAGMENT")  # type: ignore[no-untyped-call]
-_LIBRARY.define("largest_cluster(Tensor features) -> Tensor")  # type: ignore[no-untyped-call]
-_LIBRARY.impl("largest_cluster", largest_cluster, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-
-
-@torch.library.register_fake("dynabro::largest_cluster", lib=_LIBRARY)  # type: ignore[untyped-decorator]
-def _mask_like(features: Tensor) -> Tensor:
-    """What the compiler knows of the operator's result."""
-    return features.new_empty(features.shape[0], dtype=torch.bool)

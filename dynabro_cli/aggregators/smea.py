@@ -9,7 +9,8 @@ from torch import Tensor
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, stateless, tolerated
 from dynabro_cli.aggregators._distances import products
-from dynabro_cli.aggregators._subsets import subsets
+from dynabro_cli.aggregators._operators import opaque
+from dynabro_cli.aggregators._subsets import check_number, subsets
 from dynabro_cli.components import parameter
 
 MOST_SUBSETS = 100_000
@@ -43,16 +44,23 @@ def smea(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """
     m = setting.workers
     f = tolerated("smea", parameters.f, setting)
-    candidates = subsets("smea", m, f, MOST_SUBSETS)
+    check_number("smea", m, f, MOST_SUBSETS)
 
     def rule(messages: Tensor) -> Tensor:
-        gram, members = products(messages), candidates.to(messages.device)
-        parts = [members[start : start + AT_A_TIME] for start in range(0, len(members), AT_A_TIME)]
-        largest = torch.cat([largest_eigenvalues(gram[part[:, :, None], part[:, None, :]]) for part in parts])
-        first = (largest <= largest.amin() * (1 + TIE)).int().argmax().view(1)
-        return messages.index_select(0, members.index_select(0, first)[0]).mean(0)
+        return messages.index_select(0, flattest(products(messages), f)).mean(0)
 
     return stateless(rule, proved(4 * f / (m - f) * (1 + f / (m - 2 * f)) ** 2, f, setting))
+
+
+@opaque("flattest(Tensor gram, int f) -> Tensor", lambda gram, f: gram.new_empty(len(gram) - f, dtype=torch.int64))
+def flattest(gram: Tensor, f: int) -> Tensor:
+    """The indices [m - f] of the first of the sets of the smallest largest eigenvalue, from a Gram matrix [m, m]."""
+    m = len(gram)
+    members = subsets(m, m - f, gram.device)
+    parts = [members[start : start + AT_A_TIME] for start in range(0, len(members), AT_A_TIME)]
+    largest = torch.cat([largest_eigenvalues(gram[part[:, :, None], part[:, None, :]]) for part in parts])
+    first = (largest <= largest.amin() * (1 + TIE)).int().argmax().view(1)
+    return members.index_select(0, first)[0]
 
 
 def largest_eigenvalues(grams: Tensor) -> Tensor:

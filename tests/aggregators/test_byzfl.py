@@ -32,7 +32,8 @@ RULES: dict[str, Any] = {
 
 
 def draw(m: int, d: int, f: int, seed: int) -> Tensor:
-    messages = torch.randn(m, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    """In single precision, which theirs makes of everything."""
+    messages = torch.randn(m, d, generator=torch.Generator().manual_seed(seed))
     messages[:f] = 3 * messages[:f] + 1
     return messages[torch.randperm(m, generator=torch.Generator().manual_seed(seed))]
 
