@@ -42,12 +42,14 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     Differs from the paper: the coordinates are one of each of ceil(share d) stretches that are as long as each other, and
     not any; and it leaves open what becomes of a round in which no message is in both sets.
     """
+    m = setting.workers
     tolerated("signguard", None, setting)
     draws = Draws(setting.seed)
 
     def rule(messages: Tensor, call: Tensor) -> Tensor:
         norms, d = lengths(messages), messages.shape[1]
-        median = norms.quantile(0.5)
+        ordered = norms.sort().values
+        median = (ordered[(m - 1) // 2] + ordered[m // 2]) / 2
         usual = (norms >= parameters.L * median) & (norms <= parameters.R * median)
         count = math.ceil(parameters.share * d)
         part = messages if count == d else messages.index_select(1, draws.coordinates(call, count, d, messages.device))

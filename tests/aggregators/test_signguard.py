@@ -43,6 +43,20 @@ def test_golden_bounds_of_the_length() -> None:
     torch.testing.assert_close(rule(short), torch.tensor([1.0, 0.0, 0.0, 1.0]))
 
 
+def test_golden_default_bounds_are_a_tenth_and_three_times() -> None:
+    # lengths over the median, 1: 3 and 0.1 are in, and 3 is clipped to 1: (1 + 1 + 1 + 0.1)/4; 3.1 and 0.09 are out: 1
+    for longest, shortest, expected in ((3.0, 0.1, 3.1 / 4), (3.1, 0.09, 1.0)):
+        line = torch.tensor([[longest], [1.0], [shortest], [1.0]], dtype=torch.float64)
+        aggregate = make_aggregator("signguard", workers=4, byzantine=1)(line)
+        torch.testing.assert_close(aggregate, torch.tensor([expected]).double())
+
+
+def test_golden_an_even_number_of_lengths_has_the_midpoint() -> None:
+    # lengths 1, 2, 4, 5: the median is 3, to which 4 and 5 are clipped: (1 + 2 + 3 + 3)/4
+    line = torch.tensor([[1.0], [4.0], [5.0], [2.0]])
+    assert make_aggregator("signguard", workers=4, byzantine=1)(line).tolist() == [2.25]
+
+
 def test_nothing_in_both_sets_gives_zero() -> None:
     # the three of one sign are too short or too long, the two of the usual length are of another
     line = torch.tensor([[0.01], [0.02], [50.0], [-2.0], [-2.0]])
