@@ -22,6 +22,13 @@ def test_golden() -> None:
     torch.testing.assert_close(two, torch.tensor([[3.0, 4.0], [0.0, -1.0], [3.0, 4.0], [25 / 13, -60 / 13], [2.0, 0.0]]))
 
 
+def test_golden_more_than_f_are_cut() -> None:
+    # m = 9, f = 3: k = floor(2 (3/9) 6) = 4, so that 9, 8, 7 and 6 are cut to 5
+    line = torch.arange(1.0, 10.0)[:, None]
+    mixed = REGISTRIES["pre_aggregators"].parse("arc").build(AggregatorSetting(9, 3)).mix(line)
+    torch.testing.assert_close(mixed, line.clamp_max(5))
+
+
 def test_without_byzantine_workers_nothing_is_cut() -> None:
     assert torch.equal(REGISTRIES["pre_aggregators"].parse("arc").build(AggregatorSetting(5, 0)).mix(MESSAGES), MESSAGES)
 
