@@ -95,13 +95,14 @@ def _check_rows(matrix: Tensor, workers: int) -> None:
         raise ValueError(f"expected a matrix of shape [{workers}, d], one row a worker, not {list(matrix.shape)}")
 
 
-def make_aggregator(text: str, *, workers: int, byzantine: int) -> BoundAggregator:
+def make_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 0) -> BoundAggregator:
     """Make the rule that ``text`` names, with pre-aggregators before it where joined by ``+`` (``nnm+cwtm``).
 
     Args:
         text: Such as ``cwtm``, ``cwtm:f=3`` or ``nnm+gm``.
         workers: m, the number of rows of the messages.
         byzantine: The declared number of Byzantine workers, f unless the rule is given its own.
+        seed: Of what is drawn at random, where a part of it draws (``bucketing``, ``dnc``, ``signguard``).
 
     Raises:
         SpecError: The text is not legal, or the rule is not defined for m and f.
@@ -111,7 +112,7 @@ def make_aggregator(text: str, *, workers: int, byzantine: int) -> BoundAggregat
         >>> make_aggregator("cwtm:f=1", workers=3, byzantine=1)(torch.tensor([[1.0], [2.0], [90.0]]))
         tensor([2.])
     """
-    return BoundAggregator(text, AggregatorSetting(workers, byzantine))
+    return BoundAggregator(text, AggregatorSetting(workers, byzantine, seed=seed))
 
 
 def make_attack(text: str, *, workers: int, beta: float | None = None, seed: int = 0) -> BoundAttack:

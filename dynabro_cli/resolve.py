@@ -251,7 +251,7 @@ def _canonical(
     planned = MethodSetting(workers, spec.budget or 0, kappa=0.0)
     draft: Method = method.build(planned)
     switched = SwitchingSetting(workers, byzantine, spec.seed, draft.beta)
-    aggregated = AggregatorSetting(workers, byzantine, draft.threshold)
+    aggregated = AggregatorSetting(workers, byzantine, draft.threshold, spec.seed)
     stages = []
     for stage in chain:
         stages.append(stage.canonical(aggregated))
@@ -282,5 +282,5 @@ def assemble(
     """
     workers, byzantine, budget = spec.workers or 0, spec.byzantine or 0, spec.budget or 0
     draft: Method = method.build(MethodSetting(workers, budget, kappa=0.0, measured_noise=measured_noise))
-    rule = build_chain(aggregator, chain, AggregatorSetting(workers, byzantine, draft.threshold))
+    rule = build_chain(aggregator, chain, AggregatorSetting(workers, byzantine, draft.threshold, spec.seed))
     return method.build(MethodSetting(workers, budget, rule.kappa, measured_noise)), rule

@@ -32,8 +32,9 @@ def run(
         list[str] | None,
         typer.Option(
             "--pre",
+            "--pre-aggregators",
             metavar="NAME",
-            help="Pre-aggregator before the rule; repeat for a chain.",
+            help="Pre-aggregator before the rule; for a chain, repeat it, or join them by +.",
             rich_help_panel="Experiment",
         ),
     ] = None,

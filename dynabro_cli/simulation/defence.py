@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from dynabro_cli.aggregators._finite import sound
 from dynabro_cli.attacks._api import Defence, honest_mean
 from dynabro_cli.simulation.parts import Parts
 
@@ -19,7 +20,7 @@ def make_strike(parts: Parts, aggregate: Callable[..., tuple[Tensor, States]]) -
 
     Args:
         parts: What the run is made of.
-        aggregate: The run's rule, compiled or not.
+        aggregate: The run's rule for messages that are finite, compiled or not.
     """
     attack, enters = parts.attack, parts.spec.attack_entry
 
@@ -36,7 +37,7 @@ def make_strike(parts: Parts, aggregate: Callable[..., tuple[Tensor, States]]) -
             return attack.messages(own, byzantine, of_attack)
         seen = Defence(
             honest_mean(made_of(own, of_method), byzantine),
-            lambda vectors: aggregate(made_of(vectors, of_method), of_aggregator, batches)[0],
+            lambda vectors: aggregate(sound(made_of(vectors, of_method))[0], of_aggregator, batches)[0],
         )
         return attack.messages(own, byzantine, of_attack, seen)
 

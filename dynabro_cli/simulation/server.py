@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import honest_mean, replace
+from dynabro_cli.aggregators._finite import sound
+from dynabro_cli.attacks._api import honest_mean
 from dynabro_cli.simulation.defence import Strike, make_strike
 from dynabro_cli.simulation.parts import Parts
 
@@ -65,7 +67,8 @@ def make_server(parts: Parts) -> Server:
     Where the attack sees the defence it asks for many aggregates in a round, one after the other: then it is the rule that is
     compiled, once, and not all that becomes of a question.
     """
-    attack, method, aggregate = parts.attack, parts.method, parts.aggregator.aggregate
+    attack, method = parts.attack, parts.method
+    aggregate = parts.aggregator.of_sound or parts.aggregator.aggregate
     if attack.sees_defence:
         aggregate = parts.compiler(aggregate)
     entry, strike = parts.spec.attack_entry, make_strike(parts, aggregate)
@@ -87,21 +90,35 @@ def make_server(parts: Parts) -> Server:
             messages = strike(messages, question.byzantine, of_attack, of_method, of_aggregator, count)
             if entry == "state":
                 of_method = method.keep(messages, of_method)
-        result, of_aggregator = aggregate(messages, of_aggregator, count)
-        error = _error(result, messages, question.ever, attack.finite) if question.judged else None
+        clean, finite = sound(messages)
+        result, of_aggregator = aggregate(clean, of_aggregator, count)
+        error = _error(result, clean, finite, question.ever, attack.finite) if question.judged else None
         return Answer(result, error, of_method, of_aggregator, learned)
 
     return Server(answer if attack.sees_defence else parts.compiler(answer), strike)
 
 
-def _error(result: Tensor, messages: Tensor, ever: Tensor, finite: bool) -> Tensor:
-    """The distance of the aggregate from the mean of the honest messages.
+def _error(result: Tensor, clean: Tensor, finite: Tensor | None, ever: Tensor, sends_numbers: bool) -> Tensor:
+    """The distance of the aggregate from the mean of the honest messages; NaN where one of these is not finite.
 
-    Where the attack sends what is not finite, a worker whose message is not counts as Byzantine: its memory may be of a time
-    when it was. The distance is NaN where no worker is left.
+    Except where that is the attack's doing: a worker may send what its memory has kept of a time when it was Byzantine, and
+    counts as Byzantine then. The distance is NaN where no worker is left.
+
+    Args:
+        result: The aggregate [d].
+        clean: The messages [m, d], without NaN and Inf.
+        finite: The mask [m] of the workers that sent none; None where nobody did.
+        ever: The mask [m] of the workers that were Byzantine at some time of the round.
+        sends_numbers: Whether the attack sends nothing but numbers.
     """
-    if not finite:
-        ever = ever | ~messages.isfinite().all(1)
-        messages = replace(messages, ever, torch.where(ever.all(), torch.nan, 0.0))
-    distance: Tensor = (result - honest_mean(messages, ever)).norm()
+    if finite is None:
+        return _distance(result, clean, ever)
+    if sends_numbers:
+        return torch.where((finite | ever).all(), _distance(result, clean, ever), math.nan)
+    ever = ever | ~finite
+    return torch.where(ever.all(), math.nan, _distance(result, clean, ever))
+
+
+def _distance(result: Tensor, clean: Tensor, ever: Tensor) -> Tensor:
+    distance: Tensor = (result - honest_mean(clean, ever)).norm()
     return distance
