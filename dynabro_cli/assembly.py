@@ -31,7 +31,7 @@ def cohort_rule(
     if method.cohort is None:
         return None
     workers, byzantine = spec.workers or 1, spec.byzantine or 0
-    setting = AggregatorSetting(method.cohort, method.cohort * byzantine // workers, method.threshold)
+    setting = AggregatorSetting(method.cohort, method.cohort * byzantine // workers, method.threshold, spec.seed)
     try:
         return build_chain(aggregator, chain, setting)
     except SpecError as error:

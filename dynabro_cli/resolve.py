@@ -13,7 +13,8 @@ from dynabro_cli.aggregators import _api as aggregators
 from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
 from dynabro_cli.assembly import cohort_rule, method_setting
 from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.attacks._api import Attack, AttackSetting
+from dynabro_cli.attacks._entry import conflicts, usual_entry
 from dynabro_cli.components import Component, Registry
 from dynabro_cli.errors import SpecError
 from dynabro_cli.identity import run_key
@@ -138,6 +139,7 @@ def resolve(spec: RunSpec) -> Run:
         learning_rate=rate if spec.learning_rate is None else float(spec.learning_rate),
         weight_decay=float(spec.weight_decay or 0),
         lr_drop=format_drops(parse_drops(spec.lr_drop or "none")),
+        attack_entry=spec.attack_entry or usual_entry(parts["attack"], AttackSetting(spec.workers or 0, draft.beta)),
     )
     _check_fit(spec, task, parts, chain, problems)
     problems.stop()
@@ -256,15 +258,13 @@ def _check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[A
     method, aggregator, attack, strategy = (parts[name] for name in ("method", "aggregator", "attack", "switching"))
     if method is None or aggregator is None or attack is None or strategy is None:
         return
-    built = problems.attempt(assemble, spec, parts["task"], method, aggregator, chain)
-    if built is not None:
-        problems.attempt(cohort_rule, spec, built[0], aggregator, chain)
+    assembled = problems.attempt(assemble, spec, parts["task"], method, aggregator, chain)
+    if assembled is not None:
+        problems.attempt(cohort_rule, spec, assembled[0], aggregator, chain)
     beta = method.build(method_setting(spec, task)).beta
-    problems.attempt(attack.build, AttackSetting(spec.workers or 0, beta))
-    if attack.name == "momentum-tailored" and spec.attack_entry != "gradient":
-        problems.lines.append(
-            f"attack 'momentum-tailored' acts on gradients, and attack_entry={spec.attack_entry}; type --attack-entry gradient"
-        )
+    built: Attack | None = problems.attempt(attack.build, AttackSetting(spec.workers or 0, beta, seed=spec.seed))
+    if built is not None:
+        problems.lines += conflicts(spec, attack.name, built, has_labels=task.trains_model)
     problems.attempt(strategy.build, SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, beta))
     if parts["model"] is not None and task.shape is not None:
         with torch.device("meta"):
@@ -282,7 +282,7 @@ def _canonical(
     planned = method_setting(spec, task)
     draft: Method = method.build(planned)
     switched = SwitchingSetting(workers, byzantine, spec.seed, draft.beta)
-    aggregated = AggregatorSetting(workers, byzantine, draft.threshold)
+    aggregated = AggregatorSetting(workers, byzantine, draft.threshold, spec.seed)
     stages = []
     for stage in chain:
         stages.append(stage.canonical(aggregated))
@@ -292,7 +292,7 @@ def _canonical(
         "model": task.shape,
         "method": planned,
         "aggregator": aggregated,
-        "attack": AttackSetting(workers, draft.beta, strategy.build(switched).always),
+        "attack": AttackSetting(workers, draft.beta, strategy.build(switched).always, spec.seed),
         "switching": switched,
     }
     shortened = {name: part and part.canonical(settings[name]) for name, part in parts.items() if settings[name] is not None}
@@ -315,5 +315,6 @@ def assemble(
     setting = method_setting(spec, None if task is None else task.build(TaskSetting(Path())))
     setting = dataclasses.replace(setting, measured_noise=measured_noise)
     draft: Method = method.build(setting)
-    rule = build_chain(aggregator, chain, AggregatorSetting(spec.workers or 0, spec.byzantine or 0, draft.threshold))
+    chained = AggregatorSetting(spec.workers or 0, spec.byzantine or 0, draft.threshold, spec.seed)
+    rule = build_chain(aggregator, chain, chained)
     return method.build(dataclasses.replace(setting, kappa=rule.kappa)), rule

@@ -27,6 +27,7 @@ SETTINGS: list[dict[str, str]] = [
     {"task": "digits", "model": "mlp", "method": "dynabro:filter=option2,noise_bound=1"},
     {"task": "quadratic", "method": "dynabro"},
     {"task": "mnist", "method": "sgd"},
+    {"task": "digits", "model": "mlp", "method": "momentum", "workers": "18", "byzantine": "2", "budget": "700"},
 ]
 
 CHANGED = {
@@ -40,6 +41,9 @@ CHANGED = {
     "lr_drop": "0.3:0.5",
 }
 """Another value of the fields that are texts; those with choices and numbers have theirs made up."""
+
+TEXTS = {"parts": ["sf/ipm", "ipm/sf", "sf/ipm/sf", "nan/gaussian", "alie/optimal-ipm"]}
+"""Values of the parameters that are texts and not any word."""
 
 PARAMETERS = [
     (kind, entry.name, info)
@@ -92,7 +96,7 @@ def values_of(info: ParameterInfo) -> st.SearchStrategy[Any]:
         return st.booleans()
     if info.type is tuple:
         return st.tuples(*[st.integers(-5, 5).map(float)] * 2)
-    return st.from_regex("[a-z]{1,8}", fullmatch=True)
+    return st.sampled_from(TEXTS[info.key]) if info.key in TEXTS else st.from_regex("[a-z]{1,8}", fullmatch=True)
 
 
 def spellings(value: Any) -> list[str]:

@@ -109,6 +109,7 @@ def test_texts_become_canonical() -> None:
         aggregator="krum:f=0,neighbours=m-f-1",
         pre_aggregators="nnm+nnm:f=0",
         attack="shift:lambda=0.1",
+        attack_entry="gradient",
         switching="periodic:K=10",
         lr_drop="0.5:5,0.8:0.1",
         learning_rate=1.0,

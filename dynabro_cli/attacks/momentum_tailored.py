@@ -54,4 +54,4 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
         theta = state["theta"].to(byzantine.device)
         return {"theta": torch.where(byzantine, 1.0, (1 - alpha) * theta)}
 
-    return Attack({"theta": torch.zeros(setting.workers, dtype=torch.float64)}, messages, advance)
+    return Attack({"theta": torch.zeros(setting.workers, dtype=torch.float64)}, messages, advance, entries=("gradient",))

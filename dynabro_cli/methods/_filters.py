@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.aggregators._distances import squared_distances
+from dynabro_cli.aggregators._finite import finite_rows
 
 EMPTY = ("restart", "wait")
 EMPTY_HELP = "where no worker is left: restart with all, or wait (g_t = 0) for the end of the window"
 
 
-def finite_rows(messages: Tensor) -> tuple[Tensor, Tensor]:
+def clean_rows(messages: Tensor) -> tuple[Tensor, Tensor]:
     """Which messages are finite, [m], and the messages [m, d] with 0 for those that are not."""
-    finite = messages.isfinite().all(1)
+    finite = finite_rows(messages)
     return finite, torch.where(finite[:, None], messages, 0)
 
 

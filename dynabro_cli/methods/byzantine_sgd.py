@@ -19,7 +19,7 @@ from dynabro_cli.methods._api import (
     one_batch,
     send_gradients,
 )
-from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, concentration, finite_rows, near_median, near_middle
+from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, clean_rows, concentration, near_median, near_middle
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
     def judge(messages: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
         if not state:
             state = _beginning(messages, x)
-        finite, gradients = finite_rows(messages)
+        finite, gradients = clean_rows(messages)
         moved = x - state["start"]
         far = torch.maximum(state["far"], moved.norm())
         products = state["A"] + gradients @ moved

@@ -20,7 +20,7 @@ from dynabro_cli.methods._api import (
     one_batch,
     send_gradients,
 )
-from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, concentration, finite_rows, near_median
+from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, clean_rows, concentration, near_median
 
 
 def usual_window(rounds: int, power: float) -> int:
@@ -111,7 +111,7 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> Method:
         age = state["age"]
         begins = (age % long == 0) if parameters.reset == "window" else age == 0
         before = state["good"] | begins
-        finite, gradients = finite_rows(messages)
+        finite, gradients = clean_rows(messages)
         voters = before & finite
         shares = gradients / before.sum().clamp_min(1)
         following, after = {}, voters

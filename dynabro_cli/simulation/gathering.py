@@ -6,20 +6,22 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.methods._api import Plan
-from dynabro_cli.simulation.identities import Identities
+from dynabro_cli.simulation.defence import Strike, strike_computation
+from dynabro_cli.simulation.identities import Identities, relabelling
 from dynabro_cli.simulation.memory import send
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.server import Question
+from dynabro_cli.simulation.problems import Relabel
+from dynabro_cli.simulation.question import Question
 
 
-def gather(parts: Parts, state: State, plan: Plan, who: Identities) -> Question:
+def gather(parts: Parts, state: State, plan: Plan, who: Identities, strike: Strike) -> Question:
     """Have the method gather the workers' vectors of a round, and put its next state into ``state``.
 
     Who is Byzantine at the round's last computation is whose vector is attacked, unless its gradients have been.
     """
     if parts.method.gather is None:
         raise TypeError("this method gathers nothing")
-    gathered = parts.method.gather(Round(parts, state, who), plan, state.method)
+    gathered = parts.method.gather(Round(parts, state, plan, who, strike), plan, state.method)
     state.method = gathered.state
     return Question(
         total=gathered.vectors,
@@ -29,14 +31,15 @@ def gather(parts: Parts, state: State, plan: Plan, who: Identities) -> Question:
         ever=who.ever,
         attacked=gathered.attacked and parts.spec.attack_entry == "gradient",
         judged=bool(who.honest[list(plan.cohort or range(len(who.honest)))].any()),
+        learned=parts.attack.observe is not None,
         cohort=None if plan.cohort is None else send(torch.tensor(plan.cohort), parts.problem.x.device),
     )
 
 
-def advance(parts: Parts, state: State, question: Question, who: Identities) -> None:
-    """Move the attack on, unless it has moved with each computation."""
+def advance(parts: Parts, state: State, question: Question, who: Identities, learned: dict[str, Tensor] | None) -> None:
+    """Move the attack on, unless it has moved with each computation; ``learned`` is its state where the server has told it."""
     if not (question.attacked and who.dynamic):
-        state.attack = parts.attack.advance(question.byzantine, state.attack)
+        state.attack = parts.attack.advance(question.byzantine, state.attack if learned is None else learned)
 
 
 class Round:
@@ -46,37 +49,55 @@ class Round:
     worker, and not one of all.
     """
 
-    def __init__(self, parts: Parts, state: State, who: Identities) -> None:
-        self._parts, self._state, self._who = parts, state, who
+    def __init__(self, parts: Parts, state: State, plan: Plan, who: Identities, strike: Strike) -> None:
+        self._parts, self._state, self._who, self._strike = parts, state, who, strike
+        self._last = plan.prefixes[-1] - 1
         self._workers = torch.arange(parts.spec.workers or 0)
+        self._relabel = relabelling(parts.attack, who)
         self.x = parts.problem.x
 
     def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
-        problem, number = self._parts.problem, self._state.round
         if points is None:
-            return problem.sum_gradients(number, (computation,), self._workers, None).clone()
+            return self._gradients(computation, self._workers, self._relabel).clone()
         here = self.x.clone()
         if points.ndim == 1:
             self.x.copy_(points)
-            found = problem.sum_gradients(number, (computation,), self._workers, None).clone()
-            problem.observed()  # losses and statistics of a round are those at x_t
+            found = self._gradients(computation, self._workers, self._relabel).clone()
+            self._parts.problem.observed()  # losses and statistics of a round are those at x_t
         else:
             found = torch.empty_like(points)
             for worker, point in enumerate(points):
                 self.x.copy_(point)
-                found[worker] = problem.sum_gradients(number, (computation,), self._workers[worker : worker + 1], None)[0]
+                relabel = None if self._relabel is None else of_worker(self._relabel, worker, len(points))
+                found[worker] = self._gradients(computation, self._workers[worker : worker + 1], relabel)[0]
         self.x.copy_(here)
         return found
 
+    def _gradients(self, computation: int, workers: Tensor, relabel: Relabel | None) -> Tensor:
+        return self._parts.problem.sum_gradients(self._state.round, (computation,), workers, None, relabel)
+
     def large(self, batches: int) -> Tensor:
-        return self._parts.problem.large_gradients(self._state.round, batches)
+        return self._parts.problem.large_gradients(self._state.round, batches, self._relabel)
 
     def attacked(self, gradients: Tensor, computation: int) -> Tensor:
         if self._parts.spec.attack_entry != "gradient":
             return gradients
-        attack, state, who = self._parts.attack, self._state, self._who
-        byzantine = who.ticks[min(computation, len(who.ticks) - 1)].byzantine
-        vectors = attack.messages(gradients, byzantine, state.attack)
-        if who.dynamic:
-            state.attack = attack.advance(byzantine, state.attack)
-        return vectors
+        who = self._who
+        return strike_computation(
+            self._parts,
+            self._state,
+            self._strike,
+            gradients,
+            who.ticks[min(computation, len(who.ticks) - 1)].byzantine,
+            learns=who.dynamic or computation == self._last,
+            moves=who.dynamic,
+        )
+
+
+def of_worker(relabel: Relabel, worker: int, workers: int) -> Relabel:
+    """``relabel`` for the labels [1, B] of one worker by itself."""
+
+    def alone(labels: Tensor, computation: int, classes: int) -> Tensor:
+        return relabel(labels.expand(workers, -1), computation, classes)[worker : worker + 1]
+
+    return alone

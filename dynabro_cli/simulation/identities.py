@@ -7,8 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dynabro_cli.attacks._api import Attack
 from dynabro_cli.simulation.memory import send
 from dynabro_cli.simulation.parts import Parts, State
+from dynabro_cli.simulation.problems import Relabel
 
 
 class Tick(NamedTuple):
@@ -80,3 +82,13 @@ def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, device: torch.device
     places = torch.zeros(len(decides), dtype=torch.int64)
     places[computed] = torch.arange(len(computed))
     return Tick(send(byzantine, device), computed, send(places, device))
+
+
+def relabelling(attack: Attack, who: Identities) -> Relabel | None:
+    """The labels that gradients are computed with, by who is Byzantine at each computation; None where they are the data's."""
+    change = attack.labels
+    if change is None:
+        return None
+    return lambda labels, computation, classes: change(
+        labels, who.ticks[min(computation, len(who.ticks) - 1)].byzantine, classes
+    )

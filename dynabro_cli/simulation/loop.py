@@ -14,11 +14,13 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Round, RoundsDone, Totals
 from dynabro_cli.methods._api import Plan
 from dynabro_cli.simulation.checkpoint import Checkpoint
+from dynabro_cli.simulation.defence import strike_computation
 from dynabro_cli.simulation.gathering import advance, gather
-from dynabro_cli.simulation.identities import Identities, identify
+from dynabro_cli.simulation.identities import Identities, identify, relabelling
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Problem
-from dynabro_cli.simulation.server import Question, make_server
+from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Problem, Relabel
+from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.server import make_server
 from dynabro_cli.simulation.step import Step
 from dynabro_cli.switching._api import Switching
 
@@ -62,7 +64,7 @@ class Simulation:
         self._loss_count = self._loss.clone()
         self._total = parts.problem.x.new_zeros(parts.spec.workers or 0, parts.problem.x.numel())
         self._counts: dict[int, Tensor] = {}
-        self._server = parts.compiler(make_server(parts))
+        self._server = make_server(parts)
         if not state.attack:
             state.attack = dict(parts.attack.initial)
 
@@ -122,24 +124,25 @@ class Simulation:
         """
         parts, state = self._parts, self._state
         if parts.method.gather is not None:
-            question = gather(parts, state, plan, who)
-            answer = self._server(question, state.attack, state.method, state.aggregator)
+            question = gather(parts, state, plan, who, self._server.strike)
+            answer = self._server.answer(question, state.attack, state.method, state.aggregator)
             state.method, state.aggregator = answer.method, answer.aggregator
-            advance(parts, state, question, who)
+            advance(parts, state, question, who, answer.attack)
             return [answer.aggregate], answer.error
         attacked = parts.spec.attack_entry == "gradient" and who.dynamic
+        relabel = relabelling(parts.attack, who)
         last = who.ticks[-1]
         aggregates: list[Tensor] = []
         total, error, done = self._total, None, 0
         for prefix in plan.prefixes:
             if attacked:
-                self._add_attacked(who, range(done, prefix))
+                self._add_attacked(who, range(done, prefix), relabel)
             elif plan.prefixes == (1,):
-                total = parts.problem.sum_gradients(state.round, (0,), last.computed, None)
+                total = parts.problem.sum_gradients(state.round, (0,), last.computed, None, relabel)
             elif prefix > done:
                 if not done:
                     total[: len(last.computed)] = 0
-                parts.problem.sum_gradients(state.round, range(done, prefix), last.computed, total)
+                parts.problem.sum_gradients(state.round, range(done, prefix), last.computed, total, relabel)
             done = prefix
             question = Question(
                 total=total,
@@ -149,26 +152,29 @@ class Simulation:
                 ever=who.ever,
                 attacked=attacked,
                 judged=prefix == plan.prefixes[-1] and who.any_honest,
+                learned=prefix == plan.prefixes[-1] and parts.attack.observe is not None,
                 x=parts.problem.x if parts.method.judge is not None else None,
             )
-            answer = self._server(question, state.attack, state.method, state.aggregator)
+            answer = self._server.answer(question, state.attack, state.method, state.aggregator)
             aggregates.append(answer.aggregate)
             state.method, state.aggregator, error = answer.method, answer.aggregator, answer.error
         if not attacked:
-            state.attack = parts.attack.advance(last.byzantine, state.attack)
+            learned = state.attack if answer.attack is None else answer.attack
+            state.attack = parts.attack.advance(last.byzantine, learned)
         return aggregates, error
 
-    def _add_attacked(self, who: Identities, computations: range) -> None:
+    def _add_attacked(self, who: Identities, computations: range, relabel: Relabel | None) -> None:
         """Add to the round's sum each computation's gradients, attacked by who is Byzantine at it."""
-        problem, attack, state = self._parts.problem, self._parts.attack, self._state
+        problem, state = self._parts.problem, self._state
         if not computations.start:
             self._total.zero_()
         for computation in computations:
             tick = who.ticks[computation]
-            own = problem.sum_gradients(state.round, (computation,), tick.computed, None)
+            own = problem.sum_gradients(state.round, (computation,), tick.computed, None, relabel)
             own = own if tick.places is None else own.index_select(0, tick.places)
-            self._total += attack.messages(own, tick.byzantine, state.attack)
-            state.attack = attack.advance(tick.byzantine, state.attack)
+            self._total += strike_computation(
+                self._parts, state, self._server.strike, own, tick.byzantine, learns=True, moves=True
+            )
 
     def _count(self, prefix: int) -> Tensor:
         """``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
@@ -183,8 +189,9 @@ class Simulation:
             return
         weights, _ = honest_weights(who.ever, observed.counts)
         count = weights @ observed.counts
-        self._loss += weights @ observed.losses
-        self._loss_count += count
+        if who.any_honest or self._parts.attack.labels is None:  # else the losses are those of wrong labels
+            self._loss += weights @ observed.losses
+            self._loss_count += count
         if observed.statistics.numel():
             self._parts.problem.buffers.lerp_(weights @ observed.statistics / count, STATISTICS_MOMENTUM)
 

@@ -1,102 +1,96 @@
-"""From gradients to an aggregate: the attack, the workers' memory and the aggregation rule, as one function to compile."""
+"""From gradients to an aggregate: the attack, the workers' memory and the server's decision, as one function to compile."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import honest_mean
+from dynabro_cli.simulation.decision import Decision, make_decide
+from dynabro_cli.simulation.defence import Strike, make_strike
 from dynabro_cli.simulation.parts import Parts
-
-States = dict[str, Tensor]
-ALL, SOME = "all ", "cohort "
-"""What the names of a rule's state begin with, where a method has rounds of two kinds."""
-
-
-class Question(NamedTuple):
-    """The gradients of one prefix of a round's mini-batches, and who is Byzantine.
-
-    Attributes:
-        total: Sums of gradients [m, d]; the first k rows count.
-        places: The row of ``total`` that is each worker's, [m]; None where it is its own.
-        batches: The number of mini-batches in the sums, a tensor of one number; None stands for 1.
-        byzantine: The mask [m].
-        ever: The mask [m] of the workers that were Byzantine at some time of the round.
-        attacked: Whether the gradients have been attacked already.
-        judged: Whether the aggregate's distance from the honest mean is wanted.
-        x: The model [d], for a method that filters by itself; else None.
-        cohort: The numbers of the workers whose messages are aggregated, on the device; None for all.
-    """
-
-    total: Tensor
-    places: Tensor | None
-    batches: Tensor | None
-    byzantine: Tensor
-    ever: Tensor
-    attacked: bool
-    judged: bool
-    x: Tensor | None = None
-    cohort: Tensor | None = None
+from dynabro_cli.simulation.question import Question, States
 
 
 class Answer(NamedTuple):
-    """The aggregate [d], its distance from the mean of the honest messages where wanted, and the next states."""
+    """The aggregate [d], its distance from the mean of the honest messages where wanted, and the next states.
+
+    That of the attack is there where it has learned.
+    """
 
     aggregate: Tensor
     error: Tensor | None
     method: States
     aggregator: States
+    attack: States | None = None
 
 
-def make_server(parts: Parts) -> Callable[[Question, States, States, States], Answer]:
-    """Put attack, method and aggregator together; the states are the attack's, the method's and the aggregator's."""
-    attack, method, aggregate = parts.attack.messages, parts.method, parts.aggregator.aggregate
-    entry = parts.spec.attack_entry
+class Server(NamedTuple):
+    """``answer`` takes a question and the states of attack, method and aggregator; ``strike`` is the attack by itself."""
+
+    answer: Callable[[Question, States, States, States], Answer]
+    strike: Strike
+
+
+def make_server(parts: Parts) -> Server:
+    """Put attack, method and aggregator together, compiled where the run is.
+
+    Where the attack sees the defence it asks for many aggregates in a round, one after the other: then it is the rule that is
+    compiled, once, and not all that becomes of a question.
+    """
+    attack, method, entry = parts.attack, parts.method, parts.spec.attack_entry
+    decide = make_decide(parts, compiled=attack.sees_defence)
+    strike = make_strike(parts, decide)
 
     def answer(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
         total, batches = question.total, question.batches
+        learned: States | None = None
         own = total if question.places is None else total.index_select(0, question.places)
         own = own if batches is None else own / batches
         if entry == "gradient" and not question.attacked:
-            own = attack(own, question.byzantine, of_attack)
+            if question.learned and attack.observe is not None:
+                learned = attack.observe(own, question.byzantine, of_attack)
+            own = strike(own, question, of_attack, of_method, of_aggregator)
         messages, of_method = method.send(own, of_method)
-        if entry != "gradient":
-            messages = attack(messages, question.byzantine, of_attack)
+        if entry in ("message", "state"):
+            if question.learned and attack.observe is not None:
+                learned = attack.observe(messages, question.byzantine, of_attack)
+            messages = strike(messages, question, of_attack, of_method, of_aggregator)
             if entry == "state":
                 of_method = method.keep(messages, of_method)
-        if method.receive is not None:
-            messages = method.receive(messages, of_method)
-        ever = question.ever
-        if question.cohort is not None:
-            messages, ever = messages.index_select(0, question.cohort), ever.index_select(0, question.cohort)
-        if method.judge is not None and question.x is not None:
-            good, of_method = method.judge(messages, question.x, of_method)
-            result = mean_of(messages, good)
-        elif parts.cohort is not None:
-            name, rule = (ALL, parts.aggregator) if question.cohort is None else (SOME, parts.cohort)
-            result, of_aggregator = _apart(name, rule, messages, of_aggregator)
-        else:
-            result, of_aggregator = aggregate(messages, of_aggregator, 1 if batches is None else batches)
-        error = (result - honest_mean(messages, ever)).norm() if question.judged else None
+        made = decide(messages, question, of_method, of_aggregator)
+        error = _error(made, attack.finite) if question.judged else None
+        result, of_method = made.aggregate, made.method
         if method.settle is not None:
             result, of_method = method.settle(result, of_method)
-        return Answer(result, error, of_method, of_aggregator)
+        return Answer(result, error, of_method, made.aggregator, learned)
 
-    return answer
-
-
-def mean_of(messages: Tensor, counts: Tensor) -> Tensor:
-    """The mean of the messages [m, d] of workers that count [m], whatever is in the others'; 0 where none counts."""
-    return torch.where(counts[:, None], messages, 0).sum(0) / counts.sum().clamp_min(1)
+    return Server(answer if attack.sees_defence else parts.compiler(answer), strike)
 
 
-def _apart(kind: str, rule: Aggregator, messages: Tensor, state: States) -> tuple[Tensor, States]:
-    """Aggregate messages of one of two kinds, all workers' or a cohort's: what the rule remembers of each kind is apart."""
-    own = {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
-    others = {name: value for name, value in state.items() if not name.startswith(kind)}
-    result, own = rule.aggregate(messages, own, 1)
-    return result, others | {kind + name: value for name, value in own.items()}
+def _error(made: Decision, sends_numbers: bool) -> Tensor:
+    """The distance of the aggregate from the mean of the honest messages; NaN where one of these is not finite.
+
+    Except where that is the attack's doing: a worker may send what its memory has kept of a time when it was Byzantine, and
+    counts as Byzantine then. The distance is NaN where no worker is left.
+
+    Args:
+        made: The aggregate, and what it was made of.
+        sends_numbers: Whether the attack sends nothing but numbers.
+    """
+    finite, ever = made.finite, made.ever
+    if finite is None:
+        return _distance(made, ever)
+    if sends_numbers:
+        return torch.where((finite | ever).all(), _distance(made, ever), math.nan)
+    ever = ever | ~finite
+    return torch.where(ever.all(), math.nan, _distance(made, ever))
+
+
+def _distance(made: Decision, ever: Tensor) -> Tensor:
+    distance: Tensor = (made.aggregate - honest_mean(made.clean, ever)).norm()
+    return distance

@@ -158,7 +158,7 @@ def _prepare(
     method, aggregator = run.assemble()
     work = _aggregations(method, streams, spec.budget or 0) * workers * problem.x.numel()
     compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
-    attack = run.attack.build(AttackSetting(workers, method.beta))
+    attack = run.attack.build(AttackSetting(workers, method.beta, seed=spec.seed))
     switching = run.switching.build(SwitchingSetting(workers, byzantine, spec.seed, method.beta))
     state = State()
     if method.wants_noise:

@@ -14,7 +14,8 @@ from dynabro_cli.attacks._api import memoryless
 from dynabro_cli.methods._api import Plan
 from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.simulation.parts import Parts
-from dynabro_cli.simulation.server import Question, make_server
+from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.server import make_server
 from dynabro_cli.spec import RunSpec, fields
 from dynabro_cli.streams import Streams
 
@@ -127,8 +128,8 @@ class _Course:
 
     def _aggregate(self, total: Tensor, batches: Tensor | None, plan: Plan) -> Tensor:
         cohort = None if plan.cohort is None else torch.tensor(plan.cohort)
-        question = Question(total, None, batches, self._nobody, self._nobody, False, False, self.x, cohort)
-        answer = self._server(question, {}, *self._states)
+        question = Question(total, None, batches, self._nobody, self._nobody, False, False, x=self.x, cohort=cohort)
+        answer = self._server.answer(question, {}, *self._states)
         self._states = answer.method, answer.aggregator
         return answer.aggregate
 

@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli import RunSpec
+from dynabro_cli import RunSpec, simulate
 from dynabro_cli.attacks._api import Attack
+from dynabro_cli.events import Finished
 from dynabro_cli.resolve import resolve
 from dynabro_cli.simulation import setup
+from dynabro_cli.simulation.gathering import of_worker
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.parts import State
 
@@ -74,3 +76,46 @@ def test_a_difference_is_attacked_once(clock: str) -> None:
     attacked, moved = moves(**fields)
     who = masks(fields, 10)
     assert attacked == moved == (who[:4] if clock == "round" else [who[3], who[5], who[7], who[9]])
+
+
+@pytest.mark.parametrize(
+    ("clock", "entry", "learns"),
+    [("round", "gradient", [1, 1]), ("computation", "gradient", [1] * 10), ("round", "message", [1, 1])],
+)
+def test_an_attack_learns_once_a_round_or_at_each_computation(clock: str, entry: str, learns: list[int]) -> None:
+    """Two rounds of five local steps; where identities change within the round, each step is one to learn from."""
+    seen: list[int] = []
+
+    def observe(own: Tensor, byzantine: Tensor, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        assert own.shape == (M, 2)
+        seen.append(1)
+        return state | {"seen": state["seen"] + 1}
+
+    attack = Attack({"seen": torch.zeros(())}, lambda own, _mask, _state: own, lambda _, state: state, observe=observe)
+    fields = {"method": "local-steps", "switching": "periodic:K=2", "clock": clock, "attack_entry": entry}
+    run = resolve(RunSpec(task="quadratic", workers=M, byzantine=2, budget=10, **fields))
+    made = setup._prepare(run, setup.data_directory(None), torch.device("cpu"), "off")[0]
+    state = State()
+    with torch.no_grad():
+        list(Simulation(dataclasses.replace(made._parts, attack=attack), state).events())
+    assert seen == learns
+    assert state.attack["seen"] == len(learns)
+
+
+def test_labels_of_one_worker_are_changed_as_among_all() -> None:
+    def relabel(labels: Tensor, computation: int, classes: int) -> Tensor:
+        return labels + torch.arange(len(labels))[:, None] * classes + computation
+
+    labels = torch.tensor([[1, 2, 3]])
+    assert of_worker(relabel, 2, 4)(labels, 5, 10).tolist() == [[26, 27, 28]]
+
+
+@pytest.mark.parametrize("method", ["marina-pp", "local-steps", "byzantine-sgd", "safeguard"])
+@pytest.mark.parametrize("attack", ["label-flip", "optimal-ipm:evals=3", "mimic:target=learned", "mixed:parts=nan/label-flip"])
+@pytest.mark.parametrize("clock", ["round", "computation"])
+def test_every_kind_of_attack_on_every_kind_of_method(method: str, attack: str, clock: str) -> None:
+    spec = RunSpec(
+        task="digits", model="logistic", workers=M, byzantine=1, budget=60, method=method, attack=attack, clock=clock,
+        switching="periodic:K=3", batch_size=64, eval_every=60,
+    )  # fmt: skip
+    assert isinstance(list(simulate(spec))[-1], Finished)

@@ -108,9 +108,9 @@ def test_what_is_left_out_changes_nothing(attack: str, cell: dict[str, str], mon
     asked: list[int] = []
     compute = ImageProblem.sum_gradients
 
-    def counted(self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, total: Any) -> torch.Tensor:
+    def counted(self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, *rest: Any) -> torch.Tensor:
         asked.append(len(workers))
-        return compute(self, round_, computations, workers, total)
+        return compute(self, round_, computations, workers, *rest)
 
     monkeypatch.setattr(ImageProblem, "sum_gradients", counted)
     little = list(simulate(spec))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated
+from dynabro_cli.methods._api import Plan
 from dynabro_cli.resolve import REGISTRIES, resolve
 from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.gathering import Round
@@ -243,6 +246,22 @@ def test_all_samples_make_the_full_gradient() -> None:
     assert seen.losses.std() == 0 < seen.losses[0]
 
 
+def test_full_gradients_with_wrong_labels_are_those_of_who_has_them() -> None:
+    """Worker 1 has every label one higher: its full gradient is that of such a data set, in mini-batches as before."""
+    images, model = pictures(), network()
+    problem = ImageProblem(images, model, M, B, Streams(0), CPU)
+
+    def relabel(labels: Tensor, _: int, classes: int) -> Tensor:
+        return torch.where(torch.arange(len(labels))[:, None] == 1, (labels + 1) % classes, labels)
+
+    found = problem.large_gradients(3, 13, relabel)
+    wrong = dataclasses.replace(images, train_labels=(images.train_labels + 1) % images.shape.classes)
+    torch.testing.assert_close(found[0], whole(images, model))
+    torch.testing.assert_close(found[2], whole(images, model))
+    torch.testing.assert_close(found[1], whole(wrong, model))
+    assert problem.observed().counts.tolist() == [13] * M
+
+
 def test_fewer_than_all_are_fresh_mini_batches() -> None:
     images, model = pictures(), network()
     problem = ImageProblem(images, model, M, B, Streams(0), CPU)
@@ -279,7 +298,7 @@ def test_gradients_at_other_points() -> None:
     )[0]
     parts, state = made._parts, made._state
     who = identify(parts, state, 1)
-    round_ = Round(parts, state, who)
+    round_ = Round(parts, state, Plan(None, (3,)), who, made._server.strike)
     here = parts.problem.x.clone()
     points = here + 0.1 * torch.randn(M, here.numel(), generator=torch.Generator().manual_seed(0))
     found, at_one = round_.gradients(2, points), round_.gradients(2, points[1])
@@ -302,7 +321,7 @@ def test_losses_at_another_point_are_not_counted() -> None:
         "off",
     )[0]
     parts, state = made._parts, made._state
-    round_ = Round(parts, state, identify(parts, state, 1))
+    round_ = Round(parts, state, Plan(None, (2,)), identify(parts, state, 1), made._server.strike)
     round_.gradients(0, parts.problem.x + 1)
     round_.gradients(0)
     seen = parts.problem.observed()

@@ -11,8 +11,10 @@ from dynabro_cli import RunSpec
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import memoryless
 from dynabro_cli.methods._api import Method, direct_aggregate, keep_nothing, one_batch, send_gradients
+from dynabro_cli.simulation.decision import mean_of
 from dynabro_cli.simulation.parts import Parts
-from dynabro_cli.simulation.server import Question, make_server, mean_of
+from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.server import make_server
 from dynabro_cli.streams import Streams
 
 NOBODY = torch.zeros(3, dtype=torch.bool)
@@ -32,7 +34,7 @@ def counting(step: int) -> Aggregator:
 
 def parts(method: Method, cohort: Aggregator | None = None) -> Parts:
     attack = memoryless(lambda own, byzantine: torch.where(byzantine[:, None], own + 100, own))
-    spec = RunSpec(workers=3, byzantine=1)
+    spec = RunSpec(workers=3, byzantine=1, attack_entry="gradient")
     return Parts(spec, None, method, counting(1), attack, None, Streams(0), cohort=cohort)  # type: ignore[arg-type]
 
 
@@ -49,8 +51,10 @@ def test_a_method_that_filters_has_the_last_word() -> None:
 
     server = make_server(parts(METHOD._replace(judge=judge)))
     byzantine = torch.tensor([False, True, False])
-    question = Question(torch.tensor([[1.0], [2.0], [6.0]]), None, None, byzantine, byzantine, False, True, torch.tensor([7.0]))
-    answer = server(question, {}, {}, {})
+    question = Question(
+        torch.tensor([[1.0], [2.0], [6.0]]), None, None, byzantine, byzantine, False, True, x=torch.tensor([7.0])
+    )
+    answer = server.answer(question, {}, {}, {})
     assert answer.aggregate.tolist() == [3.5]
     assert answer.error == 0.0
     assert answer.method["seen"] == 109.0
@@ -63,7 +67,7 @@ def test_what_a_rule_remembers_of_two_kinds_of_rounds_is_apart() -> None:
     found = []
     for cohort in (None, [0, 2], None, [1, 2], [0, 1]):
         some = None if cohort is None else torch.tensor(cohort)
-        answer = server(Question(torch.ones(3, 1), None, None, NOBODY, NOBODY, False, False, None, some), {}, {}, state)
+        answer = server.answer(Question(torch.ones(3, 1), None, None, NOBODY, NOBODY, False, False, cohort=some), {}, {}, state)
         state = answer.aggregator
         found.append(answer.aggregate.item())
     assert found == [1, 10, 2, 20, 30]
@@ -77,9 +81,9 @@ def test_messages_are_received_then_chosen_and_the_aggregate_is_settled() -> Non
     server = make_server(parts(method, cohort=first))
     byzantine = torch.tensor([False, True, True])
     question = Question(
-        torch.tensor([[1.0], [2.0], [3.0]]), None, None, byzantine, byzantine, False, True, None, torch.tensor([0, 1])
+        torch.tensor([[1.0], [2.0], [3.0]]), None, None, byzantine, byzantine, False, True, cohort=torch.tensor([0, 1])
     )
-    answer = server(question, {}, {}, {})
+    answer = server.answer(question, {}, {}, {})
     assert answer.aggregate.tolist() == [-1.0]
     assert answer.method["last"].tolist() == [1.0]
     assert answer.error == 0.0  # worker 0 is the only honest one of the two
