@@ -73,7 +73,7 @@ class ParameterInfo:
     def legal(self) -> str:
         """The legal values, in words."""
         if self.limits["choices"]:
-            return " or ".join(self.limits["choices"])
+            return " or ".join([*self.limits["choices"], *([AUTO] if self.optional else [])])
         words = {
             int: "a whole number",
             float: "a number",

@@ -152,14 +152,14 @@ def _seconds(run: Run, speeds: dict[Like, float]) -> float | None:
 def _rows(run: Run) -> float:
     """Rounds and evaluations that a run is expected to have."""
     spec = run.spec
-    budget, workers = spec.budget or 0, spec.workers or 0
+    budget = spec.budget or 0
     evaluations = 1 + budget / (spec.eval_every or budget)
-    return evaluations + budget / _cost(run.method, workers, budget)
+    return evaluations + budget / _cost(run.method, run.method_setting)
 
 
 @functools.lru_cache(maxsize=1024)
-def _cost(method: Component[Any], workers: int, budget: int) -> float:
+def _cost(method: Component[Any], setting: MethodSetting) -> float:
     """Gradient computations of a round on average, from plans drawn as the method draws them."""
-    draw = method.build(MethodSetting(workers, budget, kappa=0.0)).plan
+    draw = method.build(setting).plan
     generator = np.random.default_rng(0)
     return float(np.mean([draw(generator).prefixes[-1] for _ in range(DRAWS)]))

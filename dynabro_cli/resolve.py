@@ -10,21 +10,29 @@ from typing import Any, TypeVar
 import torch
 
 from dynabro_cli.aggregators import _api as aggregators
-from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
+from dynabro_cli.aggregators._api import Aggregator
+from dynabro_cli.assembly import (
+    attack_setting,
+    chain_setting,
+    cohort_rule,
+    method_setting,
+    need_all,
+    switching_setting,
+)
 from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.attacks._api import Attack, AttackSetting
-from dynabro_cli.components import Component, Registry, format_value
+from dynabro_cli.attacks._api import Attack
+from dynabro_cli.attacks._entry import conflicts, usual_entry
+from dynabro_cli.components import Component, Registry
 from dynabro_cli.errors import SpecError
 from dynabro_cli.identity import run_key
 from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.models import _api as models
-from dynabro_cli.participation import answering_count
 from dynabro_cli.pre_aggregators import _api as pre_aggregators
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
 from dynabro_cli.spec import RunSpec, format_drops, parse_drops
 from dynabro_cli.switching import _api as switching
-from dynabro_cli.switching._api import Switching, SwitchingSetting
+from dynabro_cli.switching._api import Switching
 from dynabro_cli.tasks import _api as tasks
 from dynabro_cli.tasks._api import Defaults, Task, TaskSetting
 
@@ -76,7 +84,16 @@ class Run:
         Raises:
             SpecError: They do not fit each other, or the number of workers.
         """
-        return assemble(self.spec, self.method, self.aggregator, self.pre_aggregators, measured_noise)
+        return assemble(self.spec, self.task, self.method, self.aggregator, self.pre_aggregators, measured_noise)
+
+    @property
+    def method_setting(self) -> MethodSetting:
+        """What the method knows of the run before the aggregation chain is known, and V."""
+        return method_setting(self.spec, self.task.build(TaskSetting(Path())))
+
+    def cohort_rule(self, method: Method) -> Aggregator | None:
+        """The aggregation chain for rounds in which only the method's cohort takes part; None where there are none."""
+        return cohort_rule(self.spec, method, self.aggregator, self.pre_aggregators)
 
 
 class _Problems:
@@ -119,8 +136,8 @@ def resolve(spec: RunSpec) -> Run:
     if task is not None and numbers_legal:
         spec = _complete(spec, task.defaults, parts)
         problems.lines += _conflicts(spec, task)
-    draft = _draft(spec, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
-    parts["aggregator"] = _aggregator(spec, draft, problems)
+    draft = _draft(spec, task, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
+    parts["aggregator"] = _aggregator(spec, draft, chain, problems)
     if task is None or draft is None or problems.lines:
         raise SpecError(problems.lines)
     rate = task.defaults.mlmc_learning_rate if draft.mlmc else task.defaults.learning_rate
@@ -129,6 +146,7 @@ def resolve(spec: RunSpec) -> Run:
         learning_rate=rate if spec.learning_rate is None else float(spec.learning_rate),
         weight_decay=float(spec.weight_decay or 0),
         lr_drop=format_drops(parse_drops(spec.lr_drop or "none")),
+        attack_entry=spec.attack_entry or usual_entry(parts["attack"], attack_setting(spec, draft)),
         participation=float(spec.participation),
     )
     _check_fit(spec, task, parts, chain, problems)
@@ -161,35 +179,18 @@ def _model(spec: RunSpec, task: Task | None, problems: _Problems) -> Component[A
     return problems.attempt(REGISTRIES["models"].parse, str(text))
 
 
-def _draft(spec: RunSpec, method: Component[Any] | None, problems: _Problems) -> Method | None:
+def _draft(spec: RunSpec, task: Task | None, method: Component[Any] | None, problems: _Problems) -> Method | None:
     """The method as it is before the aggregation chain is known: enough to tell what defaults it wants."""
-    if method is None:
-        return None
-    return problems.attempt(method.build, method_setting(spec, kappa=0.0))
+    return None if method is None else problems.attempt(method.build, method_setting(spec, task))
 
 
-def method_setting(spec: RunSpec, kappa: float | None, measured_noise: float | None = None) -> MethodSetting:
-    """What a method is told of a completed spec: of its workers, how many send in a round."""
-    return MethodSetting(chain_setting(spec).workers, spec.budget or 0, kappa, measured_noise)
-
-
-def chain_setting(spec: RunSpec, threshold: float | None = None) -> AggregatorSetting:
-    """What the aggregation chain is told of a completed spec: of the n workers that answer, f <= (n - 1)/2 are Byzantine.
-
-    A round's sample may have more, up to the declared number, and so a Byzantine majority.
-    """
-    count = answering_count(spec.participation, spec.workers or 0)
-    declared = spec.byzantine or 0
-    return AggregatorSetting(count, declared if count == spec.workers else min(declared, (count - 1) // 2), threshold)
-
-
-def switching_setting(spec: RunSpec, method: Method) -> SwitchingSetting:
-    """What a switching strategy is told of a completed spec and its method."""
-    return SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, method.beta, method.jmax)
-
-
-def _aggregator(spec: RunSpec, draft: Method | None, problems: _Problems) -> Component[Any] | None:
-    """The aggregator given, or the default: MFM for the method that sets its threshold, CWTM for all others."""
+def _aggregator(
+    spec: RunSpec, draft: Method | None, chain: tuple[Component[Any], ...], problems: _Problems
+) -> Component[Any] | None:
+    """The aggregator given, or the default: MFM for the method that sets its threshold, the mean for those that filter by
+    themselves, CWTM for all others."""
+    if draft is not None and draft.judge is not None:
+        return _mean(spec, chain, problems)
     sets_threshold = draft is not None and draft.threshold is not None
     text = str(spec.aggregator or ("mfm" if sets_threshold else "cwtm"))
     component = problems.attempt(REGISTRIES["aggregators"].parse, text)
@@ -197,6 +198,22 @@ def _aggregator(spec: RunSpec, draft: Method | None, problems: _Problems) -> Com
         problems.lines.append(
             f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}; "
             "leave --aggregator out, or type filter=option1"
+        )
+    return component
+
+
+def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: _Problems) -> Component[Any] | None:
+    """The only aggregator of a method that filters by itself."""
+    component = problems.attempt(REGISTRIES["aggregators"].parse, str(spec.aggregator or "mean"))
+    if component is not None and component.name != "mean":
+        problems.lines.append(
+            f"method {spec.method!r} filters by itself and takes the mean of what is left, and aggregator={component.text}; "
+            "leave --aggregator out, or type --aggregator mean"
+        )
+    if chain:
+        problems.lines.append(
+            f"method {spec.method!r} judges each worker's own messages, and pre_aggregators={spec.pre_aggregators}; "
+            "leave --pre out"
         )
     return component
 
@@ -249,34 +266,23 @@ def _check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[A
     method, aggregator, attack, strategy = (parts[name] for name in ("method", "aggregator", "attack", "switching"))
     if method is None or aggregator is None or attack is None or strategy is None:
         return
-    assembled = problems.attempt(assemble, spec, method, aggregator, chain)
-    planned: Method = method.build(method_setting(spec, kappa=0.0))
-    built: Attack | None = problems.attempt(attack.build, AttackSetting(chain_setting(spec).workers, planned.beta))
-    if attack.name == "momentum-tailored" and spec.attack_entry != "gradient":
-        problems.lines.append(
-            f"attack 'momentum-tailored' acts on gradients, and attack_entry={spec.attack_entry}; type --attack-entry gradient"
-        )
+    assembled = problems.attempt(assemble, spec, parts["task"], method, aggregator, chain)
+    if assembled is not None:
+        problems.attempt(cohort_rule, spec, assembled[0], aggregator, chain)
+    planned: Method = method.build(method_setting(spec, task))
+    built: Attack | None = problems.attempt(attack.build, attack_setting(spec, planned))
+    if built is not None:
+        problems.lines += conflicts(spec, attack.name, built, has_labels=task.trains_model)
     schedule: Switching | None = problems.attempt(strategy.build, switching_setting(spec, planned))
     if schedule is not None and schedule.follow is not None and spec.clock != "round":
         problems.lines.append(
             f"switching {strategy.name!r} learns once a round, and clock={spec.clock}; type --clock round, or leave it out"
         )
     if chain_setting(spec).workers < (spec.workers or 0) and built is not None and assembled is not None:
-        problems.lines += _need_all(spec, planned, assembled[1], built)
+        problems.lines += need_all(spec, planned, assembled[1], built)
     if parts["model"] is not None and task.shape is not None:
         with torch.device("meta"):
             problems.attempt(parts["model"].build, task.shape)
-
-
-def _need_all(spec: RunSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
-    """What of a run needs every worker to answer in every round, a line each."""
-    found = [
-        (f"method {spec.method!r}", method.remembers and not method.by_row),
-        (f"aggregator {spec.aggregator!r}", rule.by_number),
-        (f"attack {spec.attack!r}", attack.by_number),
-    ]
-    why = f"needs every worker in every round, and participation={format_value(spec.participation)}; type --participation 1"
-    return [f"{name} {why}" for name, needs in found if needs]
 
 
 def _canonical(
@@ -286,12 +292,11 @@ def _canonical(
     method, strategy = parts["method"], parts["switching"]
     if method is None or strategy is None:
         return parts, chain
-    planned = method_setting(spec, kappa=0.0)
+    planned = method_setting(spec, task)
     draft: Method = method.build(planned)
     switched = switching_setting(spec, draft)
     aggregated = chain_setting(spec, draft.threshold)
     always = strategy.build(switched).always if aggregated.workers == spec.workers else None
-    attacked = AttackSetting(aggregated.workers, draft.beta, always)
     stages = []
     for stage in chain:
         stages.append(stage.canonical(aggregated))
@@ -301,7 +306,7 @@ def _canonical(
         "model": task.shape,
         "method": planned,
         "aggregator": aggregated,
-        "attack": attacked,
+        "attack": attack_setting(spec, draft, always),
         "switching": switched,
     }
     shortened = {name: part and part.canonical(settings[name]) for name, part in parts.items() if settings[name] is not None}
@@ -310,6 +315,7 @@ def _canonical(
 
 def assemble(
     spec: RunSpec,
+    task: Component[Any] | None,
     method: Component[Any],
     aggregator: Component[Any],
     chain: tuple[Component[Any], ...],
@@ -320,6 +326,8 @@ def assemble(
     Raises:
         SpecError: They do not fit each other, or the number of workers.
     """
-    draft: Method = method.build(method_setting(spec, 0.0, measured_noise))
+    setting = method_setting(spec, None if task is None else task.build(TaskSetting(Path())))
+    setting = dataclasses.replace(setting, measured_noise=measured_noise)
+    draft: Method = method.build(setting)
     rule = build_chain(aggregator, chain, chain_setting(spec, draft.threshold))
-    return method.build(method_setting(spec, rule.kappa, measured_noise)), rule
+    return method.build(dataclasses.replace(setting, kappa=rule.kappa)), rule

@@ -11,7 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-Name = Literal["data", "noise", "augment", "dropout", "identities", "attack", "level", "init", "participation", "probe"]
+Name = Literal[
+    "data", "noise", "augment", "dropout", "identities", "attack", "level", "init", "aggregation", "participation", "probe"
+]
 
 
 class Streams:

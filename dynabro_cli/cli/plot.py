@@ -63,7 +63,7 @@ def plot(
         )
     if settings and (name == ALL or not grids):
         raise SpecError(f"--set is for the figure of one sweep, and not for {name}; type --where for a condition on the runs")
-    studio = Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities)
+    studio = Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities, _window)
     made = _grids(studio, grids, settings or ()) if grids else [studio.draw_any(name, choice)]
     _report(made, grids, as_json)
     if check and (len(made) < len(grids) or any(one.missing for one in made)):
@@ -117,3 +117,9 @@ def _identities(run: Any, ticks: int) -> Any:
     from dynabro_cli.schedule import identities
 
     return identities(run, ticks)
+
+
+def _window(run: Any) -> Any:
+    from dynabro_cli.theory.history import window_of
+
+    return window_of(run)

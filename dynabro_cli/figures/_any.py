@@ -95,12 +95,17 @@ def with_series(runs: pd.DataFrame, hue: str | None, shown: Sequence[str | None]
     given = [name for name in (*shown, hue) if name]
     parts = ([hue] if hue else []) + telling_apart(runs, COLUMNS, given)
     texts = [
-        runs["spec"].map(lambda spec: method_label(spec["method"]))
-        if name == "method"
-        else runs[name].map(lambda value, name=name: text_of(name, value, plain=name == hue))
+        _methods(runs) if name == "method" else runs[name].map(lambda value, name=name: text_of(name, value, plain=name == hue))
         for name in parts
     ]
     return runs.assign(series=[", ".join(words) for words in zip(*texts, strict=True)] if texts else "all runs")
+
+
+def _methods(runs: pd.DataFrame) -> pd.Series:
+    """The methods as a legend has them; as they are typed, where its words do not tell two of them apart."""
+    labels = runs["spec"].map(lambda spec: method_label(spec["method"]))
+    shared = runs.groupby(labels)["method"].transform("nunique") > 1
+    return labels.where(~shared, runs["method"])
 
 
 def text_of(name: str, value: Any, *, plain: bool = False) -> str:

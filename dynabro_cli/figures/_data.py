@@ -16,6 +16,7 @@ from dynabro_cli.store.queries import query
 
 RESULTS = "status IN ('finished', 'diverged')"
 Identities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
+Windows = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "gap")
 
 
@@ -32,6 +33,8 @@ class Results:
         engine: The database.
         identities: ``identities(run, ticks)`` draws again who was Byzantine in a run, of which it takes the columns, at its
             first ticks: bool, [ticks, m].
+        window: ``window(run)`` measures how many rounds one gradient influences in a run, of which it takes the columns;
+            whether the measurement saw the end of it; and whether the method filters workers by their history.
     """
 
     runs: pd.DataFrame
@@ -39,6 +42,7 @@ class Results:
     label: str
     engine: Engine
     identities: Identities
+    window: Windows
 
     @functools.cached_property
     def evaluations(self) -> pd.DataFrame:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from dynabro_cli.aggregators._finite import finite_rows
+from dynabro_cli.simulation.defence import copied
 from dynabro_cli.simulation.identities import Identities
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.server import Question, make_messages
+from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.server import Server
 
 ACCEPTANCE_ROUNDS = 23
 """The acceptance ratio is measured in rounds whose number is a multiple of this: a prime, so that over a run it meets every
@@ -39,31 +44,33 @@ class Probe:
 
     Args:
         parts: What the run is made of.
+        server: What becomes of messages.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._aggregate = parts.aggregator.aggregate
-        self._messages = make_messages(parts)
+    def __init__(self, parts: Parts, server: Server) -> None:
+        self._server = server
         self._every = 1 if parts.switching.follow is not None else ACCEPTANCE_ROUNDS
         self._streams, self._x = parts.streams, parts.problem.x
         self._signs: Tensor | None = None
 
-    def wanted(self, round_: int, who: Identities) -> bool:
-        """Whether the round is one to measure: one of a fixed grid, with a Byzantine worker among those that answer."""
-        return who.any_byzantine and round_ % self._every == 0
+    def wanted(self, round_: int, who: Identities, cohort: Sequence[int] | None = None) -> bool:
+        """Whether the round is one to measure: one of a fixed grid, with a Byzantine worker among those that take part."""
+        if round_ % self._every or not who.any_byzantine:
+            return False
+        return cohort is None or not bool(who.honest[list(cohort)].all())
 
     def __call__(self, question: Question, state: State) -> Tensor:
         """The acceptance ratio of a question to the server that has not been answered yet, as a tensor of one number."""
-        method, aggregator = ({name: value.clone() for name, value in own.items()} for own in (state.method, state.aggregator))
-        messages, _ = self._messages(question, state.attack, method)
-        batches = 1 if question.batches is None else question.batches
+        server, rule = self._server, state.aggregator
+        messages, of_method, _ = server.messages(question._replace(learned=False), state.attack, copied(state.method), rule)
         signs, byzantine = self._direction(), question.ever
         distance = SHARE * _spread(messages, byzantine)
         moved = torch.where(byzantine[:, None], messages + distance * signs, messages)
-        before, _ = self._aggregate(messages, aggregator, batches)
-        after, _ = self._aggregate(moved, aggregator, batches)
-        weight = (signs.dot(after - before) / (distance * signs.numel())).clamp(0, 1)
-        return weight * len(messages) / byzantine.sum()
+        before = server.decide(messages, question, copied(of_method), copied(rule))
+        after = server.decide(moved, question, copied(of_method), copied(rule))
+        change = signs.dot(after.aggregate - before.aggregate)
+        weight = (change / (distance * signs.numel())).clamp(0, 1)
+        return weight * len(before.ever) / before.ever.sum()
 
     def _direction(self) -> Tensor:
         if self._signs is None:
@@ -75,13 +82,15 @@ class Probe:
 def _spread(messages: Tensor, byzantine: Tensor) -> Tensor:
     """The root of the mean square of a coordinate's distance from its mean, over the honest messages.
 
-    Over all messages where no worker is honest. Where the messages are all the same, the root mean square of a coordinate, and
-    1 where they are all 0.
+    Over all messages that are finite where no worker is honest. Where the messages are all the same, the root mean square of a
+    coordinate, and 1 where they are all 0.
     """
-    counts = (~byzantine | byzantine.all())[:, None]
+    finite = finite_rows(messages)
+    honest = finite & ~byzantine
+    counts = torch.where(honest.any(), honest, finite)[:, None]
     sample = messages[:, :: max(1, messages.shape[1] // SAMPLE)]
-    number = counts.sum()
-    clean = torch.where(counts, sample, 0)  # and not weights of 0, as Byzantine messages may be infinite
+    number = counts.sum().clamp_min(1)
+    clean = torch.where(counts, sample, 0)  # and not weights of 0, as messages may be infinite
     mean = clean.sum(0) / number
     spread = torch.where(counts, sample - mean, 0).square().sum().div(number * sample.shape[1]).sqrt()
     size = clean.square().sum().div(number * sample.shape[1]).sqrt()

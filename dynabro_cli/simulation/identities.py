@@ -7,8 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dynabro_cli.attacks._api import Attack
 from dynabro_cli.simulation.memory import send
 from dynabro_cli.simulation.parts import Parts, State
+from dynabro_cli.simulation.problems import Relabel
 
 
 class Tick(NamedTuple):
@@ -32,7 +34,8 @@ class Identities(NamedTuple):
     """Who is Byzantine in a round.
 
     ``ticks`` has one entry for a clock that counts rounds, else one for each computation. ``ever`` [m] marks the workers
-    that are Byzantine at some tick, on the device; ``most`` is the largest number at one tick, of all workers.
+    that are Byzantine at some tick, on the device, and ``honest`` the others, on the CPU; ``most`` is the largest number at one
+    tick, of all workers.
 
     ``answering`` has the numbers of those that answer, on the device, None where all do; ``unseen`` marks, of all workers,
     those that are in ``ever`` or do not answer. ``drawn`` has the masks of all workers at each tick, from tick ``first`` on.
@@ -44,6 +47,7 @@ class Identities(NamedTuple):
     changes: int
     dynamic: bool
     any_honest: bool
+    honest: Tensor
     any_byzantine: bool
     answering: Tensor | None
     unseen: Tensor
@@ -77,6 +81,7 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
         changes=sum(changed),
         dynamic=any(changed[1:]),
         any_honest=not bool(ever.all()),
+        honest=~ever,
         any_byzantine=bool(ever.any()),
         answering=None if answering is None else send(answering, device),
         unseen=on_device if answering is None else send(unseen, device),
@@ -114,3 +119,13 @@ def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | 
     places = torch.zeros(len(decides), dtype=torch.int64)
     places[computed] = torch.arange(len(computed))
     return Tick(send(byzantine, device), numbers[computed], send(places, device))
+
+
+def relabelling(attack: Attack, who: Identities) -> Relabel | None:
+    """The labels that gradients are computed with, by who is Byzantine at each computation; None where they are the data's."""
+    change = attack.labels
+    if change is None:
+        return None
+    return lambda labels, computation, classes: change(
+        labels, who.ticks[min(computation, len(who.ticks) - 1)].byzantine, classes
+    )

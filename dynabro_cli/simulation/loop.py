@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_weights
-from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Identity, Round, RoundsDone, Totals
-from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Plan
+from dynabro_cli.methods._api import Plan
 from dynabro_cli.simulation.acceptance import Probe
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.identities import Identities, identify
+from dynabro_cli.simulation.defence import strike_computation
+from dynabro_cli.simulation.gathering import advance, gather
+from dynabro_cli.simulation.identities import Identities, identify, relabelling
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Problem
-from dynabro_cli.simulation.server import Question, make_server
+from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Relabel
+from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.records import Record, changes_of, point, read, round_event
+from dynabro_cli.simulation.server import make_server
 from dynabro_cli.simulation.step import Step
-from dynabro_cli.switching._api import Switching
 
 FLUSH_ROUNDS = 16
 """Rounds are read from the device, and looked at for NaN and Inf, after every so many: a fixed grid, as the end of a run that
 diverges depends on it.
 """
-PATH_DIMENSIONS = 3
-"""Up to how many numbers a model may have to be recorded itself: what can be drawn."""
-NOISE_ROUND = 2**40  # the counter of the draws that measure V, out of reach of any round's
-
-
-class Record(NamedTuple):
-    """A round's numbers; those that are tensors are read in batches, so that no round waits for the device."""
-
-    round: int
-    budget: int
-    plan: Plan
-    who: Identities
-    learning_rate: Tensor | float
-    gradient_norm: Tensor
-    aggregation_error: Tensor | None
-    accepted: Tensor | None
-    acceptance: Tensor | float | None
-    changes: tuple[Identity, ...]
 
 
 class Aggregated(NamedTuple):
@@ -72,8 +56,8 @@ class Simulation:
         self._rows = (parts.spec.workers or 0) if parts.answering is None else len(parts.answering(0))
         self._total = parts.problem.x.new_zeros(self._rows, parts.problem.x.numel())
         self._counts: dict[int, Tensor] = {}
-        self._server = parts.compiler(make_server(parts))
-        self._probe = Probe(parts)
+        self._server = make_server(parts)
+        self._probe = Probe(parts, self._server)
         if not state.attack:
             state.attack = dict(parts.attack.initial)
         if parts.switching.follow is not None and not state.switching:
@@ -116,10 +100,11 @@ class Simulation:
     def _round(self) -> Record:
         """One server update: mini-batches, attack, aggregation, step."""
         parts, state = self._parts, self._state
-        plan = parts.method.plan(parts.streams.generator("level", state.round))
+        plan = parts.method.first if not state.round else None
+        plan = plan or parts.method.plan(parts.streams.generator("level", state.round))
         known = state.mask
         who = identify(parts, state, plan.prefixes[-1], plan.level)
-        changes = _changes(known, who) if parts.switching.kept else ()
+        changes = changes_of(known, who) if parts.switching.kept else ()
         aggregates, error, acceptance = self._aggregates(plan, who)
         direction, accepted = parts.method.direct(aggregates, plan)
         self._observe(who)
@@ -139,21 +124,24 @@ class Simulation:
         where a worker is Byzantine for some computations only, an attack on gradients acts on each computation.
         """
         parts, state = self._parts, self._state
+        if parts.method.gather is not None:
+            return self._gathered(plan, who)
         attacked = parts.spec.attack_entry == "gradient" and who.dynamic
+        relabel = relabelling(parts.attack, who)
         last = who.ticks[-1]
         aggregates: list[Tensor] = []
         total, error, done = self._total, None, 0
         acceptance: Tensor | None = None
         for prefix in plan.prefixes:
             if attacked:
-                self._add_attacked(who, range(done, prefix))
+                self._add_attacked(who, range(done, prefix), relabel)
             elif plan.prefixes == (1,):
-                total = parts.problem.sum_gradients(state.round, (0,), last.computed, None)
+                total = parts.problem.sum_gradients(state.round, (0,), last.computed, None, relabel)
                 total = total if parts.answering is None else total[: self._rows]
             elif prefix > done:
                 if not done:
                     total[: len(last.computed)] = 0
-                parts.problem.sum_gradients(state.round, range(done, prefix), last.computed, total)
+                parts.problem.sum_gradients(state.round, range(done, prefix), last.computed, total, relabel)
             done = prefix
             question = Question(
                 total=total,
@@ -163,29 +151,41 @@ class Simulation:
                 ever=who.ever,
                 attacked=attacked,
                 judged=prefix == plan.prefixes[-1] and who.any_honest,
+                learned=prefix == plan.prefixes[-1] and parts.attack.observe is not None,
+                x=parts.problem.x if parts.method.judge is not None else None,
                 answering=who.answering,
                 workers=parts.spec.workers or 0,
             )
             if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
                 acceptance = self._probe(question, state)
-            answer = self._server(question, state.attack, state.method, state.aggregator)
+            answer = self._server.answer(question, state.attack, state.method, state.aggregator)
             aggregates.append(answer.aggregate)
             state.method, state.aggregator, error = answer.method, answer.aggregator, answer.error
         if not attacked:
-            state.attack = parts.attack.advance(last.byzantine, state.attack)
+            learned = state.attack if answer.attack is None else answer.attack
+            state.attack = parts.attack.advance(last.byzantine, learned)
         return Aggregated(aggregates, error, acceptance)
 
-    def _add_attacked(self, who: Identities, computations: range) -> None:
+    def _gathered(self, plan: Plan, who: Identities) -> Aggregated:
+        """The aggregate of the vectors that the method gathers itself."""
+        parts, state = self._parts, self._state
+        question = gather(parts, state, plan, who, self._server.strike)
+        acceptance = self._probe(question, state) if self._probe.wanted(state.round, who, plan.cohort) else None
+        answer = self._server.answer(question, state.attack, state.method, state.aggregator)
+        state.method, state.aggregator = answer.method, answer.aggregator
+        advance(parts, state, question, who, answer.attack)
+        return Aggregated([answer.aggregate], answer.error, acceptance)
+
+    def _add_attacked(self, who: Identities, computations: range, relabel: Relabel | None) -> None:
         """Add to the round's sum each computation's gradients, attacked by who is Byzantine at it."""
-        problem, attack, state = self._parts.problem, self._parts.attack, self._state
+        problem, state = self._parts.problem, self._state
         if not computations.start:
             self._total.zero_()
         for computation in computations:
             tick = who.ticks[computation]
-            own = problem.sum_gradients(state.round, (computation,), tick.computed, None)
+            own = problem.sum_gradients(state.round, (computation,), tick.computed, None, relabel)
             own = own[: self._rows] if tick.places is None else own.index_select(0, tick.places)
-            self._total += attack.messages(own, tick.byzantine, state.attack)
-            state.attack = attack.advance(tick.byzantine, state.attack)
+            self._total += strike_computation(self._parts, state, self._server.strike, own, tick, who.answering, learns=True)
 
     def _count(self, prefix: int) -> Tensor:
         """``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
@@ -200,8 +200,9 @@ class Simulation:
             return
         weights, _ = honest_weights(who.unseen, observed.counts)
         count = weights @ observed.counts
-        self._loss += weights @ observed.losses
-        self._loss_count += count
+        if who.any_honest or self._parts.attack.labels is None:  # else the losses are those of wrong labels
+            self._loss += weights @ observed.losses
+            self._loss_count += count
         if observed.statistics.numel():
             self._parts.problem.buffers.lerp_(weights @ observed.statistics / count, STATISTICS_MOMENTUM)
 
@@ -209,13 +210,13 @@ class Simulation:
         """Read the rounds since the last flush from the device, up to the first that is not finite."""
         records, self._records = self._records, []
         names = ("gradient_norm", "aggregation_error", "learning_rate", "accepted", "acceptance")
-        read = (_read([getattr(record, name) for record in records]) for name in names)
+        columns = (read([getattr(record, name) for record in records]) for name in names)
         rounds: list[Round] = []
         changes: list[Identity] = []
-        for record, norm, error, rate, verdict, acceptance in zip(records, *read, strict=True):
+        for record, norm, error, rate, verdict, acceptance in zip(records, *columns, strict=True):
             norm = math.nan if norm is None else norm
             accepted = None if verdict is None else bool(verdict)
-            rounds.append(_round_event(record, norm, error, rate or 0.0, accepted, acceptance))
+            rounds.append(round_event(record, norm, error, rate or 0.0, accepted, acceptance))
             changes += record.changes
             self._totals = Totals(
                 record.round + 1,
@@ -229,7 +230,7 @@ class Simulation:
 
     def _finite_so_far(self) -> bool:
         """Whether the rounds that are not flushed yet are finite; where not, the next flush is to find it out."""
-        return all(math.isfinite(norm or 0.0) for norm in _read([record.gradient_norm for record in self._records]))
+        return all(math.isfinite(norm or 0.0) for norm in read([record.gradient_norm for record in self._records]))
 
     def _checkpoint(self) -> Checkpoint:
         problem = self._parts.problem
@@ -266,66 +267,5 @@ class Simulation:
         self._loss.zero_()
         self._loss_count.zero_()
         samples = totals.budget_spent * (spec.batch_size or 0) * (spec.workers or 0)
-        x = _point(self._parts.problem.x)
+        x = point(self._parts.problem.x)
         return Evaluated(totals.rounds, totals.budget_spent, samples, score.accuracy, score.loss, train_loss, score.gap, x)
-
-
-def _round_event(
-    record: Record, norm: float, error: float | None, rate: float, accepted: bool | None, acceptance: float | None
-) -> Round:
-    return Round(
-        round=record.round,
-        budget=record.budget,
-        level=record.plan.level,
-        cost=record.plan.prefixes[-1],
-        byzantine=record.who.most,
-        switched=record.who.changes > 0,
-        dynamic=record.who.dynamic,
-        accepted=accepted,
-        learning_rate=rate,
-        gradient_norm=norm,
-        aggregation_error=error,
-        acceptance=acceptance,
-    )
-
-
-def _changes(known: Tensor | None, who: Identities) -> tuple[Identity, ...]:
-    """The ticks of a round at which the Byzantine set became another than ``known``, which is None before the first."""
-    before = [known, *who.drawn[:-1]]
-    return tuple(
-        Identity(who.first + place, tuple(int(number) + 1 for number in mask.nonzero()[:, 0]))
-        for place, (old, mask) in enumerate(zip(before, who.drawn, strict=True))
-        if old is None or not torch.equal(old, mask)
-    )
-
-
-def _point(x: Tensor) -> tuple[float, ...] | None:
-    """A small model in nine digits a number, which tell all numbers of single precision apart; None for a larger one."""
-    return tuple(float(f"{value:.9g}") for value in x.tolist()) if x.numel() <= PATH_DIMENSIONS else None
-
-
-def _read(values: Sequence[Tensor | float | None]) -> list[float | None]:
-    """Read scalars with one transfer from the device."""
-    tensors = [value.double() for value in values if isinstance(value, Tensor)]
-    numbers = iter(torch.stack(tensors).tolist() if tensors else [])
-    return [next(numbers) if isinstance(value, Tensor) else value for value in values]
-
-
-def measure_noise(problem: Problem, switching: Switching) -> float:
-    """V as the largest deviation of an honest one-batch gradient from the honest mean, over some draws at x_1.
-
-    Spends ``NOISE_COMPUTATIONS`` gradient computations of each worker.
-
-    Raises:
-        SpecError: There is no noise to see, or fewer than two workers are honest at the start.
-    """
-    largest = 0.0
-    for computation in range(NOISE_COMPUTATIONS):
-        computed = (~switching.mask(0)).nonzero()[:, 0]
-        honest = problem.sum_gradients(NOISE_ROUND, (computation,), computed, None)[: len(computed)]
-        if len(honest):
-            largest = max(largest, float((honest - honest.mean(0)).norm(dim=1).max()))
-    problem.observed()
-    if not largest > 0:
-        raise SpecError("noise_bound=auto found no noise among the honest workers at the start; type noise_bound=V")
-    return largest

@@ -26,7 +26,8 @@ def _no_compiler() -> Compiler:
 class Parts:
     """The parts that a simulation is put together from.
 
-    ``answering`` maps a round to the numbers of the n workers that answer in it, in ascending order; None where all do.
+    ``cohort`` aggregates where the method lets only some workers take part. ``answering`` maps a round to the numbers of the n
+    workers that answer in it, in ascending order; None where all do.
     """
 
     spec: RunSpec
@@ -37,6 +38,7 @@ class Parts:
     switching: Switching
     streams: Streams
     compiler: Compiler = field(default_factory=_no_compiler)
+    cohort: Aggregator | None = None
     answering: Callable[[int], Tensor] | None = None
 
 

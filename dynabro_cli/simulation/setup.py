@@ -15,18 +15,19 @@ import platformdirs
 import torch
 
 from dynabro_cli import __version__, events
-from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.assembly import attack_setting, chain_setting, switching_setting
 from dynabro_cli.components import Component
 from dynabro_cli.errors import CheckpointError, SpecError
 from dynabro_cli.identity import canonical_json
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.participation import answering
-from dynabro_cli.resolve import Run, chain_setting, resolve, switching_setting
+from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, check_choice
-from dynabro_cli.simulation.loop import Simulation, measure_noise
+from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.memory import keep_pages
+from dynabro_cli.simulation.noise import measure_noise
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem, Problem
 from dynabro_cli.spec import RunSpec
@@ -158,7 +159,7 @@ def _prepare(
     method, aggregator = run.assemble()
     work = _aggregations(method, streams, spec.budget or 0) * senders * problem.x.numel()
     compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
-    attack = run.attack.build(AttackSetting(senders, method.beta))
+    attack = run.attack.build(attack_setting(spec, method))
     switching = run.switching.build(switching_setting(spec, method))
     state = State()
     if method.wants_noise:
@@ -166,7 +167,8 @@ def _prepare(
         method, aggregator = run.assemble(measure_noise(problem, switching) if known is None else known)
         state.spent = NOISE_COMPUTATIONS
     who = _answering(spec) if senders < (spec.workers or 0) else None
-    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler, who)
+    cohort = run.cohort_rule(method)
+    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler, cohort, who)
     record = _record(run, device, method.noise_bound, problem, compiler)
     simulation = Simulation(parts, state)
     if checkpoint is not None:

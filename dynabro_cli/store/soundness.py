@@ -278,9 +278,16 @@ def _of_identity(run: RowMapping) -> list[str]:
 
 
 def _names(mapping: Any, column: str | None) -> bool:
-    """Whether a column has the component that a spec has; its parameters are written in more than one way."""
+    """Whether a column has the component that a spec has; its parameters are written in more than one way.
+
+    In a spec, ``image-folder:name=pets`` is called pets: its parameter took the place of the component's name, and keys hang on
+    that.
+    """
     name = mapping.get("name") if isinstance(mapping, Mapping) else mapping
-    return bool(name == (None if column is None else column.partition(":")[0]))
+    if column is None:
+        return name is None
+    component, _, parameters = column.partition(":")
+    return name == component or f"name={name}" in parameters.split(",")
 
 
 def _of_rounds(run: RowMapping, stored: RowMapping | None) -> list[str]:

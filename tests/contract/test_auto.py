@@ -16,7 +16,11 @@ from dynabro_cli.resolve import REGISTRIES, Run, resolve
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.spec import RunSpec
 
-ONLY_THE_RUN_TELLS = {("methods", "dynabro", "noise_bound")}
+ONLY_THE_RUN_TELLS = {
+    *(("methods", name, "noise_bound") for name in ("dynabro", "byzantine-sgd", "safeguard")),
+    *(("methods", "byzantine-sgd", key) for key in ("D", "threshold_A", "threshold_B")),
+    *(("methods", "safeguard", key) for key in ("threshold0", "threshold1")),
+}
 NOTHING = {("tasks", "quadratic", "radius"), ("switching", "on-level", "K")}
 """What auto stands for the absence of, which no value is."""
 

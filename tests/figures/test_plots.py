@@ -63,6 +63,16 @@ def test_lines_are_never_means_of_different_runs(mixed: Path, dynabro: Dynabro) 
     assert set(drawn["series"]) == names  # and not the learning rate, which goes with the method
 
 
+def test_methods_of_one_label_are_told_apart(folder: Path, dynabro: Dynabro) -> None:
+    """``jmax`` is no part of a method's label."""
+    settings = [*SMALL, "learning_rate=0.01", "seeds=0..1"]
+    rows = [row for jmax in (1, 2) for row in planned("digits-periodic", *settings, f"method=dynabro:jmax={jmax}")]
+    fill(folder / "results.db", [row for row in rows if row["switching"] == "static"])
+    assert dynabro("plot", "final", "--x", "switching", "--hue", "method").code == 0
+    drawn = pd.read_csv("plots/final.csv")
+    assert (set(drawn["series"]), set(drawn["n"])) == ({"dynabro:jmax=1", "dynabro:jmax=2"}, {2})
+
+
 def test_curves_of_a_gap(grids: Path, dynabro: Dynabro) -> None:
     where = "task = 'quadratic' AND method = 'momentum' AND switching = 'static' AND aggregator = 'mean'"
     for metric in ([], ["--metric", "gap"]):

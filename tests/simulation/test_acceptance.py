@@ -18,7 +18,8 @@ from dynabro_cli.resolve import resolve
 from dynabro_cli.simulation import acceptance
 from dynabro_cli.simulation.acceptance import ACCEPTANCE_ROUNDS, Probe
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.server import Question
+from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.server import make_server
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import Switching
@@ -51,7 +52,7 @@ def ratio(messages: Tensor, byzantine: list[int], rule: str, f: int, chain: str 
         Streams(0),
     )
     question = Question(messages, None, None, mask, mask, attacked=False, judged=True)
-    return float(Probe(parts)(question, replaced.get("state", State())))
+    return float(Probe(parts, make_server(parts))(question, replaced.get("state", State())))
 
 
 def normal(m: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:

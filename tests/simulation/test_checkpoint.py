@@ -16,6 +16,7 @@ from dynabro_cli import events
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.attacks._api import REGISTRY as ATTACKS
 from dynabro_cli.errors import CheckpointError
+from dynabro_cli.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
 from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS
@@ -99,20 +100,40 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     required = {"momentum-tailored": "momentum-tailored:lambda=1", "shift": "shift:lambda=1"}
     rules = [name for name in AGGREGATORS.entries() if name != "mfm"]
-    specs = {name: RunSpec(**DIGITS, method="dynabro:jmax=2", aggregator=name) for name in rules}
+    fitting = {"bulyan": "bulyan:f=1", "centered-clipping": "centered-clipping:tau=1", "dnc": "dnc:b=50"}
+    specs = {name: RunSpec(**DIGITS, method="dynabro:jmax=2", aggregator=fitting.get(name, name)) for name in rules}
+    for name in PRE_AGGREGATORS.entries():
+        chain = {"clipping": "clipping:c=1", "bucketing": "bucketing+bucketing:s=1"}.get(name, name)
+        fields = {"byzantine": 2, "aggregator": "signguard"}
+        specs[f"before a rule, {name}"] = RunSpec(**DIGITS | fields, method="dynabro:jmax=2", pre_aggregators=chain)
     for name in ATTACKS.entries():
         fields = {"method": "momentum", "switching": "rotating"} if name == "momentum-tailored" else {"method": "sgd"}
         task = QUADRATIC if name in required else DIGITS
+        task = task | {"byzantine": 0} if name == "nan" else task  # what rules make of it is no matter here
         specs[f"attack {name}"] = RunSpec(**task | fields, attack=required.get(name, name))
     specs |= {
         "mfm": RunSpec(**DIGITS, method="dynabro:filter=option2,noise_bound=5"),
         "measured noise": RunSpec(**DIGITS, method="dynabro:filter=option1,noise_bound=auto"),
         "momentum": RunSpec(**DIGITS, method="momentum"),
         "heavy ball": RunSpec(**DIGITS, method="momentum:beta=0.99,form=heavy-ball", pre_aggregators="nnm"),
+        "byzantine-sgd": RunSpec(**DIGITS, method="byzantine-sgd:threshold_B=5", attack="sf"),
+        "safeguard": RunSpec(**DIGITS, method="safeguard:scale=0.02,T0=3,T1=7", attack="sf"),
+        "safeguard, single": RunSpec(**DIGITS, method="safeguard:guards=single,T0=4,threshold0=0.2", attack="sf"),
+        "marina-pp": RunSpec(**DIGITS, method="marina-pp:batches=5,C=4"),
+        "marina-pp, all samples": RunSpec(**DIGITS | {"batch_size": 100}, method="marina-pp"),
+        "local-steps": RunSpec(**DIGITS, method="local-steps:H=2", clock="computation"),
         "adagrad-norm": RunSpec(**DIGITS, method="sgd", lr_rule="adagrad-norm"),
         "drop": RunSpec(**DIGITS, method="sgd", lr_drop="0.2:0.1"),
         "within rounds": RunSpec(**DIGITS, clock="computation", switching="bernoulli:p=0.1,D=5,delta_max=0.4"),
         "kept attacks": RunSpec(**DIGITS, method="momentum", attack_entry="state"),
+        "an attack that learns": RunSpec(**DIGITS, method="momentum", attack="mimic:target=learned,warmup=5"),
+        "an attack that sees memory": RunSpec(**DIGITS, method="momentum", attack="optimal-ipm:evals=4"),
+        "labels within rounds": RunSpec(
+            **DIGITS, clock="computation", attack="label-flip", switching="bernoulli:p=0.1,D=5,delta_max=0.4"
+        ),
+        "attacks of several kinds": RunSpec(
+            **DIGITS, clock="computation", attack="mixed:parts=label-flip/mimic:target=learned/gaussian/optimal-alie:evals=3"
+        ),
         "bf16": RunSpec(**DIGITS, method="momentum", precision="bf16"),
         "adaptive": RunSpec(**DIGITS, method="momentum", switching="adaptive:below=9,patience=4", aggregator="gm"),
         "trace": RunSpec(**DIGITS, method="dynabro", switching=f"trace:file={TRACE},repeat=true", clock="computation"),

@@ -99,10 +99,10 @@ def test_nobody_else_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     compute = ImageProblem.sum_gradients
 
-    def seen(self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, total: Any) -> torch.Tensor:
+    def seen(self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, *rest: Any) -> torch.Tensor:
         if round_ < 100:
             asked.append(workers.tolist())
-        return compute(self, round_, computations, workers, total)
+        return compute(self, round_, computations, workers, *rest)
 
     monkeypatch.setattr(ImageProblem, "sum_gradients", seen)
     spec = RunSpec(
