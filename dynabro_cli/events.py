@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Round:
-    """One server update. ``budget`` is what each worker has spent at its end, in gradient computations."""
+    """One server update. ``budget`` is what each worker has spent at its end, in gradient computations.
+
+    ``acceptance`` is the acceptance ratio of the Byzantine messages, in the rounds in which it is measured.
+    """
 
     round: int
     budget: int
@@ -25,6 +28,15 @@ class Round:
     learning_rate: float
     gradient_norm: float
     aggregation_error: float | None
+    acceptance: float | None = None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """From ``tick`` on these workers are Byzantine, by numbers from 1 to m, until the next of its kind."""
+
+    tick: int
+    byzantine: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -53,10 +65,15 @@ class Started:
 
 @dataclass(frozen=True)
 class RoundsDone:
-    """Rounds that have been completed since the last event of this kind, in order; ``totals`` count from the start."""
+    """Rounds that have been completed since the last event of this kind, in order; ``totals`` count from the start.
+
+    ``identities`` has the changes of the Byzantine set in them, the first set among them, where the strategy is one whose
+    schedule is not told by the seed.
+    """
 
     rounds: tuple[Round, ...]
     totals: Totals
+    identities: tuple[Identity, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,14 @@ def held_out(share: float, samples: int) -> int:
     return max(1, round(share * samples)) if share else 0
 
 
+def samples_each(spec: RunSpec, task: Task) -> int | None:
+    """How many training samples a worker has, on average where each has its own; None where it is not known."""
+    if task.train_size is None:
+        return None
+    left = task.train_size - held_out(spec.validation, task.train_size)
+    return left if spec.data.partition(":")[0] == "iid" else -(-left // (spec.workers or 1))
+
+
 def sample_conflicts(spec: RunSpec, task: Task, data: Component[Any] | None) -> list[str]:
     """What is wrong between a completed spec and the samples that there are, a line each."""
     if not task.trains_model:

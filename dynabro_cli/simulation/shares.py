@@ -61,6 +61,12 @@ class Shares:
         places: Whole = self.order[self.starts + drawn]
         return places
 
+    def of(self, worker: int) -> Whole:
+        """The places of a worker's samples in the training set."""
+        start, size = int(self.starts[worker, 0]), int(self.sizes[worker, 0])
+        places: Whole = self.order[start : start + size]
+        return places
+
 
 def share_out(partition: Component[Any], images: Images, workers: int, streams: Streams) -> Shares | None:
     """Give each worker its training samples; None where each has them all.

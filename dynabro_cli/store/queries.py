@@ -20,14 +20,15 @@ FETCH_ROWS = 1000
 EXPORTS = {
     "curves": """
         SELECT run_id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round,
-               evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap, precision, data,
+               evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap, precision, participation, data,
                validation_accuracy, validation_loss
         FROM evaluations JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
     """,
     "final": "SELECT * FROM final_accuracy {where}",
     "rounds": """
         SELECT run_id, task, method, aggregator, attack, switching, seed, round, rounds.budget, level, cost, rounds.byzantine,
-               switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error, precision, data
+               switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error, precision,
+               participation, acceptance, data
         FROM rounds JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
     """,
 }
@@ -133,6 +134,14 @@ def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
     sql = text("SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine")
     with translated_errors(engine.url), engine.connect() as connection:
         return [(row[0], row[1]) for row in connection.execute(sql, {"run": run_id})]
+
+
+def recovery(engine: Engine, run_id: int) -> dict[str, Any] | None:
+    """A run's row of ``recovery``, without its id; None where it has none."""
+    sql = text("SELECT * FROM recovery WHERE run_id = :run")
+    with translated_errors(engine.url), engine.connect() as connection:
+        row = connection.execute(sql, {"run": run_id}).mappings().first()
+    return None if row is None else {name: _plain(value) for name, value in row.items() if name != "run_id"}
 
 
 def worker_labels(engine: Engine, run_id: int) -> list[tuple[int, int, int]]:

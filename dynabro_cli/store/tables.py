@@ -21,7 +21,7 @@ from sqlalchemy import (
     Text,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 APPLICATION_ID = 0x44594E42
 """``DYNB``, in SQLite's header field for the application that a file belongs to."""
 
@@ -80,6 +80,7 @@ runs = Table(
     Column("heartbeat_at", DateTime),
     Column("checkpoint", Text),
     Column("rounds_every", Integer, nullable=False, server_default="1"),
+    Column("participation", Double, nullable=False, server_default="1"),
     Column("data", Text, nullable=False, server_default="iid"),
     Column("validation", Double, nullable=False, server_default="0"),
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
@@ -117,6 +118,7 @@ rounds = Table(
     Column("learning_rate", Double, nullable=False),
     Column("gradient_norm", Double),
     Column("aggregation_error", Double),
+    Column("acceptance", Double),
     sqlite_with_rowid=False,
 )
 
@@ -126,6 +128,32 @@ byzantine_counts = Table(
     Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("byzantine", Integer, primary_key=True),
     Column("rounds", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("tick", Integer, primary_key=True),
+    Column("byzantine", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+recovery = Table(
+    "recovery",
+    metadata,
+    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("switches_seen", Integer, nullable=False),
+    Column("recoveries", Integer, nullable=False),
+    Column("dip", Double),
+    Column("largest_dip", Double),
+    Column("recovery_rounds", Double),
+    Column("recovery_budget", Double),
+    Column("worst_window", Double),
+    Column("acceptance", Double),
+    Column("aggregation_error", Double),
+    Column("reason", Text),
     sqlite_with_rowid=False,
 )
 

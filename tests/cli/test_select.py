@@ -14,6 +14,7 @@ from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.sweep_lookup import load_sweep
 from tests.cli.conftest import Dynabro
+from tests.cli.test_app import example
 from tests.store.made import change, read
 
 GRID = """
@@ -68,6 +69,10 @@ def test_a_sweep_is_chosen_from_and_what_is_chosen_is_trained(dynabro: Dynabro, 
             assert means[method, rate, candidate["worst"]["attack"]] == pytest.approx(worst[rate])
             assert (candidate["seeds"], candidate["diverged"]) == (2, 0)
     assert [choice["configuration"]["method"] for choice in told] == ["sgd", "momentum"]
+
+    (folder / "grid.yaml").write_text(GRID)
+    assert dynabro(*example(dynabro, ["select"])).code == 0
+    assert (folder / "chosen.yaml").read_text().startswith("name: ")
 
     title, _, *lines = dynabro("select", grid).out.splitlines()
     assert title.split()[:4] == ["method", "learning_rate", "worst", "attack"]

@@ -55,6 +55,9 @@ def test_a_run_as_json(dynabro: Dynabro, results: Path) -> None:
     shown = json.loads(dynabro("show", "runs/7", "--json").out)
     counts = read(results, "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = 7")
     assert shown.pop("byzantine_histogram") == {str(byzantine): rounds for byzantine, rounds in counts}
+    recovery = read(results, "SELECT switches_seen, recoveries, dip, worst_window, reason FROM recovery WHERE run_id = 7")
+    told = shown.pop("recovery")
+    assert [tuple(told[name] for name in ("switches_seen", "recoveries", "dip", "worst_window", "reason"))] == recovery
     assert shown["spec"]["attack"].items() >= {"name": "shift", "lambda": 1.0}.items()
     assert set(shown["versions"]) >= {"dynabro", "python", "torch", "threads"}
     names = [column.name for column in metadata.tables["runs"].columns]

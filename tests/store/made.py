@@ -37,6 +37,7 @@ RECORD: dict[str, Any] = {
     "eval_every": 10,
     "seed": 3,
     "precision": "fp32",
+    "participation": 1.0,
     "data": "iid",
     "validation": 0.0,
     "spec": '{"task":{"name":"digits"}}',

@@ -13,7 +13,10 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import DatabaseError, NotFoundError
-from dynabro_cli.simulation import loop
+from dynabro_cli.identity import canonical_json, run_key
+from dynabro_cli.methods._api import NOISE_COMPUTATIONS
+from dynabro_cli.resolve import resolve
+from dynabro_cli.spec import RunSpec
 from dynabro_cli.store import soundness
 from dynabro_cli.store.check import check
 from dynabro_cli.store.engine import open_for_writing
@@ -66,7 +69,7 @@ def test_a_sound_database_has_no_problem(engine: Engine, database: str) -> None:
 
 
 def test_computations_before_the_first_round_are_those_that_measure_noise(engine: Engine, database: str) -> None:
-    assert soundness.NOISE_COMPUTATIONS == loop.NOISE_COMPUTATIONS
+    assert soundness.NOISE_COMPUTATIONS == NOISE_COMPUTATIONS
     record(engine, sound.run(1))
     change(database, "UPDATE runs SET budget_spent = 16, noise_bound = 0.5")
     change(database, "UPDATE rounds SET budget = budget + 10")
@@ -77,8 +80,9 @@ def test_computations_before_the_first_round_are_those_that_measure_noise(engine
 
 
 def test_a_clock_that_counts_computations_may_tick_several_times_in_a_round(engine: Engine, database: str) -> None:
-    record(engine, sound.run(1, clock="computation"))
-    change(database, "UPDATE rounds SET switched = (round = 3)")
+    switched = [made.a_round(number, switched=number == 3) for number in range(6)]
+    run = sound.run(1, clock="computation")
+    record(engine, [*run[:2], events.RoundsDone(tuple(switched), made.totals(6)), *run[3:]])
     change(database, "UPDATE runs SET switches = 2")
     assert check(database).problems == []
     change(database, "UPDATE runs SET clock = 'round'")
@@ -361,3 +365,26 @@ def test_a_check_sees_one_moment_only(engine: Engine, database: str, monkeypatch
     report = check(database)
     assert (report.problems, sum(report.statuses.values())) == ([], 10)
     assert sum(check(database).statuses.values()) == 11
+
+
+@pytest.mark.parametrize(
+    ("task", "wrong"),
+    [("image-folder:name=pets,like=mnist", ""), ("image-folder:name=cats,like=mnist", "task"), ("mnist", "task")],
+)
+def test_a_folder_of_images_is_called_by_its_own_name(task: str, wrong: str) -> None:
+    folder = {"name": "pets", "like": "mnist"}
+    assert resolve(RunSpec(task="image-folder:name=pets,like=mnist")).mapping["task"] == folder
+    spec = {"seed": 1, "task": folder}
+    row = {
+        "spec": canonical_json(spec),
+        "versions": "{}",
+        "run_key": run_key(spec),
+        "seed": 1,
+        "task": task,
+        "precision": "fp32",
+        "participation": 1.0,
+        "data": "iid",
+        "validation": 0.0,
+    }
+    expected = [f"its columns say another thing than its spec: {wrong}"] if wrong else []
+    assert soundness._of_identity(row) == expected  # type: ignore[arg-type]

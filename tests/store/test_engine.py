@@ -79,6 +79,7 @@ TABLES = {
         heartbeat_at DATETIME 0 0
         checkpoint TEXT 0 0
         rounds_every INTEGER 1 0
+        participation DOUBLE 1 0
         data TEXT 1 0
         validation DOUBLE 1 0
     """,
@@ -108,11 +109,30 @@ TABLES = {
         learning_rate DOUBLE 1 0
         gradient_norm DOUBLE 0 0
         aggregation_error DOUBLE 0 0
+        acceptance DOUBLE 0 0
     """,
     "byzantine_counts": """
         run_id INTEGER 1 1
         byzantine INTEGER 1 2
         rounds INTEGER 1 0
+    """,
+    "identities": """
+        run_id INTEGER 1 1
+        tick INTEGER 1 2
+        byzantine TEXT 1 0
+    """,
+    "recovery": """
+        run_id INTEGER 1 1
+        switches_seen INTEGER 1 0
+        recoveries INTEGER 1 0
+        dip DOUBLE 0 0
+        largest_dip DOUBLE 0 0
+        recovery_rounds DOUBLE 0 0
+        recovery_budget DOUBLE 0 0
+        worst_window DOUBLE 0 0
+        acceptance DOUBLE 0 0
+        aggregation_error DOUBLE 0 0
+        reason TEXT 0 0
     """,
     "worker_labels": """
         run_id INTEGER 1 1
@@ -142,11 +162,11 @@ VIEWS = {
     "final_accuracy": [
         *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
         *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
-        *("n", "mean", "std", "mean_gap", "diverged", "precision", "data", "validation"),
+        *("n", "mean", "std", "mean_gap", "diverged", "precision", "participation", "data", "validation"),
     ],
 }
 
-LATER = ("precision", "data", "validation")
+LATER = ("precision", "participation", "data", "validation")
 """The fields of a run that its row had not in the first schema."""
 PRESENT, NEXT = SCHEMA_VERSION, SCHEMA_VERSION + 1
 # The key of ``RunSpec()`` before there was a precision: see tests/test_identity.py.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0006"
+down_revision = "0005"
 branch_labels = None
 depends_on = None
 
@@ -18,7 +18,7 @@ CELL = (
     "task, model, method, aggregator, pre_aggregators, attack, attack_entry, switching, clock, workers, byzantine, budget, "
     "batch_size, learning_rate, lr_rule, lr_drop, weight_decay, eval_every"
 )
-ADDED = "precision, data, validation"
+ADDED = "precision, participation, data, validation"
 
 
 def upgrade() -> None:

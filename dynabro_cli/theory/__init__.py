@@ -1,0 +1,1 @@
+"""What the papers claim of rules and methods, measured."""
