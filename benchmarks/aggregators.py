@@ -90,16 +90,17 @@ def measure(
 
 
 def all_rules() -> list[str]:
-    """``nnm``, then every rule alone and behind each pre-aggregator."""
-    chains = list(REGISTRIES["pre_aggregators"].entries())
+    """Every pre-aggregator, then every rule alone and behind ``nnm``."""
     rules = REGISTRIES["aggregators"].entries()
-    return chains + [f"{chain}{rule}" for rule in rules for chain in ("", *(f"{chain}+" for chain in chains))]
+    return [*REGISTRIES["pre_aggregators"].entries(), *(f"{chain}{rule}" for rule in rules for chain in ("", "nnm+"))]
 
 
 def rows_of(name: str, bench: Bench) -> Iterator[list[object]]:
     """The row of one rule, and for the geometric median the row of ByzFL's at our accuracy."""
     *chain, rule = name.split("+")
-    f = min(bench.f, (len(bench.matrix) - 3) // 2) if rule == "krum" else bench.f
+    m = len(bench.matrix)
+    most = {"krum": (m - 3) // 2, "multi-krum": (m - 3) // 2, "bulyan": (m - 3) // 4, "bucketing": ((m + 1) // 2 - 1) // 2}
+    f = min(bench.f, most.get(rule, bench.f))
     try:
         ours = _our_rule(rule, chain, f, bench.matrix)
     except SpecError as error:
@@ -136,14 +137,19 @@ def rows_of(name: str, bench: Bench) -> Iterator[list[object]]:
 
 
 def _our_rule(rule: str, chain: list[str], f: int, matrix: Tensor) -> Rule:
-    """Our rule, or pre-aggregator, as a function of the matrix; ``krum`` scores as many neighbours as the peers' do."""
+    """Our rule, or pre-aggregator, as a function of the matrix; with the peers' parameters where theirs are other ones."""
     setting = AggregatorSetting(len(matrix), f)
     registry = REGISTRIES["pre_aggregators"]
     if rule in registry.entries():
-        mix: Rule = registry.parse(rule).build(setting).mix
+        mix: Rule = registry.parse({"clipping": f"clipping:c={peers.C}"}.get(rule, rule)).build(setting).mix
         return mix
     spread = float((matrix - matrix.mean(0)).norm(dim=1).median())
-    texts = {"krum": "krum:neighbours=m-f-1", "mfm": f"mfm:threshold={4 * spread:.6g}"}
+    texts = {
+        "krum": "krum:neighbours=m-f-1",
+        "multi-krum": "multi-krum:neighbours=m-f-1",
+        "mfm": f"mfm:threshold={4 * spread:.6g}",
+        "centered-clipping": f"centered-clipping:tau={peers.TAU}",
+    }
     component = REGISTRIES["aggregators"].parse(texts.get(rule, rule))
     aggregator = build_chain(component, [registry.parse(part) for part in chain], setting)
     return lambda messages: aggregator.aggregate(messages, {}, 1)[0]

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from dynabro_cli.errors import SpecError
 
+TAU, C = 100.0, 2.0
+"""ByzFL's defaults of centered and of static clipping."""
+
 Rule = Callable[[Tensor], Any]
 """A function of the matrix [m, d]; what mixes returns [m, d] or a list of rows, any other [d]."""
 
@@ -28,7 +31,8 @@ def has_byzpy() -> bool:
 def byzfl_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
     """ByzFL's counterpart of our rule ``name``, behind its NNM where ``mixed``; None where it has none.
 
-    It is given the [m, d] matrix, which spares it the stacking of a list that its own training loop has.
+    SMEA is left out: a product with the whole matrix for each subset takes minutes. The rule is given the [m, d] matrix,
+    which spares it the stacking of a list that its own training loop has.
     """
     import byzfl
 
@@ -38,7 +42,16 @@ def byzfl_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
         "cwtm": lambda: byzfl.TrMean(f),
         "gm": byzfl.GeometricMedian,
         "krum": lambda: byzfl.Krum(f),
+        "multi-krum": lambda: byzfl.MultiKrum(f),
+        "mda": lambda: byzfl.MDA(f),
+        "monna": lambda: byzfl.MoNNA(f),
+        "meamed": lambda: byzfl.Meamed(f),
+        "caf": lambda: byzfl.CAF(f),
+        "centered-clipping": lambda: byzfl.CenteredClipping(tau=TAU),
         "nnm": lambda: byzfl.NNM(f),
+        "bucketing": lambda: byzfl.Bucketing(2),
+        "clipping": lambda: _of_a_copy(byzfl.Clipping(C)),
+        "arc": lambda: _of_a_copy(byzfl.ARC(f)),
     }
     return _behind(makers[name](), byzfl.NNM(f) if mixed else None) if name in makers else None
 
@@ -72,6 +85,11 @@ def byzpy_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
         return None
     aggregate = makers[name]().aggregate
     return _behind(lambda matrix: aggregate(list(matrix)), None) if not mixed else lambda matrix: aggregate(mix(list(matrix)))
+
+
+def _of_a_copy(rule: Rule) -> Rule:
+    """ByzFL's clipping writes into its input."""
+    return lambda matrix: rule(matrix.clone())
 
 
 def _behind(rule: Rule, mix: Rule | None) -> Rule:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from dynabro_cli.aggregators._api import AggregatorSetting
-from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.attacks._api import Attack, AttackSetting, Defence, honest_mean
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
 from dynabro_cli.resolve import REGISTRIES
 from dynabro_cli.switching._api import Switching, SwitchingSetting
@@ -33,25 +35,59 @@ class BoundAggregator:
         result, self._state = self._rule.aggregate(messages, self._state, computations)
         return result
 
+    def preview(self, messages: Tensor, computations: int = 1) -> Tensor:
+        """What a call would return; a stateful rule stays as it is."""
+        _check_rows(messages, self._workers)
+        return self._rule.aggregate(messages, self._state, computations)[0]
+
 
 class BoundAttack:
     """An attack in its setting; a stateful attack keeps its state here, and moves on a round with each call."""
 
     def __init__(self, text: str, setting: AttackSetting) -> None:
-        self._attack = REGISTRIES["attacks"].parse(text).build(setting)
+        component = REGISTRIES["attacks"].parse(text)
+        self._name: str = component.name
+        self._attack: Attack = component.build(setting)
         self._workers = setting.workers
         self._state = dict(self._attack.initial)
 
-    def __call__(self, gradients: Tensor, byzantine: Tensor) -> Tensor:
-        """Map the workers' own vectors [m, d] and the bool mask [m] to the messages [m, d]."""
+    def __call__(self, gradients: Tensor, byzantine: Tensor, defence: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Map the workers' own vectors [m, d] and the bool mask [m] to the messages [m, d].
+
+        Args:
+            gradients: The own vectors.
+            byzantine: The mask.
+            defence: For attacks that see it, what maps messages [m, d] to the aggregate [d], such as ``preview`` of a rule.
+
+        Raises:
+            ValueError: A shape or type is wrong, or the attack needs a defence and none is given.
+        """
         _check_rows(gradients, self._workers)
+        self._check_mask(byzantine)
+        seen: tuple[Defence, ...] = ()
+        if self._attack.sees_defence:
+            if defence is None:
+                raise ValueError(
+                    f"attack {self._name!r} sees the defence; pass it as well, such as make_aggregator('cwtm', ...).preview"
+                )
+            seen = (Defence(honest_mean(gradients, byzantine), defence),)
+        messages: Tensor = self._attack.messages(gradients, byzantine, self._state, *seen)
+        if self._attack.observe is not None:
+            self._state = self._attack.observe(gradients, byzantine, self._state)
+        self._state = self._attack.advance(byzantine, self._state)
+        return messages
+
+    def labels(self, labels: Tensor, byzantine: Tensor, classes: int) -> Tensor:
+        """Map the labels [m, n] of the workers' mini-batches to those that an attack on data has gradients computed with."""
+        _check_rows(labels, self._workers)
+        self._check_mask(byzantine)
+        return labels if self._attack.labels is None else self._attack.labels(labels, byzantine, classes)
+
+    def _check_mask(self, byzantine: Tensor) -> None:
         if byzantine.shape != (self._workers,) or byzantine.dtype != torch.bool:
             raise ValueError(
                 f"byzantine must be a bool tensor of shape [{self._workers}], not {byzantine.dtype} {list(byzantine.shape)}"
             )
-        messages: Tensor = self._attack.messages(gradients, byzantine, self._state)
-        self._state = self._attack.advance(byzantine, self._state)
-        return messages
 
 
 def _check_rows(matrix: Tensor, workers: int) -> None:
@@ -59,13 +95,14 @@ def _check_rows(matrix: Tensor, workers: int) -> None:
         raise ValueError(f"expected a matrix of shape [{workers}, d], one row a worker, not {list(matrix.shape)}")
 
 
-def make_aggregator(text: str, *, workers: int, byzantine: int) -> BoundAggregator:
+def make_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 0) -> BoundAggregator:
     """Make the rule that ``text`` names, with pre-aggregators before it where joined by ``+`` (``nnm+cwtm``).
 
     Args:
         text: Such as ``cwtm``, ``cwtm:f=3`` or ``nnm+gm``.
         workers: m, the number of rows of the messages.
         byzantine: The declared number of Byzantine workers, f unless the rule is given its own.
+        seed: Of what is drawn at random, where a part of it draws (``bucketing``, ``dnc``, ``signguard``).
 
     Raises:
         SpecError: The text is not legal, or the rule is not defined for m and f.
@@ -75,16 +112,17 @@ def make_aggregator(text: str, *, workers: int, byzantine: int) -> BoundAggregat
         >>> make_aggregator("cwtm:f=1", workers=3, byzantine=1)(torch.tensor([[1.0], [2.0], [90.0]]))
         tensor([2.])
     """
-    return BoundAggregator(text, AggregatorSetting(workers, byzantine))
+    return BoundAggregator(text, AggregatorSetting(workers, byzantine, seed=seed))
 
 
-def make_attack(text: str, *, workers: int, beta: float | None = None) -> BoundAttack:
+def make_attack(text: str, *, workers: int, beta: float | None = None, seed: int = 0) -> BoundAttack:
     """Make the attack that ``text`` names.
 
     Args:
         text: Such as ``sf`` or ``ipm:epsilon=0.5``.
         workers: m.
         beta: The momentum parameter of the method under attack, where it has one.
+        seed: Of an attack's own random draws.
 
     Raises:
         SpecError: The text is not legal, or the attack needs ``beta``.
@@ -94,11 +132,21 @@ def make_attack(text: str, *, workers: int, beta: float | None = None) -> BoundA
         >>> make_attack("sf", workers=2)(torch.ones(2, 1), torch.tensor([False, True])).flatten()
         tensor([ 1., -1.])
     """
-    return BoundAttack(text, AttackSetting(workers, beta))
+    return BoundAttack(text, AttackSetting(workers, beta, seed=seed))
 
 
-def make_switching(text: str, *, workers: int, byzantine: int, seed: int = 0, beta: float | None = None) -> Switching:
+def make_switching(
+    text: str, *, workers: int, byzantine: int, seed: int = 0, beta: float | None = None, jmax: int | None = None
+) -> Switching:
     """Make the switching strategy that ``text`` names; its ``mask(t)`` is the bool mask [m] of tick t = 0, 1, ...
+
+    Args:
+        text: Such as ``periodic:K=10``.
+        workers: m.
+        byzantine: The declared number of Byzantine workers, f.
+        seed: What the schedule is drawn from.
+        beta: The momentum parameter of the method, where it has one.
+        jmax: The largest level of the method, where it has levels.
 
     Raises:
         SpecError: The text is not legal, or the strategy is not defined for m and f.
@@ -107,5 +155,5 @@ def make_switching(text: str, *, workers: int, byzantine: int, seed: int = 0, be
         >>> int(make_switching("periodic:K=10", workers=17, byzantine=8, seed=0).mask(0).sum())
         8
     """
-    switching: Switching = REGISTRIES["switching"].parse(text).build(SwitchingSetting(workers, byzantine, seed, beta))
+    switching: Switching = REGISTRIES["switching"].parse(text).build(SwitchingSetting(workers, byzantine, seed, beta, jmax))
     return switching

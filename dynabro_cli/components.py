@@ -34,13 +34,15 @@ def parameter(
     below: float | None = None,
     choices: tuple[str, ...] | None = None,
     auto: Callable[[Any, Any], Any] | None = None,
+    fixed: bool = False,
 ) -> Any:
     """Declare a field of a parameter block: its meaning, and its legal range (``above`` and ``below`` are strict).
 
-    ``auto`` maps the block and the component's setting to what None comes to there; to None where only the run can tell.
+    ``auto`` maps the block and the component's setting to what None comes to there; to None where only the run can tell. A
+    spec has None for it, or, where it is ``fixed``, the value: what auto comes to may be another thing tomorrow.
     """
     limits = {"help": help, "minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
-    return dataclasses.field(default=default, metadata=limits | {"auto": auto})
+    return dataclasses.field(default=default, metadata=limits | {"auto": auto, "fixed": fixed})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +73,7 @@ class ParameterInfo:
     def legal(self) -> str:
         """The legal values, in words."""
         if self.limits["choices"]:
-            return " or ".join(self.limits["choices"])
+            return " or ".join([*self.limits["choices"], *([AUTO] if self.optional else [])])
         words = {
             int: "a whole number",
             float: "a number",
@@ -218,12 +220,15 @@ class Component(Generic[Factory]):
         return {"name": self.name} | {info.key: getattr(self.parameters, info.field) for info in self.entry.infos}
 
     def canonical(self, setting: Any) -> Component[Factory]:
-        """The same component, with each parameter at its default or at ``auto`` where that comes to the same in ``setting``."""
+        """The same component, with each parameter at its default or at ``auto`` where that comes to the same in ``setting``.
+
+        One that is ``fixed`` is at what ``auto`` comes to.
+        """
         values = {}
         for info in self.entry.infos:
             meant = None if info.auto is None else info.auto(self.parameters, setting)
             if meant is not None and getattr(self.parameters, info.field) in (None, meant):
-                values[info.field] = info.default if info.default == meant else None
+                values[info.field] = meant if info.default == meant or info.limits["fixed"] else None
         return dataclasses.replace(self, parameters=dataclasses.replace(self.parameters, **values))
 
     def build(self, setting: Any) -> Any:

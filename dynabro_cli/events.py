@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Round:
-    """One server update. ``budget`` is what each worker has spent at its end, in gradient computations."""
+    """One server update. ``budget`` is what each worker has spent at its end, in gradient computations.
+
+    ``acceptance`` is the acceptance ratio of the Byzantine messages, in the rounds in which it is measured.
+    """
 
     round: int
     budget: int
@@ -25,6 +28,15 @@ class Round:
     learning_rate: float
     gradient_norm: float
     aggregation_error: float | None
+    acceptance: float | None = None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """From ``tick`` on these workers are Byzantine, by numbers from 1 to m, until the next of its kind."""
+
+    tick: int
+    byzantine: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -41,27 +53,35 @@ class Totals:
 class Started:
     """The run is set up: ``record`` holds the columns of its row in ``runs`` that are known from the start.
 
-    ``resumed`` are the totals of the checkpoint that it goes on from; None where it begins at the beginning.
+    ``resumed`` are the totals of the checkpoint that it goes on from; None where it begins at the beginning. ``labels`` has
+    (worker, label, count) for every label of which a worker has training samples; empty where every worker has all samples.
     """
 
     run_key: str
     record: dict[str, Any]
     resumed: Totals | None = None
+    labels: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class RoundsDone:
-    """Rounds that have been completed since the last event of this kind, in order; ``totals`` count from the start."""
+    """Rounds that have been completed since the last event of this kind, in order; ``totals`` count from the start.
+
+    ``identities`` has the changes of the Byzantine set in them, the first set among them, where the strategy is one whose
+    schedule is not told by the seed.
+    """
 
     rounds: tuple[Round, ...]
     totals: Totals
+    identities: tuple[Identity, ...] = ()
 
 
 @dataclass(frozen=True)
 class Evaluated:
     """The model x_t after ``round`` rounds. ``samples`` is budget x batch size x workers, the paper's x-axis.
 
-    ``x`` is the model itself, to nine digits, where it has few enough numbers to draw its path; else None.
+    ``x`` is the model itself, to nine digits, where it has few enough numbers to draw its path; else None. The validation
+    numbers are those on samples that are held out of training; None where none are.
     """
 
     round: int
@@ -72,6 +92,8 @@ class Evaluated:
     train_loss: float | None
     gap: float | None
     x: tuple[float, ...] | None = None
+    validation_accuracy: float | None = None
+    validation_loss: float | None = None
 
 
 @dataclass(frozen=True)

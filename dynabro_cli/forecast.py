@@ -29,9 +29,10 @@ DRAWS = 2000
 
 STATES = "SELECT run_key, status FROM runs"
 SPEEDS = """
-    SELECT task, model, workers, batch_size, precision, method, device, SUM(budget_spent), SUM(wall_seconds) FROM runs
+    SELECT task, model, workers, batch_size, precision, participation, method, device, SUM(budget_spent), SUM(wall_seconds)
+    FROM runs
     WHERE status = 'finished' AND wall_seconds > 0
-    GROUP BY task, model, workers, batch_size, precision, method, device
+    GROUP BY task, model, workers, batch_size, precision, participation, method, device
 """
 ROWS = "SELECT (SELECT COUNT(*) FROM evaluations) + (SELECT COALESCE(SUM(rounds / rounds_every), 0) FROM runs)"
 
@@ -71,8 +72,8 @@ def forecast(
     """Compare ``runs`` with what ``database`` has, which need not exist.
 
     The speed of a run is the wall time that a gradient computation took in finished runs of the same task, model, workers,
-    batch size and precision on the same kind of device: those of its method, or of any method where there are none. Whether
-    they had more threads, or more runs beside them, is not considered.
+    batch size, precision and participation on the same kind of device: those of its method, or of any method where there are
+    none. Whether they had more threads, or more runs beside them, is not considered.
 
     Args:
         runs: The runs of the plan.
@@ -143,7 +144,7 @@ def _read(database: str, kind: str) -> tuple[dict[str, str], dict[Like, float], 
 
 def _seconds(run: Run, speeds: dict[Like, float]) -> float | None:
     spec = run.spec
-    like = (spec.task, spec.model, spec.workers, spec.batch_size, spec.precision)
+    like = (spec.task, spec.model, spec.workers, spec.batch_size, spec.precision, spec.participation)
     speed = speeds.get((*like, spec.method), speeds.get(like))
     return None if speed is None else speed * (spec.budget or 0)
 
@@ -151,14 +152,14 @@ def _seconds(run: Run, speeds: dict[Like, float]) -> float | None:
 def _rows(run: Run) -> float:
     """Rounds and evaluations that a run is expected to have."""
     spec = run.spec
-    budget, workers = spec.budget or 0, spec.workers or 0
+    budget = spec.budget or 0
     evaluations = 1 + budget / (spec.eval_every or budget)
-    return evaluations + budget / _cost(run.method, workers, budget)
+    return evaluations + budget / _cost(run.method, run.method_setting)
 
 
 @functools.lru_cache(maxsize=1024)
-def _cost(method: Component[Any], workers: int, budget: int) -> float:
+def _cost(method: Component[Any], setting: MethodSetting) -> float:
     """Gradient computations of a round on average, from plans drawn as the method draws them."""
-    draw = method.build(MethodSetting(workers, budget, kappa=0.0)).plan
+    draw = method.build(setting).plan
     generator = np.random.default_rng(0)
     return float(np.mean([draw(generator).prefixes[-1] for _ in range(DRAWS)]))

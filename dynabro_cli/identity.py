@@ -10,8 +10,8 @@ from typing import Any
 KEY_VERSION = 1
 """Raised when the same spec comes to mean other numbers, so that old results are not taken for new ones."""
 
-ADDED_LATER = {"precision": "fp32"}
-"""Fields that came after the first keys, with the value that every run had before them.
+ADDED_LATER: dict[str, Any] = {"precision": "fp32", "participation": 1.0, "data": {"name": "iid"}, "validation": 0.0}
+"""Fields that came after the first keys, with the value that every run had before them, as the run's mapping has it.
 
 A field at this value is left out of the key, so that the runs that were stored without it keep theirs and are found.
 """

@@ -26,6 +26,7 @@ KINDS = {
     "aggregator": "aggregators",
     "attack": "attacks",
     "switching": "switching",
+    "data": "partitions",
 }
 """The registry of each field that holds one component."""
 

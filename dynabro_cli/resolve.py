@@ -10,20 +10,32 @@ from typing import Any, TypeVar
 import torch
 
 from dynabro_cli.aggregators import _api as aggregators
-from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
+from dynabro_cli.aggregators._api import Aggregator
+from dynabro_cli.assembly import (
+    attack_setting,
+    chain_setting,
+    cohort_rule,
+    method_setting,
+    need_all,
+    switching_setting,
+)
 from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.attacks._api import Attack
+from dynabro_cli.attacks._entry import conflicts, usual_entry
 from dynabro_cli.components import Component, Registry
 from dynabro_cli.errors import SpecError
 from dynabro_cli.identity import run_key
 from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.models import _api as models
+from dynabro_cli.partitions import _api as partitions
+from dynabro_cli.partitions._api import PartitionSetting
 from dynabro_cli.pre_aggregators import _api as pre_aggregators
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
+from dynabro_cli.samples import sample_conflicts
 from dynabro_cli.spec import RunSpec, format_drops, parse_drops
 from dynabro_cli.switching import _api as switching
-from dynabro_cli.switching._api import SwitchingSetting
+from dynabro_cli.switching._api import Switching
 from dynabro_cli.tasks import _api as tasks
 from dynabro_cli.tasks._api import Defaults, Task, TaskSetting
 
@@ -38,7 +50,11 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "pre_aggregators": pre_aggregators.REGISTRY,
     "attacks": attacks.REGISTRY,
     "switching": switching.REGISTRY,
+    "partitions": partitions.REGISTRY,
 }
+
+SINGLE = {"task": "tasks", "method": "methods", "attack": "attacks", "switching": "switching", "data": "partitions"}
+"""The fields that name one component and are never None, each with its registry."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +69,7 @@ class Run:
     pre_aggregators: tuple[Component[Any], ...]
     attack: Component[Any]
     switching: Component[Any]
+    data: Component[Any]
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -60,7 +77,7 @@ class Run:
         plain = dataclasses.asdict(self.spec)
         parts = {
             name: getattr(self, name).mapping
-            for name in ("task", "model", "method", "aggregator", "attack", "switching")
+            for name in ("task", "model", "method", "aggregator", "attack", "switching", "data")
             if getattr(self, name) is not None
         }
         return plain | parts | {"pre_aggregators": [part.mapping for part in self.pre_aggregators]}
@@ -75,7 +92,16 @@ class Run:
         Raises:
             SpecError: They do not fit each other, or the number of workers.
         """
-        return assemble(self.spec, self.method, self.aggregator, self.pre_aggregators, measured_noise)
+        return assemble(self.spec, self.task, self.method, self.aggregator, self.pre_aggregators, measured_noise)
+
+    @property
+    def method_setting(self) -> MethodSetting:
+        """What the method knows of the run before the aggregation chain is known, and V."""
+        return method_setting(self.spec, self.task.build(TaskSetting(Path())))
+
+    def cohort_rule(self, method: Method) -> Aggregator | None:
+        """The aggregation chain for rounds in which only the method's cohort takes part; None where there are none."""
+        return cohort_rule(self.spec, method, self.aggregator, self.pre_aggregators)
 
 
 class _Problems:
@@ -107,8 +133,7 @@ def resolve(spec: RunSpec) -> Run:
     problems = _Problems(spec.problems())
     numbers_legal = not problems.lines
     parts: Parts = {
-        name: problems.attempt(REGISTRIES[registry].parse, str(getattr(spec, name)))
-        for name, registry in (("task", "tasks"), ("method", "methods"), ("attack", "attacks"), ("switching", "switching"))
+        name: problems.attempt(REGISTRIES[registry].parse, str(getattr(spec, name))) for name, registry in SINGLE.items()
     }
     chain = problems.attempt(_parse_chain, str(spec.pre_aggregators)) or ()
     task: Task | None = problems.attempt(parts["task"].build, TaskSetting(Path())) if parts["task"] else None
@@ -117,9 +142,9 @@ def resolve(spec: RunSpec) -> Run:
         problems.attempt(parse_drops, str(spec.lr_drop))
     if task is not None and numbers_legal:
         spec = _complete(spec, task.defaults, parts)
-        problems.lines += _conflicts(spec, task)
-    draft = _draft(spec, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
-    parts["aggregator"] = _aggregator(spec, draft, problems)
+        problems.lines += _conflicts(spec, task) + sample_conflicts(spec, task, parts["data"])
+    draft = _draft(spec, task, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
+    parts["aggregator"] = _aggregator(spec, draft, chain, problems)
     if task is None or draft is None or problems.lines:
         raise SpecError(problems.lines)
     rate = task.defaults.mlmc_learning_rate if draft.mlmc else task.defaults.learning_rate
@@ -128,6 +153,9 @@ def resolve(spec: RunSpec) -> Run:
         learning_rate=rate if spec.learning_rate is None else float(spec.learning_rate),
         weight_decay=float(spec.weight_decay or 0),
         lr_drop=format_drops(parse_drops(spec.lr_drop or "none")),
+        attack_entry=spec.attack_entry or usual_entry(parts["attack"], attack_setting(spec, draft)),
+        participation=float(spec.participation),
+        validation=float(spec.validation),
     )
     _check_fit(spec, task, parts, chain, problems)
     problems.stop()
@@ -159,15 +187,18 @@ def _model(spec: RunSpec, task: Task | None, problems: _Problems) -> Component[A
     return problems.attempt(REGISTRIES["models"].parse, str(text))
 
 
-def _draft(spec: RunSpec, method: Component[Any] | None, problems: _Problems) -> Method | None:
+def _draft(spec: RunSpec, task: Task | None, method: Component[Any] | None, problems: _Problems) -> Method | None:
     """The method as it is before the aggregation chain is known: enough to tell what defaults it wants."""
-    if method is None:
-        return None
-    return problems.attempt(method.build, MethodSetting(spec.workers or 0, spec.budget or 0, kappa=0.0))
+    return None if method is None else problems.attempt(method.build, method_setting(spec, task))
 
 
-def _aggregator(spec: RunSpec, draft: Method | None, problems: _Problems) -> Component[Any] | None:
-    """The aggregator given, or the default: MFM for the method that sets its threshold, CWTM for all others."""
+def _aggregator(
+    spec: RunSpec, draft: Method | None, chain: tuple[Component[Any], ...], problems: _Problems
+) -> Component[Any] | None:
+    """The aggregator given, or the default: MFM for the method that sets its threshold, the mean for those that filter by
+    themselves, CWTM for all others."""
+    if draft is not None and draft.judge is not None:
+        return _mean(spec, chain, problems)
     sets_threshold = draft is not None and draft.threshold is not None
     text = str(spec.aggregator or ("mfm" if sets_threshold else "cwtm"))
     component = problems.attempt(REGISTRIES["aggregators"].parse, text)
@@ -175,6 +206,22 @@ def _aggregator(spec: RunSpec, draft: Method | None, problems: _Problems) -> Com
         problems.lines.append(
             f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}; "
             "leave --aggregator out, or type filter=option1"
+        )
+    return component
+
+
+def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: _Problems) -> Component[Any] | None:
+    """The only aggregator of a method that filters by itself."""
+    component = problems.attempt(REGISTRIES["aggregators"].parse, str(spec.aggregator or "mean"))
+    if component is not None and component.name != "mean":
+        problems.lines.append(
+            f"method {spec.method!r} filters by itself and takes the mean of what is left, and aggregator={component.text}; "
+            "leave --aggregator out, or type --aggregator mean"
+        )
+    if chain:
+        problems.lines.append(
+            f"method {spec.method!r} judges each worker's own messages, and pre_aggregators={spec.pre_aggregators}; "
+            "leave --pre out"
         )
     return component
 
@@ -208,11 +255,6 @@ def _conflicts(spec: RunSpec, task: Task) -> list[str]:
             f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}; "
             f"type --byzantine {most} (bernoulli switching may exceed it in a round, by its delta_max)"
         )
-    if task.train_size is not None and (spec.batch_size or 0) > task.train_size:
-        found.append(
-            f"batch_size={spec.batch_size} is larger than the {task.train_size} training samples of {spec.task!r}; "
-            f"type --batch-size {task.defaults.batch_size}"
-        )
     if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
         found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}; type --lr-drop none")
     if spec.precision != "fp32" and not task.trains_model:
@@ -227,14 +269,22 @@ def _check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[A
     method, aggregator, attack, strategy = (parts[name] for name in ("method", "aggregator", "attack", "switching"))
     if method is None or aggregator is None or attack is None or strategy is None:
         return
-    problems.attempt(assemble, spec, method, aggregator, chain)
-    beta = method.build(MethodSetting(spec.workers or 0, spec.budget or 0, kappa=0.0)).beta
-    problems.attempt(attack.build, AttackSetting(spec.workers or 0, beta))
-    if attack.name == "momentum-tailored" and spec.attack_entry != "gradient":
+    assembled = problems.attempt(assemble, spec, parts["task"], method, aggregator, chain)
+    if assembled is not None:
+        problems.attempt(cohort_rule, spec, assembled[0], aggregator, chain)
+    planned: Method = method.build(method_setting(spec, task))
+    built: Attack | None = problems.attempt(attack.build, attack_setting(spec, planned))
+    if built is not None:
+        problems.lines += conflicts(spec, attack.name, built, has_labels=task.trains_model)
+    schedule: Switching | None = problems.attempt(strategy.build, switching_setting(spec, planned))
+    if schedule is not None and schedule.follow is not None and spec.clock != "round":
         problems.lines.append(
-            f"attack 'momentum-tailored' acts on gradients, and attack_entry={spec.attack_entry}; type --attack-entry gradient"
+            f"switching {strategy.name!r} learns once a round, and clock={spec.clock}; type --clock round, or leave it out"
         )
-    problems.attempt(strategy.build, SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, beta))
+    if chain_setting(spec).workers < (spec.workers or 0) and built is not None and assembled is not None:
+        problems.lines += need_all(spec, planned, assembled[1], built)
+    if parts["data"] is not None:
+        problems.attempt(parts["data"].build, PartitionSetting(spec.workers or 0))
     if parts["model"] is not None and task.shape is not None:
         with torch.device("meta"):
             problems.attempt(parts["model"].build, task.shape)
@@ -244,14 +294,14 @@ def _canonical(
     spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[Any], ...]
 ) -> tuple[Parts, tuple[Component[Any], ...]]:
     """The components with what ``auto`` comes to in this run written as ``auto``: ``cwtm:f=8`` is ``cwtm`` where f is 8."""
-    workers, byzantine = spec.workers or 0, spec.byzantine or 0
     method, strategy = parts["method"], parts["switching"]
     if method is None or strategy is None:
         return parts, chain
-    planned = MethodSetting(workers, spec.budget or 0, kappa=0.0)
+    planned = method_setting(spec, task)
     draft: Method = method.build(planned)
-    switched = SwitchingSetting(workers, byzantine, spec.seed, draft.beta)
-    aggregated = AggregatorSetting(workers, byzantine, draft.threshold)
+    switched = switching_setting(spec, draft)
+    aggregated = chain_setting(spec, draft.threshold)
+    always = strategy.build(switched).always if aggregated.workers == spec.workers else None
     stages = []
     for stage in chain:
         stages.append(stage.canonical(aggregated))
@@ -261,8 +311,9 @@ def _canonical(
         "model": task.shape,
         "method": planned,
         "aggregator": aggregated,
-        "attack": AttackSetting(workers, draft.beta, strategy.build(switched).always),
+        "attack": attack_setting(spec, draft, always),
         "switching": switched,
+        "data": PartitionSetting(spec.workers or 0),
     }
     shortened = {name: part and part.canonical(settings[name]) for name, part in parts.items() if settings[name] is not None}
     return parts | shortened, tuple(stages)
@@ -270,6 +321,7 @@ def _canonical(
 
 def assemble(
     spec: RunSpec,
+    task: Component[Any] | None,
     method: Component[Any],
     aggregator: Component[Any],
     chain: tuple[Component[Any], ...],
@@ -280,7 +332,8 @@ def assemble(
     Raises:
         SpecError: They do not fit each other, or the number of workers.
     """
-    workers, byzantine, budget = spec.workers or 0, spec.byzantine or 0, spec.budget or 0
-    draft: Method = method.build(MethodSetting(workers, budget, kappa=0.0, measured_noise=measured_noise))
-    rule = build_chain(aggregator, chain, AggregatorSetting(workers, byzantine, draft.threshold))
-    return method.build(MethodSetting(workers, budget, rule.kappa, measured_noise)), rule
+    setting = method_setting(spec, None if task is None else task.build(TaskSetting(Path())))
+    setting = dataclasses.replace(setting, measured_noise=measured_noise)
+    draft: Method = method.build(setting)
+    rule = build_chain(aggregator, chain, chain_setting(spec, draft.threshold))
+    return method.build(dataclasses.replace(setting, kappa=rule.kappa)), rule

@@ -1,14 +1,16 @@
-"""Who was Byzantine when in a stored run: drawn again from its seed, as the run itself drew it."""
+"""Who was Byzantine when in a stored run, and who answered: drawn again from its seed, as the run itself drew it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from dynabro_cli.methods._api import MethodSetting
+from dynabro_cli.errors import SpecError
+from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method, MethodSetting
 from dynabro_cli.resolve import REGISTRIES
+from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import SwitchingSetting
 
 
@@ -16,14 +18,40 @@ def identities(run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
     """The masks of the Byzantine workers at the first ticks of a run: bool, [ticks, m].
 
     Args:
-        run: Columns of the table ``runs``: ``method``, ``switching``, ``workers``, ``byzantine``, ``budget`` and ``seed``.
+        run: Columns of the table ``runs``: ``method``, ``switching``, ``clock``, ``workers``, ``byzantine``, ``budget`` and
+            ``seed``.
         ticks: How many; rounds, or gradient computations where the run's clock counts those.
 
     Raises:
-        SpecError: A component is not one of this version's.
+        SpecError: A component is not one of this version's, or the strategy's schedule is not told by the seed: that of such a
+            run is in the table ``identities``.
     """
     workers, byzantine = int(run["workers"]), int(run["byzantine"])
     method = REGISTRIES["methods"].parse(run["method"]).build(MethodSetting(workers, int(run["budget"]), kappa=0.0))
-    setting = SwitchingSetting(workers, byzantine, int(run["seed"]), method.beta)
-    mask = REGISTRIES["switching"].parse(run["switching"]).build(setting).mask
-    return np.stack([mask(tick).numpy() for tick in range(ticks)]) if ticks else np.zeros((0, workers), dtype=bool)
+    setting = SwitchingSetting(workers, byzantine, int(run["seed"]), method.beta, method.jmax)
+    strategy = REGISTRIES["switching"].parse(run["switching"]).build(setting)
+    if strategy.kept:
+        raise SpecError(f"the schedule of switching {run['switching']!r} cannot be drawn again; it is stored with the run")
+    mask = strategy.mask
+    if strategy.in_round is not None:
+        levels, in_round = _levels(method, run), strategy.in_round
+        known = [next(levels) for _ in range(ticks)]
+        return _stacked([in_round(tick, level).numpy() for tick, level in enumerate(known)], workers)
+    return _stacked([mask(tick).numpy() for tick in range(ticks)], workers)
+
+
+def _stacked(masks: list[np.ndarray[Any, Any]], workers: int) -> np.ndarray[Any, Any]:
+    return np.stack(masks) if masks else np.zeros((0, workers), dtype=bool)
+
+
+def _levels(method: Method, run: Mapping[str, Any]) -> Iterator[int]:
+    """The level of the correction at each tick of a run, 0 where there is none, as ``Switching.in_round`` takes it."""
+    streams, by_round = Streams(int(run["seed"])), run["clock"] == "round"
+    if method.wants_noise and not by_round:
+        yield from [0] * NOISE_COMPUTATIONS
+    round_ = 0
+    while True:
+        plan = method.plan(streams.generator("level", round_))
+        cost = plan.prefixes[-1]
+        yield from [cost.bit_length() - 1] * (1 if by_round else cost)
+        round_ += 1

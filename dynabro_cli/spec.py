@@ -23,13 +23,14 @@ class RunSpec:
     task: str = parameter("digits", help="data or objective")
     model: str | None = parameter(None, help="network; auto: the task's")
     method: str = parameter("dynabro", help="training method")
-    aggregator: str | None = parameter(None, help="robust aggregation rule; auto: cwtm, or mfm for dynabro:filter=option2")
+    aggregator: str | None = parameter(None, help="robust aggregation rule; auto: cwtm, or what the method wants: mfm or mean")
     pre_aggregators: str = parameter("none", help="chain before the rule, joined by +, such as nnm; none: no chain")
     attack: str = parameter("sf", help="what Byzantine workers send")
-    attack_entry: str = parameter(
-        "gradient",
-        choices=("gradient", "message", "state"),
-        help="where the attack acts: before momentum, on what is sent, or on what is sent and kept",
+    attack_entry: str | None = parameter(
+        None,
+        choices=("gradient", "message", "state", "data"),
+        help="where the attack acts: before momentum, on what is sent, on what is sent and kept, or on the data; "
+        "auto: data for attacks on data such as label-flip, else gradient",
     )
     switching: str = parameter("periodic:K=10", help="identity-switching strategy")
     clock: str = parameter(
@@ -53,6 +54,13 @@ class RunSpec:
         "fp32",
         choices=("fp32", "tf32", "bf16"),
         help="what gradients are computed in: single precision, its products in TensorFloat-32 (GPUs), or bfloat16",
+    )
+    participation: float = parameter(
+        1.0, above=0, maximum=1, help="share of the workers that answer in a round, drawn uniformly for each round"
+    )
+    data: str = parameter("iid", help="how the training set is shared out among the workers")
+    validation: float = parameter(
+        0.0, minimum=0, below=1, help="share of the training set that is held out to choose by, and never trained on"
     )
 
     @classmethod

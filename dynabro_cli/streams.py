@@ -11,7 +11,21 @@ from typing import Literal
 
 import numpy as np
 
-Name = Literal["data", "noise", "augment", "dropout", "identities", "attack", "level", "init"]
+Name = Literal[
+    "data",
+    "noise",
+    "augment",
+    "dropout",
+    "identities",
+    "attack",
+    "level",
+    "init",
+    "aggregation",
+    "participation",
+    "probe",
+    "partition",
+    "validation",
+]
 
 
 class Streams:

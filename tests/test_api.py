@@ -60,7 +60,7 @@ def test_seed_and_beta_reach_the_strategy() -> None:
 
 
 def test_unknown_names_are_refused_with_a_hint() -> None:
-    with pytest.raises(SpecError, match=r"unknown aggregator 'cwmt' \(did you mean 'cwtm'\?\); legal: cwmed, cwtm"):
+    with pytest.raises(SpecError, match=r"unknown aggregator 'cwmt' \(did you mean 'cwtm'\?\); legal: bulyan, caf"):
         make_aggregator("cwmt", workers=3, byzantine=1)
     with pytest.raises(SpecError, match="unknown pre-aggregator 'cwtm'"):
         make_aggregator("cwtm+mean", workers=3, byzantine=1)

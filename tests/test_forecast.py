@@ -92,7 +92,9 @@ def test_seconds_of_single_runs(path: Path) -> None:
     assert found == {run(seed=1).key: pytest.approx(5.0), run("dynabro", budget=5).key: pytest.approx(10.0)}
 
 
-@pytest.mark.parametrize("other", [{"workers": 5}, {"batch_size": 4}, {"precision": "bf16"}, {"model": "mlp"}])
+@pytest.mark.parametrize(
+    "other", [{"workers": 5}, {"batch_size": 4}, {"precision": "bf16"}, {"participation": 0.5}, {"model": "mlp"}]
+)
 def test_other_runs_say_nothing_of_time(other: dict[str, object], path: Path) -> None:
     store(path, run(), 1.0)
     unlike = resolve(RunSpec(**({"model": "logistic", "method": "sgd", "budget": 50} | other)))  # type: ignore[arg-type]

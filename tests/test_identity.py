@@ -13,6 +13,7 @@ from dynabro_cli import RunSpec, identity
 from dynabro_cli.identity import canonical_json, run_key
 from dynabro_cli.resolve import REGISTRIES, resolve
 from dynabro_cli.spec import fields
+from tests.contract.test_auto import needed
 
 TAILORED = {
     "task": "quadratic",
@@ -153,6 +154,25 @@ GOLDEN: list[tuple[dict[str, Any], str]] = [
         },
         "5f180c52ba71d6c123e7fa36087d67c24d866e38a27fd72b215e204f6f58071b",
     ),
+    (
+        {
+            "task": "digits",
+            "data": "dirichlet:alpha=0.1,by=label",
+            "validation": 0.125,
+        },
+        "e7b17cbc74a52db878fa1ff9ad83a239553e6b6ba01c644c01a87e00c246bda0",
+    ),
+    (
+        {
+            "task": "mnist",
+            "data": "gamma:similarity=0.25",
+        },
+        "282375cd3ae160fda444b593587dafc27d2242bc62d15cf11e5d8a6440cbce74",
+    ),
+    (
+        {"model": "mlp", "switching": "round-robin:K=3", "participation": 0.5},
+        "94a9f69edc965342fed33e0736721ada40786402014d6ce4af7db599d0489a64",
+    ),
 ]
 
 
@@ -228,6 +248,9 @@ OTHER: dict[str, Any] = {
     "eval_every": 101,
     "seed": 1,
     "precision": "bf16",
+    "participation": 0.5,
+    "data": "sorted",
+    "validation": 0.1,
 }
 
 
@@ -244,11 +267,11 @@ def test_every_field_counts(field: str) -> None:
 @pytest.mark.parametrize("registry", REGISTRIES)
 def test_every_parameter_of_every_component_counts(registry: str) -> None:
     for entry in REGISTRIES[registry].entries().values():
-        needed = ",".join(f"{info.key}={'x' if info.type is str else 1}" for info in entry.infos if info.required)
-        component = REGISTRIES[registry].parse(f"{entry.name}:{needed}" if needed else entry.name)
+        component = REGISTRIES[registry].parse(needed(registry, entry.name))
         keys = {run_key(component.mapping)}
         for info in entry.infos:
-            value = next(choice for choice in (0.37, 3, "y", (1.0, 2.0)) if isinstance(choice, info.type))
+            value = next(choice for choice in (0.37, 3, "y", (1.0, 2.0), True) if isinstance(choice, info.type))
+            value = not getattr(component.parameters, info.field) if info.type is bool else value
             changed = dataclasses.replace(component.parameters, **{info.field: value})
             keys.add(run_key(dataclasses.replace(component, parameters=changed).mapping))
         assert len(keys) == 1 + len(entry.infos), f"{entry.name}: a parameter is not part of the key"
@@ -259,10 +282,13 @@ def test_a_field_added_later_leaves_the_old_keys_alone() -> None:
     without = {name: value for name, value in resolve(RunSpec()).mapping.items() if name not in identity.ADDED_LATER}
     assert run_key(without) == key()
     assert len({key(precision=name) for name in ("fp32", "tf32", "bf16")}) == 3
+    assert key(data="iid", validation=0) == key()
+    assert len({key(participation=share) for share in (1.0, 0.5, 0.25)}) == 3
 
 
 def test_fields_added_later_are_left_out_at_their_default_only() -> None:
-    assert {name: getattr(RunSpec(), name) for name in identity.ADDED_LATER} == identity.ADDED_LATER
+    usual = resolve(RunSpec()).mapping
+    assert {name: usual[name] for name in identity.ADDED_LATER} == identity.ADDED_LATER
 
 
 def test_a_chains_order_counts() -> None:

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
 from dynabro_cli import RunSpec
 from dynabro_cli.attacks.alie import alie_z
@@ -108,6 +109,7 @@ def test_texts_become_canonical() -> None:
         aggregator="krum:f=0,neighbours=m-f-1",
         pre_aggregators="nnm+nnm:f=0",
         attack="shift:lambda=0.1",
+        attack_entry="gradient",
         switching="periodic:K=10",
         lr_drop="0.5:5,0.8:0.1",
         learning_rate=1.0,
@@ -336,3 +338,35 @@ def test_rotating_groups_of_unlike_sizes_have_no_one_z() -> None:
     text = f"alie:z={alie_z(5, 2)!r}"
     assert filled(attack=text, **given).attack == text
     assert filled(attack=text, **given | {"switching": "static"}).attack == "alie"
+
+
+@pytest.mark.parametrize("method", ["byzantine-sgd", "safeguard", "safeguard:guards=single"])
+def test_methods_that_filter_take_the_mean(method: str) -> None:
+    assert filled(method=method).aggregator == "mean"
+    assert resolve(RunSpec(method=method, aggregator="mean")).key == resolve(RunSpec(method=method)).key
+    first, second = problems(method=method, aggregator="cwtm", pre_aggregators="nnm")
+    assert first == (
+        f"method '{method}' filters by itself and takes the mean of what is left, and aggregator=cwtm; "
+        "leave --aggregator out, or type --aggregator mean"
+    )
+    assert second == f"method '{method}' judges each worker's own messages, and pre_aggregators=nnm; leave --pre out"
+
+
+def test_a_cohort_has_its_share_of_byzantine_workers() -> None:
+    run = resolve(RunSpec(method="marina-pp:C=5", aggregator="cwtm", workers=17, byzantine=8))
+    method, _ = run.assemble()
+    rule = run.cohort_rule(method)
+    assert rule is not None
+    messages = torch.tensor([[0.0], [1.0], [2.0], [30.0], [40.0]])
+    assert rule.aggregate(messages, {}, 1)[0].tolist() == [2.0]  # floor(5 x 8/17) = 2 are cut from either side
+    assert resolve(RunSpec(method="sgd")).cohort_rule(resolve(RunSpec(method="sgd")).assemble()[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "batches"),
+    [({}, 90), ({"data": "sorted"}, 6), ({"validation": 0.5}, 45), ({"data": "dirichlet:alpha=1", "validation": 0.5}, 3)],
+)
+def test_a_full_gradient_is_one_of_a_workers_samples(fields: dict[str, Any], batches: int) -> None:
+    """Digits have 1437 samples to train on, 719 where half of them is held out; 17 workers have 85 or 43 each."""
+    run = resolve(RunSpec(task="digits", method="marina-pp", batch_size=16, workers=17, byzantine=2, **fields))
+    assert run.method_setting.batches == batches

@@ -15,7 +15,7 @@ from dynabro_cli.spec import fields, format_drops, option, parse_drops
 
 def test_defaults_are_the_papers_main_setting() -> None:
     spec = RunSpec()
-    assert (spec.task, spec.method, spec.attack, spec.attack_entry) == ("digits", "dynabro", "sf", "gradient")
+    assert (spec.task, spec.method, spec.attack, spec.attack_entry) == ("digits", "dynabro", "sf", None)
     assert (spec.switching, spec.clock, spec.pre_aggregators, spec.seed) == ("periodic:K=10", "round", "none", 0)
     assert spec.problems() == []
 
@@ -85,11 +85,19 @@ ILLEGAL: list[tuple[str, Any, str]] = [
     ("seed", -1, f"seed=-1 is not legal; type --seed with a whole number >= 0 and <= {2**63 - 1}"),
     ("seed", 2**63, f"seed={2**63} is not legal; type --seed with a whole number >= 0 and <= {2**63 - 1}"),
     ("seed", None, f"seed=auto is not legal; type --seed with a whole number >= 0 and <= {2**63 - 1}"),
-    ("attack_entry", "before", "attack_entry=before is not legal; type --attack-entry with gradient or message or state"),
+    (
+        "attack_entry",
+        "before",
+        "attack_entry=before is not legal; type --attack-entry with gradient or message or state or data or auto",
+    ),
     ("clock", "wall", "clock=wall is not legal; type --clock with round or computation"),
     ("lr_rule", "adam", "lr_rule=adam is not legal; type --lr-rule with fixed or adagrad-norm"),
     ("precision", "fp64", "precision=fp64 is not legal; type --precision with fp32 or tf32 or bf16"),
     ("precision", None, "precision=auto is not legal; type --precision with fp32 or tf32 or bf16"),
+    ("validation", 1.0, "validation=1 is not legal; type --validation with a number >= 0 and < 1"),
+    ("validation", -0.1, "validation=-0.1 is not legal; type --validation with a number >= 0 and < 1"),
+    ("validation", None, "validation=auto is not legal; type --validation with a number >= 0 and < 1"),
+    ("data", None, "data=auto is not legal; type --data with a word"),
     ("method", 3, "method=3 is not legal; type --method with a word"),
     ("pre_aggregators", None, "pre_aggregators=auto is not legal; type --pre with a word"),
 ]

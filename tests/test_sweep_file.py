@@ -85,7 +85,14 @@ def test_any_field_can_be_in_the_base(name: str) -> None:
     assert name in parse_sweep(f"{{name: x, base: {{{name}: '{WORDS.get(name, '1')}'}}}}", "x").base
 
 
-WORDS = {"attack_entry": "state", "clock": "round", "lr_rule": "fixed", "lr_drop": "none", "precision": "bf16"}
+WORDS = {
+    "attack_entry": "state",
+    "clock": "round",
+    "lr_rule": "fixed",
+    "lr_drop": "none",
+    "precision": "bf16",
+    "validation": "0.5",
+}
 
 REFUSED: list[tuple[str, list[str]]] = [
     ("bass: {}\n", ["2: unknown key 'bass' (did you mean 'base'?); legal: name, description, base, grid, exclude, seeds"]),

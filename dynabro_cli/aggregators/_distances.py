@@ -7,10 +7,14 @@ import math
 import torch
 from torch import Tensor
 
+from dynabro_cli.aggregators._finite import host_may_look
 from dynabro_cli.aggregators._order import middle_mean
 
 CLOSE = 1e-2
 """Where a squared distance is this share of the squared lengths, or more, rounding takes no more than 1e-4 of it."""
+
+LARGEST = 1e60
+"""Entries are scaled down to this where they are larger: with far larger products, LAPACK's eigenvalues may not converge."""
 
 # An operator of its own, so that the compiler computes its input once: left alone it would repeat the sorting network in
 # every row of what is made of it.
@@ -37,16 +41,41 @@ def squared_distances(messages: Tensor) -> Tensor:
     host wait for a GPU, or cannot be compiled. A message too large for its square to be a number is infinitely far from
     every other.
     """
-    if messages.device.type == "cpu" and not torch.compiler.is_compiling():
-        distances, sums = _from_products(messages)
+    if host_may_look(messages):
+        distances, sums = _from_products(_products(messages))
         if _told_apart(messages, distances < CLOSE * sums):
             return distances
-    return _from_products(around_median(messages)[1])[0]
+    return _from_products(_products(around_median(messages)[1]))[0]
 
 
-def _from_products(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared distances of all pairs, and the sums of their squared lengths: [m, d] -> [m, m] each."""
-    gram = (vectors @ vectors.mT).double()
+def products(messages: Tensor) -> Tensor:
+    """<g_i - c, g_j - c> for all pairs, c some vector: [m, d] -> [m, m], in double precision, up to a common factor.
+
+    c is such that what tells messages apart is not lost beside their lengths, as in ``squared_distances``. Products are of a
+    size at which eigenvalues can be computed, however large the messages are; and 0 where these are NaN.
+    """
+    if host_may_look(messages):
+        gram = _products(messages)
+        distances, sums = _from_products(gram)
+        if gram.diagonal().amax() < LARGEST**2 and _told_apart(messages, distances < CLOSE * sums):
+            return gram
+    return _scaled_products(around_median(messages)[1])
+
+
+def _scaled_products(vectors: Tensor) -> Tensor:
+    """The products of vectors that are divided by their largest entry before, and multiplied by it after."""
+    largest = vectors.abs().amax(1).nan_to_num()  # [m]
+    units = vectors / torch.where(largest > 0, largest, 1)[:, None]
+    sizes = largest.double() / (largest.double().amax() / LARGEST).clamp_min(1)
+    return _products(units).nan_to_num() * sizes[:, None] * sizes
+
+
+def _products(vectors: Tensor) -> Tensor:
+    return (vectors @ vectors.mT).double()
+
+
+def _from_products(gram: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared distances of all pairs, and the sums of their squared lengths: [m, m] each."""
     squares = gram.diagonal()
     sums = squares[:, None] + squares[None, :]
     distances = (sums - 2 * gram).clamp_min(0)

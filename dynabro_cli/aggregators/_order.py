@@ -39,17 +39,57 @@ def comparators(m: int, first: int, stop: int) -> tuple[tuple[int, int], ...]:
 
 def middle_mean(messages: Tensor, trim: int) -> Tensor:
     """The mean over rows [trim, m - trim) of the column-wise sorted messages: [m, d] -> [d]."""
-    m, d = messages.shape
+    m = messages.shape[0]
     network = comparators(m, trim, m - trim)
     out = torch.empty_like(messages[0])
+    for block in _blocks(messages):
+        rows = _ordered(messages[:, block], network)
+        torch.div(_total(rows[trim : m - trim]), m - 2 * trim, out=out[block])
+    return out
+
+
+def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
+    """The mean of all but ``left_out`` values of each column, those nearest to its ``middle_mean``: [m, d] -> [d].
+
+    The values nearest to a centre are next to each other in a sorted column: of two that are m - left_out apart in it,
+    one is left out, the one further from the centre, or the larger one where both are as far.
+    """
+    m = messages.shape[0]
+    network, kept = comparators(m, 0, m), m - left_out
+    out = torch.empty_like(messages[0])
+    for block in _blocks(messages):
+        rows = _ordered(messages[:, block], network)
+        centre = _total(rows[trim : m - trim]) / (m - 2 * trim)
+        lower_stays = [centre - rows[j] <= rows[j + kept] - centre for j in range(left_out)]
+        total = torch.zeros_like(centre)
+        for j, row in enumerate(rows):
+            if j < left_out:
+                row = torch.where(lower_stays[j], row, 0)
+            if j >= kept:
+                row = torch.where(lower_stays[j - kept], 0, row)
+            total = total + row
+        torch.div(total, kept, out=out[block])
+    return out
+
+
+def _blocks(messages: Tensor) -> list[slice]:
+    """The columns, on a CPU in blocks that stay in cache."""
+    d = messages.shape[1]
     in_blocks = messages.device.type == "cpu" and not torch.compiler.is_compiling()
     columns = COLUMNS if in_blocks else d
-    for start in range(0, d, columns):
-        rows = list(messages[:, start : start + columns].unbind(0))
-        for i, j in network:
-            rows[i], rows[j] = torch.minimum(rows[i], rows[j]), torch.maximum(rows[i], rows[j])
-        total = rows[trim]
-        for row in rows[trim + 1 : m - trim]:
-            total = total + row
-        torch.div(total, m - 2 * trim, out=out[start : start + columns])
-    return out
+    return [slice(start, start + columns) for start in range(0, d, columns)]
+
+
+def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Tensor]:
+    """The rows after the comparators of ``network``."""
+    rows = list(messages.unbind(0))
+    for i, j in network:
+        rows[i], rows[j] = torch.minimum(rows[i], rows[j]), torch.maximum(rows[i], rows[j])
+    return rows
+
+
+def _total(rows: list[Tensor]) -> Tensor:
+    total = rows[0]
+    for row in rows[1:]:
+        total = total + row
+    return total

@@ -33,6 +33,9 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     ``tolerance`` times the (smoothed) distance to the nearest message, or T steps are done. The steps run on the m x m
     Gram matrix of the messages around the start.
 
+    ``gm:T=3`` makes the three steps of RFA (Pillutla et al.), and ``gm:T=3,nu=0.1`` those with a coarse smoothing, too; from
+    the coordinate-wise median, where RFA begins at the mean and others at 0.
+
     kappa = 4 (1 + f/(m - 2f))^2 with f the declared number of Byzantine workers, which the rule itself does not use.
 
     Differs from the paper: it names the rule only; start, smoothing and tolerance are choices made here. Pillutla et al.

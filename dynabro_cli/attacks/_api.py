@@ -2,7 +2,7 @@
 
 An attack is a factory ``(parameters, AttackSetting) -> Attack``. It never modifies its input and is defined for any number
 of Byzantine workers from 0 to m. Where all m are Byzantine, an omniscient attack takes for "honest" what the workers'
-own vectors would have been: the setting is homogeneous, so these follow the honest distribution at the current model.
+own vectors would have been: what the same workers, each with its own data, would have sent as honest ones.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from torch import Tensor
 from dynabro_cli.components import Registry
 
 State = dict[str, Tensor]
+ON_VECTORS = ("gradient", "message", "state")
+ON_DATA = "data"
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,26 @@ class AttackSetting:
         workers: Their number, m.
         beta: The momentum parameter of the method, where it has one.
         always: How many workers are Byzantine, where it is said beforehand that it is always so many.
+        seed: The run's; an attack that draws takes the stream ``attack`` of it, at a counter of its state.
     """
 
     workers: int
     beta: float | None = None
     always: int | None = None
+    seed: int = 0
+
+
+class Defence(NamedTuple):
+    """What an attack that sees the defence may ask of it, at the point at which it acts.
+
+    Attributes:
+        honest: The mean [d] of the honest workers' messages.
+        aggregate: Maps vectors [m, d], in place of the workers' own, to the aggregate [d] that the server would make of them
+            now, with the workers' memory and the rule's state as they are. Asking changes neither.
+    """
+
+    honest: Tensor
+    aggregate: Callable[[Tensor], Tensor]
 
 
 class Attack(NamedTuple):
@@ -39,29 +56,50 @@ class Attack(NamedTuple):
 
     Attributes:
         initial: The state before the first round.
-        messages: Maps the workers' own vectors [m, d], the Byzantine mask [m] and the state to the attacked vectors
-            [m, d]; the rows of honest workers stay as they are. Called for every MLMC level of a round.
+        messages: Maps the workers' own vectors [m, d], the Byzantine mask [m] and the state (and the ``Defence``, for attacks
+            that see it) to the attacked vectors [m, d]; the rows of honest workers stay as they are. Called for every MLMC
+            level of a round.
         advance: Maps the mask and the state to the next state; called once a round (or gradient computation).
         reads_own: Whether a Byzantine worker's own vector has any influence while another worker is honest; where it has
             none, that worker's gradients are not computed, and its row of the vectors is arbitrary.
+        finite: Whether what it sends is finite where what it reads is.
+        observe: Maps the workers' own vectors, the mask and the state to the next state; called once a round, with the
+            vectors of its longest level (or once a gradient computation), before ``advance``. None where nothing is learned.
+        sees_defence: Whether ``messages`` takes the ``Defence``. Such an attack is not compiled, but the defence is.
+        labels: Maps the labels [m, n] of the workers' mini-batches, the mask [m] and the number of classes to the labels that
+            gradients are computed with; the rows of honest workers stay as they are. None where data are left alone.
+        entries: The values of ``attack_entry`` with which it makes sense, the usual one first.
+        by_number: Whether the attack tells workers apart by their numbers, as where its state has a row for each. It needs all
+            workers to answer in every round: where some do, rows are those of other workers from round to round.
     """
 
     initial: State
-    messages: Callable[[Tensor, Tensor, State], Tensor]
+    messages: Callable[..., Tensor]
     advance: Callable[[Tensor, State], State]
     reads_own: bool = True
+    finite: bool = True
+    observe: Callable[[Tensor, Tensor, State], State] | None = None
+    sees_defence: bool = False
+    labels: Callable[[Tensor, Tensor, int], Tensor] | None = None
+    entries: tuple[str, ...] = ON_VECTORS
+    by_number: bool = False
 
 
 REGISTRY: Registry[Callable[..., Attack]] = Registry("attack", "dynabro_cli.attacks")
 
 
-def memoryless(messages: Callable[[Tensor, Tensor], Tensor], *, reads_own: bool = True) -> Attack:
+def stay(_: Tensor, state: State) -> State:
+    """``advance`` of an attack whose state does not change by itself."""
+    return state
+
+
+def memoryless(messages: Callable[[Tensor, Tensor], Tensor], *, reads_own: bool = True, finite: bool = True) -> Attack:
     """Wrap an attack that looks at the vectors of this call alone."""
-    return Attack({}, lambda own, byzantine, _state: messages(own, byzantine), lambda _mask, state: state, reads_own)
+    return Attack({}, lambda own, byzantine, _state: messages(own, byzantine), stay, reads_own, finite)
 
 
 def replace(own: Tensor, byzantine: Tensor, vectors: Tensor) -> Tensor:
-    """Put ``vectors`` ([d] or [m, d]) into the rows of the Byzantine workers."""
+    """Put ``vectors`` ([d], [m, d], or one number for all) into the rows of the Byzantine workers."""
     return torch.where(byzantine[:, None], vectors, own)
 
 
@@ -75,3 +113,11 @@ def honest_mean(own: Tensor, byzantine: Tensor) -> Tensor:
     """The mean [d] of the honest workers' vectors; of all own vectors where every worker is Byzantine."""
     weights, count = honest_weights(byzantine, own)
     return (weights / count) @ own
+
+
+def honest_spread(own: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean [d] of the honest workers' vectors, and their standard deviation [d] by element (ddof = 1; 0 of one vector)."""
+    weights, count = honest_weights(byzantine, own)
+    mean = (weights / count) @ own
+    squares = weights @ (own - mean).square_()
+    return mean, (squares / (count - 1).clamp_min(1)).sqrt()

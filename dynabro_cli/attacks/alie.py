@@ -8,7 +8,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, honest_weights, memoryless, replace
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, honest_spread, memoryless, replace
 from dynabro_cli.components import parameter
 
 
@@ -60,10 +60,7 @@ def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:
         z = torch.tensor(table, dtype=own.dtype, device=own.device).take(byzantine.sum())
-        weights, count = honest_weights(byzantine, own)
-        mean = (weights / count) @ own
-        squares = weights @ (own - mean).square_()
-        deviation = (squares / (count - 1).clamp_min(1)).sqrt()
+        mean, deviation = honest_spread(own, byzantine)
         return replace(own, byzantine, mean - z * deviation)
 
     return memoryless(messages, reads_own=False)

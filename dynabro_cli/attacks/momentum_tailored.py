@@ -54,4 +54,5 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
         theta = state["theta"].to(byzantine.device)
         return {"theta": torch.where(byzantine, 1.0, (1 - alpha) * theta)}
 
-    return Attack({"theta": torch.zeros(setting.workers, dtype=torch.float64)}, messages, advance)
+    start = {"theta": torch.zeros(setting.workers, dtype=torch.float64)}
+    return Attack(start, messages, advance, entries=("gradient",), by_number=True)

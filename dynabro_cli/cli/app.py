@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli import db, list_, logs, plot, run, runs, show, status, sweep, verify
+from dynabro_cli.cli import db, list_, logs, plot, run, runs, select, show, status, sweep, verify
 from dynabro_cli.cli.output import complain
 from dynabro_cli.errors import DynabroError, InterruptedRunError, SpecError, StorageError
 from dynabro_cli.executors.interruptions import preempted
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command()(sweep.sweep)
+app.command()(select.select)
 app.command()(status.status)
 app.command()(logs.logs)
 app.command()(plot.plot)

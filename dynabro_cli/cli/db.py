@@ -93,6 +93,12 @@ def thin(
         str | None,
         typer.Option("--where", metavar="SQL", help="Thin only runs for which this SQL condition holds; others stay whole."),
     ] = None,
+    points: Annotated[
+        str | None,
+        typer.Option(
+            "--points", metavar="SQL", help="Keep the models x of evaluations only of runs for which this SQL condition holds."
+        ),
+    ] = None,
     anonymous: Annotated[
         bool,
         typer.Option("--anonymous", help="Leave out hosts, processes and commits, as for a double-blind review."),
@@ -110,7 +116,7 @@ def thin(
     from dynabro_cli.store.translation import shown
 
     with _RunsProgress("thinning") as progress:
-        copy = thinning.thin(db, target, every, where=where, anonymous=anonymous, progress=progress)
+        copy = thinning.thin(db, target, every, where=where, points=points, anonymous=anonymous, progress=progress)
     parts = [f"{copy.runs} run{'' if copy.runs == 1 else 's'}, {copy.rows_before} -> {copy.rows_after} rows of rounds"]
     parts.append(f"{size(copy.size_before)} -> {size(copy.size_after)}")
     if copy.kept:

@@ -18,7 +18,8 @@ def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
-            metavar="[tasks|models|methods|aggregators|pre_aggregators|attacks|switching|sweeps|figures]", help="One kind only."
+            metavar="[tasks|models|methods|aggregators|pre_aggregators|attacks|switching|partitions|sweeps|figures]",
+            help="One kind only.",
         ),
     ] = None,
     as_json: Json = False,

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from dynabro_cli.figures._make import Made, Studio
 
 ALL = "all"
+METRICS = (
+    *("accuracy", "loss", "gap", "dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance"),
+    "aggregation_error",
+)
+"""Those of ``figures._any``, which takes long to import."""
 
 
 def plot(
@@ -35,7 +40,7 @@ def plot(
     x: Annotated[str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: what is along the axis.")] = None,
     hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... what has a line, or a row, each.")] = None,
     facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... what has a panel each.")] = None,
-    metric: Annotated[str | None, typer.Option(metavar="accuracy|loss|gap", help="... what is plotted.")] = None,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help=f"... what is plotted: {', '.join(METRICS)}.")] = None,
     as_json: Json = False,
 ) -> None:
     """Draw a figure from the stored runs, with the plotted numbers as NAME.csv and the runs in it as NAME.runs.csv.
@@ -58,7 +63,7 @@ def plot(
         )
     if settings and (name == ALL or not grids):
         raise SpecError(f"--set is for the figure of one sweep, and not for {name}; type --where for a condition on the runs")
-    studio = Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities)
+    studio = Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities, _window)
     made = _grids(studio, grids, settings or ()) if grids else [studio.draw(name, choice)]
     _report(made, grids, as_json)
     if check and (len(made) < len(grids) or any(one.missing for one in made)):
@@ -112,3 +117,9 @@ def _identities(run: Any, ticks: int) -> Any:
     from dynabro_cli.schedule import identities
 
     return identities(run, ticks)
+
+
+def _window(run: Any) -> Any:
+    from dynabro_cli.theory.history import window_of
+
+    return window_of(run)

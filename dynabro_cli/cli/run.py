@@ -16,8 +16,9 @@ _FIELDS = fields()
 def _field(name: str, metavar: str = "NAME") -> Any:
     """The option of a RunSpec field: its name, its meaning and its default, as the spec has them."""
     info = _FIELDS[name]
-    default = "the task's" if info.default is None else info.default
     words = info.limits["help"]
+    unset = "auto" if "auto:" in words else "the task's"
+    default = unset if info.default is None else info.default
     shown = f"{words[0].upper()}{words[1:]}. \\[default: {default}]"  # the backslash tells rich that this is no markup
     return typer.Option(option(name), metavar=metavar, help=shown, show_default=False, rich_help_panel="Experiment")
 
@@ -31,13 +32,14 @@ def run(
         list[str] | None,
         typer.Option(
             "--pre",
+            "--pre-aggregators",
             metavar="NAME",
-            help="Pre-aggregator before the rule; repeat for a chain.",
+            help="Pre-aggregator before the rule; for a chain, repeat it, or join them by +.",
             rich_help_panel="Experiment",
         ),
     ] = None,
     attack: Annotated[str | None, _field("attack")] = None,
-    attack_entry: Annotated[str | None, _field("attack_entry", "gradient|message|state")] = None,
+    attack_entry: Annotated[str | None, _field("attack_entry", "gradient|message|state|data")] = None,
     switching: Annotated[str | None, _field("switching")] = None,
     clock: Annotated[str | None, _field("clock", "round|computation")] = None,
     workers: Annotated[str | None, _field("workers", "M")] = None,
@@ -51,6 +53,9 @@ def run(
     eval_every: Annotated[str | None, _field("eval_every", "N")] = None,
     seed: Annotated[str | None, _field("seed", "N")] = None,
     precision: Annotated[str | None, _field("precision", "fp32|tf32|bf16")] = None,
+    participation: Annotated[str | None, _field("participation", "SHARE")] = None,
+    data: Annotated[str | None, _field("data")] = None,
+    validation: Annotated[str | None, _field("validation", "SHARE")] = None,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: torch's]")] = None,
     compile: Annotated[  # noqa: A002

@@ -68,21 +68,34 @@ def _way(entry: Entry[Any]) -> str | None:
 
 def _show_run(db: str, name: str, as_json: bool) -> None:
     from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import find_run, histogram
+    from dynabro_cli.store.queries import find_run, histogram, recovery, worker_labels
 
     engine = open_read_only(db)
     row = find_run(engine, name)
-    counts = histogram(engine, row["id"])
+    found = recovery(engine, row["id"])
+    counts, shares = histogram(engine, row["id"]), worker_labels(engine, row["id"])
     for column in ("spec", "versions"):
         row[column] = json.loads(row[column])
     if as_json:
-        print_json(row | {"byzantine_histogram": dict(counts)})
+        told = [{"worker": worker, "label": label, "count": count} for worker, label, count in shares]
+        row |= {"byzantine_histogram": dict(counts), "recovery": found}
+        print_json(row | ({"worker_labels": told} if told else {}))
         return
     emit(
         ("column", "value"),
         [(key, json.dumps(value) if isinstance(value, dict) else value) for key, value in row.items()],
     )
+    if found is not None:
+        print("\nSwitches and recovery:")
+        emit(("column", "value"), list(found.items()))
     print("\nByzantine workers, by rounds:")
     most = max((rounds for _, rounds in counts), default=1)
     for byzantine, rounds in counts:
         print(f"{byzantine:4d} {rounds:7d}  {'#' * max(1, round(40 * rounds / most))}")
+    if shares:
+        print("\nTraining samples, by worker and label:")
+        many = {(worker, label): count for worker, label, count in shares}
+        labels = sorted({label for _, label, _ in shares})
+        workers = sorted({worker for worker, _, _ in shares})
+        rows = [(worker, *(many.get((worker, label), 0) for label in labels)) for worker in workers]
+        emit(("worker", *map(str, labels)), rows)

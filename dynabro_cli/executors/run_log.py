@@ -18,7 +18,7 @@ from dynabro_cli.store.status import cells
 
 SETTINGS = (
     *("model", "attack_entry", "clock", "workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop"),
-    *("weight_decay", "eval_every", "precision", "dimension", "noise_bound"),
+    *("weight_decay", "eval_every", "precision", "participation", "data", "validation", "dimension", "noise_bound"),
 )
 """The columns of a run's beginning that are told in one line: those that are not in another."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,39 +17,63 @@ from dynabro_cli.figures._style import method_label, rate, short
 COLUMNS = (
     *("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "model", "attack_entry", "clock"),
     *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "precision"),
+    *("participation", "data", "validation"),
 )
 """The columns of ``runs`` that runs of one experiment can differ in, besides the seed."""
 METRICS = {
     "accuracy": ("test_accuracy", "final_accuracy", "test accuracy"),
     "loss": ("test_loss", "final_loss", "test loss"),
     "gap": ("gap", "final_gap", "f(x) - f*"),
+    "dip": ("", "dip", "accuracy lost after a switch"),
+    "largest_dip": ("", "largest_dip", "largest loss of accuracy after a switch"),
+    "recovery_rounds": ("", "recovery_rounds", "rounds to recover from a switch"),
+    "recovery_budget": ("", "recovery_budget", "gradient computations to recover"),
+    "worst_window": ("", "worst_window", "accuracy in the worst window"),
+    "acceptance": ("", "acceptance", "acceptance ratio of Byzantine messages"),
+    "aggregation_error": ("", "aggregation_error", "aggregation error"),
 }
-"""What is plotted: its column in ``evaluations``, that in ``runs``, and its name on an axis."""
+"""What is plotted: its column in ``evaluations``, that in ``runs`` or ``recovery``, and its name on an axis.
+
+Of a column of ``recovery``, which the first is empty of, a run has one number, or none.
+"""
+LOWEST_IS_WORST = ("final_accuracy", "worst_window")
 MOST_PANELS, MOST_SERIES = 12, 16
 
 
 class Metric(NamedTuple):
-    """What is plotted: its column in ``evaluations``, that in ``runs``, and its name on an axis."""
+    """What is plotted: its column in ``evaluations``, that of a run's one number, and its name on an axis."""
 
     along: str
     final: str
     label: str
 
+    @property
+    def title(self) -> str:
+        """The name of the one number."""
+        return f"final {self.label}" if self.along else self.label
 
-def metric_of(results: Results, name: str | None) -> Metric:
+
+def metric_of(results: Results, name: str | None, *, along: bool = False) -> Metric:
     """The metric called ``name``; by default accuracy, or the gap where no run has an accuracy.
 
     Raises:
-        SpecError: There is none, or no run has it.
+        SpecError: There is none, or no run has it, or it is none ``along`` a run, and that is wanted.
     """
     if name is None:
         name = "accuracy" if results.runs["final_accuracy"].notna().any() else "gap"
     if name not in METRICS:
         raise SpecError(f"metric={name} is not legal{did_you_mean(name, METRICS)}; legal: {', '.join(METRICS)}")
     metric = Metric(*METRICS[name])
+    if along and not metric.along:
+        raise SpecError(f"metric={name} is one number of a run, and no curve; type dynabro plot final --metric {name}")
     if not results.runs[metric.final].notna().any():
         raise SpecError(f"no run here has a number for metric={name}; type another one of {', '.join(METRICS)}")
     return metric
+
+
+def having(results: Results, metric: Metric) -> Results:
+    """The runs that a metric is plotted of: of a column of ``recovery``, those that have a number."""
+    return results if metric.along else dataclasses.replace(results, runs=results.runs[results.runs[metric.final].notna()])
 
 
 def column_of(option: str, name: str, legal: Sequence[str] = (*COLUMNS, "seed", "sweep")) -> str:
@@ -70,12 +95,17 @@ def with_series(runs: pd.DataFrame, hue: str | None, shown: Sequence[str | None]
     given = [name for name in (*shown, hue) if name]
     parts = ([hue] if hue else []) + telling_apart(runs, COLUMNS, given)
     texts = [
-        runs["spec"].map(lambda spec: method_label(spec["method"]))
-        if name == "method"
-        else runs[name].map(lambda value, name=name: text_of(name, value, plain=name == hue))
+        _methods(runs) if name == "method" else runs[name].map(lambda value, name=name: text_of(name, value, plain=name == hue))
         for name in parts
     ]
     return runs.assign(series=[", ".join(words) for words in zip(*texts, strict=True)] if texts else "all runs")
+
+
+def _methods(runs: pd.DataFrame) -> pd.Series:
+    """The methods as a legend has them; as they are typed, where its words do not tell two of them apart."""
+    labels = runs["spec"].map(lambda spec: method_label(spec["method"]))
+    shared = runs.groupby(labels)["method"].transform("nunique") > 1
+    return labels.where(~shared, runs["method"])
 
 
 def text_of(name: str, value: Any, *, plain: bool = False) -> str:

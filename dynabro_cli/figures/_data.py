@@ -16,6 +16,7 @@ from dynabro_cli.store.queries import query
 
 RESULTS = "status IN ('finished', 'diverged')"
 Identities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
+Windows = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "gap")
 
 
@@ -24,13 +25,16 @@ class Results:
     """The runs of a figure.
 
     Attributes:
-        runs: A row a run that finished or diverged: the columns of the table ``runs``, with ``spec`` read as a mapping.
+        runs: A row a run that finished or diverged: the columns of the table ``runs``, with ``spec`` read as a mapping; of the
+            runs that a database has, those of ``recovery``, too.
         planned: A row a run that the figure's sweep plans: ``run_key`` and the columns of the spec, in the plan's order.
             Where the figure has no sweep, the same as ``runs``.
         label: What is different from the sweep as it comes with the program.
         engine: The database.
         identities: ``identities(run, ticks)`` draws again who was Byzantine in a run, of which it takes the columns, at its
             first ticks: bool, [ticks, m].
+        window: ``window(run)`` measures how many rounds one gradient influences in a run, of which it takes the columns;
+            whether the measurement saw the end of it; and whether the method filters workers by their history.
     """
 
     runs: pd.DataFrame
@@ -38,6 +42,7 @@ class Results:
     label: str
     engine: Engine
     identities: Identities
+    window: Windows
 
     @functools.cached_property
     def evaluations(self) -> pd.DataFrame:
@@ -49,6 +54,11 @@ class Results:
     def histograms(self) -> pd.DataFrame:
         """``run_id``, ``byzantine``, ``rounds``: how many rounds of a run had so many Byzantine workers."""
         return self._rows("byzantine_histogram", "run_id, byzantine")
+
+    def changes(self, run_id: int) -> pd.DataFrame:
+        """The changes of a run's Byzantine set, where they are stored: ``tick``, and ``byzantine``, the workers from 1 on."""
+        found = read(self.engine, f"SELECT tick, byzantine FROM identities WHERE run_id = {int(run_id)} ORDER BY tick")
+        return found.assign(byzantine=found["byzantine"].map(json.loads))
 
     def rounds(self, run_id: int) -> pd.DataFrame:
         """The rounds of a run, in order; columns of the table."""
@@ -74,7 +84,10 @@ def read_runs(engine: Engine, where: str | None) -> pd.DataFrame:
     condition = f"{RESULTS} AND ({where})" if where else RESULTS
     runs = read(engine, f"SELECT * FROM runs WHERE {condition} ORDER BY id")
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
-    return runs.assign(spec=runs["spec"].map(json.loads)).astype(numbers)
+    recovery = read(engine, "SELECT * FROM recovery").rename(columns={"run_id": "id"})
+    recovery = recovery.astype({name: float for name in recovery if name not in ("id", "reason")})
+    runs = runs.assign(spec=runs["spec"].map(json.loads)).astype(numbers)
+    return runs.merge(recovery, on="id", how="left", validate="one_to_one")
 
 
 def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Variant
-from dynabro_cli.figures._data import Identities, Results, in_order, missing, read_runs
+from dynabro_cli.figures._data import Identities, Results, Windows, in_order, missing, read_runs
 from dynabro_cli.figures._files import UNDATED, save
 from dynabro_cli.figures._style import RC
 
@@ -42,6 +42,7 @@ class Studio:
         planned: ``planned(sweep, settings)`` makes the rows of the runs that a sweep has with fields set, as a table ``runs``
             has them.
         identities: See ``Results``.
+        window: See ``Results``.
 
     Raises:
         SpecError: A format is wrong; when drawing: the condition is.
@@ -55,12 +56,13 @@ class Studio:
         formats: Sequence[str],
         planned: Callable[[str, Sequence[str]], Rows],
         identities: Identities,
+        window: Windows,
     ) -> None:
         wrong = [kind for kind in formats if kind not in UNDATED]
         if wrong or not formats:
             raise SpecError(f"format={','.join(wrong)} is not legal; type --format with some of {','.join(UNDATED)}")
         self._engine, self._folder, self._formats = engine, folder, tuple(dict.fromkeys(formats))
-        self._planned, self._identities = planned, identities
+        self._planned, self._identities, self._window = planned, identities, window
         self._where = where
 
     @functools.cached_property
@@ -95,7 +97,7 @@ class Studio:
                 planned = planned[planned[column].isin(values)]
             runs = in_order(self._runs, planned)
             if len(runs):
-                return self._save(name, Results(runs, planned, variant.label, self._engine, self._identities), None)
+                return self._save(name, self._results(runs, planned, variant.label), None)
         return None
 
     def draw_any(self, name: str, choice: Choice) -> Made:
@@ -107,7 +109,10 @@ class Studio:
         """
         if self._runs.empty:
             raise NotFoundError("no run here has a result; dynabro run or dynabro sweep makes some, and dynabro runs lists all")
-        return self._save(name, Results(self._runs, self._runs, "", self._engine, self._identities), choice)
+        return self._save(name, self._results(self._runs, self._runs, ""), choice)
+
+    def _results(self, runs: pd.DataFrame, planned: pd.DataFrame, label: str) -> Results:
+        return Results(runs, planned, label, self._engine, self._identities, self._window)
 
     def _save(self, name: str, results: Results, choice: Choice | None) -> Made:
         draw = REGISTRY.entry(name).factory

@@ -91,7 +91,9 @@ def method_label(mapping: Mapping[str, Any]) -> str:
         return f"momentum {BETA}={mapping['beta']:g}{form}"
     if name == "dynabro":
         return "DynaBRO" + ("" if mapping.get("filter") in (None, "none", "off") else f", {mapping['filter']}")
-    return "SGD" if name == "sgd" else str(name)
+    if name == "safeguard":
+        return f"SafeguardSGD, {mapping['guards']}"
+    return {"sgd": "SGD", "byzantine-sgd": "ByzantineSGD"}.get(name, str(name))
 
 
 def rate(mapping: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from dynabro_cli.figures._any import (
     column_of,
     default_facet,
     few_enough,
+    having,
     metric_of,
     ordered,
     panels_of,
@@ -26,6 +27,7 @@ from dynabro_cli.figures._style import looks
 def draw(results: Results, choice: Choice) -> Drawn:
     """Final numbers of any runs against a column (--x, default switching), a line each --hue, a panel each --facet."""
     metric = metric_of(results, choice.metric)
+    results = having(results, metric)
     x = column_of("x", choice.x or "switching")
     hue = choice.hue and column_of("hue", choice.hue)
     facet = default_facet(results.runs, choice.facet, (x, hue))
@@ -41,7 +43,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         places = ordered(own, x)
         draw_finals(panel, shown.assign(x=shown[x]) if x != "series" else shown, places, series)
         panel.set_xticklabels([tick(own, x, place) for place in places])
-        panel.set(title=title, xlabel=axis_label(own, x), ylabel=f"final {metric.label}")
+        panel.set(title=title, xlabel=axis_label(own, x), ylabel=metric.title)
     legend(figure, labels, series)
     subtitle(figure, runs, numbers, "std")
     return Drawn(figure, numbers)

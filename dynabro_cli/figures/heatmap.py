@@ -8,7 +8,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from dynabro_cli.figures._any import COLUMNS, axis_label, column_of, metric_of, ordered, panels_of, tick
+from dynabro_cli.figures._any import (
+    COLUMNS,
+    LOWEST_IS_WORST,
+    axis_label,
+    column_of,
+    having,
+    metric_of,
+    ordered,
+    panels_of,
+    tick,
+)
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results, telling_apart
 from dynabro_cli.figures._numbers import final_values
@@ -24,17 +34,18 @@ def draw(results: Results, choice: Choice) -> Drawn:
     is the attack, or whatever else the worst run differs in. A panel each --facet (default method, where there are several).
     """
     metric = metric_of(results, choice.metric)
+    results = having(results, metric)
     x = column_of("x", choice.x or "switching")
     y = column_of("hue", choice.hue or "aggregator")
     facet = column_of("facet", choice.facet) if choice.facet else _method(results, (x, y))
     shown = [*([facet] if facet else []), y, x]
     hidden = telling_apart(results.runs, ("attack", *COLUMNS), shown)
     cells = final_values(results, [*shown, *hidden], metric.final)
-    numbers = _worst(cells, shown, highest=metric.final != "final_accuracy")
+    numbers = _worst(cells, shown, highest=metric.final not in LOWEST_IS_WORST)
     panels = panels_of(results.runs, facet)
     columns, rows = ordered(results.runs, x), ordered(results.runs, y)
     figure, axes = panel_grid(len(panels), height=0.9 + 0.33 * len(rows), across=2 if len(columns) > 3 else 3)
-    limits = (0.0, 1.0) if metric.final == "final_accuracy" else (float(numbers["mean"].min()), float(numbers["mean"].max()))
+    limits = (0.0, 1.0) if metric.final in LOWEST_IS_WORST else (float(numbers["mean"].min()), float(numbers["mean"].max()))
     for panel, (title, own) in zip(axes, panels, strict=False):
         part = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
         _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
@@ -42,7 +53,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         panel.set_yticks(range(len(rows)), [short(str(value), 24) for value in rows])
         panel.set(title=title, xlabel=axis_label(results.runs, x))
     over = f"worst over {', '.join(name.replace('_', ' ') for name in hidden)}" if hidden else ""
-    subtitle(figure, results.runs, numbers, "", f"final {metric.label}" + (f", {over}" if over else ""))
+    subtitle(figure, results.runs, numbers, "", metric.title + (f", {over}" if over else ""))
     return Drawn(figure, numbers)
 
 

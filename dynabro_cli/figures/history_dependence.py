@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable
 from typing import Any
 
 import pandas as pd
@@ -16,22 +16,24 @@ from dynabro_cli.figures._tables import draw_table
 
 @figure("history-dependence", sweep="history-dependence", reference="DynaBRO (ICML 2024), Table 1")
 def draw(results: Results) -> Drawn:
-    """What a round costs a worker, and how many gradient computations a round's update looks back on, by method.
+    """What a round costs a worker, and for how long a gradient influences the updates, by method.
 
-    Costs are measured: computations over rounds. The window of a method with levels is the computations of its round, which
-    is measured, too. That of momentum is 1/(1 - beta) rounds by its definition, as is SGD's single one. Of a run whose rounds
-    were thinned, the largest cost is not known.
+    Both are measured. The cost is that of the stored rounds; of a run whose rounds were thinned, the largest is not known. The
+    window is how many rounds one gradient of one worker influences, found by running the method twice, with that gradient
+    changed once (``theory.history``); what takes more rounds than the run has, or than the measurement goes on for, is "at
+    least" so many. It is deterministic where all rounds cost the same.
     """
-    numbers = pd.DataFrame([_measured(results, run) for run in results.runs.itertuples()])
+    numbers = pd.DataFrame([_measured(results, run) for run in results.runs.to_dict("records")])
     shown = pd.DataFrame(
         {
             "method": numbers["label"],
-            "rounds": numbers["rounds"].map("{:,}".format),
+            "kind": numbers["kind"],
             "computations\na worker": numbers["computations"].map("{:,}".format),
             "cost of a round:\nmean, largest": [
                 f"{mean:.2f}, {largest or 'not kept'}"
                 for mean, largest in zip(numbers["mean_cost"], numbers["largest_cost"].astype(object), strict=True)
             ],
+            "window\nin rounds": [_at_least(row.window_rounds, row.window_ended) for row in numbers.itertuples()],
             "window in\ncomputations": numbers["window"],
             "window type": numbers["window_type"],
             "final\naccuracy": numbers["final_accuracy"].map("{:.3f}".format),
@@ -42,28 +44,39 @@ def draw(results: Results) -> Drawn:
     return Drawn(draw_table(shown, title), numbers.drop(columns="label"))
 
 
-def _measured(results: Results, run: Any) -> dict[str, Any]:
-    mean = run.budget_spent / run.rounds
-    largest = int(results.rounds(run.id)["cost"].max()) if run.rounds_every == 1 else None
+def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:
+    costs = results.rounds(run["id"])["cost"] if run["rounds_every"] == 1 else None
+    mean = run["budget_spent"] / run["rounds"] if costs is None else float(costs.mean())
+    largest = None if costs is None else int(costs.max())
+    rounds, ended, filters = results.window({str(name): value for name, value in run.items()})
+    steady = mean == largest if largest else mean == 1
     return {
-        "method": run.method,
-        "label": method_label(run.spec["method"]),
-        "seed": run.seed,
-        "rounds": run.rounds,
-        "computations": run.budget_spent,
+        "method": run["method"],
+        "label": method_label(run["spec"]["method"]),
+        "kind": "filter" if filters else "aggregation",
+        "seed": run["seed"],
+        "rounds": run["rounds"],
+        "computations": run["budget_spent"],
         "mean_cost": mean,
         "largest_cost": largest,
-        "window": _window(run.spec["method"], mean, largest),
-        "window_type": "stochastic" if mean > 1 else "deterministic",
-        "final_accuracy": run.final_accuracy,
+        "window_rounds": rounds,
+        "window_ended": ended,
+        "window": _computations(rounds, ended, mean, largest, steady),
+        "window_type": "deterministic" if steady else "stochastic",
+        "final_accuracy": run["final_accuracy"],
     }
 
 
-def _window(method: Mapping[str, Any], mean: float, largest: int | None) -> str:
-    beta = method.get("beta")
-    if beta:
-        return f"{1 / (1 - beta):g}, fading"
-    return "1" if mean == 1 else f"{mean:.2f} on average" + (f", {largest} at most" if largest else "")
+def _at_least(count: int, ended: bool) -> str:
+    return f"{count:,}" if ended else f"at least {count:,}"
+
+
+def _computations(rounds: int, ended: bool, mean: float, largest: int | None, steady: bool) -> str:
+    """A window of so many rounds in gradient computations; the largest of several rounds together is not known."""
+    if steady:
+        return _at_least(round(rounds * mean), ended)
+    text = f"{rounds * mean:.2f} on average" if ended else f"at least {rounds * mean:.0f}"
+    return text + (f", {largest} at most" if largest and rounds == 1 else "")
 
 
 def _seeds(results: Results) -> str:

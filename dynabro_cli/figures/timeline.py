@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,24 +15,30 @@ from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import blank
 from dynabro_cli.figures._style import LINES, NOTE_SIZE, method_label
+from dynabro_cli.participation import answering
 
 TICKS = {"round": "round", "budget": "gradient computation of each worker"}
 """What a switching strategy counts, as its axis calls it, by the column that counts it."""
+ABSENT, ABSENT_BYZANTINE = 0.12, 0.55
+"""How dark a worker is that does not answer, of white 0 and black 1."""
 
 
 @plot("timeline")
 def draw(results: Results, choice: Choice) -> Drawn:
     """Which worker was Byzantine when in one run, the last of those that --where finds, with its accuracy above.
 
-    Identities are not stored worker by worker: they are drawn again from the run's seed, and compared with the stored counts.
+    Identities are drawn again from the run's seed, or read from the table identities where no seed tells them, and compared
+    with the stored counts. Workers that do not answer in a round are grey, dark grey when Byzantine; those of a run that
+    counts gradient computations are not told apart.
     """
     for option in ("x", "hue", "facet"):
         if getattr(choice, option) is not None:
             raise SpecError(f"a timeline has no {option}; leave --{option} out")
-    metric = metric_of(results, choice.metric)
+    metric = metric_of(results, choice.metric, along=True)
     run = results.runs.iloc[-1]
     clock = "round" if run["clock"] == "round" else "budget"
-    masks = results.identities(run.to_dict(), int(run["rounds"] if clock == "round" else run["budget_spent"]))
+    masks = _masks(results, run.to_dict(), int(run["rounds"] if clock == "round" else run["budget_spent"]))
+    answers = _answers(run.to_dict(), len(masks)) if clock == "round" else np.ones_like(masks)
     _compare(masks, results.rounds(int(run["id"])), clock)
     evaluations = results.evaluations[results.evaluations["run_id"] == run["id"]]
     figure, axes = blank(2, 1, height=3.4, sharex=True, height_ratios=(1, 1.3))
@@ -41,14 +48,37 @@ def draw(results: Results, choice: Choice) -> Drawn:
     if metric.along == "gap":
         above.set_yscale("log", nonpositive="clip")
     place = (-0.5, len(masks) - 0.5, masks.shape[1] + 0.5, 0.5)
-    below.imshow(masks.T, aspect="auto", interpolation="nearest", cmap="binary", extent=place, vmin=0, vmax=1)
+    shades = np.where(answers, masks, ABSENT + (ABSENT_BYZANTINE - ABSENT) * masks)
+    below.imshow(shades.T, aspect="auto", interpolation="nearest", cmap="binary", extent=place, vmin=0, vmax=1)
     below.set(xlabel=TICKS[clock], ylabel="worker, black when Byzantine", xlim=place[:2])
     below.yaxis.set_major_locator(MaxNLocator(integer=True))
     below.grid(visible=False)
     words = [method_label(run["spec"]["method"]), run["task"], run["aggregator"], run["attack"], run["switching"]]
     figure.suptitle(f"run {run['id']}: {', '.join(words)}, seed {run['seed']}", fontsize=NOTE_SIZE + 0.5, color="#333333")
     numbers = pd.DataFrame(masks.astype(int), columns=[f"worker_{number + 1}" for number in range(masks.shape[1])])
+    if not answers.all():
+        numbers = numbers.assign(**{f"answers_{number + 1}": answers[:, number].astype(int) for number in range(len(masks.T))})
     return Drawn(figure, numbers.rename_axis("tick").reset_index())
+
+
+def _masks(results: Results, run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
+    """Who was Byzantine at each tick, [ticks, m]: as stored, or drawn again."""
+    changes = results.changes(run["id"])
+    if changes.empty:
+        return results.identities(run, ticks)
+    masks = np.zeros((ticks, int(run["workers"])), dtype=bool)
+    starts = [0, *changes["tick"].iloc[1:]]  # ticks before the first round, which measure V, are like those of the first
+    for start, end, workers in zip(starts, [*starts[1:], ticks], changes["byzantine"], strict=True):
+        masks[start:end, [number - 1 for number in workers]] = True
+    return masks
+
+
+def _answers(run: Mapping[str, Any], rounds: int) -> np.ndarray[Any, Any]:
+    """Who answered in each round, [rounds, m]."""
+    answers = np.zeros((rounds, int(run["workers"])), dtype=bool)
+    for round_ in range(rounds):
+        answers[round_, answering(int(run["seed"]), float(run["participation"]), int(run["workers"]), round_)] = True
+    return answers
 
 
 def _compare(masks: np.ndarray[Any, Any], rounds: pd.DataFrame, clock: str) -> None:

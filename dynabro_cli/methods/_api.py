@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -21,19 +21,68 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class MethodSetting:
-    """What a method knows of its run: m, the budget, kappa of the aggregation chain, and V where it was measured."""
+    """What a method knows of its run.
+
+    Attributes:
+        workers: Their number, m.
+        budget: Gradient computations of each worker in the run.
+        kappa: That of the aggregation chain, None where none is proved.
+        measured_noise: V, where it was measured.
+        learning_rate: The server's, where it is known already.
+        batches: Mini-batches that take all training samples of a worker once (on average, where each has its own); None where
+            there are none, or their number is not known.
+    """
 
     workers: int
     budget: int
     kappa: float | None = None
     measured_noise: float | None = None
+    learning_rate: float | None = None
+    batches: int | None = None
 
 
 class Plan(NamedTuple):
-    """A round's mini-batches: the MLMC level drawn (None without MLMC), and the prefix lengths, the longest last."""
+    """A round's mini-batches: the MLMC level drawn (None without MLMC), and the prefix lengths, the longest last.
+
+    ``cohort`` are the workers whose messages are aggregated, in ascending order; None for all.
+    """
 
     level: int | None
     prefixes: tuple[int, ...]
+    cohort: tuple[int, ...] | None = None
+
+
+class Computing(Protocol):
+    """What a method that gathers its vectors itself may ask of a round; see ``simulation.gathering``.
+
+    Attributes:
+        x: The model x_t, [d].
+    """
+
+    x: Tensor
+
+    def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
+        """A mini-batch gradient of every worker, [m, d], new: at x_t, at one point [d], or at one of each worker's [m, d].
+
+        Those at one other point are to be asked for before any others of the round.
+        """
+        ...
+
+    def large(self, batches: int) -> Tensor:
+        """Every worker's mean gradient over so many mini-batches, [m, d]: all training samples once, where it is so many."""
+        ...
+
+    def attacked(self, gradients: Tensor, computation: int) -> Tensor:
+        """The gradients as the round's attack makes them; unchanged where it enters later."""
+        ...
+
+
+class Gathered(NamedTuple):
+    """Every worker's vector of a round, [m, d]; the next state; and whether the vectors are made of attacked gradients."""
+
+    vectors: Tensor
+    state: State
+    attacked: bool
 
 
 class Method(NamedTuple):
@@ -41,6 +90,7 @@ class Method(NamedTuple):
 
     Attributes:
         plan: Draws a round's plan.
+        first: The first round's plan, where it is not drawn.
         send: Maps the workers' means over one prefix [m, d] and the state to their messages [m, d] and the next state;
             called for each prefix. The state belongs to the method, which may update it in place.
         keep: Puts attacked messages into the state, for attacks that enter there.
@@ -52,6 +102,17 @@ class Method(NamedTuple):
         threshold: MFM's T^0, where the method sets it.
         wants_noise: Whether V has to be measured before the first round.
         noise_bound: The V in use, None where none is.
+        judge: Of a method that filters by itself: maps messages [m, d], x_t [d] and the state to the workers that count,
+            bool [m], and the next state, which it may update in place. Their mean is the aggregate, 0 where there is none,
+            and the aggregator is ``mean``. A message that is not finite never counts.
+        gather: Of a method that needs other gradients than those at x_t: computes the workers' vectors in its own way, in place
+            of the sums over prefixes. Its plans have one prefix, the round's cost.
+        receive: What the server makes of the messages before it aggregates them; None: nothing.
+        settle: Maps the aggregate and the state to what ``direct`` gets and the next state; None: the aggregate as it is.
+        cohort: How many workers take part in a round whose plan has a cohort; None where no plan has one.
+        jmax: The largest MLMC level at which a round has a correction, None without MLMC.
+        by_row: Whether the state is made of tensors with a row for each worker, 0 at first, so that some of the workers can
+            send while those of the others are kept.
     """
 
     plan: Callable[[np.random.Generator], Plan]
@@ -64,7 +125,18 @@ class Method(NamedTuple):
     threshold: float | None = None
     wants_noise: bool = False
     noise_bound: float | None = None
+    first: Plan | None = None
+    judge: Callable[[Tensor, Tensor, State], tuple[Tensor, State]] | None = None
+    gather: Callable[[Computing, Plan, State], Gathered] | None = None
+    receive: Callable[[Tensor, State], Tensor] | None = None
+    settle: Callable[[Tensor, State], tuple[Tensor, State]] | None = None
+    cohort: int | None = None
+    jmax: int | None = None
+    by_row: bool = False
 
+
+NOISE_COMPUTATIONS = 10
+"""What measuring V costs each worker before the first round, in gradient computations."""
 
 REGISTRY: Registry[Callable[..., Method]] = Registry("method", "dynabro_cli.methods")
 

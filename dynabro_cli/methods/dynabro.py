@@ -86,4 +86,5 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
         threshold=2 * scale if parameters.filter == "option2" else None,
         wants_noise=wants_noise,
         noise_bound=noise if parameters.filter != "none" else None,
+        jmax=jmax,
     )

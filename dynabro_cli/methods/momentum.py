@@ -36,4 +36,4 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> Method:
     def keep(messages: Tensor, state: State) -> State:
         return {"momentum": messages}
 
-    return Method(one_batch, send, keep, direct_aggregate, beta=beta, remembers=True)
+    return Method(one_batch, send, keep, direct_aggregate, beta=beta, remembers=True, by_row=True)

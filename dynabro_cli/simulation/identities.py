@@ -7,8 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dynabro_cli.attacks._api import Attack
 from dynabro_cli.simulation.memory import send
 from dynabro_cli.simulation.parts import Parts, State
+from dynabro_cli.simulation.problems import Relabel
 
 
 class Tick(NamedTuple):
@@ -16,9 +18,11 @@ class Tick(NamedTuple):
 
     Attributes:
         byzantine: The mask [m], on the device.
-        computed: The k workers whose gradients matter, in ascending order, on the CPU.
+        computed: The numbers of the k workers whose gradients matter, in ascending order, on the CPU.
         places: Each worker's row among those computed, [m], on the device; some row of them for the workers that are not.
             None where k = m.
+
+    m counts the workers that answer in the round, here and in ``Identities``.
     """
 
     byzantine: Tensor
@@ -30,7 +34,11 @@ class Identities(NamedTuple):
     """Who is Byzantine in a round.
 
     ``ticks`` has one entry for a clock that counts rounds, else one for each computation. ``ever`` [m] marks the workers
-    that are Byzantine at some tick, on the device; ``most`` is the largest number at one tick.
+    that are Byzantine at some tick, on the device, and ``honest`` the others, on the CPU; ``most`` is the largest number at one
+    tick, of all workers.
+
+    ``answering`` has the numbers of those that answer, on the device, None where all do; ``unseen`` marks, of all workers,
+    those that are in ``ever`` or do not answer. ``drawn`` has the masks of all workers at each tick, from tick ``first`` on.
     """
 
     ticks: list[Tick]
@@ -39,41 +47,85 @@ class Identities(NamedTuple):
     changes: int
     dynamic: bool
     any_honest: bool
+    honest: Tensor
+    any_byzantine: bool
+    answering: Tensor | None
+    unseen: Tensor
+    drawn: list[Tensor]
+    first: int
 
 
-def identify(parts: Parts, state: State, computations: int) -> Identities:
-    """Ask the switching strategy who is Byzantine in the round that begins, of so many computations; keep the last mask."""
-    mask = parts.switching.mask
-    if parts.spec.clock == "round":
-        masks = [mask(state.round)]
-    else:
-        masks = [mask(state.spent + computation) for computation in range(computations)]
+def identify(parts: Parts, state: State, computations: int, level: int | None = None) -> Identities:
+    """Ask the switching strategy who is Byzantine in the round that begins, of so many computations; keep the last mask.
+
+    ``level`` is the round's MLMC level, None without MLMC.
+    """
+    first = state.round if parts.spec.clock == "round" else state.spent
+    count = 1 if parts.spec.clock == "round" else computations
+    masks = drawn = [_mask(parts, state, tick, computations, level) for tick in range(first, first + count)]
     before = [masks[0] if state.mask is None else state.mask, *masks[:-1]]
     changed = [not torch.equal(old, new) for old, new in zip(before, masks, strict=True)]
     state.mask = masks[-1]
-    stacked = torch.stack(masks)
-    ever = stacked.any(0)
+    most = int(torch.stack(masks).sum(1).max())
     device = parts.problem.x.device
+    answering = None if parts.answering is None else parts.answering(state.round)
+    if answering is not None:
+        masks = [mask[answering] for mask in masks]
+    ever = torch.stack(masks).any(0)
+    unseen = ever if answering is None else torch.ones(len(drawn[0]), dtype=torch.bool).index_copy(0, answering, ever)
     decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
     return Identities(
-        ticks=[_tick(parts, byzantine, decides, device) for byzantine, decides in zip(masks, decisive, strict=True)],
-        ever=send(ever, device),
-        most=int(stacked.sum(1).max()),
+        ticks=[_tick(parts, byzantine, decides, answering) for byzantine, decides in zip(masks, decisive, strict=True)],
+        ever=(on_device := send(ever, device)),
+        most=most,
         changes=sum(changed),
         dynamic=any(changed[1:]),
         any_honest=not bool(ever.all()),
+        honest=~ever,
+        any_byzantine=bool(ever.any()),
+        answering=None if answering is None else send(answering, device),
+        unseen=on_device if answering is None else send(unseen, device),
+        drawn=drawn,
+        first=first,
     )
 
 
-def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, device: torch.device) -> Tick:
+def _mask(parts: Parts, state: State, tick: int, computations: int, level: int | None) -> Tensor:
+    """Who is Byzantine at a tick of the round that begins, of all workers."""
+    strategy = parts.switching
+    if strategy.follow is not None:
+        return strategy.follow.mask(state.switching)
+    if strategy.in_round is not None:
+        return strategy.in_round(tick, None if level is None else corrected(level, computations))
+    return strategy.mask(tick)
+
+
+def corrected(level: int, computations: int) -> int:
+    """The level of a round's correction: 0 where it has none, as the level drawn is above the largest."""
+    return level if computations == 2**level else 0
+
+
+def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | None) -> Tick:
     """``decides`` is the mask by which the attack will replace this tick's gradients, or messages made of them.
 
     A replaced vector is not computed where the attack does not read it, unless it lives on in the worker's momentum.
     """
+    device = parts.problem.x.device
+    numbers = torch.arange(len(decides)) if answering is None else answering
     lives_on = parts.spec.attack_entry == "message" and parts.method.remembers
     if parts.attack.reads_own or lives_on or not decides.any() or decides.all():
-        return Tick(send(byzantine, device), torch.arange(len(decides)), None)
+        return Tick(send(byzantine, device), numbers, None)
     computed = (~decides).nonzero()[:, 0]
     places = torch.zeros(len(decides), dtype=torch.int64)
     places[computed] = torch.arange(len(computed))
-    return Tick(send(byzantine, device), computed, send(places, device))
+    return Tick(send(byzantine, device), numbers[computed], send(places, device))
+
+
+def relabelling(attack: Attack, who: Identities) -> Relabel | None:
+    """The labels that gradients are computed with, by who is Byzantine at each computation; None where they are the data's."""
+    change = attack.labels
+    if change is None:
+        return None
+    return lambda labels, computation, classes: change(
+        labels, who.ticks[min(computation, len(who.ticks) - 1)].byzantine, classes
+    )

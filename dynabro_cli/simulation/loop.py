@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_weights
-from dynabro_cli.errors import SpecError
-from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Round, RoundsDone, Totals
+from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Identity, Round, RoundsDone, Totals
 from dynabro_cli.methods._api import Plan
+from dynabro_cli.simulation.acceptance import Probe
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.identities import Identities, identify
+from dynabro_cli.simulation.defence import strike_computation
+from dynabro_cli.simulation.gathering import advance, gather
+from dynabro_cli.simulation.identities import Identities, identify, relabelling
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Problem
-from dynabro_cli.simulation.server import Question, make_server
+from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Relabel
+from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.records import Record, changes_of, point, read, round_event
+from dynabro_cli.simulation.server import make_server
 from dynabro_cli.simulation.step import Step
-from dynabro_cli.switching._api import Switching
 
 FLUSH_ROUNDS = 16
 """Rounds are read from the device, and looked at for NaN and Inf, after every so many: a fixed grid, as the end of a run that
 diverges depends on it.
 """
-PATH_DIMENSIONS = 3
-"""Up to how many numbers a model may have to be recorded itself: what can be drawn."""
-NOISE_COMPUTATIONS = 10
-NOISE_ROUND = 2**40  # the counter of the draws that measure V, out of reach of any round's
 
 
-class Record(NamedTuple):
-    """A round's numbers; those that are tensors are read in batches, so that no round waits for the device."""
+class Aggregated(NamedTuple):
+    """The aggregate of every prefix of a round; the last one's distance from its honest mean, and its acceptance ratio."""
 
-    round: int
-    budget: int
-    plan: Plan
-    who: Identities
-    learning_rate: Tensor | float
-    gradient_norm: Tensor
-    aggregation_error: Tensor | None
-    accepted: Tensor | None
+    aggregates: list[Tensor]
+    error: Tensor | None
+    acceptance: Tensor | float | None
 
 
 class Simulation:
@@ -59,11 +53,15 @@ class Simulation:
         self._totals = Totals(0, state.spent, 0, 0)
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
-        self._total = parts.problem.x.new_zeros(parts.spec.workers or 0, parts.problem.x.numel())
+        self._rows = (parts.spec.workers or 0) if parts.answering is None else len(parts.answering(0))
+        self._total = parts.problem.x.new_zeros(self._rows, parts.problem.x.numel())
         self._counts: dict[int, Tensor] = {}
-        self._server = parts.compiler(make_server(parts))
+        self._server = make_server(parts)
+        self._probe = Probe(parts, self._server)
         if not state.attack:
             state.attack = dict(parts.attack.initial)
+        if parts.switching.follow is not None and not state.switching:
+            state.switching = dict(parts.switching.follow.initial)
 
     def events(self, wanted: Callable[[], bool] = lambda: False) -> Iterator[Event]:
         """Yield ``RoundsDone`` and ``Evaluated`` in turn, and last ``Finished`` or ``Diverged``.
@@ -82,15 +80,16 @@ class Simulation:
             self._records.append(self._round())
             due = state.spent // every > before // every or state.spent >= budget
             if due or state.round % FLUSH_ROUNDS == 0:
-                rounds = self._flush()
-                yield RoundsDone(rounds, self._totals)
+                done = self._flush()
+                yield done
+                rounds = done.rounds
                 finite = math.isfinite(rounds[-1].gradient_norm)
             if due or not finite:
                 evaluation = self._evaluate()
                 yield evaluation
             if finite and state.spent < budget and wanted() and self._finite_so_far():
                 if self._records:
-                    yield RoundsDone(self._flush(), self._totals)
+                    yield self._flush()
                 yield Checkpointed(self._totals, self._checkpoint().encode(self._parts.spec))
         final = evaluation.test_accuracy, evaluation.test_loss, evaluation.gap
         if finite and bool(self._parts.problem.x.isfinite().all()):
@@ -101,37 +100,48 @@ class Simulation:
     def _round(self) -> Record:
         """One server update: mini-batches, attack, aggregation, step."""
         parts, state = self._parts, self._state
-        plan = parts.method.plan(parts.streams.generator("level", state.round))
-        who = identify(parts, state, plan.prefixes[-1])
-        aggregates, error = self._aggregates(plan, who)
+        plan = parts.method.first if not state.round else None
+        plan = plan or parts.method.plan(parts.streams.generator("level", state.round))
+        known = state.mask
+        who = identify(parts, state, plan.prefixes[-1], plan.level)
+        changes = changes_of(known, who) if parts.switching.kept else ()
+        aggregates, error, acceptance = self._aggregates(plan, who)
         direction, accepted = parts.method.direct(aggregates, plan)
         self._observe(who)
         rate = self._step.update(parts.problem.x, direction, state.spent)
         parts.problem.project()
         state.round += 1
         state.spent += plan.prefixes[-1]
-        return Record(state.round - 1, state.spent, plan, who, rate, direction.norm(), error, accepted)
+        if parts.switching.follow is not None:
+            acceptance = None if acceptance is None else float(acceptance)  # who is Byzantine next depends on it
+            state.switching = parts.switching.follow.learn(state.switching, acceptance)
+        return Record(state.round - 1, state.spent, plan, who, rate, direction.norm(), error, accepted, acceptance, changes)
 
-    def _aggregates(self, plan: Plan, who: Identities) -> tuple[list[Tensor], Tensor | None]:
-        """The aggregate of every prefix of the round's mini-batches, and the last one's distance from its honest mean.
+    def _aggregates(self, plan: Plan, who: Identities) -> Aggregated:
+        """The aggregate of every prefix of the round's mini-batches.
 
         In a static round the attack acts on each level's message, with that level's honest statistics; in a dynamic one,
         where a worker is Byzantine for some computations only, an attack on gradients acts on each computation.
         """
         parts, state = self._parts, self._state
+        if parts.method.gather is not None:
+            return self._gathered(plan, who)
         attacked = parts.spec.attack_entry == "gradient" and who.dynamic
+        relabel = relabelling(parts.attack, who)
         last = who.ticks[-1]
         aggregates: list[Tensor] = []
         total, error, done = self._total, None, 0
+        acceptance: Tensor | None = None
         for prefix in plan.prefixes:
             if attacked:
-                self._add_attacked(who, range(done, prefix))
+                self._add_attacked(who, range(done, prefix), relabel)
             elif plan.prefixes == (1,):
-                total = parts.problem.sum_gradients(state.round, (0,), last.computed, None)
+                total = parts.problem.sum_gradients(state.round, (0,), last.computed, None, relabel)
+                total = total if parts.answering is None else total[: self._rows]
             elif prefix > done:
                 if not done:
                     total[: len(last.computed)] = 0
-                parts.problem.sum_gradients(state.round, range(done, prefix), last.computed, total)
+                parts.problem.sum_gradients(state.round, range(done, prefix), last.computed, total, relabel)
             done = prefix
             question = Question(
                 total=total,
@@ -141,25 +151,41 @@ class Simulation:
                 ever=who.ever,
                 attacked=attacked,
                 judged=prefix == plan.prefixes[-1] and who.any_honest,
+                learned=prefix == plan.prefixes[-1] and parts.attack.observe is not None,
+                x=parts.problem.x if parts.method.judge is not None else None,
+                answering=who.answering,
+                workers=parts.spec.workers or 0,
             )
-            answer = self._server(question, state.attack, state.method, state.aggregator)
+            if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
+                acceptance = self._probe(question, state)
+            answer = self._server.answer(question, state.attack, state.method, state.aggregator)
             aggregates.append(answer.aggregate)
             state.method, state.aggregator, error = answer.method, answer.aggregator, answer.error
         if not attacked:
-            state.attack = parts.attack.advance(last.byzantine, state.attack)
-        return aggregates, error
+            learned = state.attack if answer.attack is None else answer.attack
+            state.attack = parts.attack.advance(last.byzantine, learned)
+        return Aggregated(aggregates, error, acceptance)
 
-    def _add_attacked(self, who: Identities, computations: range) -> None:
+    def _gathered(self, plan: Plan, who: Identities) -> Aggregated:
+        """The aggregate of the vectors that the method gathers itself."""
+        parts, state = self._parts, self._state
+        question = gather(parts, state, plan, who, self._server.strike)
+        acceptance = self._probe(question, state) if self._probe.wanted(state.round, who, plan.cohort) else None
+        answer = self._server.answer(question, state.attack, state.method, state.aggregator)
+        state.method, state.aggregator = answer.method, answer.aggregator
+        advance(parts, state, question, who, answer.attack)
+        return Aggregated([answer.aggregate], answer.error, acceptance)
+
+    def _add_attacked(self, who: Identities, computations: range, relabel: Relabel | None) -> None:
         """Add to the round's sum each computation's gradients, attacked by who is Byzantine at it."""
-        problem, attack, state = self._parts.problem, self._parts.attack, self._state
+        problem, state = self._parts.problem, self._state
         if not computations.start:
             self._total.zero_()
         for computation in computations:
             tick = who.ticks[computation]
-            own = problem.sum_gradients(state.round, (computation,), tick.computed, None)
-            own = own if tick.places is None else own.index_select(0, tick.places)
-            self._total += attack.messages(own, tick.byzantine, state.attack)
-            state.attack = attack.advance(tick.byzantine, state.attack)
+            own = problem.sum_gradients(state.round, (computation,), tick.computed, None, relabel)
+            own = own[: self._rows] if tick.places is None else own.index_select(0, tick.places)
+            self._total += strike_computation(self._parts, state, self._server.strike, own, tick, who.answering, learns=True)
 
     def _count(self, prefix: int) -> Tensor:
         """``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
@@ -172,25 +198,26 @@ class Simulation:
         observed = self._parts.problem.observed()
         if observed is None:
             return
-        weights, _ = honest_weights(who.ever, observed.counts)
+        weights, _ = honest_weights(who.unseen, observed.counts)
         count = weights @ observed.counts
-        self._loss += weights @ observed.losses
-        self._loss_count += count
+        if who.any_honest or self._parts.attack.labels is None:  # else the losses are those of wrong labels
+            self._loss += weights @ observed.losses
+            self._loss_count += count
         if observed.statistics.numel():
             self._parts.problem.buffers.lerp_(weights @ observed.statistics / count, STATISTICS_MOMENTUM)
 
-    def _flush(self) -> tuple[Round, ...]:
+    def _flush(self) -> RoundsDone:
         """Read the rounds since the last flush from the device, up to the first that is not finite."""
         records, self._records = self._records, []
-        norms, errors, rates = (
-            _read([getattr(record, name) for record in records])
-            for name in ("gradient_norm", "aggregation_error", "learning_rate")
-        )
-        accepted = _read([record.accepted for record in records])
+        names = ("gradient_norm", "aggregation_error", "learning_rate", "accepted", "acceptance")
+        columns = (read([getattr(record, name) for record in records]) for name in names)
         rounds: list[Round] = []
-        for record, norm, error, rate, verdict in zip(records, norms, errors, rates, accepted, strict=True):
+        changes: list[Identity] = []
+        for record, norm, error, rate, verdict, acceptance in zip(records, *columns, strict=True):
             norm = math.nan if norm is None else norm
-            rounds.append(_round_event(record, norm, error, rate or 0.0, None if verdict is None else bool(verdict)))
+            accepted = None if verdict is None else bool(verdict)
+            rounds.append(round_event(record, norm, error, rate or 0.0, accepted, acceptance))
+            changes += record.changes
             self._totals = Totals(
                 record.round + 1,
                 record.budget,
@@ -199,11 +226,11 @@ class Simulation:
             )
             if not math.isfinite(norm):
                 break
-        return tuple(rounds)
+        return RoundsDone(tuple(rounds), self._totals, tuple(changes))
 
     def _finite_so_far(self) -> bool:
         """Whether the rounds that are not flushed yet are finite; where not, the next flush is to find it out."""
-        return all(math.isfinite(norm or 0.0) for norm in _read([record.gradient_norm for record in self._records]))
+        return all(math.isfinite(norm or 0.0) for norm in read([record.gradient_norm for record in self._records]))
 
     def _checkpoint(self) -> Checkpoint:
         problem = self._parts.problem
@@ -234,59 +261,12 @@ class Simulation:
     def _evaluate(self) -> Evaluated:
         """Evaluate the model as it stands, at the round and budget that the totals end with."""
         spec, totals = self._parts.spec, self._totals
-        score = self._parts.problem.evaluate()
+        score, held_out = self._parts.problem.evaluate(), self._parts.problem.validate()
         loss, count = torch.stack([self._loss, self._loss_count]).tolist()
         train_loss = loss / count if count else None
         self._loss.zero_()
         self._loss_count.zero_()
         samples = totals.budget_spent * (spec.batch_size or 0) * (spec.workers or 0)
-        x = _point(self._parts.problem.x)
-        return Evaluated(totals.rounds, totals.budget_spent, samples, score.accuracy, score.loss, train_loss, score.gap, x)
-
-
-def _round_event(record: Record, norm: float, error: float | None, rate: float, accepted: bool | None) -> Round:
-    return Round(
-        round=record.round,
-        budget=record.budget,
-        level=record.plan.level,
-        cost=record.plan.prefixes[-1],
-        byzantine=record.who.most,
-        switched=record.who.changes > 0,
-        dynamic=record.who.dynamic,
-        accepted=accepted,
-        learning_rate=rate,
-        gradient_norm=norm,
-        aggregation_error=error,
-    )
-
-
-def _point(x: Tensor) -> tuple[float, ...] | None:
-    """A small model in nine digits a number, which tell all numbers of single precision apart; None for a larger one."""
-    return tuple(float(f"{value:.9g}") for value in x.tolist()) if x.numel() <= PATH_DIMENSIONS else None
-
-
-def _read(values: Sequence[Tensor | float | None]) -> list[float | None]:
-    """Read scalars with one transfer from the device."""
-    tensors = [value.double() for value in values if isinstance(value, Tensor)]
-    numbers = iter(torch.stack(tensors).tolist() if tensors else [])
-    return [next(numbers) if isinstance(value, Tensor) else value for value in values]
-
-
-def measure_noise(problem: Problem, switching: Switching) -> float:
-    """V as the largest deviation of an honest one-batch gradient from the honest mean, over some draws at x_1.
-
-    Spends ``NOISE_COMPUTATIONS`` gradient computations of each worker.
-
-    Raises:
-        SpecError: There is no noise to see, or fewer than two workers are honest at the start.
-    """
-    largest = 0.0
-    for computation in range(NOISE_COMPUTATIONS):
-        computed = (~switching.mask(0)).nonzero()[:, 0]
-        honest = problem.sum_gradients(NOISE_ROUND, (computation,), computed, None)[: len(computed)]
-        if len(honest):
-            largest = max(largest, float((honest - honest.mean(0)).norm(dim=1).max()))
-    problem.observed()
-    if not largest > 0:
-        raise SpecError("noise_bound=auto found no noise among the honest workers at the start; type noise_bound=V")
-    return largest
+        validation = (None, None) if held_out is None else (held_out.accuracy, held_out.loss)
+        scores = score.accuracy, score.loss, train_loss, score.gap
+        return Evaluated(totals.rounds, totals.budget_spent, samples, *scores, point(self._parts.problem.x), *validation)

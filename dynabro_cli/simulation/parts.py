@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -23,7 +24,11 @@ def _no_compiler() -> Compiler:
 
 @dataclass
 class Parts:
-    """The parts that a simulation is put together from."""
+    """The parts that a simulation is put together from.
+
+    ``cohort`` aggregates where the method lets only some workers take part. ``answering`` maps a round to the numbers of the n
+    workers that answer in it, in ascending order; None where all do.
+    """
 
     spec: RunSpec
     problem: Problem
@@ -33,6 +38,8 @@ class Parts:
     switching: Switching
     streams: Streams
     compiler: Compiler = field(default_factory=_no_compiler)
+    cohort: Aggregator | None = None
+    answering: Callable[[int], Tensor] | None = None
 
 
 @dataclass
@@ -45,3 +52,4 @@ class State:
     method: dict[str, Tensor] = field(default_factory=dict)
     aggregator: dict[str, Tensor] = field(default_factory=dict)
     attack: dict[str, Tensor] = field(default_factory=dict)
+    switching: dict[str, Tensor] = field(default_factory=dict)

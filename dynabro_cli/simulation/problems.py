@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -12,12 +12,17 @@ from torch import Tensor, nn
 from dynabro_cli.simulation.gradients import WorkerGradients
 from dynabro_cli.simulation.graphs import GraphedGradients
 from dynabro_cli.simulation.memory import send
+from dynabro_cli.simulation.shares import Labelled, Shares
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, Objective
 
 EVALUATION_VALUES = 100_000  # input values at a time on a CPU, where small batches stay in the cache
 STATISTICS_MOMENTUM = 0.1
 TRIAL_ROUND = 2**41  # the counter of the batch that the gradients are tried on, out of reach of any round's
+
+Relabel = Callable[[Tensor, int, int], Tensor]
+"""Maps the labels [m, B] of the workers' mini-batches, the computation's counter within the round, and the number of classes to
+the labels that gradients are computed with."""
 
 
 class Score(NamedTuple):
@@ -49,7 +54,14 @@ class Problem(Protocol):
     buffers: Tensor
     how: dict[str, object]
 
-    def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
+    def sum_gradients(
+        self,
+        round_: int,
+        computations: Sequence[int],
+        workers: Tensor,
+        total: Tensor | None,
+        relabel: Relabel | None = None,
+    ) -> Tensor:
         """Add mini-batch gradients of k ``workers`` at x_t, one for each of ``computations``, to k rows of a matrix.
 
         Args:
@@ -57,9 +69,18 @@ class Problem(Protocol):
             computations: The counters of the computations within the round, at least one.
             workers: The numbers of the workers, [k], on the CPU.
             total: [m, d]; None, with one computation, for a buffer that the next call overwrites.
+            relabel: Changes labels, where all m workers compute; None for the labels of the data.
 
         Returns:
             ``total``, or that buffer; its first k rows are those of ``workers``.
+        """
+        ...
+
+    def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
+        """Every worker's mean gradient over so many mini-batches at x_t, [m, d].
+
+        Where that is what all training samples of a worker make (on average, where workers have their own), each is taken once,
+        as it is; else the mini-batches are drawn as usual. ``relabel`` is that of ``sum_gradients``.
         """
         ...
 
@@ -75,6 +96,10 @@ class Problem(Protocol):
         """Evaluate x_t on the test set, or its gap."""
         ...
 
+    def validate(self) -> Score | None:
+        """Evaluate x_t on the samples that are held out of training; None where none are."""
+        ...
+
 
 class ImageProblem:
     """A network trained on images that live on the device as uint8.
@@ -87,6 +112,8 @@ class ImageProblem:
         streams: Where batches, flips and dropout come from.
         device: Where everything lives.
         dtype: What the forward and backward passes compute in.
+        shares: The samples of each worker; None: every worker has all.
+        held_out: Samples that are not in the training set, to be evaluated on.
     """
 
     def __init__(
@@ -98,10 +125,13 @@ class ImageProblem:
         streams: Streams,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
+        shares: Shares | None = None,
+        held_out: Labelled | None = None,
     ) -> None:
-        self._images = images
+        self._images, self._shares = images, shares
         self._train = images.train_images.to(device), images.train_labels.to(device)
         self._test = images.test_images.to(device), images.test_labels.to(device)
+        self._held_out = None if held_out is None else (held_out[0].to(device), held_out[1].to(device))
         scale = torch.tensor(images.std, device=device).mul(images.scale)
         self._gain = (1 / scale)[:, None, None]
         self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[:, None, None]
@@ -126,7 +156,8 @@ class ImageProblem:
         """The mini-batches of ``workers``, drawn uniformly with replacement: [k, B, c, h, w] and [k, B]."""
         images, labels = self._train
         shape = (self._workers, self._batch_size)
-        drawn = self._streams.generator("data", round_, computation).integers(len(labels), size=shape)
+        generator, shares = self._streams.generator("data", round_, computation), self._shares
+        drawn = generator.integers(len(labels), size=shape) if shares is None else shares.draw(generator, self._batch_size)
         indices = send(torch.from_numpy(drawn)[workers], self._device)
         pixels = self._normalise(images[indices.flatten()])
         if self._images.flip:
@@ -142,12 +173,22 @@ class ImageProblem:
         drawn = [self._streams.generator("dropout", round_, c).integers(2**63, size=self._workers) for c in computations]
         return [int(seeds[worker]) for worker in workers.tolist() for seeds in drawn]
 
-    def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
+    def sum_gradients(
+        self,
+        round_: int,
+        computations: Sequence[int],
+        workers: Tensor,
+        total: Tensor | None,
+        relabel: Relabel | None = None,
+    ) -> Tensor:
         k, step, places = len(workers), self._computations_a_pass(len(workers)), send(workers, self._device)
         for start in range(0, len(computations), step):
             part = computations[start : start + step]
             n = len(part)
             batches = [self._batch(round_, computation, workers) for computation in part]
+            if relabel is not None:
+                classes = self._images.shape.classes
+                batches = [(x, relabel(y, computation, classes)) for (x, y), computation in zip(batches, part, strict=True)]
             inputs, labels = (torch.cat(tensors, 1) if n > 1 else tensors[0] for tensors in zip(*batches, strict=True))
             losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
             self._losses.index_add_(0, places, losses, alpha=n)
@@ -156,6 +197,34 @@ class ImageProblem:
             if total is not None:
                 total[:k].add_(self._engine.matrix[:k], alpha=n)
         return self._engine.matrix if total is None else total
+
+    def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
+        samples = len(self._train[1]) if self._shares is None else -(-len(self._train[1]) // self._workers)
+        if batches != -(-samples // self._batch_size):
+            return _mean_gradients(self, round_, batches, self._workers, relabel)
+        if relabel is None and self._shares is None:  # the workers have the same samples, so the same gradient
+            return self._full_gradient(round_, 0, None, slice(None)).repeat(self._workers, 1)
+        workers = range(self._workers)
+        return torch.stack([self._full_gradient(round_, worker, relabel, slice(worker, worker + 1)) for worker in workers])
+
+    def _full_gradient(self, round_: int, worker: int, relabel: Relabel | None, who: slice) -> Tensor:
+        """The gradient [d] of a worker over all its training samples; its losses are noted as those of ``who``."""
+        images, labels = self._train
+        own = torch.arange(len(labels)) if self._shares is None else torch.from_numpy(self._shares.of(worker))
+        gradient = torch.zeros_like(self.x)
+        number = torch.tensor([worker])
+        for computation, part in enumerate(torch.split(own, self._batch_size)):
+            places = send(part, self._device)
+            given = labels[places][None]
+            if relabel is not None:
+                everyone = given.expand(self._workers, -1)
+                given = relabel(everyone, computation, self._images.shape.classes)[worker : worker + 1]
+            losses = self._compute(self._normalise(images[places])[None], given, 1, self._seeds(round_, (computation,), number))
+            gradient.add_(self._engine.matrix[0], alpha=len(part) / len(own))
+            self._losses[who] += losses
+            self._counts[who] += 1
+            self._statistics[who] += self._engine.statistics[0]
+        return gradient
 
     def _computations_a_pass(self, k: int) -> int:
         """One on a CPU, where more at a time are slower; on a GPU as many as fit into its memory."""
@@ -172,7 +241,12 @@ class ImageProblem:
         return
 
     def evaluate(self) -> Score:
-        images, labels = self._test
+        return self._score(*self._test)
+
+    def validate(self) -> Score | None:
+        return None if self._held_out is None else self._score(*self._held_out)
+
+    def _score(self, images: Tensor, labels: Tensor) -> Score:
         on_gpu = self._device.type == "cuda"
         step = max(1, max(EVALUATION_VALUES, self._engine.pass_values if on_gpu else 0) // images[0].numel())
         correct = torch.zeros((), dtype=torch.int64, device=self._device)
@@ -195,7 +269,14 @@ class ObjectiveProblem:
         self.buffers = self.x.new_empty(0)
         self.how: dict[str, object] = {"gradients": "exact gradient plus noise"}
 
-    def sum_gradients(self, round_: int, computations: Sequence[int], workers: Tensor, total: Tensor | None) -> Tensor:
+    def sum_gradients(
+        self,
+        round_: int,
+        computations: Sequence[int],
+        workers: Tensor,
+        total: Tensor | None,
+        relabel: Relabel | None = None,
+    ) -> Tensor:
         gradient = self._objective.gradient(self.x)
         result = self.x.new_zeros(self._workers, self.x.numel()) if total is None else total
         for computation in computations:
@@ -205,6 +286,9 @@ class ObjectiveProblem:
             result[: len(workers)] += drawn[workers]
         return result
 
+    def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
+        return _mean_gradients(self, round_, batches, self._workers, relabel)
+
     def observed(self) -> None:
         return
 
@@ -213,3 +297,12 @@ class ObjectiveProblem:
 
     def evaluate(self) -> Score:
         return Score(None, None, self._objective.gap(self.x).item())
+
+    def validate(self) -> None:
+        return
+
+
+def _mean_gradients(problem: Problem, round_: int, batches: int, workers: int, relabel: Relabel | None) -> Tensor:
+    """The mean gradients of all workers over so many mini-batches, [m, d]."""
+    total = problem.x.new_zeros(workers, problem.x.numel())
+    return problem.sum_gradients(round_, range(batches), torch.arange(workers), total, relabel) / batches

@@ -1,67 +1,121 @@
-"""From gradients to an aggregate: the attack, the workers' memory and the aggregation rule, as one function to compile."""
+"""From gradients to an aggregate: the attack, the workers' memory and the server's decision, as one function to compile."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_mean
+from dynabro_cli.simulation.decision import Decide, Decision, make_decide
+from dynabro_cli.simulation.defence import Strike, make_strike
 from dynabro_cli.simulation.parts import Parts
-
-States = dict[str, Tensor]
-
-
-class Question(NamedTuple):
-    """The gradients of one prefix of a round's mini-batches, and who is Byzantine.
-
-    Attributes:
-        total: Sums of gradients [m, d]; the first k rows count.
-        places: The row of ``total`` that is each worker's, [m]; None where it is its own.
-        batches: The number of mini-batches in the sums, a tensor of one number; None stands for 1.
-        byzantine: The mask [m].
-        ever: The mask [m] of the workers that were Byzantine at some time of the round.
-        attacked: Whether the gradients have been attacked already.
-        judged: Whether the aggregate's distance from the honest mean is wanted.
-    """
-
-    total: Tensor
-    places: Tensor | None
-    batches: Tensor | None
-    byzantine: Tensor
-    ever: Tensor
-    attacked: bool
-    judged: bool
+from dynabro_cli.simulation.question import Question, States, own_rows, put_back
 
 
 class Answer(NamedTuple):
-    """The aggregate [d], its distance from the mean of the honest messages where wanted, and the next states."""
+    """The aggregate [d], its distance from the mean of the honest messages where wanted, and the next states.
+
+    That of the attack is there where it has learned.
+    """
 
     aggregate: Tensor
     error: Tensor | None
     method: States
     aggregator: States
+    attack: States | None = None
 
 
-def make_server(parts: Parts) -> Callable[[Question, States, States, States], Answer]:
-    """Put attack, method and aggregator together; the states are the attack's, the method's and the aggregator's."""
-    attack, method, aggregate = parts.attack.messages, parts.method, parts.aggregator.aggregate
-    entry = parts.spec.attack_entry
+Messages = Callable[[Question, States, States, States], tuple[Tensor, States, "States | None"]]
+
+
+class Server(NamedTuple):
+    """What becomes of a question, and the steps that it is made of; states are those of attack, method and aggregator.
+
+    Attributes:
+        answer: All of it, compiled where the run is; takes the question and the three states.
+        strike: The attack by itself.
+        messages: What reaches the server, [m, d], with the method's next state, and the attack's where it has learned.
+        decide: What the server makes of messages.
+    """
+
+    answer: Callable[[Question, States, States, States], Answer]
+    strike: Strike
+    messages: Messages
+    decide: Decide
+
+
+def make_server(parts: Parts) -> Server:
+    """Put attack, method and aggregator together.
+
+    Where the attack sees the defence it asks for many aggregates in a round, one after the other: then it is the rule that is
+    compiled, once, and not all that becomes of a question.
+    """
+    attack, method = parts.attack, parts.method
+    decide = make_decide(parts, compiled=attack.sees_defence)
+    strike = make_strike(parts, decide)
+    messages_of = make_messages(parts, strike)
 
     def answer(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
-        total, batches = question.total, question.batches
+        messages, of_method, learned = messages_of(question, of_attack, of_method, of_aggregator)
+        made = decide(messages, question, of_method, of_aggregator)
+        error = _error(made, attack.finite) if question.judged else None
+        result, of_method = made.aggregate, made.method
+        if method.settle is not None:
+            result, of_method = method.settle(result, of_method)
+        return Answer(result, error, of_method, made.aggregator, learned)
+
+    return Server(answer if attack.sees_defence else parts.compiler(answer), strike, messages_of, decide)
+
+
+def make_messages(parts: Parts, strike: Strike) -> Messages:
+    """From the workers' gradients to what they send, the attack on either included."""
+    attack, method, entry = parts.attack, parts.method, parts.spec.attack_entry
+
+    def messages_of(
+        question: Question, of_attack: States, of_method: States, of_aggregator: States
+    ) -> tuple[Tensor, States, States | None]:
+        total, batches, learned = question.total, question.batches, None
         own = total if question.places is None else total.index_select(0, question.places)
         own = own if batches is None else own / batches
         if entry == "gradient" and not question.attacked:
-            own = attack(own, question.byzantine, of_attack)
-        messages, of_method = method.send(own, of_method)
-        if entry != "gradient":
-            messages = attack(messages, question.byzantine, of_attack)
+            if question.learned and attack.observe is not None:
+                learned = attack.observe(own, question.byzantine, of_attack)
+            own = strike(own, question, of_attack, of_method, of_aggregator)
+        messages, sent = method.send(own, own_rows(of_method, question))
+        if entry in ("message", "state"):
+            if question.learned and attack.observe is not None:
+                learned = attack.observe(messages, question.byzantine, of_attack)
+            messages = strike(messages, question, of_attack, of_method, of_aggregator)
             if entry == "state":
-                of_method = method.keep(messages, of_method)
-        result, of_aggregator = aggregate(messages, of_aggregator, 1 if batches is None else batches)
-        error = (result - honest_mean(messages, question.ever)).norm() if question.judged else None
-        return Answer(result, error, of_method, of_aggregator)
+                sent = method.keep(messages, sent)
+        return messages, put_back(of_method, sent, question), learned
 
-    return answer
+    return messages_of
+
+
+def _error(made: Decision, sends_numbers: bool) -> Tensor:
+    """The distance of the aggregate from the mean of the honest messages; NaN where one of these is not finite.
+
+    Except where that is the attack's doing: a worker may send what its memory has kept of a time when it was Byzantine, and
+    counts as Byzantine then. The distance is NaN where no worker is left.
+
+    Args:
+        made: The aggregate, and what it was made of.
+        sends_numbers: Whether the attack sends nothing but numbers.
+    """
+    finite, ever = made.finite, made.ever
+    if finite is None:
+        return _distance(made, ever)
+    if sends_numbers:
+        return torch.where((finite | ever).all(), _distance(made, ever), math.nan)
+    ever = ever | ~finite
+    return torch.where(ever.all(), math.nan, _distance(made, ever))
+
+
+def _distance(made: Decision, ever: Tensor) -> Tensor:
+    distance: Tensor = (made.aggregate - honest_mean(made.clean, ever)).norm()
+    return distance

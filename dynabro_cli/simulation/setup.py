@@ -15,22 +15,24 @@ import platformdirs
 import torch
 
 from dynabro_cli import __version__, events
-from dynabro_cli.attacks._api import AttackSetting
+from dynabro_cli.assembly import attack_setting, chain_setting, switching_setting
 from dynabro_cli.components import Component
 from dynabro_cli.errors import CheckpointError, SpecError
 from dynabro_cli.identity import canonical_json
-from dynabro_cli.methods._api import Method
+from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
+from dynabro_cli.participation import answering
 from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, check_choice
-from dynabro_cli.simulation.loop import NOISE_COMPUTATIONS, Simulation, measure_noise
+from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.memory import keep_pages
+from dynabro_cli.simulation.noise import measure_noise
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem, Problem
+from dynabro_cli.simulation.shares import Counts, hold_out, share_out
 from dynabro_cli.spec import RunSpec
 from dynabro_cli.streams import Streams
-from dynabro_cli.switching._api import SwitchingSetting
 from dynabro_cli.tasks._api import Images, Objective, TaskSetting
 
 PLANNED_ROUNDS = 1000
@@ -151,26 +153,33 @@ def _prepare(
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Simulation, events.Started]:
     spec = run.spec
-    workers, byzantine = spec.workers or 0, spec.byzantine or 0
+    senders = chain_setting(spec).workers
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
-    problem = _problem(run, load(run.task, data_dir), device, streams, dtype)
+    problem, counts = _problem(run, load(run.task, data_dir), device, streams, dtype)
     method, aggregator = run.assemble()
-    work = _aggregations(method, streams, spec.budget or 0) * workers * problem.x.numel()
+    work = _aggregations(method, streams, spec.budget or 0) * senders * problem.x.numel()
     compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
-    attack = run.attack.build(AttackSetting(workers, method.beta))
-    switching = run.switching.build(SwitchingSetting(workers, byzantine, spec.seed, method.beta))
+    attack = run.attack.build(attack_setting(spec, method))
+    switching = run.switching.build(switching_setting(spec, method))
     state = State()
     if method.wants_noise:
         known = checkpoint.noise_bound if checkpoint is not None else None
         method, aggregator = run.assemble(measure_noise(problem, switching) if known is None else known)
         state.spent = NOISE_COMPUTATIONS
-    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler)
+    who = _answering(spec) if senders < (spec.workers or 0) else None
+    cohort = run.cohort_rule(method)
+    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler, cohort, who)
     record = _record(run, device, method.noise_bound, problem, compiler)
     simulation = Simulation(parts, state)
     if checkpoint is not None:
         simulation.restore(checkpoint)
-    return simulation, events.Started(run.key, record, None if checkpoint is None else checkpoint.totals)
+    return simulation, events.Started(run.key, record, None if checkpoint is None else checkpoint.totals, counts)
+
+
+def _answering(spec: RunSpec) -> Callable[[int], torch.Tensor]:
+    """The workers that answer in each round."""
+    return lambda round_: torch.from_numpy(answering(spec.seed, spec.participation, spec.workers or 0, round_))
 
 
 def _aggregations(method: Method, streams: Streams, budget: int) -> float:
@@ -185,11 +194,15 @@ def _aggregations(method: Method, streams: Streams, budget: int) -> float:
     return count * max(1.0, budget / spent)
 
 
-def _problem(run: Run, data: Images | Objective, device: torch.device, streams: Streams, dtype: torch.dtype) -> Problem:
+def _problem(
+    run: Run, data: Images | Objective, device: torch.device, streams: Streams, dtype: torch.dtype
+) -> tuple[Problem, Counts]:
+    """The problem, and how many samples of each label each worker has, as ``Started`` has them."""
     spec = run.spec
     workers, batch_size = spec.workers or 0, spec.batch_size or 0
     if not isinstance(data, Images):
-        return ObjectiveProblem(data, workers, batch_size, streams)
+        return ObjectiveProblem(data, workers, batch_size, streams), ()
+    data, validation = hold_out(data, spec.validation)
     if batch_size > len(data.train_labels):
         raise SpecError(
             f"batch_size={batch_size} is larger than the {len(data.train_labels)} training samples of {spec.task!r}; "
@@ -197,10 +210,12 @@ def _problem(run: Run, data: Images | Objective, device: torch.device, streams: 
         )
     if run.model is None:
         raise SpecError(f"task {spec.task!r} needs a model; type --model NAME")
+    shares = share_out(run.data, data, workers, streams)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(streams.integer("init", 0))
         model = run.model.build(data.shape)
-    return ImageProblem(data, model.to(device), workers, batch_size, streams, device, dtype)
+    problem = ImageProblem(data, model.to(device), workers, batch_size, streams, device, dtype, shares, validation)
+    return problem, () if shares is None else shares.counts
 
 
 def _record(

@@ -19,7 +19,7 @@ from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.snapshot import snapshot
 from dynabro_cli.store.soundness import TIMES, moment, sane_row, unsound_runs
-from dynabro_cli.store.tables import byzantine_counts, evaluations, rounds, runs
+from dynabro_cli.store.tables import byzantine_counts, evaluations, identities, recovery, rounds, runs, worker_labels
 from dynabro_cli.store.translation import shown, translated_errors
 
 BATCH_ROWS = 10_000
@@ -135,7 +135,7 @@ class _Merger:
             if present is not None:
                 connection.execute(delete(runs).where(runs.c.id == present["id"]))
             run_id = connection.execute(insert(runs).values(self._run(outline["id"])).returning(runs.c.id)).scalar_one()
-            for table in (rounds, byzantine_counts, evaluations):
+            for table in (rounds, byzantine_counts, identities, evaluations, recovery, worker_labels):
                 for batch in self._rows(table, outline["id"], run_id):
                     _store(connection, table, batch)
                 failpoint("mid-merge")

@@ -20,20 +20,22 @@ FETCH_ROWS = 1000
 EXPORTS = {
     "curves": """
         SELECT run_id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round,
-               evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap, precision
+               evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap, precision, participation, data,
+               validation_accuracy, validation_loss
         FROM evaluations JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
     """,
     "final": "SELECT * FROM final_accuracy {where}",
     "rounds": """
         SELECT run_id, task, method, aggregator, attack, switching, seed, round, rounds.budget, level, cost, rounds.byzantine,
-               switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error, precision
+               switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error, precision,
+               participation, acceptance, data
         FROM rounds JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
     """,
 }
 
 RUN_COLUMNS = (
     "id, status, task, model, method, aggregator, attack, switching, seed, budget_spent, rounds, final_accuracy, final_gap, "
-    "wall_seconds, substr(run_key, 1, 10) AS run_key, precision"
+    "wall_seconds, substr(run_key, 1, 10) AS run_key, precision, data"
 )
 
 
@@ -132,6 +134,21 @@ def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
     sql = text("SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine")
     with translated_errors(engine.url), engine.connect() as connection:
         return [(row[0], row[1]) for row in connection.execute(sql, {"run": run_id})]
+
+
+def recovery(engine: Engine, run_id: int) -> dict[str, Any] | None:
+    """A run's row of ``recovery``, without its id; None where it has none."""
+    sql = text("SELECT * FROM recovery WHERE run_id = :run")
+    with translated_errors(engine.url), engine.connect() as connection:
+        row = connection.execute(sql, {"run": run_id}).mappings().first()
+    return None if row is None else {name: _plain(value) for name, value in row.items() if name != "run_id"}
+
+
+def worker_labels(engine: Engine, run_id: int) -> list[tuple[int, int, int]]:
+    """(worker, label, count) of a run's training samples; empty where every worker has the whole training set."""
+    sql = text("SELECT worker, label, count FROM worker_labels WHERE run_id = :run ORDER BY worker, label")
+    with translated_errors(engine.url), engine.connect() as connection:
+        return [(row[0], row[1], row[2]) for row in connection.execute(sql, {"run": run_id})]
 
 
 def _condition(where: str | None) -> str:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -15,10 +16,11 @@ from sqlalchemy import Connection, Engine, RowMapping, delete, insert, update
 from dynabro_cli import events
 from dynabro_cli.errors import CannotWriteError, LostRunError, RunHeldError, StorageError
 from dynabro_cli.failpoints import failpoint
+from dynabro_cli.store import recovery
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, claim, continued, find, free_key, refuse_if_live, take_place
 from dynabro_cli.store.ownership import database_time, lease_seconds, new_owner
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import evaluations, rounds, runs
+from dynabro_cli.store.tables import evaluations, identities, rounds, runs, worker_labels
 from dynabro_cli.store.translation import translated_errors
 
 COMMIT_SECONDS = 1.0
@@ -79,6 +81,7 @@ class Recorder:
         self._resumption: _Resumption | None = None
         self._rounds: list[events.Round] = []
         self._evaluations: list[events.Evaluated] = []
+        self._identities: list[events.Identity] = []
         self._last_commit = self._started = 0.0
         self._totals = events.Totals(0, 0, 0, 0)
         self._old_files: list[str] = []
@@ -141,6 +144,7 @@ class Recorder:
             self._start(event)
         elif isinstance(event, events.RoundsDone):
             self._rounds += event.rounds
+            self._identities += event.identities
             self._totals = event.totals
             self._commit_if_due()
         elif isinstance(event, events.Evaluated):
@@ -208,7 +212,7 @@ class Recorder:
 
     def _start(self, event: events.Started) -> None:
         self._started = self._last_commit = time.monotonic()
-        self._rounds, self._evaluations = [], []
+        self._rounds, self._evaluations, self._identities = [], [], []
         self._totals = event.resumed or events.Totals(0, 0, 0, 0)
         failpoint("before-claim")
         with translated_errors(self._engine.url), self._engine.begin() as connection:
@@ -226,7 +230,7 @@ class Recorder:
             row = claim(connection, event.run_key, repeat=self._repeat)
             self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
             if event.resumed is None:
-                self._run_id = self._begin(connection, row, columns | {"started_at": now})
+                self._run_id = self._begin(connection, row, columns | {"started_at": now}, event.labels)
             else:
                 self._run_id = self._go_on(connection, row, columns)
             self._old_files = self._files.names(self._key)  # while nobody else can claim it
@@ -236,12 +240,17 @@ class Recorder:
         self._resumption = None
         failpoint("after-claim")
 
-    def _begin(self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]) -> int:
+    def _begin(
+        self, connection: Connection, row: RowMapping | None, columns: dict[str, Any], labels: Sequence[tuple[int, int, int]]
+    ) -> int:
         """Store the beginning of a run in the place of ``row``; return its id."""
         if row is not None:
             connection.execute(delete(runs).where(runs.c.id == row["id"]))
         values = columns | {"run_key": self._key, "sweep": self._sweep}
         run_id: int = connection.execute(insert(runs).values(values).returning(runs.c.id)).scalar_one()
+        if labels:
+            names = worker_labels.c.keys()
+            connection.execute(insert(worker_labels), [dict(zip(names, (run_id, *own), strict=True)) for own in labels])
         return run_id
 
     def _go_on(self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]) -> int:
@@ -252,6 +261,8 @@ class Recorder:
         done = self._totals.rounds
         connection.execute(delete(rounds).where(rounds.c.run_id == run_id, rounds.c.round >= done))
         connection.execute(delete(evaluations).where(evaluations.c.run_id == run_id, evaluations.c.round > done))
+        first = done if columns["clock"] == "round" else self._totals.budget_spent
+        connection.execute(delete(identities).where(identities.c.run_id == run_id, identities.c.tick >= first))
         versions = continued(row["versions"], columns["versions"], done)
         values = columns | {"versions": versions} | ({"sweep": self._sweep} if self._sweep else {})
         connection.execute(update(runs).where(runs.c.id == run_id).values(values))
@@ -266,6 +277,7 @@ class Recorder:
         """Write the rows that wait and the run's row, in one transaction; rows that could not be written go on waiting."""
         new_rounds = [_row(self._run_id, item) for item in self._rounds]
         new_evaluations = [_row(self._run_id, item) for item in self._evaluations]
+        new_identities = [_row(self._run_id, item) for item in self._identities]
         failpoint("before-commit")
         with translated_errors(self._engine.url), self._engine.begin() as connection:
             own = {"heartbeat_at": database_time(connection), "wall_seconds": time.monotonic() - self._started}
@@ -278,13 +290,16 @@ class Recorder:
                 )
             if new_rounds:
                 connection.execute(insert(rounds), new_rounds)
+            if new_identities:
+                connection.execute(insert(identities), new_identities)
             failpoint("mid-batch")
             if new_evaluations:
                 connection.execute(insert(evaluations), new_evaluations)
             if complete:
+                recovery.store(connection, self._run_id)
                 take_place(connection, self._run_id)
         failpoint("after-commit")
-        self._rounds, self._evaluations = [], []
+        self._rounds, self._evaluations, self._identities = [], [], []
         self._last_commit = time.monotonic()
 
     def _end(self, status: str, changes: dict[str, Any]) -> None:
@@ -296,12 +311,12 @@ class Recorder:
         self._run_id = None
 
 
-def _row(run_id: int | None, item: events.Round | events.Evaluated) -> dict[str, Any]:
+def _row(run_id: int | None, item: events.Round | events.Evaluated | events.Identity) -> dict[str, Any]:
     return {"run_id": run_id} | {name: _stored(value) for name, value in asdict(item).items()}
 
 
 def _stored(value: Any) -> Any:
-    """A value as its column has it: several numbers, which are a model's, as compact JSON."""
+    """A value as its column has it: several numbers, a model's or those of workers, as compact JSON."""
     return json.dumps([*map(_finite, value)], separators=(",", ":")) if isinstance(value, tuple) else _finite(value)
 
 

@@ -15,8 +15,11 @@ from typing import Any
 from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Double, Integer, RowMapping, String, Table, Text, text
 
 from dynabro_cli.identity import ADDED_LATER, run_key
+from dynabro_cli.store import recovery
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
-from dynabro_cli.store.tables import STATUSES, byzantine_counts, evaluations, rounds, runs
+from dynabro_cli.store.label_counts import counted_labels, of_labels
+from dynabro_cli.store.tables import STATUSES, byzantine_counts, evaluations, identities, rounds, runs, worker_labels
+from dynabro_cli.store.tables import recovery as recoveries
 
 LARGEST_TEXT = 100_000
 """Bytes; the longest texts that dynabro writes, an error's, are a twenty-fifth of it."""
@@ -26,13 +29,18 @@ MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0
 _NUMBER = r"(null|-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?)"
 POINT = re.compile(rf"\[{_NUMBER}(,{_NUMBER}){{0,2}}\]")
 """A model of as many numbers as ``simulation.loop`` records, as the recorder writes it."""
+NUMBERS = re.compile(r"\[([1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*)?\]")
+"""Numbers of workers, as the recorder writes them."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 SCALARS = (
     *("attack_entry", "clock", "workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop"),
-    *("weight_decay", "eval_every", "seed", "precision"),
+    *("weight_decay", "eval_every", "seed", "precision", "participation", "validation"),
 )
 TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
-COMPONENTS = ("task", "model", "method", "aggregator", "attack", "switching")
+COMPONENTS = ("task", "model", "method", "aggregator", "attack", "switching", "data")
+
+OF_RUNS = (rounds, byzantine_counts, identities, evaluations, recoveries, worker_labels)
+"""The tables whose rows belong to runs."""
 
 _ROUNDS = """
     SELECT run_id, COUNT(*) AS stored, MIN(round) AS first, MAX(round) AS last, MAX(budget) AS spent,
@@ -82,6 +90,17 @@ _WRONG_ROWS = (
     (_STRAY, "round {} is stored, which rounds_every leaves out"),
     (_UNCOUNTED, "more of its rounds have {} Byzantine workers than byzantine_counts says"),
 )
+_IDENTITIES = """
+    SELECT i.run_id, i.tick, i.byzantine, workers, CASE WHEN clock = 'round' THEN rounds ELSE budget_spent END AS ticks,
+           COALESCE((SELECT MIN(r.byzantine) FROM rounds AS r WHERE r.run_id = i.run_id AND r.round >= i.tick
+                     AND r.round < following AND clock = 'round'), -1) AS fewest,
+           COALESCE((SELECT MAX(r.byzantine) FROM rounds AS r WHERE r.run_id = i.run_id AND r.round >= i.tick
+                     AND r.round < following AND clock = 'round'), -1) AS most
+    FROM (SELECT run_id, tick, byzantine,
+                 LEAD(tick, 1, 2147483647) OVER (PARTITION BY run_id ORDER BY tick) AS following FROM identities) AS i
+         JOIN runs ON runs.id = i.run_id
+"""
+_RECOVERY = f"SELECT {', '.join(recoveries.c.keys())} FROM recovery"
 _POINTS = "SELECT run_id, round, dimension, x FROM evaluations JOIN runs ON runs.id = run_id WHERE x IS NOT NULL"
 
 
@@ -92,14 +111,17 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
         connection: One that sees the same all the time.
     """
     found: defaultdict[int, list[str]] = defaultdict(list)
-    for table, run_id in ((runs, "id"), *((table, "run_id") for table in (rounds, byzantine_counts, evaluations))):
+    for table, run_id in ((runs, "id"), *((table, "run_id") for table in OF_RUNS)):
         for number, column in connection.execute(text(_of_another_type(table, run_id, connection.dialect.name))):
             if isinstance(number, int):  # a row of no run has anything in its place
                 found[number].append(f"a value of {table.name}.{column} is of another type, or too large")
     kinds = {row["run_id"]: row for row in connection.execute(text(_ROUNDS)).mappings()}
     counts = {row["run_id"]: row for row in connection.execute(text(_COUNTS)).mappings()}
+    labels = counted_labels(connection)
     wrong_rows = _wrong_rows(connection)
     last = {row["run_id"]: row for row in connection.execute(text(_LAST)).mappings()}
+    told = {row["run_id"]: row for row in connection.execute(text(_RECOVERY)).mappings()}
+    meant = recovery.measured(connection, skip=found)
     names = ", ".join(runs.c.keys())
     sane = text(f"SELECT {names} FROM runs WHERE {sane_row(connection.dialect.name)}")
     for run in connection.execute(sane).mappings():
@@ -107,7 +129,9 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
         if number in found:
             continue  # what its numbers come to together means nothing
         problems = [*_of_row(run), *_of_rounds(run, kinds.get(number)), *_of_counts(run, counts.get(number))]
-        problems += [*_of_end(run, last.get(number)), *wrong_rows.get(number, ())]
+        problems += [*of_labels(run, labels.get(number)), *_of_end(run, last.get(number)), *wrong_rows.get(number, ())]
+        if not problems:  # else what the row is made of is wrong
+            problems = _of_recovery(run, told.get(number), meant.get(number))
         if problems:
             found[number] = problems
     return dict(found)
@@ -119,11 +143,43 @@ def _wrong_rows(connection: Connection) -> dict[int, list[str]]:
     for statement, problem in _WRONG_ROWS:
         for number, value in connection.execute(text(statement)):
             found[number].append(problem.format(value))
+    for number, tick, byzantine, *limits in connection.execute(text(_IDENTITIES)):
+        wrong_change = _of_identities(tick, byzantine, *limits)
+        if wrong_change and wrong_change not in found[number]:
+            found[number].append(wrong_change)
     points = connection.execute(text(_POINTS))
     wrong = {row[0]: row[1] for row in points if not (isinstance(row[3], str) and _is_point(row[3], row[2]))}
     for number, round_ in wrong.items():
         found[number].append(f"x after {round_} rounds is no model of its dimension")
     return found
+
+
+def _of_identities(tick: Any, byzantine: Any, workers: Any, ticks: Any, fewest: Any, most: Any) -> str | None:
+    """What is wrong with a change of a run's identities."""
+    if not (isinstance(byzantine, str) and NUMBERS.fullmatch(byzantine) and isinstance(workers, int)):
+        return "a row of identities has no list of workers"
+    numbers = json.loads(byzantine)
+    if sorted(set(numbers)) != numbers or (numbers and not 1 <= numbers[0] <= numbers[-1] <= workers):
+        return "a row of identities has no list of its workers, in order"
+    if not (isinstance(tick, int) and isinstance(ticks, int) and 0 <= tick < ticks):
+        return "a row of identities is of a tick that it has not"
+    if fewest != -1 and not fewest == most == len(numbers):
+        return f"from tick {tick} on its rounds have another number of Byzantine workers than identities says"
+    return None
+
+
+def _of_recovery(run: RowMapping, stored: RowMapping | None, expected: Mapping[str, Any] | None) -> list[str]:
+    """What is wrong with a run's row of recovery, which it has when it has a result; of a thinned one little can be told."""
+    if run["status"] not in ENDED:
+        return [] if stored is None else ["it has no result, and a row of recovery"]
+    if stored is None:
+        return ["recovery has no row of it"]
+    if stored["reason"] not in (None, *recovery.REASONS):
+        return ["its reason in recovery is none"]
+    thinned = run["rounds_every"] != 1
+    if expected is not None and not thinned and not recovery.agree(dict(stored), expected):
+        return ["its row of recovery is not that of its rounds and evaluations"]
+    return []
 
 
 def _is_point(x: str, dimension: int) -> bool:
@@ -225,14 +281,21 @@ def _of_identity(run: RowMapping) -> list[str]:
         return ["its key is not that of its spec"]
     meant = ADDED_LATER | spec
     wrong = [name for name in SCALARS if name in meant and meant[name] != run[name]]
-    wrong += [name for name in COMPONENTS if name in spec and not _names(spec[name], run[name])]
+    wrong += [name for name in COMPONENTS if name in meant and not _names(meant[name], run[name])]
     return [f"its columns say another thing than its spec: {', '.join(wrong)}"] if wrong else []
 
 
 def _names(mapping: Any, column: str | None) -> bool:
-    """Whether a column has the component that a spec has; its parameters are written in more than one way."""
+    """Whether a column has the component that a spec has; its parameters are written in more than one way.
+
+    In a spec, ``image-folder:name=pets`` is called pets: its parameter took the place of the component's name, and keys hang on
+    that.
+    """
     name = mapping.get("name") if isinstance(mapping, Mapping) else mapping
-    return bool(name == (None if column is None else column.partition(":")[0]))
+    if column is None:
+        return name is None
+    component, _, parameters = column.partition(":")
+    return name == component or f"name={name}" in parameters.split(",")
 
 
 def _of_rounds(run: RowMapping, stored: RowMapping | None) -> list[str]:

@@ -19,7 +19,7 @@ from dynabro_cli.store.translation import shown, translated_errors
 LAST_FAILURES = 5
 DISTINGUISHING = (
     *("model", "attack_entry", "clock", "workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop"),
-    *("weight_decay", "eval_every", "precision"),
+    *("weight_decay", "eval_every", "precision", "participation", "data", "validation"),
 )
 """Columns that tell runs apart whose cells have the same words."""
 

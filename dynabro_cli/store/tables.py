@@ -22,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 7
 APPLICATION_ID = 0x44594E42
 """``DYNB``, in SQLite's header field for the application that a file belongs to."""
 
@@ -81,6 +81,9 @@ runs = Table(
     Column("heartbeat_at", DateTime),
     Column("checkpoint", Text),
     Column("rounds_every", Integer, nullable=False, server_default="1"),
+    Column("participation", Double, nullable=False, server_default="1"),
+    Column("data", Text, nullable=False, server_default="iid"),
+    Column("validation", Double, nullable=False, server_default="0"),
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
 )
 
@@ -96,6 +99,8 @@ evaluations = Table(
     Column("train_loss", Double),
     Column("gap", Double),
     Column("x", Text),
+    Column("validation_accuracy", Double),
+    Column("validation_loss", Double),
     sqlite_with_rowid=False,
 )
 
@@ -114,6 +119,7 @@ rounds = Table(
     Column("learning_rate", Double, nullable=False),
     Column("gradient_norm", Double),
     Column("aggregation_error", Double),
+    Column("acceptance", Double),
     sqlite_with_rowid=False,
 )
 
@@ -123,6 +129,42 @@ byzantine_counts = Table(
     Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("byzantine", Integer, primary_key=True),
     Column("rounds", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("tick", Integer, primary_key=True),
+    Column("byzantine", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+recovery = Table(
+    "recovery",
+    metadata,
+    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("switches_seen", Integer, nullable=False),
+    Column("recoveries", Integer, nullable=False),
+    Column("dip", Double),
+    Column("largest_dip", Double),
+    Column("recovery_rounds", Double),
+    Column("recovery_budget", Double),
+    Column("worst_window", Double),
+    Column("acceptance", Double),
+    Column("aggregation_error", Double),
+    Column("reason", Text),
+    sqlite_with_rowid=False,
+)
+
+worker_labels = Table(
+    "worker_labels",
+    metadata,
+    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("worker", Integer, primary_key=True),
+    Column("label", Integer, primary_key=True),
+    Column("count", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 

@@ -20,7 +20,16 @@ from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.copies import copy_database, making
 from dynabro_cli.store.engine import migrate, open_read_only, read_only_uri, sqlite_path
 from dynabro_cli.store.queries import list_runs
-from dynabro_cli.store.tables import evaluations, rounds, runs, sweeps, verified_kappa
+from dynabro_cli.store.tables import (
+    evaluations,
+    identities,
+    recovery,
+    rounds,
+    runs,
+    sweeps,
+    verified_kappa,
+    worker_labels,
+)
 from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 
 LARGEST_EVERY = 2**31 - 1
@@ -67,33 +76,36 @@ def thin(
     every: int,
     *,
     where: str | None = None,
+    points: str | None = None,
     anonymous: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Thinned:
     """Copy the runs of an SQLite database that have a result, with the rounds whose number is a multiple of ``every``.
 
-    Each run's first and last round are copied, too, and ``byzantine_counts`` has in how many of all rounds there were how many
-    Byzantine workers. A run that was thinned before is thinned further where ``every`` is a multiple of its ``rounds_every``;
-    else it keeps what it has. The copy has dynabro's tables, and nothing else that may be in the database.
+    Each run's first and last round are copied, too, ``byzantine_counts`` has in how many of all rounds there were how many
+    Byzantine workers, and ``identities`` and ``recovery`` are as they were. A run that was thinned before is thinned further
+    where ``every`` is a multiple of its ``rounds_every``; else it keeps what it has. The copy has dynabro's tables, and nothing
+    else that may be in the database.
 
     Args:
         database: A path or URL; it is only read.
         target: The file to make.
         every: 1 leaves all rounds in.
         where: An SQL condition on ``runs``; those for which it does not hold keep the rounds that they have.
+        points: An SQL condition on ``runs``; those for which it does not hold lose the models ``x`` of their evaluations.
         anonymous: Leave out who made the runs, and on which machine.
         progress: Called with how many runs have been copied, and how many there are.
 
     Raises:
-        SpecError: The database is a server's, or ``target``; ``every`` is less than 1, or ``where`` is no condition.
+        SpecError: The database is a server's, or ``target``; ``every`` is less than 1, or ``where`` or ``points`` none.
         NotFoundError: There is no such file, or no run with a result in it.
         DatabaseError: It is something else, or damaged, or of another schema version.
         CannotWriteError: The target is there already, or cannot be made; ``StorageError``: the disk is full.
     """
     path = _source(database, target, every)
     reader = open_read_only(database)
-    if where:
-        next(list_runs(reader, where).rows, None)  # refused here, in words, where it is no condition or would do more
+    for condition in filter(None, (where, points)):
+        next(list_runs(reader, condition).rows, None)  # refused here, in words, where it is no condition or would do more
     with making(target):
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     try:
@@ -102,7 +114,7 @@ def thin(
             _make_tables(scratch)
         with translated_errors(database), making(target), contextlib.closing(_open(path, scratch)) as connection:
             connection.execute("BEGIN")  # from here on one moment's state is read
-            thinned = _fill(connection, every, where, anonymous, progress)
+            thinned = _fill(connection, every, where, points, anonymous, progress)
             connection.execute("COMMIT")
         with translated_errors(str(target)):
             copy_database(read_only_uri(scratch), target)
@@ -144,14 +156,19 @@ def _open(path: Path, scratch: Path) -> sqlite3.Connection:
     return connection
 
 
-def _fill(connection: sqlite3.Connection, every: int, where: str | None, anonymous: bool, progress: Progress) -> Thinned:
+def _fill(
+    connection: sqlite3.Connection, every: int, where: str | None, points: str | None, anonymous: bool, progress: Progress
+) -> Thinned:
     """Copy runs and sweeps into ``thin``; arguments as those of ``thin``."""
     number = {name: connection.execute(sql).fetchone()[0] for name, sql in NUMBERS.items()}
     before = "MAX(1, CAST(rounds_every AS INTEGER))"  # in a damaged database it may be anything
     outline = connection.execute(f"SELECT id, {before} FROM runs WHERE {RESULTS} ORDER BY id").fetchall()
     if not outline:
         raise NotFoundError(f"none of its {number['runs']} runs has a result; there is nothing to thin")
-    meant = {row[0] for row in connection.execute(f"SELECT id FROM runs WHERE ({where or 'TRUE'})")}
+    meant, pointed = (
+        {row[0] for row in connection.execute(f"SELECT id FROM runs WHERE ({condition or 'TRUE'})")}
+        for condition in (where, points)
+    )
     _copy(connection, runs, RESULTS, (), NOBODY["runs"] if anonymous else None)
     _copy(connection, sweeps, "status <> 'running'", (), NOBODY["sweeps"] if anonymous else None)
     _copy(connection, verified_kappa, "TRUE", ())
@@ -160,14 +177,14 @@ def _fill(connection: sqlite3.Connection, every: int, where: str | None, anonymo
         progress(done, len(outline))
         fits = every % present == 0
         kept += run in meant and not fits
-        rows += _copy_run(connection, run, every if run in meant and fits else present)
+        rows += _copy_run(connection, run, every if run in meant and fits else present, run in pointed)
     progress(len(outline), len(outline))
     left_out = number["runs"] - len(outline)
     return Thinned(len(outline), kept, left_out, number["rows"], rows, number["pages"] * number["page_size"])
 
 
-def _copy_run(connection: sqlite3.Connection, run: int, every: int) -> int:
-    """Copy what belongs to a run; return how many rows of ``rounds``."""
+def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool) -> int:
+    """Copy what belongs to a run, with or without the models of its evaluations; return how many rows of ``rounds``."""
     last = "(SELECT MAX(round) FROM main.rounds WHERE run_id = ?)"
     count = _copy(connection, rounds, f"run_id = ? AND (round % ? = 0 OR round = {last})", (run, every, run))
     failpoint("mid-thin")
@@ -175,7 +192,9 @@ def _copy_run(connection: sqlite3.Connection, run: int, every: int) -> int:
         histogram = "SELECT run_id, byzantine, rounds FROM main.byzantine_histogram WHERE run_id = ?"
         connection.execute(f"INSERT INTO thin.byzantine_counts (run_id, byzantine, rounds) {histogram}", (run,))
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
-    _copy(connection, evaluations, "run_id = ?", (run,))
+    for table in (identities, recovery, worker_labels):
+        _copy(connection, table, "run_id = ?", (run,))
+    _copy(connection, evaluations, "run_id = ?", (run,), None if points else {"x": "NULL"})
     return count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dynabro_cli.errors import DatabaseError, NotFoundError
+from dynabro_cli.store import recovery
 from dynabro_cli.store.copies import copy_database
 from dynabro_cli.store.engine import (
     check_version,
@@ -20,6 +21,8 @@ from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 
 def upgrade_file(database: str) -> str:
     """Back up ``database`` beside itself and bring it to this program's schema; return what was done, in words.
+
+    Runs with a result get the rows that runs of this version have.
 
     Raises:
         NotFoundError: There is no such file.
@@ -53,4 +56,5 @@ def upgrade_file(database: str) -> str:
         backup = f"; the old one is {copy}"
     with translated_errors(database), engine.begin() as connection:
         migrate(connection)
+        recovery.store(connection)
     return f"{shown(database)} upgraded from schema version {version} to {SCHEMA_VERSION}{backup}"

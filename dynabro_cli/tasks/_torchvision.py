@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,22 +20,22 @@ UNREADABLE = (RuntimeError, OSError, ValueError, EOFError, AssertionError, KeyEr
 """What torchvision raises for files that are missing, damaged, or cannot be fetched."""
 
 
-def load_splits(name: str, data_dir: Path, train_size: int, test_size: int) -> tuple[Split, Split]:
+def load_splits(name: str, data_dir: Path, train_size: int, test_size: int, **options: str) -> tuple[Split, Split]:
     """Load ``torchvision.datasets.<name>`` as uint8 images [n, c, h, w] and int64 labels [n], for training and testing.
 
     The files are looked for in ``data_dir``, in torchvision's layout; where they are missing they are downloaded into it
-    and checked against their published checksums.
+    and checked against their published checksums. ``options`` are those of the data set's own, such as ``split``.
 
     Raises:
         NotFoundError: The files are not there and cannot be fetched, or are not what they should be.
     """
-    return _load(name, data_dir, True, train_size), _load(name, data_dir, False, test_size)
+    return _load(name, data_dir, True, train_size, options), _load(name, data_dir, False, test_size, options)
 
 
-def _load(name: str, data_dir: Path, train: bool, size: int) -> Split:
+def _load(name: str, data_dir: Path, train: bool, size: int, options: dict[str, str]) -> Split:
     from torchvision import datasets
 
-    kind: Any = getattr(datasets, name)
+    kind: Any = functools.partial(getattr(datasets, name), **options)
     try:
         data = kind(root=data_dir, train=train, download=False)
     except UNREADABLE:

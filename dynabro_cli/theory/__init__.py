@@ -1,1 +1,1 @@
-"""Theory that can be run: how bad an input a rule can be given, and how errors fall with T, delta and dynamic rounds."""
+"""What the papers claim, measured: how bad an input a rule can be given, how errors fall, how long a gradient is remembered."""

@@ -55,6 +55,18 @@ def test_golden_one_step() -> None:
     torch.testing.assert_close(aggregate(messages, "gm:T=1"), torch.tensor([0.0, 12 / 11]))
 
 
+@pytest.mark.parametrize("nu", [1e-6, 0.1, 1.5])
+def test_few_steps_are_those_of_a_loop(nu: float) -> None:
+    """As RFA makes them, with the absolute smoothing that nu is of the median distance, from the coordinate-wise median."""
+    messages = normal(9, 4, seed=3)
+    z = messages.median(0).values
+    smallest = nu * (messages - z).norm(dim=1).median()
+    for steps in (1, 2, 3):
+        weights = 1 / (messages - z).norm(dim=1).clamp_min(smallest)
+        z = weights @ messages / weights.sum()
+        torch.testing.assert_close(aggregate(messages, f"gm:T={steps},nu={nu},tolerance=1e-15"), z)
+
+
 def test_large_nu_makes_it_the_mean() -> None:
     # every distance counts as nu times the median distance, so all weights are equal
     messages = normal(7, 3, seed=0)

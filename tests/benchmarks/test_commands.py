@@ -109,7 +109,11 @@ def test_aggregators_without_peers_measure_every_rule_of_ours() -> None:
 
 def test_every_rule_is_in_the_list() -> None:
     names = aggregators.all_rules()
-    assert {"nnm", "mean", "nnm+mean", "mfm", "nnm+krum"} <= set(names)
+    assert {"nnm", "bucketing", "mean", "nnm+mean", "mfm", "nnm+krum", "bulyan", "centered-clipping"} <= set(names)
+    bench = aggregators.Bench(aggregators.messages(17, 10, 8, "cpu"), 8, 1, byzfl=False, byzpy=False, compiled=False)
+    for name in names:
+        (row,) = aggregators.rows_of(name, bench)
+        assert isinstance(row[2], float), row
 
 
 def test_a_rule_that_is_not_legal_here_says_so() -> None:

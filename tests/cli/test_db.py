@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from dynabro_cli.cli.output import size
 from dynabro_cli.store.tables import SCHEMA_VERSION
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
+
+LATER = ("participation", "data", "validation")
+"""The columns of final_accuracy that came after precision, which it had not in the first schema either."""
 
 
 def test_nothing_to_upgrade(dynabro: Dynabro, results: Path) -> None:
@@ -43,12 +47,14 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
     change(results, "DROP TABLE sweeps")
     for view_of in ("final_accuracy", "byzantine_histogram"):
         change(results, f"DROP VIEW {view_of}")
-    for table in ("byzantine_counts", "verified_kappa"):
+    for table in ("byzantine_counts", "identities", "recovery", "worker_labels", "verified_kappa"):
         change(results, f"DROP TABLE {table}")
-    change(results, "ALTER TABLE evaluations DROP COLUMN x")
-    for column in ("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every"):
+    for column in ("x", "validation_accuracy", "validation_loss"):
+        change(results, f"ALTER TABLE evaluations DROP COLUMN {column}")
+    change(results, "ALTER TABLE rounds DROP COLUMN acceptance")
+    for column in (*("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every"), *LATER):
         change(results, f"ALTER TABLE runs DROP COLUMN {column}")
-    change(results, view.replace(", precision", "").replace("AS diverged,\n               precision", "AS diverged"))
+    change(results, re.sub(rf",\s*precision, {', '.join(LATER)}", "", view))
     counts = "SELECT run_id, byzantine, COUNT(*) AS rounds FROM rounds GROUP BY run_id, byzantine"
     change(results, f"CREATE VIEW byzantine_histogram AS {counts}")
     change(results, "UPDATE alembic_version SET version_num = '0001'")
@@ -208,7 +214,7 @@ def test_the_path_of_a_network_is_not_stored(dynabro: Dynabro, results: Path) ->
 
 def test_a_merge(dynabro: Dynabro, results: Path) -> None:
     shutil.copy(results, "other.db")
-    for table, run_id in (("runs", "id"), ("rounds", "run_id"), ("evaluations", "run_id")):
+    for table, run_id in (("runs", "id"), ("rounds", "run_id"), ("evaluations", "run_id"), ("recovery", "run_id")):
         change(results, f"DELETE FROM {table} WHERE {run_id} IN (1, 2)")
     change(Path("other.db"), "DELETE FROM runs WHERE id = 3")
     rehearsed = dynabro("db", "merge", "other.db", "--dry-run")
@@ -223,8 +229,8 @@ def test_a_merge(dynabro: Dynabro, results: Path) -> None:
 
 def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, results: Path) -> None:
     shutil.copy(results, "other.db")
-    change(Path("other.db"), "UPDATE runs SET final_accuracy = 0.5 WHERE id = 1")
-    change(Path("other.db"), "UPDATE evaluations SET test_accuracy = 0.5 WHERE run_id = 1 AND round = 40")
+    change(Path("other.db"), "UPDATE runs SET final_loss = 0.5 WHERE id = 1")
+    change(Path("other.db"), "UPDATE evaluations SET test_loss = 0.5 WHERE run_id = 1 AND round = 40")
     change(Path("other.db"), "UPDATE runs SET seed = 5, host = '\x1b[2J' WHERE id = 2")
     ((key, accuracy, loss),) = read(results, "SELECT run_key, final_accuracy, final_loss FROM runs WHERE id = 1")
     ours = f"here finished after 40 rounds, accuracy {accuracy!r}, loss {loss!r}"
@@ -235,7 +241,7 @@ def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, resul
     )
     assert outcome.problems == [
         "run 2 of it is left out: a text of it is none that dynabro writes; its columns say another thing than its spec: seed",
-        f"run {key[:10]} differs: {ours}; there finished after 40 rounds, accuracy 0.5, loss {loss!r}",
+        f"run {key[:10]} differs: {ours}; there finished after 40 rounds, accuracy {accuracy!r}, loss 0.5",
         "1 run of other.db left out for what is wrong with them; type dynabro db check --db other.db",
     ]
 

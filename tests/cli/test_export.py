@@ -15,14 +15,15 @@ from tests.store.made import read
 COMPONENTS = "task, method, aggregator, attack, switching, seed"
 EQUIVALENTS = {
     "curves": (
-        f"SELECT run_id, {COMPONENTS}, round, e.budget, samples, test_accuracy, test_loss, train_loss, gap, precision "
+        f"SELECT run_id, {COMPONENTS}, round, e.budget, samples, test_accuracy, test_loss, train_loss, gap, "
+        "precision, participation, data, validation_accuracy, validation_loss "
         "FROM evaluations e JOIN runs ON runs.id = run_id {} ORDER BY run_id, round"
     ),
     "final": "SELECT * FROM final_accuracy {}",
     "rounds": (
         f"SELECT run_id, {COMPONENTS}, round, r.budget, level, cost, r.byzantine, switched, dynamic, accepted, "
-        "r.learning_rate, gradient_norm, aggregation_error, precision FROM rounds r JOIN runs ON runs.id = run_id {} "
-        "ORDER BY run_id, round"
+        "r.learning_rate, gradient_norm, aggregation_error, precision, participation, acceptance, data "
+        "FROM rounds r JOIN runs ON runs.id = run_id {} ORDER BY run_id, round"
     ),
 }
 

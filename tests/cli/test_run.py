@@ -94,6 +94,9 @@ def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> No
         "--eval-every": "6",
         "--seed": "1234",
         "--precision": "bf16",
+        "--participation": "0.75",
+        "--data": "gamma:similarity=0.5",
+        "--validation": "0.25",
     }
     outcome = dynabro("run", *itertools.chain(*options.items()), "--pre", "nnm", "--pre", "nnm:f=3", "--json")
     row = json.loads(outcome.out)
@@ -154,6 +157,20 @@ def test_a_pre_aggregator_changes_the_numbers(dynabro: Dynabro, folder: Path) ->
     (plain, mixed) = read(folder / "results.db", "SELECT pre_aggregators, final_loss FROM runs ORDER BY id")
     assert (plain[0], mixed[0]) == ("none", "nnm")
     assert plain[1] != mixed[1]
+
+
+def test_a_chain_is_joined_or_repeated(dynabro: Dynabro, folder: Path) -> None:
+    """With options of either name, and it is one run."""
+    name, parts = "nnm+clipping:c=2+bucketing:s=1", ("nnm", "clipping:c=2", "bucketing:s=1")
+    for given in (("--pre", name), ("--pre-aggregators", name), [word for part in parts for word in ("--pre", part)]):
+        assert dynabro(*QUADRATIC, *given).code == 0
+    assert read(folder / "results.db", "SELECT pre_aggregators FROM runs") == [(name,)]
+
+
+def test_a_chain_that_leaves_too_few_messages_is_refused(dynabro: Dynabro) -> None:
+    outcome = dynabro(*DIGITS, "--workers", "17", "--byzantine", "4", "--pre", "nnm", "--pre", "bucketing:s=3")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "s=3 makes 6 messages of 17, and f=4 Byzantine workers could be in half of them; type 'bucketing:s=2'" in outcome.err
 
 
 def test_the_number_of_threads_is_set(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +267,7 @@ def _without_run(path: Path, sql: str) -> str:
 # --- what is wrong with it
 
 REFUSED: list[tuple[str, list[str]]] = [
-    ("--aggregator cwmt", ["unknown aggregator 'cwmt' (did you mean 'cwtm'?); legal: cwmed, "]),
+    ("--aggregator cwmt", ["unknown aggregator 'cwmt' (did you mean 'cwtm'?); legal: bulyan, "]),
     ("--task mnits", ["unknown task 'mnits' (did you mean 'mnist'?); legal: "]),
     ("--pre nmm", ["'nmm' (did you mean 'nnm'?)"]),
     ("--method momentum:bta=0.9", ["has no parameter 'bta' (did you mean 'beta'?); legal: beta, form"]),
@@ -269,6 +286,23 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("--lr-drop 2:0.1", ["lr_drop=2:0.1 is not legal"]),
     ("--seed -1", ["seed=-1 is not legal"]),
     ("--clock hour", ["clock=hour is not legal"]),
+    ("--data dirichlet", ["partition 'dirichlet' needs alpha=; type 'dirichlet:alpha=VALUE' (a number > 0)"]),
+    ("--data dirichlt", ["unknown partition 'dirichlt' (did you mean 'dirichlet'?); legal: dirichlet, gamma, iid, sorted"]),
+    (
+        "--task quadratic --data sorted --validation 0.1",
+        [
+            "task 'quadratic' has no samples to share out, and data=sorted; type --data iid",
+            "task 'quadratic' has no samples to hold out, and validation=0.1; type --validation 0",
+        ],
+    ),
+    (
+        "--validation 0.999",
+        ["batch_size=16 is larger than the 1 training samples of 'digits' that validation=0.999 leaves; type --batch-size 1"],
+    ),
+    (
+        "--workers 2000 --data sorted",
+        ["data=sorted cannot share 1437 training samples among workers=2000; type fewer --workers"],
+    ),
     ("--precision fp64", ["precision=fp64 is not legal; type --precision with fp32 or tf32 or bf16"]),
     (
         "--task quadratic --precision bf16",

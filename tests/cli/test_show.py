@@ -55,11 +55,28 @@ def test_a_run_as_json(dynabro: Dynabro, results: Path) -> None:
     shown = json.loads(dynabro("show", "runs/7", "--json").out)
     counts = read(results, "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = 7")
     assert shown.pop("byzantine_histogram") == {str(byzantine): rounds for byzantine, rounds in counts}
+    recovery = read(results, "SELECT switches_seen, recoveries, dip, worst_window, reason FROM recovery WHERE run_id = 7")
+    told = shown.pop("recovery")
+    assert [tuple(told[name] for name in ("switches_seen", "recoveries", "dip", "worst_window", "reason"))] == recovery
     assert shown["spec"]["attack"].items() >= {"name": "shift", "lambda": 1.0}.items()
     assert set(shown["versions"]) >= {"dynabro", "python", "torch", "threads"}
     names = [column.name for column in metadata.tables["runs"].columns]
     expected = dict(zip(names, read(results, "SELECT * FROM runs WHERE id = 7")[0], strict=True))
     assert shown | {"spec": 0, "versions": 0} == expected | {"spec": 0, "versions": 0}
+
+
+def test_a_run_whose_workers_have_samples_of_their_own(dynabro: Dynabro, folder: Path) -> None:
+    command = "run --task digits --model logistic --method sgd --workers 5 --byzantine 1 --budget 2 --data sorted --quiet"
+    assert dynabro(*command.split()).code == 0
+    rows = read(folder / "results.db", "SELECT worker, label, count FROM worker_labels ORDER BY 1, 2")
+    told = json.loads(dynabro("show", "runs/1", "--json").out)["worker_labels"]
+    assert [tuple(item.values()) for item in told] == rows
+    title, *table = dynabro("show", "runs/1").out.split("Training samples, by worker and label:\n")[1].splitlines()
+    assert title.split() == ["worker", *map(str, range(10))]
+    cells = {(worker, label): count for worker, label, count in rows}
+    lines = [[int(cell) for cell in line.split()] for line in table if line.split()[0].isdigit()]
+    assert lines == [[worker, *(cells.get((worker, label), 0) for label in range(10))] for worker in range(5)]
+    assert [sum(line[1:]) for line in lines] == [288, 288, 287, 287, 287]
 
 
 def test_a_run_without_rounds(dynabro: Dynabro, results: Path) -> None:

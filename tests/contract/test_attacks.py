@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 from dynabro_cli.api import make_attack
+from dynabro_cli.attacks._api import ON_DATA, ON_VECTORS, Attack, Defence, State, honest_mean
 from dynabro_cli.resolve import REGISTRIES
 
 # What an attack cannot do without.
 NEEDED = {"shift": "shift:lambda=2", "momentum-tailored": "momentum-tailored:lambda=2,beta=0.9"}
 
-TEXTS = [NEEDED.get(name, name) for name in REGISTRIES["attacks"].entries()]
+# Parameters that make another attack of one.
+VARIANTS = [
+    *("gaussian:around=mean,sigma=1", "gaussian:around=own,sigma=1"),
+    *("min-max:perturbation=unit", "min-max:perturbation=sign", "min-sum:perturbation=unit", "min-sum:perturbation=sign"),
+    *("mimic:worker=8", "mimic:target=learned", "mimic:target=learned,warmup=1"),
+    *("fang-krum:direction=mean", "fang-trimmed-mean:direction=mean,b=3"),
+    "mixed:parts=nan/mimic:target=learned:warmup=2/gaussian/momentum-tailored:lambda=1:beta=0.5",
+    "mixed:parts=label-flip/optimal-ipm/fang-trimmed-mean",
+]
+
+TEXTS = [*(NEEDED.get(name, name) for name in REGISTRIES["attacks"].entries()), *VARIANTS]
 
 every_text = pytest.mark.parametrize("text", TEXTS)
 every_m = pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
@@ -22,48 +35,100 @@ def draw(m: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(m, 6, generator=torch.Generator().manual_seed(m)).to(dtype)
 
 
+def made(text: str, m: int) -> Attack:
+    return make_attack(text.replace("worker=8", f"worker={m - 1}"), workers=m)._attack
+
+
+def median(messages: Tensor) -> Tensor:
+    """The defence that attacks which see one are shown."""
+    return messages.median(0).values
+
+
+def sent(attack: Attack, own: Tensor, byzantine: Tensor, state: State, messages: Callable[..., Tensor] | None = None) -> Tensor:
+    """What the attack sends, by its ``messages`` or those given in place of them."""
+    seen = (Defence(honest_mean(own, byzantine), median),) if attack.sees_defence else ()
+    return (messages or attack.messages)(own, byzantine, state, *seen)
+
+
+def same(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors are the same, and NaN where the other is."""
+    return torch.equal(first.isnan(), second.isnan()) and torch.equal(first.nan_to_num(), second.nan_to_num())
+
+
+def next_state(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> State:
+    """The state after a round of these vectors and identities."""
+    if attack.observe is not None:
+        state = attack.observe(own, byzantine, state)
+    return attack.advance(byzantine, state)
+
+
 @every_text
 @every_m
 def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> None:
     """From none to all: messages are finite, honest rows bit for bit as they were, and the input is left alone."""
-    attack, own = make_attack(text, workers=m), draw(m)
-    before = own.clone()
+    attack, own = made(text, m), draw(m)
+    before, state = own.clone(), dict(attack.initial)
     for count in [*range(m + 1), 0]:  # one after the other, so that an attack with a memory meets them with one
         byzantine = torch.randperm(m, generator=torch.Generator().manual_seed(count)) < count
-        messages = attack(own, byzantine)
+        messages = sent(attack, own, byzantine, state)
+        state = next_state(attack, own, byzantine, state)
         assert messages.shape == own.shape
-        assert bool(messages.isfinite().all())
+        assert bool(messages.isfinite().all()) or (count > 0 and not attack.finite)
         assert torch.equal(messages[~byzantine], own[~byzantine])
         assert torch.equal(own, before)
+        assert all(bool(value.isfinite().all()) for value in state.values())
+
+
+@every_text
+@every_m
+def test_vectors_that_are_all_the_same(text: str, m: int) -> None:
+    """Zero, too: there is no spread to hide in, and no direction to take; what is sent stays finite."""
+    attack = made(text, m)
+    for value in (0.0, 3.0):
+        state, own = dict(attack.initial), torch.full((m, 4), value)
+        for count in (m, 1, m - 1, m):
+            messages = sent(attack, own, torch.arange(m) < count, state)
+            state = next_state(attack, own, torch.arange(m) < count, state)
+            assert bool(messages.isfinite().all()) or not attack.finite
+
+
+@every_text
+def test_what_is_not_finite_is_declared(text: str) -> None:
+    """The server leaves such rows out of the honest mean, instead of giving them a weight of 0."""
+    attack = made(text, 9)
+    assert attack.finite == bool(sent(attack, draw(9), torch.arange(9) < 4, attack.initial).isfinite().all())
 
 
 @every_text
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_messages_have_the_precision_of_the_gradients(text: str, dtype: torch.dtype) -> None:
-    own, byzantine = draw(9, dtype), torch.arange(9) < 4
-    attack = make_attack(text, workers=9)
+    attack, own, byzantine = made(text, 9), draw(9, dtype), torch.arange(9) < 4
+    state = dict(attack.initial)
     for _ in range(3):
-        assert attack(own, byzantine).dtype == dtype
+        assert sent(attack, own, byzantine, state).dtype == dtype
+        state = next_state(attack, own, byzantine, state)
 
 
 @every_text
 def test_no_randomness_of_its_own(text: str) -> None:
     own, byzantine = draw(9), torch.arange(9) % 2 == 0
-    first, second = make_attack(text, workers=9), make_attack(text, workers=9)
+    first, second = made(text, 9), made(text, 9)
+    states = [dict(first.initial), dict(second.initial)]
     for _ in range(3):
-        assert torch.equal(first(own, byzantine), second(own, byzantine))
+        assert same(sent(first, own, byzantine, states[0]), sent(second, own, byzantine, states[1]))
+        states = [next_state(attack, own, byzantine, state) for attack, state in zip((first, second), states, strict=True)]
 
 
 @every_text
 def test_state_is_data(text: str) -> None:
-    """``messages`` may be called for every level of a round; only ``advance`` moves on, by returning a new state."""
-    attack = make_attack(text, workers=9)._attack
+    """``messages`` may be called for every level of a round; only ``observe`` and ``advance`` move on, by a new state."""
+    attack = made(text, 9)
     own, byzantine = draw(9), torch.arange(9) < 4
-    state = attack.advance(~byzantine, attack.advance(byzantine, dict(attack.initial)))
+    state = next_state(attack, own, ~byzantine, next_state(attack, own, byzantine, dict(attack.initial)))
     kept = {name: value.clone() for name, value in state.items()}
-    first = attack.messages(own, byzantine, state)
-    assert torch.equal(attack.messages(own, byzantine, state), first)
-    attack.advance(byzantine, state)
+    first = sent(attack, own, byzantine, state)
+    assert same(sent(attack, own, byzantine, state), first)
+    next_state(attack, own, byzantine, state)
     assert state.keys() == kept.keys()
     assert all(torch.equal(state[name], kept[name]) for name in kept)
 
@@ -72,17 +137,59 @@ def test_state_is_data(text: str) -> None:
 def test_own_vectors_of_byzantine_workers_matter_where_declared(text: str) -> None:
     """Gradients that an attack does not read are not computed; so it must say what it reads."""
     byzantine, own = torch.arange(9) < 4, draw(9)
-    others = torch.where(byzantine[:, None], own + 1, own)
-    sent, of_others = (make_attack(text, workers=9)(vectors, byzantine) for vectors in (own, others))
-    assert torch.equal(sent, of_others) == (not make_attack(text, workers=9)._attack.reads_own)
+    others = torch.where(byzantine[:, None], own - 9, own)
+    attack, messages = made(text, 9), []
+    for vectors in (own, others):
+        state = dict(attack.initial)
+        for _ in range(2):
+            messages.append(sent(attack, vectors, byzantine, state))
+            state = next_state(attack, vectors, byzantine, state)
+    assert all(same(*pair) for pair in zip(messages[:2], messages[2:], strict=True)) == (not attack.reads_own)
 
 
 @every_text
 def test_it_can_be_compiled(text: str) -> None:
-    """As one graph, which the server's function needs; traced here and not compiled, so that it is quick."""
-    attack = make_attack(text, workers=9)._attack
+    """As one graph, which the server's function needs; traced here and not compiled, so that it is quick.
+
+    An attack that sees the defence is not compiled (the defence is), but it waits for no number either.
+    """
+    attack = made(text, 9)
     own, byzantine = draw(9), torch.arange(9) < 4
-    state = attack.advance(byzantine, dict(attack.initial))
     torch.compiler.reset()
     traced = torch.compile(attack.messages, backend="eager", fullgraph=True)
-    assert torch.equal(traced(own, byzantine, state), attack.messages(own, byzantine, state))
+    learns = None if attack.observe is None else torch.compile(attack.observe, backend="eager", fullgraph=True)
+    state = dict(attack.initial)
+    for _ in range(2):
+        assert same(sent(attack, own, byzantine, state, traced), sent(attack, own, byzantine, state))
+        if learns is not None and attack.observe is not None:
+            learned, expected = learns(own, byzantine, state), attack.observe(own, byzantine, state)
+            assert learned.keys() == expected.keys()
+            assert all(same(learned[name], expected[name]) for name in expected)
+        state = next_state(attack, own, byzantine, state)
+
+
+@every_text
+def test_an_attack_with_a_row_for_each_worker_says_so(text: str) -> None:
+    """It needs all workers to answer in every round."""
+    attack = made(text, 9)
+    state = next_state(attack, draw(9), torch.arange(9) < 4, dict(attack.initial))
+    assert attack.by_number or not any(value.ndim and value.shape[0] == 9 for value in state.values())
+
+
+@every_text
+def test_where_it_enters(text: str) -> None:
+    """At gradients, if at vectors at all, so that attacks can be mixed; one that acts on data computes with changed labels."""
+    attack = made(text, 9)
+    assert attack.entries == (ON_DATA,) or (attack.entries[0] == "gradient" and set(attack.entries) <= set(ON_VECTORS))
+    assert attack.labels is not None or attack.entries != (ON_DATA,)
+    assert attack.reads_own or attack.labels is None  # all m workers compute where labels are changed
+    if attack.labels is None:
+        return
+    labels, byzantine = torch.arange(45).view(9, 5) % 10, torch.arange(9) % 2 == 0
+    before = labels.clone()
+    changed = attack.labels(labels, byzantine, 10)
+    assert torch.equal(labels, before)
+    assert (changed.dtype, changed.shape) == (labels.dtype, labels.shape)
+    assert bool(((changed >= 0) & (changed < 10)).all())
+    assert torch.equal(changed[~byzantine], labels[~byzantine])
+    assert not torch.equal(changed[byzantine], labels[byzantine])

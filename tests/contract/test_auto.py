@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,12 @@ from dynabro_cli.resolve import REGISTRIES, Run, resolve
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.spec import RunSpec
 
-ONLY_THE_RUN_TELLS = {("methods", "dynabro", "noise_bound")}
-NOTHING = {("tasks", "quadratic", "radius")}
+ONLY_THE_RUN_TELLS = {
+    *(("methods", name, "noise_bound") for name in ("dynabro", "byzantine-sgd", "safeguard")),
+    *(("methods", "byzantine-sgd", key) for key in ("D", "threshold_A", "threshold_B")),
+    *(("methods", "safeguard", key) for key in ("threshold0", "threshold1")),
+}
+NOTHING = {("tasks", "quadratic", "radius"), ("switching", "on-level", "K")}
 """What auto stands for the absence of, which no value is."""
 
 FIELDS = {
@@ -26,6 +32,7 @@ FIELDS = {
     "pre_aggregators": "pre_aggregators",
     "attacks": "attack",
     "switching": "switching",
+    "partitions": "data",
 }
 
 # Settings in which components are tried; what each cannot do without is 1.
@@ -46,10 +53,20 @@ OPTIONAL = [
 KNOWN = [place for place in OPTIONAL if place not in ONLY_THE_RUN_TELLS | NOTHING]
 
 
+TRACE = os.path.relpath(Path(__file__).with_name("trace.csv"))
+REQUIRED = {("switching", "trace", "file"): TRACE}
+"""What a parameter cannot be any word of."""
+
+
+def least(kind: str, name: str, info: ParameterInfo) -> str:
+    """A value of a parameter that has no default."""
+    return f"{info.key}={REQUIRED.get((kind, name, info.key), 'x' if info.type is str else 1)}"
+
+
 def needed(kind: str, name: str, *also: str) -> str:
     """The component with what it cannot do without."""
     infos = REGISTRIES[kind].entry(name).infos
-    given = [f"{info.key}={'x' if info.type is str else 1}" for info in infos if info.required]
+    given = [least(kind, name, info) for info in infos if info.required]
     return f"{name}:{','.join([*given, *also])}".rstrip(":")
 
 

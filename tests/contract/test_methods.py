@@ -18,12 +18,20 @@ METHODS = [
     "dynabro:jmax=auto",
     "dynabro:filter=option1,noise_bound=1e9",
     "dynabro:filter=option2,noise_bound=1e9",
+    "byzantine-sgd:noise_bound=1,empty=wait",
+    "safeguard:guards=single,noise_bound=1",
+    "safeguard:noise_bound=1,step=before,empty=wait",
+    "local-steps:H=3",
 ]
 
 
 def build(text: str) -> Method:
     method: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(M, 1000, kappa=1.0))
     return method
+
+
+JUDGES = [text for text in METHODS if build(text).judge is not None]
+GATHERERS = [text for text in METHODS if build(text).gather is not None]
 
 
 def plans(method: Method) -> list[Plan]:
@@ -38,7 +46,7 @@ def test_plans_are_drawn_from_the_generator_alone(text: str) -> None:
 @pytest.mark.parametrize("text", METHODS)
 def test_prefixes_grow_from_one_mini_batch(text: str) -> None:
     for plan in plans(build(text)):
-        assert plan.prefixes[0] == 1
+        assert plan.prefixes[0] == 1 or (text in GATHERERS and len(plan.prefixes) == 1)
         assert list(plan.prefixes) == sorted(plan.prefixes)
         assert all(isinstance(prefix, int) for prefix in plan.prefixes)
 
@@ -88,3 +96,113 @@ def test_what_is_remembered_is_declared(text: str) -> None:
         _, state = method.send(torch.full((M, D), earlier), {})
         sent.append(method.send(torch.ones(M, D), state)[0])
     assert torch.equal(*sent) == (not build(text).remembers)
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_a_state_of_rows_is_0_at_first_and_belongs_to_the_workers(text: str) -> None:
+    """What lets some workers send: a state of zeros is none, and each row depends on that worker's gradients alone."""
+    method = build(text)
+    if not method.by_row:
+        return
+    first, second = (torch.randn(M, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    sent, state = method.send(first.clone(), {})
+    assert state
+    assert all(value.shape[0] == M for value in state.values())
+    zeros = {name: torch.zeros_like(value) for name, value in state.items()}
+    assert torch.equal(method.send(first.clone(), zeros)[0], sent)
+    kept = {name: value.clone() for name, value in state.items()}
+    both, _ = method.send(second.clone(), {name: value.clone() for name, value in kept.items()})
+    some, _ = method.send(second[1:3].clone(), {name: value[1:3].clone() for name, value in kept.items()})
+    assert torch.equal(some, both[1:3])
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_the_largest_level_is_the_largest_that_has_a_correction(text: str) -> None:
+    method = build(text)
+    levels = [plan.level for plan in plans(method) if plan.level is not None and len(plan.prefixes) > 1]
+    assert (method.jmax is None) == (not method.mlmc)
+    assert max(levels, default=0) <= (method.jmax or 0)
+
+
+def judge(text: str, messages: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    """The verdict of a method that knows V, at x = 0."""
+    method: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(M, 1000, 0.0, measured_noise=1.0))
+    assert method.judge is not None
+    return method.judge(messages, torch.zeros(D), state)
+
+
+@pytest.mark.parametrize("text", JUDGES)
+def test_equal_messages_all_count(text: str) -> None:
+    state: dict[str, Tensor] = {}
+    for round_ in range(70):  # past the end of the shortest default window, and of the longest
+        good, state = judge(text, torch.full((M, D), float(round_)), state)
+        assert good.shape == (M,)
+        assert good.dtype == torch.bool
+        assert bool(good.all())
+
+
+@pytest.mark.parametrize("text", JUDGES)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
+def test_what_is_not_finite_never_counts_and_leaves_no_trace_in_others(text: str, value: float) -> None:
+    """3e38 is finite, and its square is not."""
+    generator = torch.Generator().manual_seed(0)
+    state: dict[str, Tensor] = {}
+    for _ in range(5):
+        messages = torch.rand(M, D, generator=generator)
+        messages[2, 1] = value
+        before = messages.clone()
+        good, state = judge(text, messages, state)
+        assert torch.equal(messages, before) or value != value
+        if "step=before" not in text or value != 3e38:
+            assert good.tolist() == [True, True, False, True]
+    assert all(kept.isfinite().all() for kept in state.values()) or value == 3e38
+
+
+@pytest.mark.parametrize("text", JUDGES)
+def test_a_verdict_depends_on_messages_and_state_alone(text: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    rounds = [4 * torch.randn(M, D, generator=generator) for _ in range(40)]
+    found = []
+    for _ in range(2):
+        state: dict[str, Tensor] = {}
+        verdicts = []
+        for messages in rounds:
+            good, state = judge(text, messages, state)
+            verdicts.append(good.tolist())
+        found.append(verdicts)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("text", GATHERERS)
+def test_gathering_is_drawn_and_asked_for_as_planned(text: str) -> None:
+    """At gradients that are all equal to c, and the same everywhere, the first direction is c, and no state is left in x."""
+    c = torch.tensor([1.0, -2.0, 0.5])
+
+    class Constant:
+        x = torch.zeros(D)
+
+        def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
+            assert computation < plan.prefixes[-1]
+            return c.repeat(M, 1)
+
+        def large(self, batches: int) -> Tensor:
+            assert batches == plan.prefixes[-1]
+            return c.repeat(M, 1)
+
+        def attacked(self, gradients: Tensor, computation: int) -> Tensor:
+            return gradients
+
+    method, workers, state = build(text), Constant(), {}
+    plan = method.first or method.plan(np.random.default_rng(0))
+    for following in plans(method)[:20]:
+        assert method.gather is not None
+        gathered = method.gather(workers, plan, state)
+        assert gathered.vectors.shape == (M, D)
+        messages = gathered.vectors if method.receive is None else method.receive(gathered.vectors, gathered.state)
+        direction, state = messages.mean(0), gathered.state
+        if method.settle is not None:
+            direction, state = method.settle(direction, state)
+        torch.testing.assert_close(method.direct([direction], plan)[0], c)
+        assert (plan.cohort is None) or (len(plan.cohort) == method.cohort)
+        assert workers.x.tolist() == [0.0] * D
+        plan = following

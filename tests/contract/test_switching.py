@@ -9,10 +9,18 @@ from torch import Tensor
 from dynabro_cli.api import make_switching
 from dynabro_cli.resolve import REGISTRIES
 from dynabro_cli.switching._api import Switching
+from tests.contract.test_auto import TRACE
 
 # What a strategy cannot do without; nine workers, three of them Byzantine, suit all.
-NEEDED = {"periodic": "periodic:K=3", "bernoulli": "bernoulli:p=0.3,D=4,delta_max=0.4", "rotating": "rotating:period=4"}
-WITHOUT_CHANCE = {"rotating"}
+NEEDED = {
+    "periodic": "periodic:K=3",
+    "bernoulli": "bernoulli:p=0.3,D=4,delta_max=0.4",
+    "rotating": "rotating:period=4",
+    "round-robin": "round-robin:K=3",
+    "on-level": "on-level:level=2,K=3",
+    "trace": f"trace:file={TRACE},repeat=true",
+}
+WITHOUT_CHANCE = {"rotating", "round-robin", "trace"}
 M, TICKS = 9, 40
 
 NAMES = list(REGISTRIES["switching"].entries())
@@ -21,7 +29,7 @@ every_name = pytest.mark.parametrize("name", NAMES)
 
 
 def make(name: str, seed: int = 0) -> Switching:
-    return make_switching(NEEDED.get(name, name), workers=M, byzantine=3, seed=seed)
+    return make_switching(NEEDED.get(name, name), workers=M, byzantine=3, seed=seed, jmax=4)
 
 
 def schedule(name: str, seed: int = 0) -> Tensor:
@@ -68,3 +76,37 @@ def test_no_draw_is_taken_from_a_global_generator(name: str) -> None:
     before = schedule(name)
     torch.manual_seed(1)
     assert torch.equal(schedule(name), before)
+
+
+@every_name
+def test_who_is_byzantine_at_which_level_can_be_asked_for_in_any_order(name: str) -> None:
+    """And ``mask`` is what a round of the highest level has."""
+    expected, strategy, other = schedule(name), make(name), make(name)
+    if strategy.in_round is None or other.in_round is None:
+        return
+    asked = [(tick, level) for tick in range(TICKS) for level in (None, 0, 1, 2, 4)]
+    answers = {place: strategy.in_round(*place) for place in asked}
+    for tick, level in reversed(asked):
+        mask = other.in_round(tick, level)
+        assert torch.equal(mask, answers[tick, level])
+        mask.logical_not_()
+    assert all(torch.equal(answers[tick, 4], expected[tick]) for tick in range(TICKS))
+
+
+@every_name
+def test_what_follows_the_run_has_a_state_that_is_data(name: str) -> None:
+    """It begins as ``mask`` says, ``learn`` returns a new state, and its schedule is stored."""
+    strategy = make(name)
+    if strategy.follow is None:
+        return
+    assert strategy.kept
+    rule, state = strategy.follow, dict(strategy.follow.initial)
+    assert torch.equal(rule.mask(state), strategy.mask(0))
+    for ratio in (0.0, None, 1.0, 0.0, 0.3, 2.0):
+        before = {key: value.clone() for key, value in state.items()}
+        after = rule.learn(state, ratio)
+        assert state == before
+        assert all(isinstance(value, torch.Tensor) for value in after.values())
+        assert torch.equal(rule.mask(after), rule.mask(dict(after)))
+        rule.mask(after).logical_not_()
+        state = after

@@ -76,7 +76,7 @@ def test_a_run_from_start_to_end(path: Path) -> None:
     assert start == "started: digits, momentum:beta=0.99, cwtm, sf, periodic:K=20, seed 3"
     assert where == f"run {KEY} on cuda:0 H200 of here, stored by process {os.getpid()}, threads 3"
     assert settings.startswith("model logistic, attack_entry gradient, clock round, workers 17, byzantine 8, budget 50, ")
-    assert settings.endswith("precision fp32, dimension 650")
+    assert settings.endswith("precision fp32, participation 1.0, data iid, validation 0.0, dimension 650")
     assert programs == 'dynabro 1.2; torch 2.11; gradients {"a": 1}'
     assert first == "round 0, budget 0: accuracy 0.5, loss 0.5, train loss 0.5"
     assert checkpoint == "checkpoint after round 10, 2,000 bytes"

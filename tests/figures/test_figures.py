@@ -142,7 +142,26 @@ def test_what_is_missing_is_told(folder: Path, dynabro: Dynabro) -> None:
 def test_the_shipped_grid_without_settings(folder: Path, dynabro: Dynabro) -> None:
     fill(folder / "results.db", planned("history-dependence"))
     outcome = dynabro("plot", "history-dependence", "--check")
-    assert (outcome.code, outcome.out, outcome.err) == (0, "plots/history-dependence.png  (6 runs)\n", "")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "plots/history-dependence.png  (9 runs)\n", "")
+
+
+def test_history_windows_are_measured(folder: Path, dynabro: Dynabro) -> None:
+    """In runs of 300 rounds: sqrt(300) = 17.3 and 300^(5/8) = 35.3, rounded up, are safeguard's windows."""
+    fill(folder / "results.db", planned("history-dependence", "budget=300", "eval_every=100"))
+    assert dynabro("plot", "history-dependence", "--set", "budget=300", "--set", "eval_every=100").code == 0
+    drawn = pd.read_csv("plots/history-dependence.csv").set_index("method")
+    rounds = {
+        name: (row["window_rounds"], row["window_ended"], row["kind"], row["window_type"]) for name, row in drawn.iterrows()
+    }
+    assert rounds["sgd"] == (1, True, "aggregation", "deterministic")
+    assert rounds["byzantine-sgd"] == (300, False, "filter", "deterministic")
+    assert rounds["safeguard"] == (36, True, "filter", "deterministic")
+    assert rounds["safeguard:guards=single"] == (18, True, "filter", "deterministic")
+    assert rounds["momentum:beta=0.99"] == (300, False, "aggregation", "deterministic")
+    assert 100 < rounds["momentum"][0] < 200
+    assert [rounds[name][:2] for name in rounds if name.startswith("dynabro")] == [(1, True)] * 3
+    assert drawn.loc["byzantine-sgd", "window"] == "at least 300"
+    assert drawn.loc["safeguard", "window"] == "36"
 
 
 def test_runs_that_diverged_count_as_they_are(folder: Path, dynabro: Dynabro) -> None:
@@ -200,7 +219,7 @@ def test_all_that_there_is(folder: Path, dynabro: Dynabro) -> None:
     (made,) = json.loads(outcome.out)
     assert made["name"] == "history-dependence"
     assert made["files"] == [f"plots/history-dependence{suffix}" for suffix in (".png", ".csv", ".runs.csv")]
-    assert (made["runs"], made["missing"]) == (6, "")
+    assert (made["runs"], made["missing"]) == (9, "")
     assert len(outcome.problems) == len(NAMES)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,9 @@ import pandas as pd
 import pytest
 
 from dynabro_cli.api import make_switching
+from dynabro_cli.cli import plot
+from dynabro_cli.figures._any import METRICS
+from dynabro_cli.participation import answering
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
 from tests.figures.test_figures import read
@@ -57,6 +61,16 @@ def test_lines_are_never_means_of_different_runs(mixed: Path, dynabro: Dynabro) 
         f"{attack}, {method}, {rule}" for attack in ("sf", "ipm") for method in ("SGD", "DynaBRO") for rule in ("cwtm", "cwmed")
     }
     assert set(drawn["series"]) == names  # and not the learning rate, which goes with the method
+
+
+def test_methods_of_one_label_are_told_apart(folder: Path, dynabro: Dynabro) -> None:
+    """``jmax`` is no part of a method's label."""
+    settings = [*SMALL, "learning_rate=0.01", "seeds=0..1"]
+    rows = [row for jmax in (1, 2) for row in planned("digits-periodic", *settings, f"method=dynabro:jmax={jmax}")]
+    fill(folder / "results.db", [row for row in rows if row["switching"] == "static"])
+    assert dynabro("plot", "final", "--x", "switching", "--hue", "method").code == 0
+    drawn = pd.read_csv("plots/final.csv")
+    assert (set(drawn["series"]), set(drawn["n"])) == ({"dynabro:jmax=1", "dynabro:jmax=2"}, {2})
 
 
 def test_curves_of_a_gap(grids: Path, dynabro: Dynabro) -> None:
@@ -119,6 +133,90 @@ def test_timeline(clock: str, dynabro: Dynabro) -> None:
     ticks = rounds["round"] if clock == "round" else rounds["budget"] - rounds["cost"]
     still = rounds["dynamic"] == 0
     assert list(masks[ticks[still]].sum(1)) == list(rounds["byzantine"][still])
+
+
+HOW = ("--task", "digits", "--model", "logistic", "--budget", "60", "--batch-size", "4", "--seed", "3", "--workers", "9")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--switching", "adaptive:below=9,patience=7", "--method", "momentum"),
+        ("--switching", "trace:file=s.csv,repeat=true", "--method", "dynabro:jmax=2"),
+        ("--switching", "trace:file=s.csv,repeat=true", "--method", "dynabro:jmax=2", "--clock", "computation"),
+        ("--switching", "trace:file=s.csv", "--method", "dynabro:filter=option1", "--clock", "computation"),
+        ("--switching", "on-level:level=2,K=3", "--method", "dynabro:jmax=2"),
+        ("--switching", "on-level:level=2,K=3", "--method", "dynabro:jmax=2", "--clock", "computation"),
+        ("--switching", "round-robin:K=4", "--method", "momentum", "--participation", "0.5"),
+    ],
+)
+def test_timelines_of_schedules_that_are_stored_or_look_at_the_run(options: tuple[str, ...], dynabro: Dynabro) -> None:
+    """The masks have as many Byzantine workers as the rounds tell, and change where they do."""
+    Path("s.csv").write_text("tick,byzantine\n0,1 2 3\n10,4 5\n15,\n25,9\n31,9\n")
+    assert dynabro("run", "--byzantine", "3", *HOW, *options).code == 0
+    Path("s.csv").unlink()  # what is stored is enough
+    outcome = dynabro("plot", "timeline")
+    assert (outcome.code, outcome.err) == (0, "")
+    drawn = pd.read_csv("plots/timeline.csv")
+    masks = drawn.filter(like="worker_").to_numpy()
+    rounds = read(Path("results.db"), "SELECT * FROM rounds")
+    by_round = "computation" not in options
+    assert len(drawn) == (len(rounds) if by_round else rounds["budget"].max())
+    starts = rounds["round"] if by_round else rounds["budget"] - rounds["cost"]
+    for first, row in zip(starts, rounds.to_dict("records"), strict=True):
+        own = masks[first : first + (1 if by_round else row["cost"])]
+        before = masks[max(first - 1, 0)][None]
+        assert own.sum(1).max() == row["byzantine"]
+        assert row["switched"] == (np.diff(np.concatenate([before, own]), axis=0) != 0).any()
+    assert masks.any()
+    told = read(Path("results.db"), "SELECT tick, byzantine FROM identities").to_dict("records")
+    assert bool(told) == ("adaptive" in options[1] or "trace" in options[1])
+    for change in told:
+        assert (np.flatnonzero(masks[change["tick"]]) + 1).tolist() == json.loads(change["byzantine"])
+
+
+def test_a_timeline_tells_who_answered(dynabro: Dynabro) -> None:
+    how = ("--method", "momentum", "--byzantine", "3", "--participation", "0.5")
+    assert dynabro("run", *HOW, *how).code == 0
+    assert dynabro("plot", "timeline").code == 0
+    answers = pd.read_csv("plots/timeline.csv").filter(like="answers_").to_numpy()
+    assert answers.shape == (60, 9)
+    assert [np.flatnonzero(row).tolist() for row in answers] == [answering(3, 0.5, 9, r).tolist() for r in range(60)]
+
+
+RECOVERY = ("dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance", "aggregation_error")
+
+
+def test_what_is_told_of_recovery_can_be_plotted(dynabro: Dynabro) -> None:
+    """Of those runs that have a number; a switch of never has no recovery."""
+    for switching in ("periodic:K=7", "static"):
+        for seed in ("0", "1"):
+            how = ("--method", "momentum", "--byzantine", "4", "--switching", switching, "--eval-every", "5", "--seed", seed)
+            assert dynabro("run", *HOW[:-4], "--workers", "9", *how).code == 0
+    stored = read(Path("results.db"), "SELECT runs.switching, recovery.* FROM recovery JOIN runs ON runs.id = run_id")
+    assert stored["reason"].notna().tolist() == [False, False, True, True]
+    for metric in RECOVERY:
+        for kind in ("final", "heatmap"):
+            outcome = dynabro("plot", kind, "--metric", metric)
+            assert (outcome.code, outcome.err) == (0, "")
+            drawn = pd.read_csv(f"plots/{kind}.csv").set_index("switching")
+            expected = stored.dropna(subset=metric).groupby("switching")[metric].agg(["mean", "size"])
+            assert drawn["mean"].to_dict() == pytest.approx(expected["mean"].to_dict(), rel=1e-8)
+            assert drawn["n"].to_dict() == expected["size"].to_dict()
+        assert len(drawn) == (1 if "dip" in metric or "recovery" in metric else 2)
+    outcome = dynabro("plot", "curves", "--metric", "dip")
+    assert outcome.problems == ["metric=dip is one number of a run, and no curve; type dynabro plot final --metric dip"]
+    where = ("--where", "switching = 'static'")
+    assert dynabro("plot", "final", "--metric", "dip", *where).problems == [
+        "no run here has a number for metric=dip; type another one of " + ", ".join(METRICS)
+    ]
+    shown = json.loads(dynabro("show", "runs/1", "--json").out)["recovery"]
+    assert shown["dip"] == stored["dip"][0]
+    assert "recovery_rounds" in dynabro("show", "runs/1").out
+
+
+def test_the_command_knows_all_metrics() -> None:
+    assert tuple(METRICS) == plot.METRICS
 
 
 def test_a_timeline_of_other_identities_is_refused(dynabro: Dynabro) -> None:

@@ -51,6 +51,10 @@ def layers(model: nn.Module) -> list[str]:
         ("mlp:hidden=5,layers=3", DIGITS, 64 * 5 + 5 + 2 * (25 + 5) + 60),
         # 4 convolutions, 4 batch norms, FC(8192 -> 128), FC(128 -> 10)
         ("cnn-cifar", CIFAR, 1_792 + 36_928 + 73_856 + 147_584 + 2 * (64 + 64 + 128 + 128) + 1_048_704 + 1_290),
+        # stem 1,728; 3x3 convolutions 4 * 36,864, 73,728 + 3 * 147,456, 294,912 + 3 * 589,824, 1,179,648 + 3 * 2,359,296;
+        # shortcuts 8,192 + 32,768 + 131,072; norms 2 * (5 * 64 + 5 * (128 + 256 + 512)); FC 5,130
+        ("resnet18", CIFAR, 1_728 + 147_456 + 516_096 + 2_064_384 + 8_257_536 + 172_032 + 9_600 + 5_130),
+        ("resnet18:norm=batch", CIFAR, 11_173_962),
     ],
 )
 def test_number_of_parameters(text: str, shape: ImageShape, count: int) -> None:

@@ -16,11 +16,13 @@ from dynabro_cli import events
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.attacks._api import REGISTRY as ATTACKS
 from dynabro_cli.errors import CheckpointError
+from dynabro_cli.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
 from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.spec import RunSpec
+from tests.contract.test_auto import TRACE
 
 DIGITS: dict[str, Any] = {
     "task": "digits",
@@ -65,6 +67,11 @@ def rows(happened: list[events.Event]) -> list[object]:
     return stored
 
 
+def changes(happened: list[events.Event]) -> list[events.Identity]:
+    """What is stored of who is Byzantine, beside that."""
+    return [change for event in happened if isinstance(event, events.RoundsDone) for change in event.identities]
+
+
 def interrupted(run: Run, *rounds: int) -> tuple[list[events.Event], events.Checkpointed]:
     """The events of a run up to its last checkpoint, and that."""
     happened = made(run, wanted=Wanted(*rounds))
@@ -76,13 +83,15 @@ def interrupted(run: Run, *rounds: int) -> tuple[list[events.Event], events.Chec
 
 def test_as_if_never_interrupted(spec: RunSpec, after: int) -> None:
     run = resolve(spec)
-    clean = rows(made(run))
+    whole = made(run)
+    clean = rows(whole)
     before, checkpoint = interrupted(run, after)
     again = made(run, resume=checkpoint.data)
     assert isinstance(again[0], events.Started)
     assert again[0].resumed == checkpoint.totals
     assert again[0].resumed.rounds == after
     assert repr(rows(before) + rows(again)) == repr(clean)  # as NaN is not equal to itself
+    assert changes(before) + changes(again) == changes(whole)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -91,21 +100,48 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     required = {"momentum-tailored": "momentum-tailored:lambda=1", "shift": "shift:lambda=1"}
     rules = [name for name in AGGREGATORS.entries() if name != "mfm"]
-    specs = {name: RunSpec(**DIGITS, method="dynabro:jmax=2", aggregator=name) for name in rules}
+    fitting = {"bulyan": "bulyan:f=1", "centered-clipping": "centered-clipping:tau=1", "dnc": "dnc:b=50"}
+    specs = {name: RunSpec(**DIGITS, method="dynabro:jmax=2", aggregator=fitting.get(name, name)) for name in rules}
+    for name in PRE_AGGREGATORS.entries():
+        chain = {"clipping": "clipping:c=1", "bucketing": "bucketing+bucketing:s=1"}.get(name, name)
+        fields = {"byzantine": 2, "aggregator": "signguard"}
+        specs[f"before a rule, {name}"] = RunSpec(**DIGITS | fields, method="dynabro:jmax=2", pre_aggregators=chain)
     for name in ATTACKS.entries():
         fields = {"method": "momentum", "switching": "rotating"} if name == "momentum-tailored" else {"method": "sgd"}
         task = QUADRATIC if name in required else DIGITS
+        task = task | {"byzantine": 0} if name == "nan" else task  # what rules make of it is no matter here
         specs[f"attack {name}"] = RunSpec(**task | fields, attack=required.get(name, name))
     specs |= {
         "mfm": RunSpec(**DIGITS, method="dynabro:filter=option2,noise_bound=5"),
         "measured noise": RunSpec(**DIGITS, method="dynabro:filter=option1,noise_bound=auto"),
         "momentum": RunSpec(**DIGITS, method="momentum"),
         "heavy ball": RunSpec(**DIGITS, method="momentum:beta=0.99,form=heavy-ball", pre_aggregators="nnm"),
+        "byzantine-sgd": RunSpec(**DIGITS, method="byzantine-sgd:threshold_B=5", attack="sf"),
+        "safeguard": RunSpec(**DIGITS, method="safeguard:scale=0.02,T0=3,T1=7", attack="sf"),
+        "safeguard, single": RunSpec(**DIGITS, method="safeguard:guards=single,T0=4,threshold0=0.2", attack="sf"),
+        "marina-pp": RunSpec(**DIGITS, method="marina-pp:batches=5,C=4"),
+        "marina-pp, all samples": RunSpec(**DIGITS | {"batch_size": 100}, method="marina-pp"),
+        "local-steps": RunSpec(**DIGITS, method="local-steps:H=2", clock="computation"),
         "adagrad-norm": RunSpec(**DIGITS, method="sgd", lr_rule="adagrad-norm"),
         "drop": RunSpec(**DIGITS, method="sgd", lr_drop="0.2:0.1"),
         "within rounds": RunSpec(**DIGITS, clock="computation", switching="bernoulli:p=0.1,D=5,delta_max=0.4"),
         "kept attacks": RunSpec(**DIGITS, method="momentum", attack_entry="state"),
+        "an attack that learns": RunSpec(**DIGITS, method="momentum", attack="mimic:target=learned,warmup=5"),
+        "an attack that sees memory": RunSpec(**DIGITS, method="momentum", attack="optimal-ipm:evals=4"),
+        "labels within rounds": RunSpec(
+            **DIGITS, clock="computation", attack="label-flip", switching="bernoulli:p=0.1,D=5,delta_max=0.4"
+        ),
+        "attacks of several kinds": RunSpec(
+            **DIGITS, clock="computation", attack="mixed:parts=label-flip/mimic:target=learned/gaussian/optimal-alie:evals=3"
+        ),
         "bf16": RunSpec(**DIGITS, method="momentum", precision="bf16"),
+        "dirichlet": RunSpec(**DIGITS, method="momentum", data="dirichlet:alpha=0.3", validation=0.2),
+        "sorted": RunSpec(**DIGITS, method="dynabro:jmax=2", data="sorted"),
+        "adaptive": RunSpec(**DIGITS, method="momentum", switching="adaptive:below=9,patience=4", aggregator="gm"),
+        "trace": RunSpec(**DIGITS, method="dynabro", switching=f"trace:file={TRACE},repeat=true", clock="computation"),
+        "on-level": RunSpec(**DIGITS, method="dynabro:jmax=2", switching="on-level:level=1,K=2", clock="computation"),
+        "round-robin": RunSpec(**DIGITS, method="momentum", switching="round-robin:K=2"),
+        "participation": RunSpec(**DIGITS, method="momentum", participation=0.6, attack="alie"),
         "diverging": RunSpec(**DIGITS, method="sgd", learning_rate=300, weight_decay=1.0),
     }
     cases = [(spec, after) for spec in specs.values() for after in (3,)]
@@ -124,6 +160,18 @@ def test_networks_with_statistics_of_their_own_and_several_interruptions(model: 
         stored += rows(happened[:cut])
         data = happened[cut].data  # type: ignore[union-attr]
     assert repr(stored + rows(made(run, resume=data))) == repr(clean)
+
+
+def test_a_schedule_that_follows_the_run_goes_on_where_it_was() -> None:
+    """Interrupted within a row of rejections, one of which is in the checkpoint: without it the next set would come later."""
+    run = resolve(RunSpec(**DIGITS, method="momentum", switching="adaptive:below=9,patience=4", aggregator="gm", seed=1))
+    before, checkpoint = interrupted(run, 7)
+    told = changes(before) + changes(made(run, resume=checkpoint.data))
+    assert [change.tick for change in told[:5]] == [0, 4, 8, 12, 16]
+    assert Checkpoint.decode(checkpoint.data, run.spec).state.switching == {
+        "draws": torch.tensor(1),
+        "rejected": torch.tensor(3),
+    }
 
 
 def test_checkpoints_change_nothing() -> None:

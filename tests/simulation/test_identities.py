@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec
+from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated, RoundsDone
 from dynabro_cli.resolve import REGISTRIES, resolve
-from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.identities import identify
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import ImageProblem
 from dynabro_cli.simulation.setup import simulate
+from dynabro_cli.switching._api import Switching
 
 BYZANTINE = torch.tensor([False, True, True, False, False])
 
@@ -31,18 +32,16 @@ def parts(attack: str, method: str = "sgd", entry: str = "gradient", clock: str 
     run = resolve(spec)
     made, aggregator = run.assemble()
 
-    class Strategy:
-        @staticmethod
-        def mask(t: int) -> torch.Tensor:
-            return masks["at"][t] if masks else BYZANTINE
+    def mask(t: int) -> torch.Tensor:
+        return masks["at"][t] if masks else BYZANTINE
 
     return Parts(
         run.spec,
         Still(),
         made,
         aggregator,
-        run.attack.build(setup.AttackSetting(5, made.beta)),
-        Strategy(),
+        run.attack.build(AttackSetting(5, made.beta)),
+        Switching(mask),
         None,  # type: ignore[arg-type]
     )
 
@@ -108,9 +107,9 @@ def test_what_is_left_out_changes_nothing(attack: str, cell: dict[str, str], mon
     asked: list[int] = []
     compute = ImageProblem.sum_gradients
 
-    def counted(self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, total: Any) -> torch.Tensor:
+    def counted(self: ImageProblem, round_: int, computations: Any, workers: torch.Tensor, *rest: Any) -> torch.Tensor:
         asked.append(len(workers))
-        return compute(self, round_, computations, workers, total)
+        return compute(self, round_, computations, workers, *rest)
 
     monkeypatch.setattr(ImageProblem, "sum_gradients", counted)
     little = list(simulate(spec))

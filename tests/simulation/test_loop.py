@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec, events, simulate
-from dynabro_cli.simulation import loop
-from dynabro_cli.simulation.loop import PATH_DIMENSIONS
+from dynabro_cli.simulation.records import PATH_DIMENSIONS, point
 from tests.simulation.reference import Outcome, masks, quadratic, run
 
 METHODS = ["sgd", "momentum", "dynabro", "dynabro:jmax=2", "dynabro:jmax=0", "dynabro:jmax=auto"]
@@ -245,6 +244,6 @@ def test_a_larger_model_is_not_recorded() -> None:
 @pytest.mark.parametrize("value", [0.1, 1 / 3, -1e-30, 16777217.0, 3.4e38])
 def test_nine_digits_tell_numbers_of_single_precision_apart(value: float) -> None:
     x = torch.tensor([value], dtype=torch.float32)
-    (point,) = loop._point(x) or ()
-    assert torch.equal(torch.tensor([point], dtype=torch.float32), x)
-    assert len(repr(point)) <= 16
+    (kept,) = point(x) or ()
+    assert torch.equal(torch.tensor([kept], dtype=torch.float32), x)
+    assert len(repr(kept)) <= 16

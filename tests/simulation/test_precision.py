@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -99,7 +100,8 @@ def test_a_run_sets_its_precision_before_its_network_is_built(
     real = setup.ImageProblem
 
     def build(*arguments: Any, **options: Any) -> Any:
-        seen.append((switches(), [*arguments, *options.values()][-1]))
+        given = inspect.signature(real).bind(*arguments, **options).arguments
+        seen.append((switches(), given["dtype"]))
         return real(*arguments, **options)
 
     monkeypatch.setattr(setup, "ImageProblem", build)

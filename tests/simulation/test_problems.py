@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,9 +13,14 @@ from torch import Tensor, nn
 from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated
+from dynabro_cli.methods._api import Plan
 from dynabro_cli.resolve import REGISTRIES, resolve
+from dynabro_cli.simulation import setup
+from dynabro_cli.simulation.gathering import Round
+from dynabro_cli.simulation.identities import identify
 from dynabro_cli.simulation.loop import Parts, Simulation, State
 from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem
+from dynabro_cli.simulation.shares import Shares
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import SwitchingSetting
 from dynabro_cli.tasks._api import Images, ImageShape, TaskSetting
@@ -217,3 +225,120 @@ def test_objective_gradients_are_summed_over_computations() -> None:
     assert objective.start.tolist() == [3.0, -3.0], "the run moves a copy"
     # E|noise|^2 of a mini-batch of 4 is 0.5/4 = 1/8 by worker, and workers differ
     assert not torch.equal(singles[0][0], singles[0][1])
+
+
+# --- the gradients of methods that gather them themselves
+
+
+def whole(images: Images, model: nn.Module) -> Tensor:
+    """The gradient of the mean loss over all training samples, [d]."""
+    (losses, gradients) = by_hand(model, normalised(images.train_images)[None], images.train_labels[None])
+    assert len(losses) == 1
+    return gradients[0]
+
+
+def test_all_samples_make_the_full_gradient() -> None:
+    """50 samples are 12 mini-batches of 4 and one of 2."""
+    images, model = pictures(flip=True), network()
+    problem = ImageProblem(images, model, M, B, Streams(0), CPU)
+    found = problem.large_gradients(3, 13)
+    torch.testing.assert_close(found, whole(images, model).expand(M, -1))
+    seen = problem.observed()
+    assert seen.counts.tolist() == [13] * M
+    assert seen.losses.std() == 0 < seen.losses[0]
+
+
+def test_full_gradients_with_wrong_labels_are_those_of_who_has_them() -> None:
+    """Worker 1 has every label one higher: its full gradient is that of such a data set, in mini-batches as before."""
+    images, model = pictures(), network()
+    problem = ImageProblem(images, model, M, B, Streams(0), CPU)
+
+    def relabel(labels: Tensor, _: int, classes: int) -> Tensor:
+        return torch.where(torch.arange(len(labels))[:, None] == 1, (labels + 1) % classes, labels)
+
+    found = problem.large_gradients(3, 13, relabel)
+    wrong = dataclasses.replace(images, train_labels=(images.train_labels + 1) % images.shape.classes)
+    torch.testing.assert_close(found[0], whole(images, model))
+    torch.testing.assert_close(found[2], whole(images, model))
+    torch.testing.assert_close(found[1], whole(wrong, model))
+    assert problem.observed().counts.tolist() == [13] * M
+
+
+def test_full_gradients_of_workers_with_samples_of_their_own() -> None:
+    """50 samples of three workers are 17 on average, five mini-batches of 4; each takes what it has, be it more or less."""
+    images, model = pictures(), network()
+    sizes = np.array([[10], [15], [25]])
+    shares = Shares(np.arange(50)[::-1].copy(), np.array([[0], [10], [25]]), sizes, ())
+    problem = ImageProblem(images, model, M, B, Streams(0), CPU, shares=shares)
+    found = problem.large_gradients(3, 5)
+    for worker, part in enumerate((slice(40, 50), slice(25, 40), slice(0, 25))):
+        own = dataclasses.replace(images, train_images=images.train_images[part], train_labels=images.train_labels[part])
+        torch.testing.assert_close(found[worker], whole(own, model))
+    assert problem.observed().counts.tolist() == [3, 4, 7]
+
+
+def test_fewer_than_all_are_fresh_mini_batches() -> None:
+    images, model = pictures(), network()
+    problem = ImageProblem(images, model, M, B, Streams(0), CPU)
+    expected = sum(by_hand(model, normalised(pixels), labels)[1] for pixels, labels in (drawn(images, 3, k) for k in range(5)))
+    torch.testing.assert_close(problem.large_gradients(3, 5), expected / 5)
+    assert problem.observed().counts.tolist() == [5] * M
+
+
+def test_full_gradients_of_a_network_with_noise_and_statistics() -> None:
+    """Dropout is the seed's, and batch normalisation that of each mini-batch; every worker has the same."""
+    images = pictures()
+    problem = ImageProblem(images, network(norm=True), M, B, Streams(0), CPU)
+    first, second, other = (problem.large_gradients(round_, 13) for round_ in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert torch.equal(first[0], first[2])
+    assert not torch.equal(first, other)
+    assert problem.observed().statistics.std(0).max() == 0
+
+
+def test_large_gradients_of_an_objective_are_means_of_fresh_ones() -> None:
+    objective = REGISTRIES["tasks"].parse("quadratic").build(TaskSetting(None)).load()  # type: ignore[arg-type]
+    problem = ObjectiveProblem(objective, M, B, Streams(0))
+    expected = sum(problem.sum_gradients(4, (k,), ALL, None) for k in range(6)) / 6
+    torch.testing.assert_close(problem.large_gradients(4, 6), expected)
+
+
+def test_gradients_at_other_points() -> None:
+    """Those of worker i at a point of its own are those of a network that is there; the model is left where it was."""
+    made = setup._prepare(
+        resolve(RunSpec(method="local-steps", model="logistic", workers=M, byzantine=1, batch_size=B)),
+        setup.data_directory(None),
+        CPU,
+        "off",
+    )[0]
+    parts, state = made._parts, made._state
+    who = identify(parts, state, 1)
+    round_ = Round(parts, state, Plan(None, (3,)), who, made._server.strike)
+    here = parts.problem.x.clone()
+    points = here + 0.1 * torch.randn(M, here.numel(), generator=torch.Generator().manual_seed(0))
+    found, at_one = round_.gradients(2, points), round_.gradients(2, points[1])
+    assert torch.equal(parts.problem.x, here)
+    parts.problem.observed()
+    for worker in range(M):
+        parts.problem.x.copy_(points[worker])
+        expected = parts.problem.sum_gradients(0, (2,), ALL, None).clone()
+        torch.testing.assert_close(found[worker], expected[worker])
+        if worker == 1:
+            torch.testing.assert_close(at_one, expected)
+    assert not torch.allclose(found[0], found[1])
+
+
+def test_losses_at_another_point_are_not_counted() -> None:
+    made = setup._prepare(
+        resolve(RunSpec(method="marina-pp", model="logistic", workers=M, byzantine=1, batch_size=B)),
+        setup.data_directory(None),
+        CPU,
+        "off",
+    )[0]
+    parts, state = made._parts, made._state
+    round_ = Round(parts, state, Plan(None, (2,)), identify(parts, state, 1), made._server.strike)
+    round_.gradients(0, parts.problem.x + 1)
+    round_.gradients(0)
+    seen = parts.problem.observed()
+    assert seen is not None
+    assert seen.counts.tolist() == [1] * M

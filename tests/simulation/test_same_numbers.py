@@ -19,6 +19,7 @@ CELLS = {
     "momentum": {"method": "momentum", "attack": "ipm", "aggregator": "cwtm"},
     "dynabro": {"method": "dynabro:jmax=3", "attack": "sf", "aggregator": "gm", "pre_aggregators": "nnm"},
     "alie": {"method": "dynabro:jmax=2", "attack": "alie", "aggregator": "krum", "byzantine": 7, "seed": 2},
+    "participation": {"method": "momentum", "attack": "alie", "aggregator": "cwtm", "participation": 0.6},
     "mfm": {"method": "sgd", "attack": "none", "aggregator": "mfm:threshold=10"},
 }
 

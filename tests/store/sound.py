@@ -24,6 +24,14 @@ def beginning(seed: int, number: int = ROUNDS, **columns: Any) -> list[events.Ev
     return [made.started(key(seed), **spec | columns), made.evaluated(0), made.rounds(0, number - 1), made.evaluated(number)]
 
 
+def shared(seed: int) -> list[Any]:
+    """A whole run whose seventeen workers have samples of their own: two of the worker's label, and one of the next."""
+    spec = {"data": {"name": "sorted"}, "seed": seed}
+    start, *others = run(seed, spec=canonical_json(spec), data="sorted")
+    labels = [(worker, worker + more, 2 - more) for worker in range(17) for more in (0, 1)]
+    return [events.Started(run_key(spec), start.record, None, tuple(labels)), *others]  # type: ignore[union-attr]
+
+
 def thin(database: Path | str, run_id: int, every: int) -> None:
     """Thin a run where it is, as ``dynabro db thin`` has it in a copy."""
     counts = "SELECT run_id, byzantine, COUNT(*) FROM rounds WHERE run_id = ? GROUP BY run_id, byzantine"

@@ -13,7 +13,10 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import DatabaseError, NotFoundError
-from dynabro_cli.simulation import loop
+from dynabro_cli.identity import canonical_json, run_key
+from dynabro_cli.methods._api import NOISE_COMPUTATIONS
+from dynabro_cli.resolve import resolve
+from dynabro_cli.spec import RunSpec
 from dynabro_cli.store import kappas, soundness
 from dynabro_cli.store.check import check
 from dynabro_cli.store.engine import open_for_writing
@@ -39,6 +42,9 @@ def fill(engine: Engine) -> None:
     record(engine, [made.started(sound.key(6), spec='{"seed":6}', seed=6, dimension=0)]).failed("before its first round")
     record(engine, thinned(8))
     sound.thin(location(engine), 8, 5)
+    record(engine, sound.shared(9))
+    start = sound.shared(10)[0]
+    record(engine, [events.Started(start.run_key, start.record)]).failed("before it had data")
     kappas.store(engine, [made.finding()], "1.0")
 
 
@@ -59,12 +65,12 @@ def test_a_sound_database_has_no_problem(engine: Engine, database: str) -> None:
     fill(engine)
     report = check(database)
     assert report.problems == report.notes == []
-    assert report.statuses == {"diverged": 1, "failed": 2, "finished": 2, "interrupted": 1, "running": 2}
-    assert (report.rounds, report.evaluations) == (6 + 6 + 4 + 3 + 4, 2 + 2 + 2 + 1 + 2 + 3)
+    assert report.statuses == {"diverged": 1, "failed": 3, "finished": 3, "interrupted": 1, "running": 2}
+    assert (report.rounds, report.evaluations) == (6 + 6 + 4 + 3 + 4 + 6, 2 + 2 + 2 + 1 + 2 + 3 + 2)
 
 
 def test_computations_before_the_first_round_are_those_that_measure_noise(engine: Engine, database: str) -> None:
-    assert soundness.NOISE_COMPUTATIONS == loop.NOISE_COMPUTATIONS
+    assert soundness.NOISE_COMPUTATIONS == NOISE_COMPUTATIONS
     record(engine, sound.run(1))
     change(database, "UPDATE runs SET budget_spent = 16, noise_bound = 0.5")
     change(database, "UPDATE rounds SET budget = budget + 10")
@@ -75,8 +81,9 @@ def test_computations_before_the_first_round_are_those_that_measure_noise(engine
 
 
 def test_a_clock_that_counts_computations_may_tick_several_times_in_a_round(engine: Engine, database: str) -> None:
-    record(engine, sound.run(1, clock="computation"))
-    change(database, "UPDATE rounds SET switched = (round = 3)")
+    switched = [made.a_round(number, switched=number == 3) for number in range(6)]
+    run = sound.run(1, clock="computation")
+    record(engine, [*run[:2], events.RoundsDone(tuple(switched), made.totals(6)), *run[3:]])
     change(database, "UPDATE runs SET switches = 2")
     assert check(database).problems == []
     change(database, "UPDATE runs SET clock = 'round'")
@@ -115,6 +122,18 @@ WRONG = [
     ("UPDATE byzantine_counts SET rounds = CASE byzantine WHEN 8 THEN 1 ELSE 11 END", "have 8 Byzantine workers than"),
     ("INSERT INTO byzantine_counts VALUES (8, 4, 0)", "8 of its 17 workers, in 0 rounds or more"),
     ("INSERT INTO byzantine_counts VALUES (1, 8, 6)", "byzantine_counts has rows of it, and rounds_every is 1"),
+    ("INSERT INTO worker_labels VALUES (1, 0, 0, 5)", "worker_labels has rows of it, and data is iid"),
+    ("DELETE FROM worker_labels", "worker_labels has no row of it, and data is not iid"),
+    ("DELETE FROM worker_labels WHERE worker = 16", "worker_labels has 16 of its 17 workers, 0 to 15"),
+    ("UPDATE worker_labels SET worker = 17 WHERE worker = 0", "worker_labels has 17 of its 17 workers, 1 to 17"),
+    ("UPDATE worker_labels SET count = 0 WHERE worker = 3", "worker_labels has a label below 0, or none of its samples"),
+    (
+        "UPDATE worker_labels SET label = -1 WHERE worker = 3 AND label = 3",
+        "worker_labels has a label below 0, or none of its samples",
+    ),
+    ("UPDATE runs SET data = 'sorted' WHERE id = 1", "its columns say another thing than its spec: data"),
+    ("UPDATE runs SET data = 'iid' WHERE id = 9", "its columns say another thing than its spec: data"),
+    ("UPDATE runs SET validation = 0.1 WHERE id = 1", "its columns say another thing than its spec: validation"),
     ("UPDATE runs SET rounds_every = 1 WHERE id = 8", "4 of its 12 rounds are stored, from 0 to 11; it is to be 0 to 11"),
     ("UPDATE runs SET rounds_every = 0 WHERE id = 8", "rounds_every is 0"),
     ("UPDATE runs SET rounds_every = 5 WHERE id = 3", "rounds_every is 5, and it has no result"),
@@ -336,7 +355,7 @@ def test_what_is_not_there(path: Path) -> None:
 def test_a_check_sees_one_moment_only(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(engine)
     real = soundness._of_another_type
-    waiting = [9]
+    waiting = [11]
 
     def meanwhile(table: object, run_id: str, dialect: str) -> str:
         if run_id == "run_id" and waiting:
@@ -345,5 +364,28 @@ def test_a_check_sees_one_moment_only(engine: Engine, database: str, monkeypatch
 
     monkeypatch.setattr(soundness, "_of_another_type", meanwhile)
     report = check(database)
-    assert (report.problems, sum(report.statuses.values())) == ([], 8)
-    assert sum(check(database).statuses.values()) == 9
+    assert (report.problems, sum(report.statuses.values())) == ([], 10)
+    assert sum(check(database).statuses.values()) == 11
+
+
+@pytest.mark.parametrize(
+    ("task", "wrong"),
+    [("image-folder:name=pets,like=mnist", ""), ("image-folder:name=cats,like=mnist", "task"), ("mnist", "task")],
+)
+def test_a_folder_of_images_is_called_by_its_own_name(task: str, wrong: str) -> None:
+    folder = {"name": "pets", "like": "mnist"}
+    assert resolve(RunSpec(task="image-folder:name=pets,like=mnist")).mapping["task"] == folder
+    spec = {"seed": 1, "task": folder}
+    row = {
+        "spec": canonical_json(spec),
+        "versions": "{}",
+        "run_key": run_key(spec),
+        "seed": 1,
+        "task": task,
+        "precision": "fp32",
+        "participation": 1.0,
+        "data": "iid",
+        "validation": 0.0,
+    }
+    expected = [f"its columns say another thing than its spec: {wrong}"] if wrong else []
+    assert soundness._of_identity(row) == expected  # type: ignore[arg-type]

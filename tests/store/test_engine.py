@@ -79,6 +79,9 @@ TABLES = {
         heartbeat_at DATETIME 0 0
         checkpoint TEXT 0 0
         rounds_every INTEGER 1 0
+        participation DOUBLE 1 0
+        data TEXT 1 0
+        validation DOUBLE 1 0
     """,
     "evaluations": """
         run_id INTEGER 1 1
@@ -90,6 +93,8 @@ TABLES = {
         train_loss DOUBLE 0 0
         gap DOUBLE 0 0
         x TEXT 0 0
+        validation_accuracy DOUBLE 0 0
+        validation_loss DOUBLE 0 0
     """,
     "rounds": """
         run_id INTEGER 1 1
@@ -104,11 +109,36 @@ TABLES = {
         learning_rate DOUBLE 1 0
         gradient_norm DOUBLE 0 0
         aggregation_error DOUBLE 0 0
+        acceptance DOUBLE 0 0
     """,
     "byzantine_counts": """
         run_id INTEGER 1 1
         byzantine INTEGER 1 2
         rounds INTEGER 1 0
+    """,
+    "identities": """
+        run_id INTEGER 1 1
+        tick INTEGER 1 2
+        byzantine TEXT 1 0
+    """,
+    "recovery": """
+        run_id INTEGER 1 1
+        switches_seen INTEGER 1 0
+        recoveries INTEGER 1 0
+        dip DOUBLE 0 0
+        largest_dip DOUBLE 0 0
+        recovery_rounds DOUBLE 0 0
+        recovery_budget DOUBLE 0 0
+        worst_window DOUBLE 0 0
+        acceptance DOUBLE 0 0
+        aggregation_error DOUBLE 0 0
+        reason TEXT 0 0
+    """,
+    "worker_labels": """
+        run_id INTEGER 1 1
+        worker INTEGER 1 2
+        label INTEGER 1 3
+        count INTEGER 1 0
     """,
     "sweeps": """
         id INTEGER 1 1
@@ -150,10 +180,13 @@ VIEWS = {
     "final_accuracy": [
         *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
         *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
-        *("n", "mean", "std", "mean_gap", "diverged", "precision"),
+        *("n", "mean", "std", "mean_gap", "diverged", "precision", "participation", "data", "validation"),
     ],
 }
 
+LATER = ("precision", "participation", "data", "validation")
+"""The fields of a run that its row had not in the first schema."""
+PRESENT, NEXT = SCHEMA_VERSION, SCHEMA_VERSION + 1
 # The key of ``RunSpec()`` before there was a precision: see tests/test_identity.py.
 OLD_KEY = "c4ae7670212c3ab69e6b43264ad293201141009b57bea10d457cfd80c2784480"
 
@@ -191,8 +224,8 @@ def test_the_views_are_those_promised(engine: Engine, path: Path) -> None:
 
 def test_a_new_database_is_marked_as_ours(engine: Engine, path: Path) -> None:
     assert read(path, "PRAGMA application_id") == [(0x44594E42,)]
-    assert read(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
-    assert read(path, "SELECT version_num FROM alembic_version") == [(f"{SCHEMA_VERSION:04}",)]
+    assert read(path, "PRAGMA user_version") == [(PRESENT,)]
+    assert read(path, "SELECT version_num FROM alembic_version") == [(f"000{PRESENT}",)]
     assert read(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -341,13 +374,11 @@ def test_a_database_without_tables_cannot_be_read(path: Path) -> None:
 
 # --- versions
 
-NEXT = SCHEMA_VERSION + 1
-
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only, upgrade_file])
 def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
     change(path, f"PRAGMA user_version = {NEXT}")
-    change(path, f"UPDATE alembic_version SET version_num = '{NEXT:04}'")
+    change(path, f"UPDATE alembic_version SET version_num = '000{NEXT}'")
     before = path.read_bytes()
     with pytest.raises(DatabaseError, match=rf"schema version {NEXT}.*pip install --upgrade dynabro"):
         operation(str(path))
@@ -366,13 +397,13 @@ def test_an_older_database_says_upgrade_it(operation: Callable[[str], object], e
 
 @pytest.fixture
 def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of the next schema version: the present migrations, and one more."""
+    """A program of the schema version to come: the present migrations, and one more."""
     folder = tmp_path / "store"
     shutil.copytree(Path(engine_module.__file__).with_name("migrations"), folder / "migrations")
-    (folder / "migrations" / "versions" / f"{NEXT:04}_more.py").write_text(
+    (folder / "migrations" / "versions" / f"000{NEXT}_more.py").write_text(
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        f"revision, down_revision = '{NEXT:04}', '{SCHEMA_VERSION:04}'\n"
+        f"revision, down_revision = '000{NEXT}', '000{PRESENT}'\n"
         "def upgrade():\n"
         "    op.add_column('runs', sa.Column('note', sa.Text()))\n"
     )
@@ -384,7 +415,7 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("next_version")
 def test_upgrade_keeps_a_copy_and_the_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", SCHEMA_VERSION)
+        before.setattr(engine_module, "SCHEMA_VERSION", PRESENT)
         before.setattr(engine_module, "__file__", queries.__file__)
         record(open_for_writing(str(path)), whole_run())
     with pytest.raises(DatabaseError, match="type dynabro db upgrade"):
@@ -392,12 +423,11 @@ def test_upgrade_keeps_a_copy_and_the_rows(path: Path, monkeypatch: pytest.Monke
     rows = read(path, "SELECT * FROM runs")
 
     assert (
-        upgrade_file(str(path))
-        == f"{path} upgraded from schema version {SCHEMA_VERSION} to {NEXT}; the old one is {path}.v{SCHEMA_VERSION}"
+        upgrade_file(str(path)) == f"{path} upgraded from schema version {PRESENT} to {NEXT}; the old one is {path}.v{PRESENT}"
     )
-    copy = path.with_name(f"{path.name}.v{SCHEMA_VERSION}")
+    copy = path.with_name(f"{path.name}.v{PRESENT}")
     assert read(copy, "SELECT * FROM runs") == rows
-    assert read(copy, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert read(copy, "PRAGMA user_version") == [(PRESENT,)]
     assert read(copy, "PRAGMA application_id") == [(0x44594E42,)]
     assert read(path, "SELECT * FROM runs") == [(*row, None) for row in rows]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(3,)]
@@ -410,21 +440,21 @@ def test_upgrade_keeps_a_copy_and_the_rows(path: Path, monkeypatch: pytest.Monke
 @pytest.mark.usefixtures("next_version")
 def test_upgrade_never_overwrites_a_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", SCHEMA_VERSION)
+        before.setattr(engine_module, "SCHEMA_VERSION", PRESENT)
         before.setattr(engine_module, "__file__", queries.__file__)
         open_for_writing(str(path))
-    copy = path.with_name(f"{path.name}.v{SCHEMA_VERSION}")
+    copy = path.with_name(f"{path.name}.v{PRESENT}")
     copy.write_text("precious")
     with pytest.raises(DatabaseError) as caught:
         upgrade_file(str(path))
     assert str(caught.value) == f"{copy} is there already, from an upgrade before; move it away, then repeat the command"
     assert copy.read_text() == "precious"
-    assert read(path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert read(path, "PRAGMA user_version") == [(PRESENT,)]
 
 
 def test_upgrade_of_a_present_database_changes_nothing(engine: Engine, path: Path) -> None:
     before = contents(path.parent)
-    assert upgrade_file(str(path)) == f"{path} has schema version {SCHEMA_VERSION} already; nothing to do"
+    assert upgrade_file(str(path)) == f"{path} has schema version {PRESENT} already; nothing to do"
     assert contents(path.parent) == before
 
 
@@ -447,7 +477,7 @@ def old(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
         before.setattr(engine_module, "__file__", str(folder / "engine.py"))
         open_for_writing(str(path))
     spec = resolve(RunSpec()).spec
-    row = {name: value for name, value in dataclasses.asdict(spec).items() if name != "precision"} | {
+    row = {name: value for name, value in dataclasses.asdict(spec).items() if name not in LATER} | {
         "run_key": OLD_KEY,
         "status": "finished",
         "spec": '{"seed":0}',
@@ -467,7 +497,7 @@ def test_a_database_without_precision_says_upgrade_it(operation: Callable[[str],
     with pytest.raises(DatabaseError) as caught:
         operation(str(path))
     assert str(caught.value) == (
-        f"{path} has schema version 1, and this dynabro needs {SCHEMA_VERSION}; type dynabro db upgrade --db {path}"
+        f"{path} has schema version 1, and this dynabro needs {PRESENT}; type dynabro db upgrade --db {path}"
     )
     assert path.read_bytes() == before
 
@@ -475,7 +505,7 @@ def test_a_database_without_precision_says_upgrade_it(operation: Callable[[str],
 def test_the_runs_of_a_database_without_precision_are_fp32_and_found(old: RunSpec, path: Path) -> None:
     columns = "id, run_key, status, task, seed, final_accuracy, started_at"
     rows = read(path, f"SELECT {columns} FROM runs")
-    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to {SCHEMA_VERSION}; the old one is {path}.v1"
+    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to {PRESENT}; the old one is {path}.v1"
     assert read(path, f"SELECT {columns} FROM runs") == rows
     assert read(path, "SELECT run_key, precision FROM runs") == [(OLD_KEY, "fp32")]
     assert read(path, "SELECT n, mean, precision FROM final_accuracy") == [(1, 0.5, "fp32")]

@@ -37,6 +37,8 @@ def everything(database: str) -> list[Any]:
         read(database, f"{runs} ORDER BY run_key"),
         read(database, "SELECT round, budget, gradient_norm FROM rounds ORDER BY run_id, round"),
         read(database, "SELECT round, samples, test_accuracy FROM evaluations ORDER BY run_id, round"),
+        read(database, "SELECT tick, byzantine FROM identities ORDER BY run_id, tick"),
+        read(database, "SELECT worst_window, aggregation_error FROM recovery ORDER BY run_id"),
     ]
 
 
@@ -150,6 +152,7 @@ def test_a_run_goes_on_from_its_checkpoint(engine: Engine, database: str, files:
     change(database, "DELETE FROM runs")
     change(database, "DELETE FROM rounds")
     change(database, "DELETE FROM evaluations")
+    change(database, "DELETE FROM recovery")
     interrupted_after(engine, 5, more=3)
     assert read(database, "SELECT COUNT(*) FROM rounds") == [(8,)]
     first_start = read(database, "SELECT started_at FROM runs")

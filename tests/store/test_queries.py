@@ -124,13 +124,14 @@ def test_the_histogram_of_one_run_reads_no_other(engine: Engine, database: str) 
 EXPORTED = {
     "curves": (
         "SELECT runs.id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round, "
-        "e.budget, samples, test_accuracy, test_loss, train_loss, gap, precision "
+        "e.budget, samples, test_accuracy, test_loss, train_loss, gap, precision, data, "
+        "validation_accuracy, validation_loss "
         "FROM runs JOIN evaluations e ON e.run_id = runs.id {} ORDER BY 1, round"
     ),
     "final": "SELECT * FROM final_accuracy {}",
     "rounds": (
         "SELECT runs.id, task, method, aggregator, attack, switching, seed, round, r.budget, level, cost, r.byzantine, "
-        "switched, dynamic, accepted, r.learning_rate, gradient_norm, aggregation_error, precision "
+        "switched, dynamic, accepted, r.learning_rate, gradient_norm, aggregation_error, precision, data "
         "FROM runs JOIN rounds r ON r.run_id = runs.id {} "
         "ORDER BY 1, round"
     ),

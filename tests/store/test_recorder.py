@@ -488,7 +488,7 @@ def cells(engine: Engine) -> Engine:
 CELL = [
     *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
     *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
-    "precision",
+    *("precision", "participation", "data", "validation"),
 ]
 
 

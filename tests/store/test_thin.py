@@ -126,6 +126,18 @@ def test_runs_that_are_not_meant_keep_all(filled: Path, target: Path) -> None:
     assert check(str(target)).problems == []
 
 
+def test_models_of_some_runs_only(filled: Path, target: Path) -> None:
+    thin(str(filled), target, 5, points="seed = 2")
+    with_models = "SELECT DISTINCT seed FROM runs JOIN evaluations e ON e.run_id = runs.id WHERE x IS NOT NULL ORDER BY seed"
+    assert read(filled, with_models) == [(1,), (2,), (3,), (4,)]
+    assert read(target, with_models) == [(2,)]
+    others = (
+        "SELECT run_id, round, budget, samples, test_accuracy, test_loss, train_loss, gap FROM evaluations WHERE run_id <= 5"
+    )
+    assert read(target, others) == read(filled, others)
+    assert check(str(target)).problems == []
+
+
 def test_one_in_one_leaves_all_in(filled: Path, target: Path) -> None:
     thinned = thin(str(filled), target, 1)
     assert (thinned.runs, thinned.left_out, thinned.rows_after) == (5, 3, 88)

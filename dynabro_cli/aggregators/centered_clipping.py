@@ -1,0 +1,47 @@
+"""Centered clipping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State, tolerated
+from dynabro_cli.aggregators._selection import lengths
+from dynabro_cli.components import parameter
+
+
+@dataclass(frozen=True)
+class Parameters:
+    tau: float = parameter(above=0, help="clipping radius: how far a message may pull, in the messages' own units")
+    L: int = parameter(1, minimum=1, help="clipping iterations a call")
+
+
+@REGISTRY.register("centered-clipping", Parameters, reference="Karimireddy, He & Jaggi, ICML 2021 (Algorithm 2, AggCC)")
+def centered_clipping(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+    """Centered clipping: a step from the last aggregate towards the messages, each pulling no further than tau.
+
+    L times v <- v + (1/m) sum_i (g_i - v) min(1, tau/|g_i - v|), from the v that the last call returned (0 at first).
+    v is the rule's state, and goes into checkpoints.
+
+    No kappa: the bound that is proved needs a tau made for the noise and a v that is near already. tau has no default, as it
+    says how robust the rule is, and what is right depends on the task and on how momentum is scaled. Costs O(L m d). Raises
+    SpecError where 2f >= m with f the declared number of Byzantine workers, which the rule itself does not use.
+
+    Differs from the paper: v is carried from call to call, and a round of a multi-level method (``dynabro``) makes
+    up to three of them, one for each of the levels 0, J-1 and J.
+    """
+    m = setting.workers
+    tolerated("centered-clipping", None, setting)
+
+    def aggregate(messages: Tensor, state: State, _: int | Tensor) -> tuple[Tensor, State]:
+        v = state["v"] if "v" in state else torch.zeros_like(messages[0])
+        for _iteration in range(parameters.L):
+            pulls = messages - v
+            distances = lengths(pulls)
+            factors = torch.where(distances > parameters.tau, parameters.tau / distances, 1) / m
+            v = v + factors.to(messages.dtype) @ pulls
+        return v, {"v": v.clone()}
+
+    return Aggregator(aggregate, None)

@@ -1,0 +1,71 @@
+"""Divide and conquer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, numbered, tolerated
+from dynabro_cli.aggregators._distances import products
+from dynabro_cli.aggregators._draws import Draws
+from dynabro_cli.aggregators._selection import lowest, mean_of
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Parameters:
+    f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
+    c: float = parameter(1.0, above=0, maximum=2, help="filtering fraction: each iteration takes out floor(c f) messages")
+    iterations: int = parameter(1, minimum=1, help="each on coordinates of its own")
+    b: int = parameter(10_000, minimum=1, help="coordinates that an iteration looks at; all where there are no more")
+
+
+@REGISTRY.register("dnc", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021 (Algorithm 2)")
+def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+    """Divide and conquer (DnC): outliers along the direction of largest variance are taken out.
+
+    In each iteration, on b random coordinates, with mu the messages' mean there and v the leading right singular vector of
+    the matrix of rows g_i - mu, the floor(c f) messages with the largest <g_i - mu, v>^2 are bad; of messages that score
+    equally the highest indices are. A(g_1, ..., g_m) = mean of the messages that are bad in no iteration. v is exact, from
+    the m x m Gram matrix.
+
+    The coordinates are a function of the seed and of the number of the call, which is the rule's state. No kappa is proved.
+    Costs O(m d + iterations (m^2 b + m^3)). Raises SpecError where 2f >= m, or where iterations floor(c f) >= m, as all
+    messages could be taken out.
+
+    Differs from the paper: the coordinates are one of each of b stretches that are as long as each other, and not any b.
+    """
+    m = setting.workers
+    f = tolerated("dnc", parameters.f, setting)
+    bad, iterations = math.floor(parameters.c * f), parameters.iterations
+    if iterations * bad >= m:
+        raise SpecError(
+            f"aggregator 'dnc': c={parameters.c:g} with f={f} takes out {bad} messages in each of {iterations} "
+            f"iterations, which may be all of {m} workers; type 'dnc:c=...' or 'dnc:iterations=...' with "
+            f"iterations floor(c f) < {m}"
+        )
+    draws = Draws(setting.seed)
+
+    def rule(messages: Tensor, call: Tensor) -> Tensor:
+        d, part = messages.shape[1], messages
+        good = torch.ones(m, dtype=torch.bool, device=messages.device)
+        for k in range(iterations):
+            if parameters.b < d:
+                chosen = draws.coordinates(call * iterations + k, parameters.b, d, messages.device)
+                part = messages.index_select(1, chosen)
+            good = good & lowest(outlier_scores(products(part)), m - bad)
+        return mean_of(messages, good)
+
+    return numbered(rule, None)
+
+
+def outlier_scores(gram: Tensor) -> Tensor:
+    """<g_i - mu, v>^2 for all i, from the Gram matrix of the g_i around any point: [m, m] -> [m]."""
+    centred = gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
+    eigenvalues, eigenvectors = torch.linalg.eigh(centred)
+    scores: Tensor = eigenvalues[-1].clamp_min(0) * eigenvectors[:, -1].square()
+    return scores

@@ -1,0 +1,61 @@
+"""Minimum diameter averaging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
+from dynabro_cli.aggregators._distances import squared_distances
+from dynabro_cli.aggregators._operators import opaque
+from dynabro_cli.aggregators._subsets import check_number, subsets
+from dynabro_cli.components import parameter
+
+MOST_SUBSETS = 500_000
+"""About a second an aggregate."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    f: int | None = parameter(None, minimum=0, auto=declared, help="messages left out; auto: the declared number of Byzantine")
+
+
+@REGISTRY.register(
+    "mda",
+    Parameters,
+    reference="El Mhamdi, Guerraoui, Guirguis, Hoang & Rouault, PODC 2020; Rousseeuw, 1985 (minimum volume, there)",
+)
+def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+    """Minimum diameter averaging (MDA): the mean of the m - f messages that lie closest together.
+
+    A(g_1, ..., g_m) = mean of the g_i with i in S*, S* = argmin over S with |S| = m - f of max_{i, j in S} |g_i - g_j|.
+    All subsets are compared; the lexicographically first wins a tie, which is frequent, as one pair decides a diameter.
+
+    No kappa: what is proved of it bounds the error by a diameter (resilient averaging; Farhadkhani et al., ICML 2022).
+    Costs O(m^2 d + C(m, f) m^2). Raises SpecError where 2f >= m, or where there are more than 500,000 subsets.
+    """
+    m = setting.workers
+    f = tolerated("mda", parameters.f, setting)
+    check_number("mda", m, f, MOST_SUBSETS)
+
+    def rule(messages: Tensor) -> Tensor:
+        return messages.index_select(0, closest(squared_distances(messages), f)).mean(0)
+
+    return stateless(rule, None)
+
+
+@opaque(
+    "closest(Tensor distances, int f) -> Tensor",
+    lambda distances, f: distances.new_empty(len(distances) - f, dtype=torch.int64),
+)
+def closest(distances: Tensor, f: int) -> Tensor:
+    """The indices [m - f] of the first of the sets of the smallest diameter, from distances [m, m]."""
+    m = len(distances)
+    members = subsets(m, m - f, distances.device)
+    diameters = torch.zeros(len(members), dtype=distances.dtype, device=distances.device)
+    for k in range(1, m - f):  # the k-th member's distances to those before it
+        to_earlier = distances[members[:, k : k + 1], members[:, :k]]
+        diameters = torch.maximum(diameters, to_earlier.amax(1))
+    return members.index_select(0, diameters.argmin().view(1))[0]

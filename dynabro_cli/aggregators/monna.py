@@ -1,0 +1,47 @@
+"""MoNNA's aggregation: nearest-neighbour averaging around one worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
+from dynabro_cli.aggregators._selection import lengths, lowest, mean_of
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Parameters:
+    f: int | None = parameter(None, minimum=0, auto=declared, help="messages left out; auto: the declared number of Byzantine")
+    pivot: int = parameter(0, minimum=0, help="the worker that is trusted, counted from 0")
+
+
+@REGISTRY.register(
+    "monna", Parameters, reference="Farhadkhani, Guerraoui, Gupta, Hoang, Pinot & Stephan, ICML 2023 (Algorithm 1)"
+)
+def monna(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+    """MoNNA's nearest-neighbour averaging: the mean of the m - f messages nearest to the pivot's.
+
+    A(g_1, ..., g_m) = mean of the m - f messages with the smallest |g_i - g_pivot|, the pivot's among them; the lowest
+    indices win ties.
+
+    No kappa: the rule trusts its pivot, and follows it anywhere in a round in which that worker is Byzantine. Costs O(m d).
+    Raises SpecError where 2f >= m, or where there is no worker ``pivot``.
+
+    Differs from the paper: there are no servers in it, and every honest worker is the pivot of its own mean. The momentum
+    of its name is a method's here (``--method momentum``).
+    """
+    m = setting.workers
+    f = tolerated("monna", parameters.f, setting)
+    if parameters.pivot >= m:
+        raise SpecError(
+            f"aggregator 'monna': pivot={parameters.pivot} is not legal with {m} workers, which are counted from 0; "
+            f"type 'monna:pivot=...' with at most {m - 1}"
+        )
+
+    def rule(messages: Tensor) -> Tensor:
+        return mean_of(messages, lowest(lengths(messages - messages[parameters.pivot]), m - f))
+
+    return stateless(rule, None)._replace(by_number=True)

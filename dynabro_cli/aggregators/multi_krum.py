@@ -1,0 +1,68 @@
+"""Multi-Krum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, stateless
+from dynabro_cli.aggregators._distances import squared_distances
+from dynabro_cli.aggregators._selection import lowest, mean_of
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+
+
+def all_but_f(parameters: Parameters, setting: AggregatorSetting) -> int:
+    """What q=auto comes to: m - f."""
+    return setting.workers - (setting.byzantine if parameters.f is None else parameters.f)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
+    q: int | None = parameter(None, minimum=1, auto=all_but_f, help="how many messages are averaged; auto: m - f")
+    neighbours: str = parameter(
+        "paper",
+        choices=("paper", "m-f-1"),
+        help="how many of the nearest others are scored: m-f-2 as in the paper, or m-f-1",
+    )
+
+
+@REGISTRY.register(
+    "multi-krum",
+    Parameters,
+    reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017; kappa at q=1: Allouah et al., AISTATS 2023, Table 1",
+)
+def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+    """Multi-Krum: the mean of the q messages closest to their neighbours.
+
+    With s(i) the sum of |g_i - g_j|^2 over the m - f - 2 messages j != i that are nearest to i (Krum's score),
+    A(g_1, ..., g_m) = mean of the q messages with the lowest s; the lowest indices win ties. q=1 is Krum.
+
+    kappa is Krum's, 6 (1 + f/(m - 2f)), where q = 1 and no more than f Byzantine workers are declared. For other q
+    Bareilles et al. (2026) prove one, which is not taken over here. Costs O(m^2 d). Raises SpecError unless 2f + 2 < m and
+    1 <= q <= m - f.
+
+    Differs from the paper: it leaves q open; m - f is what other libraries take.
+    """
+    m = setting.workers
+    f = setting.byzantine if parameters.f is None else parameters.f
+    if f < 0 or 2 * f + 2 >= m:
+        raise SpecError(
+            f"aggregator 'multi-krum': f={f} is not legal with {m} workers; 2f + 2 < m must hold, "
+            f"so f may be at most {max(0, (m - 3) // 2)}; type 'multi-krum:f=...' or more --workers"
+        )
+    q = m - f if parameters.q is None else parameters.q
+    if q > m - f:
+        raise SpecError(
+            f"aggregator 'multi-krum': q={q} is not legal with {m} workers and f={f}; "
+            f"type 'multi-krum:q=...' with at most {m - f}"
+        )
+    scored = m - f - (2 if parameters.neighbours == "paper" else 1)
+
+    def rule(messages: Tensor) -> Tensor:
+        nearest = squared_distances(messages).sort(1).values[:, 1 : 1 + scored]  # the first is the message itself
+        return mean_of(messages, lowest(nearest.sum(1), q))
+
+    return stateless(rule, proved(6 * (1 + f / (m - 2 * f)), f, setting) if q == 1 else None)

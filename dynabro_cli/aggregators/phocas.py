@@ -1,0 +1,35 @@
+"""Phocas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
+from dynabro_cli.aggregators._order import nearest_mean
+from dynabro_cli.components import parameter
+
+
+@dataclass(frozen=True)
+class Parameters:
+    f: int | None = parameter(
+        None,
+        minimum=0,
+        auto=declared,
+        help="b, cut off at each end, and left out of the mean; auto: the declared number of Byzantine",
+    )
+
+
+@REGISTRY.register("phocas", Parameters, reference="Xie, Koyejo & Gupta, Phocas: dimensional Byzantine-resilient SGD, 2018")
+def phocas(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+    """Phocas: the mean around the trimmed mean, coordinate by coordinate.
+
+    A(g_1, ..., g_m)_k = mean of the m - f values among g_{1,k}, ..., g_{m,k} that are nearest to their trimmed mean,
+    which is that of ``cwtm``: the f largest and the f smallest cut off.
+
+    No kappa is proved. Costs O(m log^2(m) d). Raises SpecError where 2f >= m.
+
+    Differs from the paper: of two values equally far from the trimmed mean, which the paper leaves open, the smaller one
+    counts (and not that of the lowest index), so that the order of the workers does not matter.
+    """
+    f = tolerated("phocas", parameters.f, setting)
+    return stateless(lambda messages: nearest_mean(messages, f, f), None)

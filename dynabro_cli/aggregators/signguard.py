@@ -1,0 +1,86 @@
+"""SignGuard."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, numbered, tolerated
+from dynabro_cli.aggregators._draws import Draws
+from dynabro_cli.aggregators._operators import opaque
+from dynabro_cli.aggregators._selection import lengths
+from dynabro_cli.components import parameter
+
+STEPS = 300
+"""Most steps of a mean shift, as in scikit-learn; few are ever made."""
+
+SLACK = 1 + 1e-9  # so that rounding does not decide whether a point at the bandwidth is within it
+
+
+@dataclass(frozen=True)
+class Parameters:
+    L: float = parameter(0.1, minimum=0, maximum=1, help="messages shorter than L times the median length are left out")
+    R: float = parameter(3.0, minimum=1, help="messages longer than R times the median length are left out")
+    share: float = parameter(0.1, above=0, maximum=1, help="of the coordinates, drawn at random, whose signs are counted")
+
+
+@REGISTRY.register("signguard", Parameters, reference="Xu, Huang, Song & Lan, ICDCS 2022 (Algorithm 2, plain SignGuard)")
+def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+    """SignGuard: messages of a usual length and of the most usual signs, clipped to the median length.
+
+    With M the median of the |g_i|: S_1 = {i : L M <= |g_i| <= R M}; S_2 = the largest cluster of the workers by their
+    shares of positive, zero and negative coordinates, among ceil(share d) random ones; A(g_1, ..., g_m) = mean over S_1 and
+    S_2 of g_i min(1, M/|g_i|), and 0 where none is in both. Clusters are found by mean shift (``largest_cluster``).
+
+    The coordinates are a function of the seed and of the number of the call, which is the rule's state. No kappa is proved.
+    Costs O(m d + m^3). Raises SpecError where 2f >= m with f the declared number of Byzantine workers, which the rule itself
+    does not use.
+
+    Differs from the paper: the coordinates are one of each of ceil(share d) stretches that are as long as each other, and
+    not any; and it leaves open what becomes of a round in which no message is in both sets.
+    """
+    m = setting.workers
+    tolerated("signguard", None, setting)
+    draws = Draws(setting.seed)
+
+    def rule(messages: Tensor, call: Tensor) -> Tensor:
+        norms, d = lengths(messages), messages.shape[1]
+        ordered = norms.sort().values
+        median = (ordered[(m - 1) // 2] + ordered[m // 2]) / 2
+        usual = (norms >= parameters.L * median) & (norms <= parameters.R * median)
+        count = math.ceil(parameters.share * d)
+        part = messages if count == d else messages.index_select(1, draws.coordinates(call, count, d, messages.device))
+        counts = torch.stack([(part > 0).sum(1), (part == 0).sum(1), (part < 0).sum(1)], 1)
+        chosen = usual & largest_cluster(counts.double() / count)
+        factors = torch.where(norms > median, median / norms, 1) * chosen / chosen.sum().clamp_min(1)
+        return factors.to(messages.dtype) @ messages
+
+    return numbered(rule, None)
+
+
+@opaque("largest_cluster(Tensor features) -> Tensor", lambda features: features.new_empty(len(features), dtype=torch.bool))
+def largest_cluster(features: Tensor) -> Tensor:
+    """The bool mask [m] of the largest cluster of points [m, k], by mean shift with a flat kernel.
+
+    The bandwidth is the mean distance of a point to its floor(m/2)-th nearest, itself counted. Every point climbs: it is
+    replaced by the mean of all points within the bandwidth of where it is, until it rests. The cluster is the points
+    within the bandwidth of the summit that has most of them; that of the lowest index in a tie.
+
+    Runs on the CPU, wherever the messages are: a step on so small a matrix is shorter than its launch elsewhere.
+    """
+    points = features.cpu()
+    m = len(points)
+    distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    bandwidth = distances.sort(1).values[:, max(1, m // 2) - 1].mean() * SLACK
+    summits = points
+    for _ in range(STEPS):
+        within = (torch.cdist(summits, points, compute_mode="donot_use_mm_for_euclid_dist") <= bandwidth).to(points.dtype)
+        moved = within @ points / within.sum(1, keepdim=True).clamp_min(1)
+        if torch.equal(moved, summits):
+            break
+        summits = moved
+    within = torch.cdist(summits, points, compute_mode="donot_use_mm_for_euclid_dist") <= bandwidth
+    return within[within.sum(1).argmax()].to(features.device)

@@ -1,0 +1,23 @@
+"""What the two attacks of Fang et al. share: the direction in which the model would move without them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dynabro_cli.attacks._api import Defence
+from dynabro_cli.components import parameter
+
+
+def direction_parameter() -> str:
+    """Of whose direction the attack turns the signs round."""
+    direction: str = parameter(
+        "aggregate",
+        choices=("aggregate", "mean"),
+        help="whose signs are turned: the aggregate's without attack, or the mean's of all workers",
+    )
+    return direction
+
+
+def signs(own: Tensor, seen: tuple[Defence, ...]) -> Tensor:
+    """The signs [d] of the aggregate without attack; of the mean of all own vectors where the defence is not seen."""
+    return seen[0].aggregate(own).sign() if seen else own.mean(0).sign()

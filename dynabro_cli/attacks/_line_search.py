@@ -1,0 +1,51 @@
+"""What the optimal attacks share: a line search for the factor that puts the aggregate farthest from the honest mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.attacks._api import Defence, replace
+from dynabro_cli.components import parameter
+
+
+@dataclass(frozen=True)
+class Parameters:
+    evals: int = parameter(20, minimum=1, help="aggregates that the search asks for, for each message")
+    start: float = parameter(0.0, help="factor that it starts at")
+    delta: float = parameter(10.0, above=0, help="first step")
+    ratio: float = parameter(0.8, above=0.5, below=1, help="factor of the step once it has overshot")
+
+
+def strongest(
+    parameters: Parameters, own: Tensor, byzantine: Tensor, defence: Defence, along: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """The attacked vectors [m, d] with ``along(x)`` [d] in the Byzantine rows, x as the search finds it.
+
+    It looks for the x that puts the aggregate farthest from the honest mean: x grows by steps that double as long as each is
+    better than all before; from the first that is not, steps shrink by ``ratio`` at each trial. This is ByzFL's search. It is
+    not sure to find the best x, as nothing is known of the objective. Its state is on the device: no step waits for it.
+    """
+
+    def attacked(x: Tensor) -> Tensor:
+        return replace(own, byzantine, along(x))
+
+    def distance(x: Tensor) -> Tensor:
+        length: Tensor = (defence.aggregate(attacked(x)) - defence.honest).norm()
+        return length
+
+    best = torch.full((), parameters.start, dtype=torch.float64, device=own.device)
+    farthest = distance(best)
+    step = torch.full_like(best, parameters.delta)
+    expanding = torch.ones_like(best, dtype=torch.bool)
+    for _ in range(parameters.evals - 1):
+        tried = best + step
+        found = distance(tried)
+        better = found > farthest
+        best, farthest = torch.where(better, tried, best), torch.where(better, found, farthest)
+        expanding = expanding & better
+        step = torch.where(expanding, 2 * step, parameters.ratio * step)
+    return attacked(best)

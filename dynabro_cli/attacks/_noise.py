@@ -1,0 +1,53 @@
+"""Noise as a pure function of a key, a tick, the worker and the coordinate, in tensor operations that compile.
+
+The key is of the run's stream ``attack``; the tick is in the attack's state, on whatever device that is, so numpy's generators
+cannot be asked for it without waiting for the device. Words of 32 bits are kept in int64, and multiplied by less than 2^31, so
+that no product overflows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.streams import Streams
+
+WORD = 0xFFFFFFFF
+GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio: sets the two words of a row apart
+
+
+def noise_key(seed: int) -> int:
+    """The key of a run's noise, 63 bits; asked for once, as it takes what cannot be compiled."""
+    return Streams(seed).integer("attack", 0)
+
+
+def uniform_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
+    """Independent numbers, uniform on (0, 1), in the shape [m, d] and on the device of ``like``, in double precision.
+
+    A row's numbers depend on its place, not on how many rows there are. Each is a 32-bit hash of (key, tick, worker,
+    coordinate).
+    """
+    workers = torch.arange(like.shape[0], device=like.device)
+    coordinates = torch.arange(like.shape[1], device=like.device)
+    tick = tick.to(like.device)
+    first = _mix(_mix((_mix(tick & WORD) + (key & WORD)) & WORD) ^ workers)  # [m]
+    second = _mix(_mix((_mix((tick ^ GOLDEN) & WORD) + (key >> 32)) & WORD) ^ workers)  # [m]
+    hashes = _mix(_mix((coordinates + first[:, None]).bitwise_and_(WORD)).bitwise_xor_(second[:, None]))  # [m, d]
+    return hashes.to(torch.float64).add_(0.5).div_(2**32)
+
+
+def normal_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
+    """The same with the standard normal distribution, in the type of ``like``: beyond 6.2 standard deviations is nothing."""
+    return uniform_noise(key, tick, like).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2)).to(like.dtype)
+
+
+def _mix(word: Tensor) -> Tensor:
+    """A bijection of 32-bit words in which every bit depends on every other (C. Wellons' hash-prospector).
+
+    It overwrites ``word``, which is large and nobody else's.
+    """
+    word.bitwise_xor_(word >> 16).mul_(0x21F0AAAD).bitwise_and_(WORD)
+    word.bitwise_xor_(word >> 15).mul_(0x735A2D97).bitwise_and_(WORD)
+    return word.bitwise_xor_(word >> 15)

@@ -1,0 +1,91 @@
+"""Fang et al.'s attack on Krum."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_weights, replace, stay
+from dynabro_cli.attacks._fang import direction_parameter, signs
+from dynabro_cli.components import parameter
+
+
+@dataclass(frozen=True)
+class Parameters:
+    threshold: float = parameter(1e-5, above=0, below=1, help="least lambda tried, as a share of its upper bound")
+    direction: str = direction_parameter()
+
+
+@REGISTRY.register(
+    "fang-krum", Parameters, reference="Fang, Cao, Jia & Gong, USENIX Security 2020, attack on Krum, full knowledge"
+)
+def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
+    """Fang, Krum form: against the direction in which the model would go, as far as Krum still selects it.
+
+    g~_i = -lambda s for all c Byzantine workers of the round, s the signs of the aggregate without attack. From the bound
+    lambda <= sqrt(min_i S_i/(m - 2c - 1))/|s| + max_i |g_i|/|s| over honest i, S_i the sum of |g_i - g_j|^2 over the m - c - 2
+    honest j nearest to i, lambda is halved until Krum with f = c would select -lambda s, or until the next one were under
+    threshold= times the bound. |s| is sqrt(d) where no sign is 0. direction=mean takes the signs of the mean of all workers'
+    vectors for s, as the authors' code does; then the defence is not asked.
+
+    Differs from the paper: it acts on gradients, as the authors' code does, so the model before the round is at 0; the
+    threshold is relative, as gradients have no scale of their own; the c vectors are equal, not within a small distance of
+    each other; m - 2c - 1 is at least 1, so that there is a bound where Byzantine workers are many. That Krum is the defence
+    is an assumption of the attack, and so is its f.
+    """
+    m = setting.workers
+    trials = 1 + math.floor(math.log2(1 / parameters.threshold))
+    sees = parameters.direction == "aggregate"
+
+    def messages(own: Tensor, byzantine: Tensor, _: State, *seen: Defence) -> Tensor:
+        towards = signs(own, seen)
+        length = towards.double().norm().clamp_min(1)
+        weights, _count = honest_weights(byzantine, own)
+        scored = (m - byzantine.sum() - 2).clamp_min(0)  # Krum's number of neighbours
+        apart = _squared_distances(own, weights)
+        bound = _bound(own, weights > 0, apart, scored, (m - 2 * byzantine.sum() - 1).clamp_min(1), length)
+        tried = bound * 0.5 ** torch.arange(trials, dtype=torch.float64, device=own.device)
+        selected = _selected(own, byzantine, apart, scored, towards, tried)  # [trials]
+        first = torch.where(selected.any(), selected.int().argmax(), trials - 1)
+        chosen = tried.index_select(0, first[None])[0].to(own.dtype)
+        return replace(own, byzantine, -chosen * towards)
+
+    return Attack({}, messages, stay, sees_defence=sees)
+
+
+def _squared_distances(own: Tensor, weights: Tensor) -> Tensor:
+    """|g_i - g_j|^2 for all pairs, [m, d] -> [m, m], in double precision; a Byzantine row stands for the honest mean."""
+    around = torch.where(weights[:, None] > 0, own - (weights / weights.sum()) @ own, 0)  # so that little is lost by rounding
+    gram = (around @ around.mT).double()
+    squares = gram.diagonal()
+    return (squares[:, None] + squares - 2 * gram).clamp_min(0).fill_diagonal_(0)
+
+
+def _sum_of_least(distances: Tensor, count: Tensor) -> Tensor:
+    """The sum of the ``count`` least of each last dimension after the first, which is a vector's distance from itself."""
+    ordered = distances.sort(-1).values[..., 1:]
+    taken = torch.arange(ordered.shape[-1], device=ordered.device) < count
+    return torch.where(taken, ordered, 0).sum(-1)
+
+
+def _bound(own: Tensor, honest: Tensor, apart: Tensor, scored: Tensor, divisor: Tensor, length: Tensor) -> Tensor:
+    """The largest lambda at which Krum may still select -lambda s."""
+    among = torch.where(honest, apart, torch.inf)
+    sums = torch.where(honest, _sum_of_least(among, torch.minimum(scored, honest.sum() - 1)), torch.inf)
+    farthest = torch.where(honest, own.square().sum(1).double(), 0).max().sqrt()
+    return (sums.min() / divisor).sqrt() / length + farthest / length
+
+
+def _selected(own: Tensor, byzantine: Tensor, apart: Tensor, scored: Tensor, towards: Tensor, tried: Tensor) -> Tensor:
+    """Whether Krum selects -lambda s, for each lambda tried, [n] -> [n]."""
+    along = (own @ towards).double()
+    squares = own.square().sum(1).double()
+    to_attack = squares + 2 * tried[:, None] * along + tried[:, None].square() * towards.double().square().sum()  # [n, m]
+    to_attack = to_attack.clamp_min(0)
+    of_pair = torch.where(byzantine, to_attack[:, :, None], to_attack[:, None, :])  # [n, m, m], of the one that is honest
+    distances = torch.where(byzantine[:, None] ^ byzantine, of_pair, apart)  # 0 between two that are Byzantine
+    scores = _sum_of_least(distances, scored)  # [n, m]
+    return torch.where(byzantine, scores, torch.inf).amin(1) <= torch.where(byzantine, torch.inf, scores).amin(1)

@@ -1,0 +1,56 @@
+"""Fang et al.'s attack on the trimmed mean and the median."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_weights, replace
+from dynabro_cli.attacks._fang import direction_parameter, signs
+from dynabro_cli.attacks._noise import noise_key, uniform_noise
+from dynabro_cli.components import parameter
+
+
+@dataclass(frozen=True)
+class Parameters:
+    b: float = parameter(2.0, above=1, help="how far beyond the extreme honest value: at most this factor of it")
+    direction: str = direction_parameter()
+
+
+@REGISTRY.register(
+    "fang-trimmed-mean",
+    Parameters,
+    reference="Fang, Cao, Jia & Gong, USENIX Security 2020, attack on trimmed mean and median, full knowledge",
+)
+def fang_trimmed_mean(parameters: Parameters, setting: AttackSetting) -> Attack:
+    """Fang, trimmed-mean form: just beyond the extreme honest values, on the side to which the model would not go.
+
+    With s the signs of the aggregate without attack, in every coordinate: where s > 0, g~_i is drawn uniformly between e and
+    e b or e/b, whichever is smaller than e, for e the least honest value; where s < 0 between e and e b or e/b, whichever is
+    larger, for e the largest; b = 2. More precisely g~_i = e r or e/r with r uniform on [1, b], drawn anew for every worker,
+    coordinate and round. Where s = 0 it is as where s > 0. direction=mean takes the signs of the mean of all
+    workers' vectors for s, as the authors' code does; then the defence is not asked.
+
+    The state is ``tick``, the count of rounds (or computations). All levels of a round are drawn with the same r.
+
+    Differs from the paper: it acts on gradients, as the authors' code does, not on local models, so signs are turned; and e/r
+    is drawn with r uniform, as there, not uniform itself.
+    """
+    key = noise_key(setting.seed)
+    sees = parameters.direction == "aggregate"
+
+    def messages(own: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
+        falls = signs(own, seen) < 0  # [d]; g is to rise there
+        honest = (honest_weights(byzantine, own)[0] > 0)[:, None]
+        least, largest = torch.where(honest, own, torch.inf).amin(0), torch.where(honest, own, -torch.inf).amax(0)
+        extreme = torch.where(falls, largest, least)
+        factor = 1 + (parameters.b - 1) * uniform_noise(key, state["tick"], own).to(own.dtype)  # [m, d]
+        outward = (extreme > 0) == falls
+        return replace(own, byzantine, torch.where(outward, extreme * factor, extreme / factor))
+
+    def advance(byzantine: Tensor, state: State) -> State:
+        return {"tick": state["tick"].to(byzantine.device) + 1}
+
+    return Attack({"tick": torch.zeros((), dtype=torch.int64)}, messages, advance, sees_defence=sees)

@@ -1,0 +1,46 @@
+"""Gaussian noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, State, honest_mean, replace
+from dynabro_cli.attacks._noise import noise_key, normal_noise
+from dynabro_cli.components import parameter
+
+
+@dataclass(frozen=True)
+class Parameters:
+    sigma: float = parameter(200.0, above=0, help="standard deviation of every coordinate")
+    around: str = parameter(
+        "zero", choices=("zero", "mean", "own"), help="what the noise is added to: the honest mean, or its own"
+    )
+
+
+@REGISTRY.register("gaussian", Parameters, reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017, experiments")
+def gaussian(parameters: Parameters, setting: AttackSetting) -> Attack:
+    """Gaussian: normal noise in place of the gradient, or around it.
+
+    g~_i = c_i + sigma xi_i, xi_i ~ N(0, I) for every worker by itself; c_i = 0 (around=zero, sigma = 200: the paper's), the
+    mean of the honest vectors (around=mean), or g_i (around=own). xi is a function of the seed and of how many rounds (or
+    gradient computations, in rounds within which identities change) there have been: two methods with one seed face the same.
+
+    The state is ``tick``, their count. All MLMC levels of a round are sent the same xi: a message is attacked, not its samples.
+    """
+    key = noise_key(setting.seed)
+
+    def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
+        noise = parameters.sigma * normal_noise(key, state["tick"], own)
+        if parameters.around == "mean":
+            noise = honest_mean(own, byzantine) + noise
+        elif parameters.around == "own":
+            noise = own + noise
+        return replace(own, byzantine, noise)
+
+    def advance(byzantine: Tensor, state: State) -> State:
+        return {"tick": state["tick"].to(byzantine.device) + 1}
+
+    return Attack({"tick": torch.zeros((), dtype=torch.int64)}, messages, advance, reads_own=parameters.around == "own")

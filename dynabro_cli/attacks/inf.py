@@ -1,0 +1,23 @@
+"""Infinite vectors."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless, replace
+from dynabro_cli.components import NoParameters
+
+
+@REGISTRY.register("inf", reference="the overflow of a broken worker; as Inf of ByzFL")
+def inf(_: NoParameters, setting: AttackSetting) -> Attack:
+    """Inf: every coordinate is plus infinity, as from a worker whose numbers have overflowed.
+
+    g~_i = (Inf, ..., Inf). A worker's momentum that has taken this in never recovers: it sends Inf or NaN when it is honest
+    again, too, so that under switching all workers are lost in the end. With attack_entry=message they recover. The recorded
+    aggregation error leaves out workers whose message is not finite.
+    """
+
+    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
+        return replace(own, byzantine, own.new_full((), float("inf")))
+
+    return memoryless(messages, reads_own=False, finite=False)

@@ -1,0 +1,28 @@
+"""Label flipping."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.attacks._api import ON_DATA, REGISTRY, Attack, AttackSetting, stay
+from dynabro_cli.components import NoParameters
+
+
+@REGISTRY.register(
+    "label-flip",
+    reference="Tolpegin, Truex, Gursoy & Liu, ESORICS 2020; the map of Karimireddy, He & Jaggi, ICML 2021",
+)
+def label_flip(_: NoParameters, setting: AttackSetting) -> Attack:
+    """Label flip: a Byzantine worker follows the protocol, on wrong labels.
+
+    g~_i is the gradient of i's own mini-batch with every label y replaced by C - 1 - y, C the number of classes; the middle one
+    of an odd number of classes stays as it is. Which labels are wrong is decided anew at every gradient computation, by who is
+    Byzantine at it. It acts on data (attack_entry=data, which auto comes to), so it needs a task with labels. train_loss is
+    that of the honest workers.
+    """
+
+    def labels(given: Tensor, byzantine: Tensor, classes: int) -> Tensor:
+        return torch.where(byzantine[:, None], classes - 1 - given, given)
+
+    return Attack({}, lambda own, _byzantine, _state: own, stay, labels=labels, entries=(ON_DATA,))

@@ -1,0 +1,90 @@
+"""Mimic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, State, honest_weights, replace, stay
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Parameters:
+    target: str = parameter(
+        "fixed",
+        choices=("fixed", "learned"),
+        help="who is copied: the worker given, or the one farthest out in a learned direction",
+    )
+    worker: int = parameter(
+        0, minimum=0, help="number of the worker to copy, from 0; where it is Byzantine, the next that is not"
+    )
+    warmup: int = parameter(50, minimum=1, help="rounds of learning, where the target is learned")
+
+
+@REGISTRY.register("mimic", Parameters, reference="Karimireddy, He & Jaggi, ICLR 2022, Section 3.2 and its appendix")
+def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
+    """Mimic: all Byzantine workers send what one honest worker sends, which is thereby over-represented.
+
+    g~_i = g_j. With target=fixed, j is the first honest worker from worker= on, going round. With target=learned,
+    j = argmax |s_j| over honest j, s_j the mean of z.g_j over the rounds of the warm-up in which j was honest, and z the
+    direction of largest variance between workers, by Oja's rule over these rounds t = 0, 1, ...:
+    mu = (t mu + g_bar)/(t + 1), z ~ (t z + u/|u|)/(t + 1), u = sum_j (g_j - mu)(g_j - mu)'z over honest j, |z| = 1.
+    In the first round j is as with target=fixed. Where all workers are Byzantine, all count as honest. With the same data
+    for all workers (--data iid) none stands out for long: what remains is the weight of the copies.
+
+    The state of a learned target is ``mean`` [d], ``direction`` [d], ``score`` [m], ``seen`` [m] and ``rounds``.
+
+    Differs from the paper: identities change, so j is chosen among those honest at present; s_j takes each round's z, not the
+    last one, which would need all vectors kept; u is normalised, as in the authors' code; z starts as the deviation of the
+    worker farthest from the mean, not at random.
+
+    Raises SpecError where worker= is not one of the m.
+    """
+    m = setting.workers
+    if parameters.worker >= m:
+        raise SpecError(f"attack 'mimic': worker={parameters.worker} is not one of workers={m}; type worker=0 to {m - 1}")
+
+    def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
+        weights, _ = honest_weights(byzantine, own)
+        if "score" in state:
+            merit = (state["score"] / state["seen"].clamp_min(1)).abs()
+        else:
+            merit = -((torch.arange(m, device=own.device) - parameters.worker) % m).to(own.dtype)
+        chosen = torch.where(weights > 0, merit, -torch.inf).argmax()
+        return replace(own, byzantine, own.index_select(0, chosen[None])[0])
+
+    def observe(own: Tensor, byzantine: Tensor, state: State) -> State:
+        weights, count = honest_weights(byzantine, own)
+        now = (weights / count) @ own  # [d]
+        t = state["rounds"].to(own) if state else own.new_zeros(())
+        mean = (t * state["mean"] + now) / (t + 1) if state else now
+        deviations = own - mean  # [m, d]
+        if state:
+            before = state["direction"]
+        else:
+            lengths = torch.where(weights > 0, deviations.square().sum(1), 0)
+            before = _unit(deviations.index_select(0, lengths.argmax()[None])[0])
+        step = (weights * (deviations @ before)) @ deviations
+        direction = _unit((t * before + _unit(step)) / (t + 1))
+        learned = {
+            "mean": mean,
+            "direction": direction,
+            "score": weights * (own @ direction) + (state["score"] if state else 0),
+            "seen": weights + (state["seen"] if state else 0),
+        }
+        if state:
+            learned = {name: torch.where(t < parameters.warmup, value, state[name]) for name, value in learned.items()}
+        return learned | {"rounds": (t + 1).to(torch.float64)}
+
+    learns = observe if parameters.target == "learned" else None
+    return Attack({}, messages, stay, reads_own=False, observe=learns, by_number=True)
+
+
+def _unit(vector: Tensor) -> Tensor:
+    """``vector`` at length 1; 0 where it is 0."""
+    length: Tensor = vector.norm()
+    return vector / length.clamp_min(torch.finfo(vector.dtype).tiny)

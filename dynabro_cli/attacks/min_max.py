@@ -1,0 +1,32 @@
+"""Min-Max."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless, replace
+from dynabro_cli.attacks._perturbations import Parameters, perturb
+
+
+@REGISTRY.register("min-max", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021, Min-Max (AGR-agnostic)")
+def min_max(parameters: Parameters, setting: AttackSetting) -> Attack:
+    """Min-Max: as far from the honest mean as leaves the attack no farther from any honest vector than these are apart.
+
+    g~_i = g_bar + gamma p, with the largest gamma such that max_j |g~ - g_j| <= max_{j,k} |g_j - g_k| over honest j and k; p is
+    -std (perturbation=std), -g_bar (unit) or -sign(g_bar) (sign). All of f Byzantine workers send the same.
+
+    Differs from the paper: gamma is exact, not the result of its Algorithm 1, a search by halved steps from gamma = 10. With
+    |p| = 1, c_j = |g_j - g_bar|^2, b_j = p (g_bar - g_j) and D the largest distance, j allows gamma up to the larger root of
+    gamma^2 + 2 b_j gamma + c_j - D^2, which is at least 0 as c_j <= D^2.
+    """
+
+    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
+        mean, deviations, direction = perturb(own, byzantine, parameters.perturbation)
+        products = deviations @ deviations.T  # [m, m]; rows of Byzantine workers stand for the mean, which binds nothing
+        squares = products.diagonal()
+        largest = (squares[:, None] + squares - 2 * products).max()
+        towards = -(deviations @ direction)  # b, [m]
+        allowed = (towards.square() + (largest - squares).clamp_min(0)).sqrt() - towards
+        return replace(own, byzantine, mean + allowed.min().clamp_min(0) * direction)
+
+    return memoryless(messages, reads_own=False)

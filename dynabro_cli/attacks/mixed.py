@@ -1,0 +1,116 @@
+"""Different attacks of different workers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.attacks._api import ON_DATA, ON_VECTORS, REGISTRY, Attack, AttackSetting, Defence, State, replace
+from dynabro_cli.components import Component, parameter
+from dynabro_cli.errors import SpecError
+
+
+@dataclass(frozen=True)
+class Parameters:
+    parts: str = parameter("sf/ipm/alie", help="attacks joined by /, their parameters by :, such as sf/ipm:epsilon=0.5")
+
+    def __post_init__(self) -> None:
+        """Write the parts canonically, so that a run has one key; what is wrong with them is told by the factory."""
+        with contextlib.suppress(SpecError):
+            text = "/".join(part.text.replace(",", ":") for part in _parse(self.parts))
+            object.__setattr__(self, "parts", text)
+
+
+@REGISTRY.register("mixed", Parameters, reference="attacks of this registry, side by side")
+def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
+    """Mixed: the Byzantine workers do not agree on one attack; each has that of its number.
+
+    g~_i is what part i mod k sends for worker i, of the k attacks that parts= names. Each part knows who is honest, and who
+    is Byzantine, as if it were alone. A part that acts on data does so wherever the others enter. Parts are joined by /, and
+    a part's parameters by colons: mixed:parts=sf/ipm:epsilon=2/gaussian:sigma=1:around=own.
+
+    The state is that of the parts, as ``0.name``, ``1.name``, ...
+
+    Raises SpecError where there are fewer than two parts, or one of them is no attack that can be here.
+    """
+    components = _parse(parameters.parts)
+    if len(components) < 2:
+        raise SpecError(f"attack 'mixed': parts={parameters.parts} is one attack; type two or more, joined by /")
+    parts: list[Attack] = [_told(place, part.build, setting) for place, part in enumerate(components, 1)]
+    turns = torch.arange(setting.workers) % len(parts)
+
+    def messages(own: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
+        sent, turn = own, turns.to(own.device)
+        for index, part in enumerate(parts):
+            told = seen if part.sees_defence else ()
+            sent = replace(sent, turn == index, part.messages(own, byzantine, _of(index, state), *told))
+        return sent
+
+    def labels(given: Tensor, byzantine: Tensor, classes: int) -> Tensor:
+        changed, turn = given, turns.to(given.device)
+        for index, part in enumerate(parts):
+            if part.labels is not None:
+                changed = replace(changed, turn == index, part.labels(given, byzantine, classes))
+        return changed
+
+    def advance(byzantine: Tensor, state: State) -> State:
+        return _joined([part.advance(byzantine, _of(index, state)) for index, part in enumerate(parts)])
+
+    def observe(own: Tensor, byzantine: Tensor, state: State) -> State:
+        before = [_of(index, state) for index in range(len(parts))]
+        pairs = zip(parts, before, strict=True)
+        return _joined([part.observe(own, byzantine, old) if part.observe else old for part, old in pairs])
+
+    return Attack(
+        _joined([part.initial for part in parts]),
+        messages,
+        advance,
+        reads_own=any(part.reads_own for part in parts),
+        finite=all(part.finite for part in parts),
+        observe=observe if any(part.observe for part in parts) else None,
+        sees_defence=any(part.sees_defence for part in parts),
+        labels=labels if any(part.labels for part in parts) else None,
+        entries=_entries(parts),
+        by_number=True,
+    )
+
+
+def _entries(parts: list[Attack]) -> tuple[str, ...]:
+    """Where all parts can enter; parts that act on data do so wherever the others enter."""
+    others = [part.entries for part in parts if part.entries != (ON_DATA,)]
+    return tuple(entry for entry in ON_VECTORS if all(entry in part for part in others)) if others else (ON_DATA,)
+
+
+def _parse(text: str) -> list[Component[Any]]:
+    """Read ``name:key=value:key=value/name/...``; raise SpecError with the first part that is wrong."""
+    return [_told(place, _part, part) for place, part in enumerate(text.split("/"), 1)]
+
+
+def _part(text: str) -> Component[Any]:
+    name, _, rest = text.partition(":")
+    if name == "mixed":
+        raise SpecError("attack 'mixed' cannot be a part of itself; type its parts")
+    return REGISTRY.parse(f"{name}:{rest.replace(':', ',')}" if rest else name)
+
+
+def _told(place: int, step: Callable[[Any], Any], argument: Any) -> Any:
+    """What ``step`` returns; its problems are told in one line, with the place of the part that they are of."""
+    try:
+        return step(argument)
+    except SpecError as error:
+        raise SpecError(f"attack 'mixed', part {place}: {'; '.join(error.problems)}") from None
+
+
+def _of(index: int, state: State) -> State:
+    """The state of one part."""
+    prefix = f"{index}."
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _joined(states: list[State]) -> State:
+    return {f"{index}.{name}": value for index, state in enumerate(states) for name, value in state.items()}

@@ -1,0 +1,23 @@
+"""Vectors that are no numbers."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless, replace
+from dynabro_cli.components import NoParameters
+
+
+@REGISTRY.register("nan", reference="the 0/0 of a broken worker")
+def nan(_: NoParameters, setting: AttackSetting) -> Attack:
+    """NaN: no coordinate is a number, as from a worker that has divided by zero.
+
+    g~_i = (NaN, ..., NaN). A worker's momentum that has taken this in never recovers: it sends NaN when it is honest
+    again, too, so that under switching all workers are lost in the end. With attack_entry=message they recover. The recorded
+    aggregation error leaves out workers whose message is not finite.
+    """
+
+    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
+        return replace(own, byzantine, own.new_full((), float("nan")))
+
+    return memoryless(messages, reads_own=False, finite=False)

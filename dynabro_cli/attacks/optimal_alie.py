@@ -1,0 +1,30 @@
+"""A little is enough, against the defence in use."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_spread, stay
+from dynabro_cli.attacks._line_search import Parameters, strongest
+
+
+@REGISTRY.register(
+    "optimal-alie",
+    Parameters,
+    reference="Allouah, Farhadkhani, Guerraoui, Gupta, Pinot & Stephan, AISTATS 2023, experiments; line search as ByzFL's",
+)
+def optimal_alie(parameters: Parameters, setting: AttackSetting) -> Attack:
+    """Optimal ALIE: the honest mean, moved by as many standard deviations as the aggregation chain in use can bear least.
+
+    g~_i = g_bar - z sigma, with mean and element-wise standard deviation (ddof = 1) over the honest workers, and the z that a
+    line search finds to maximise |A(z) - mu|: A(z) is the aggregate that the server would make of it, with the workers'
+    momentum and the chain's state as they are, mu the mean of the honest messages. The search takes evals= aggregates for every
+    message (of every MLMC level): from start=, by steps that double from delta= on as long as they lead farther, and then
+    shrink by ratio=. In a round within which identities change, each computation's gradients are searched by themselves.
+    """
+
+    def messages(own: Tensor, byzantine: Tensor, _: State, defence: Defence) -> Tensor:
+        mean, deviation = honest_spread(own, byzantine)
+        return strongest(parameters, own, byzantine, defence, lambda z: mean - z * deviation)
+
+    return Attack({}, messages, stay, reads_own=False, sees_defence=True)

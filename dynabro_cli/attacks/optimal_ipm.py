@@ -1,0 +1,30 @@
+"""Inner-product manipulation against the defence in use."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_mean, stay
+from dynabro_cli.attacks._line_search import Parameters, strongest
+
+
+@REGISTRY.register(
+    "optimal-ipm",
+    Parameters,
+    reference="Allouah, Farhadkhani, Guerraoui, Gupta, Pinot & Stephan, AISTATS 2023, experiments; line search as ByzFL's",
+)
+def optimal_ipm(parameters: Parameters, setting: AttackSetting) -> Attack:
+    """Optimal IPM: minus the honest mean, times what the aggregation chain in use can bear least.
+
+    g~_i = -epsilon g_bar, g_bar the mean over the honest workers, with the epsilon that a line search finds to maximise
+    |A(epsilon) - mu|: A(epsilon) is the aggregate that the server would make of it, with the workers' momentum and the
+    chain's state as they are, mu the mean of the honest messages. The search takes evals= aggregates for every message (of
+    every MLMC level): from start=, by steps that double from delta= on as long as they lead farther, and then shrink by ratio=.
+    In a round within which identities change, each computation's gradients are searched by themselves.
+    """
+
+    def messages(own: Tensor, byzantine: Tensor, _: State, defence: Defence) -> Tensor:
+        mean = honest_mean(own, byzantine)
+        return strongest(parameters, own, byzantine, defence, lambda epsilon: -epsilon * mean)
+
+    return Attack({}, messages, stay, reads_own=False, sees_defence=True)

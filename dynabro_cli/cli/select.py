@@ -1,0 +1,105 @@
+"""``dynabro select``: hyper-parameters, by a sweep's accuracy on held-out samples under the worst attack."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dynabro_cli.cli.output import Database, Json, complain, emit, print_json
+from dynabro_cli.components import format_value
+from dynabro_cli.errors import CannotWriteError, SpecError
+
+if TYPE_CHECKING:
+    from dynabro_cli.plan import Plan
+    from dynabro_cli.selection import Candidate, Choice
+
+
+def select(
+    name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="A sweep that was run, as for 'dynabro sweep'.")],
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD", help="What is chosen; repeat for several fields. \\[default: learning_rate]"),
+    ] = None,
+    worst: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD", help="What an adversary chooses; repeat for several fields. \\[default: attack]"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="For a sweep that was run with the same --set; repeat for several."),
+    ] = None,
+    db: Database = "results.db",
+    yaml: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the chosen runs as a sweep with validation: 0; - for standard output."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose hyper-parameters: those whose accuracy under the worst attack is highest, on samples held out of training.
+
+    The sweep's runs must hold samples out (validation: 0.1 in its base, or --set validation=0.1): nothing is chosen by the
+    test set. For each configuration, which is all that the grid varies besides, the accuracy at the end is averaged over
+    seeds, and the worst of the attacks counts. --yaml writes a sweep that trains what was chosen on the whole training set.
+
+    Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
+    """
+    from dynabro_cli.plan import plan
+    from dynabro_cli.selection import as_sweep, check_fields, choose, read_scores
+    from dynabro_cli.sweep_lookup import load_sweep
+
+    if name == "-":
+        raise SpecError("a sweep from standard input cannot be named again; type the name of a file")
+    if yaml is not None and str(yaml) == "-" and as_json:
+        raise SpecError("--json and --yaml - both print on standard output; name a file for one of them")
+    planned = plan(load_sweep(name, settings or ()))
+    over, worst = over or ["learning_rate"], worst or ["attack"]
+    check_fields(planned, over, worst)
+    command = " ".join([shlex.quote(name), *(f"--set {shlex.quote(setting)}" for setting in settings or ())])
+    scores = read_scores(planned, db, command)
+    choices = choose(planned, scores, over, worst)
+    if yaml is not None:
+        _write(yaml, as_sweep(planned, choices))
+    if yaml is None or str(yaml) != "-":
+        _report(planned, choices, as_json)
+
+
+def _write(path: Path, text: str) -> None:
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CannotWriteError(f"{path} cannot be written ({error.strerror}); name another file") from error
+    complain(f"the chosen runs are written to {path}; type dynabro sweep {shlex.quote(str(path))} to train them")
+
+
+def _report(planned: Plan, choices: list[Choice], as_json: bool) -> None:
+    if as_json:
+        print_json(
+            [{"configuration": one.configuration, "candidates": [_details(own) for own in one.candidates]} for one in choices]
+        )
+        return
+    best = choices[0].best
+    columns = [*choices[0].configuration, *best.values, *(f"worst {name}" for name in best.worst)]
+    rows = []
+    for choice in choices:
+        own, second = choice.best, choice.candidates[1] if len(choice.candidates) > 1 else None
+        cells = [format_value(value) for part in (choice.configuration, own.values, own.worst) for value in part.values()]
+        rows.append((*cells, own.mean, own.std, own.seeds, own.diverged, len(choice.candidates), second and second.mean))
+    emit((*columns, "validation", "std", "seeds", "diverged", "candidates", "second"), rows)
+
+
+def _details(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "values": candidate.values,
+        "worst": candidate.worst,
+        "validation_accuracy": candidate.mean,
+        "std": candidate.std,
+        "seeds": candidate.seeds,
+        "diverged": candidate.diverged,
+    }

@@ -1,0 +1,46 @@
+"""What methods share that filter workers by their history: medians of vectors and numbers, and a mean of what is left."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._distances import squared_distances
+from dynabro_cli.aggregators._finite import finite_rows
+
+EMPTY = ("restart", "wait")
+EMPTY_HELP = "where no worker is left: restart with all, or wait (g_t = 0) for the end of the window"
+
+
+def clean_rows(messages: Tensor) -> tuple[Tensor, Tensor]:
+    """Which messages are finite, [m], and the messages [m, d] with 0 for those that are not."""
+    finite = finite_rows(messages)
+    return finite, torch.where(finite[:, None], messages, 0)
+
+
+def near_median(vectors: Tensor, threshold: float, voters: Tensor) -> Tensor:
+    """Which of the vectors [m, d] are within 2 ``threshold`` of the median vector, [m].
+
+    That is the first one of a voter that has more than m/2 voters within ``threshold``, itself among them. Where there is
+    none, nothing is near it.
+    """
+    distances = squared_distances(vectors)
+    close = (distances <= threshold**2) & voters
+    central = voters & (close.sum(1) > len(voters) / 2)
+    median = torch.argmax(central.int()).view(1)  # the first, or 0 where there is none
+    return (distances.index_select(0, median)[0] <= 4 * threshold**2) & central.any()
+
+
+def near_middle(numbers: Tensor, threshold: Tensor, voters: Tensor) -> Tensor:
+    """Which of the numbers [m] are within ``threshold`` of the voters' median, the midpoint for an even count: [m]."""
+    ordered = torch.where(voters, numbers, math.inf).sort().values
+    count = voters.sum()
+    places = torch.stack([(count - 1).clamp_min(0) // 2, count // 2]).clamp_max(len(numbers) - 1)
+    return (numbers - ordered.index_select(0, places).mean()).abs() <= threshold
+
+
+def concentration(workers: int, rounds: int, p: float) -> float:
+    """log(16 m T/p): by how much, squared, a sum of noise may exceed its usual size, with probability p in all T rounds."""
+    return math.log(16 * workers * rounds / p)

@@ -1,0 +1,71 @@
+"""Local steps, as in FedAvg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dynabro_cli.components import parameter
+from dynabro_cli.methods._api import (
+    REGISTRY,
+    Computing,
+    Gathered,
+    Method,
+    MethodSetting,
+    Plan,
+    State,
+    direct_aggregate,
+    keep_nothing,
+    send_gradients,
+)
+
+SENDS = ("gradient", "difference")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    H: int = parameter(5, minimum=1, help="steps of each worker a round")
+    rate: float | None = parameter(
+        None,
+        above=0,
+        auto=lambda _, setting: setting.learning_rate,
+        help="learning rate of a worker's own steps; auto: the server's",
+    )
+    sends: str = parameter(
+        "gradient",
+        choices=SENDS,
+        help="(x_t - x_i)/(rate H), the mean gradient along the way, or x_t - x_i, the model's difference",
+    )
+
+
+@REGISTRY.register("local-steps", Parameters, reference="McMahan et al., AISTATS 2017 (FedAvg)")
+def local_steps(parameters: Parameters, setting: MethodSetting) -> Method:
+    """Local steps: each worker takes H steps of SGD by itself, and sends how far it came.
+
+    x_{t,i,0} = x_t, x_{t,i,h+1} = x_{t,i,h} - rate g_i(x_{t,i,h}); worker i sends (x_t - x_{t,i,H})/(rate H), the mean of its
+    gradients (sends=gradient), or x_t - x_{t,i,H} (sends=difference). g_t is the messages' aggregate, and the server steps
+    by its own learning rate: one of rate H, or of 1 for differences, makes it FedAvg. A round costs H computations. With
+    H = 1 it is SGD.
+
+    An attack on gradients acts on every step's gradients, which are those at the workers' own points, before the step: by who
+    is Byzantine at that computation where the clock counts computations. An attack on messages acts on what is sent. A run is
+    slower than one of SGD with as many computations: after the first step no two workers are at one point, so that each
+    is computed by itself. Weight decay, drops of the learning rate and the projection
+    onto a domain are the server's.
+    """
+    steps = parameters.H
+    rate = parameters.rate if parameters.rate is not None else setting.learning_rate or 1.0
+
+    def gather(workers: Computing, _: Plan, state: State) -> Gathered:
+        moved = workers.x.new_zeros(setting.workers, workers.x.numel())
+        for step in range(steps):
+            gradients = workers.gradients(step, workers.x - moved if step else None)
+            moved.add_(workers.attacked(gradients, step), alpha=rate)
+        return Gathered(moved / (rate * steps) if parameters.sends == "gradient" else moved, state, True)
+
+    return Method(
+        lambda _: Plan(None, (steps,)),
+        send_gradients,
+        keep_nothing,
+        direct_aggregate,
+        gather=gather,
+    )

@@ -1,0 +1,125 @@
+"""Byz-VR-MARINA-PP."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+from dynabro_cli.methods._api import (
+    REGISTRY,
+    Computing,
+    Gathered,
+    Method,
+    MethodSetting,
+    Plan,
+    State,
+    direct_aggregate,
+    keep_nothing,
+    send_gradients,
+)
+
+FRESH = 10
+"""Mini-batches of a large gradient where there are no training samples to take all of."""
+DIFFERENCE = 2
+"""Gradient computations of a difference: the same mini-batch at two points."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    batches: int | None = parameter(
+        None,
+        minimum=1,
+        auto=lambda _, setting: _large(setting),
+        help="mini-batches of a full gradient; auto: all training samples, 10 where there are none, or how many is not known",
+    )
+    p: float | None = parameter(
+        None,
+        above=0,
+        maximum=1,
+        auto=lambda block, setting: 1 / (block.batches or _large(setting)),
+        help="probability of a round of full gradients; auto: 1/batches",
+    )
+    C: int | None = parameter(
+        None,
+        minimum=1,
+        auto=lambda _, setting: -(-setting.workers // 5),
+        help="workers that take part in any other round; auto: a fifth of them, rounded up",
+    )
+    alpha: float = parameter(1.0, above=0, help="differences are clipped at alpha |x_t - x_{t-1}|; 2 L in the theory")
+
+
+def _large(setting: MethodSetting) -> int:
+    """The usual number of mini-batches of a full gradient."""
+    return setting.batches or FRESH
+
+
+@REGISTRY.register(
+    "marina-pp", Parameters, reference="Malinovsky, Richtarik, Horvath & Gorbunov, NeurIPS 2024, Algorithm 1 and Appendix G"
+)
+def marina_pp(parameters: Parameters, setting: MethodSetting) -> Method:
+    """Byz-VR-MARINA-PP: full gradients now and then, and between them clipped differences from a few of the workers.
+
+    With probability p all workers send their full gradient, and g_t = A(grad f_1(x_t), ..., grad f_m(x_t)). Otherwise C
+    workers, drawn uniformly, send the difference of their gradients at x_t and x_{t-1} on one mini-batch, and
+    g_t = g_{t-1} + A(clip(d_{t,i})), where clip shortens what is longer than alpha |x_t - x_{t-1}|: the server does it, so
+    that no majority of Byzantine workers among the C moves g far. A is the aggregation chain, for C workers with
+    floor(C f/m) Byzantine ones in the latter rounds.
+
+    A full gradient is the mean over ``batches`` mini-batches: where these are what all training samples make, each sample
+    once and without random flips (Algorithm 1); else fresh ones, as always where the objective is an expectation (Appendix G,
+    Algorithm 4). A round costs ``batches`` computations, or 2; it is counted for all workers, though only C compute.
+
+    The state is ``x`` (x_t) and ``g`` (g_t). An attack acts on a worker's vector, full gradient or difference, by who is
+    Byzantine at the round's last computation, and knows the vectors of the workers that do not take part, too.
+
+    Raises SpecError where C is more than there are workers.
+
+    Differs from the paper: the first round is one of full gradients, in place of a g_0 that is given. Nothing is compressed,
+    and all workers take part in rounds of full gradients. alpha, L being unknown, is 1 unless given.
+    """
+    m, batches = setting.workers, parameters.batches or _large(setting)
+    p = 1 / batches if parameters.p is None else parameters.p
+    chosen = parameters.C or -(-m // 5)
+    if chosen > m:
+        raise SpecError(f"method 'marina-pp': C={chosen} is more than the {m} workers; type C={m}, or less")
+
+    def plan(generator: np.random.Generator) -> Plan:
+        if generator.random() < p:
+            return Plan(None, (batches,))
+        cohort = generator.choice(m, chosen, replace=False)
+        return Plan(None, (DIFFERENCE,), tuple(sorted(cohort.tolist())))
+
+    def gather(workers: Computing, drawn: Plan, state: State) -> Gathered:
+        here = workers.x.clone()
+        if drawn.cohort is None:
+            new = {"x": here, "base": torch.zeros_like(here), "limit": here.new_tensor(math.inf)}
+            return Gathered(workers.large(batches), new, False)
+        before = workers.gradients(0, state["x"])
+        limit = parameters.alpha * (here - state["x"]).norm()
+        return Gathered(workers.gradients(0) - before, {"x": here, "base": state["g"], "limit": limit}, False)
+
+    def receive(messages: Tensor, state: State) -> Tensor:
+        lengths = messages.norm(dim=1, keepdim=True)
+        return torch.where(lengths > state["limit"], messages * (state["limit"] / lengths), messages)
+
+    def settle(aggregate: Tensor, state: State) -> tuple[Tensor, State]:
+        direction = state["base"] + aggregate
+        return direction, {"x": state["x"], "g": direction}
+
+    return Method(
+        plan,
+        send_gradients,
+        keep_nothing,
+        direct_aggregate,
+        first=Plan(None, (batches,)),
+        gather=gather,
+        receive=receive,
+        settle=settle,
+        cohort=chosen,
+    )

@@ -1,0 +1,31 @@
+"""Which workers answer in a round, where not all of them do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dynabro_cli.streams import Streams
+
+
+def answering_count(participation: float, workers: int) -> int:
+    """How many of the workers answer in a round, n = ceil(participation m).
+
+    Example:
+        >>> answering_count(0.28, 25), answering_count(0.5, 17)
+        (7, 9)
+    """
+    return max(1, math.ceil(participation * workers - 1e-9))  # 0.28 x 25 is 7, whatever binary fractions say
+
+
+def answering(seed: int, participation: float, workers: int, round_: int) -> np.ndarray[Any, Any]:
+    """The numbers of the workers that answer in a round, from 0, in ascending order: n of them, drawn uniformly.
+
+    A function of the seed and the round, in a random stream of its own: identities and mini-batches are as without it.
+    """
+    count = answering_count(participation, workers)
+    if count == workers:
+        return np.arange(workers)
+    return np.sort(Streams(seed).generator("participation", round_).choice(workers, count, replace=False))

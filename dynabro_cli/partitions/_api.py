@@ -1,0 +1,55 @@
+"""The contract of partitions of the training set among the workers, and their registry.
+
+A partition is a factory ``(parameters, PartitionSetting) -> Partition``. Each worker draws its mini-batches uniformly with
+replacement from its own part, whether it is honest or Byzantine. The parts depend on the data set, the number of workers and
+the seed alone: two methods with one seed share the data in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynabro_cli.components import Registry
+from dynabro_cli.streams import Streams
+
+Whole = np.ndarray[Any, np.dtype[np.int64]]
+"""Whole numbers: labels or places of samples."""
+
+
+@dataclass(frozen=True)
+class PartitionSetting:
+    """What a partition knows of its run.
+
+    Attributes:
+        workers: Their number, m.
+    """
+
+    workers: int
+
+
+class Partition(NamedTuple):
+    """A partition in its setting.
+
+    Attributes:
+        split: Maps the labels [n] of the training set and the run's streams, of which it draws from ``partition``, to the
+            places of each worker's samples: m arrays, in which every sample is once. None: every worker has the whole set.
+    """
+
+    split: Callable[[Whole, Streams], list[Whole]] | None
+
+
+REGISTRY: Registry[Callable[..., Partition]] = Registry("partition", "dynabro_cli.partitions")
+
+
+def sorted_by_label(labels: Whole, places: Whole) -> Whole:
+    """``places`` in the order of their labels; those of one label stay in the order that they have."""
+    return places[np.argsort(labels[places], kind="stable")]
+
+
+def deal(places: Whole, workers: int) -> list[Whole]:
+    """Cut ``places`` into one piece for each worker; sizes differ by one at most, and the larger ones come first."""
+    return np.array_split(places, workers)

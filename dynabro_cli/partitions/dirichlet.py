@@ -1,0 +1,92 @@
+"""Label proportions drawn from a Dirichlet distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynabro_cli.components import format_value, parameter
+from dynabro_cli.errors import SpecError
+from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole
+from dynabro_cli.streams import Streams
+
+MOST_DRAWS = 100
+"""How often proportions are drawn that leave a worker without a sample, before the partition is refused."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    alpha: float = parameter(above=0, help="concentration: the smaller, the more the workers differ")
+    by: str = parameter(
+        "worker",
+        choices=("worker", "label"),
+        help="whose proportions are drawn: each worker's of the labels, or each label's of the workers",
+    )
+
+
+@REGISTRY.register("dirichlet", Parameters, reference="Hsu, Qi & Brown, 2019 (arXiv:1909.06335), Section 3")
+def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
+    """Dirichlet: each worker's proportions of the c labels are drawn from Dir(alpha, ..., alpha).
+
+    by=worker (Hsu et al.): parts of one size. One worker after the other draws q from Dir(alpha, ..., alpha) over the labels,
+    and then its samples without replacement: a label by q, where labels of which nothing is left do not count, and any sample
+    of it.
+
+    by=label (Yurochkin et al., 2019; Li et al., 2022; ByzFL): each label's samples are cut in proportions drawn from
+    Dir(alpha, ..., alpha) over the workers, so that the parts differ in size, too. Draws that leave a worker without a sample
+    are repeated; raises SpecError where a hundred of them do.
+
+    Differs from the paper: Hsu et al. draw q from Dir(alpha p), p being the labels' distribution. Where c labels are equally
+    frequent, their alpha is c times this one, which is what most code calls alpha.
+    """
+
+    def split(labels: Whole, streams: Streams) -> list[Whole]:
+        if parameters.by == "worker":
+            generator = streams.generator("partition", 0)
+            counts = _of_workers(np.bincount(labels), setting.workers, parameters.alpha, generator)
+            return _places(labels, counts, generator)
+        for draw in range(MOST_DRAWS):
+            generator = streams.generator("partition", draw)
+            counts = _of_labels(np.bincount(labels), setting.workers, parameters.alpha, generator)
+            if counts.any(1).all():
+                return _places(labels, counts, generator)
+        raise SpecError(
+            f"data=dirichlet:alpha={format_value(parameters.alpha)},by=label left one of {setting.workers} workers without a "
+            f"sample in each of {MOST_DRAWS} draws; type a larger alpha, or by=worker"
+        )
+
+    return Partition(split)
+
+
+def _of_workers(left: Whole, workers: int, alpha: float, generator: np.random.Generator) -> Whole:
+    """How many samples of each label each worker has, in parts of one size: [m, c]; ``left`` is how many there are, [c]."""
+    left, total = left.copy(), int(left.sum())
+    counts = np.zeros((workers, len(left)), dtype=np.int64)
+    for worker in range(workers):
+        proportions = generator.dirichlet(np.full(len(left), alpha))
+        missing = total // workers + (worker < total % workers)
+        while missing:  # what is drawn beyond what is left of a label is drawn again, of the others
+            weights = np.where(left > 0, proportions, 0.0)
+            if weights.sum() < 1e-300:
+                weights = left.astype(float)
+            drawn = np.minimum(generator.multinomial(missing, weights / weights.sum()), left)
+            counts[worker] += drawn
+            left -= drawn
+            missing -= int(drawn.sum())
+    return counts
+
+
+def _of_labels(present: Whole, workers: int, alpha: float, generator: np.random.Generator) -> Whole:
+    """As ``_of_workers``, each label shared out in proportions of its own."""
+    proportions = generator.dirichlet(np.full(workers, alpha), size=len(present))  # [c, m]
+    ends = np.floor(proportions.cumsum(1) * present[:, None]).astype(np.int64)
+    ends[:, -1] = present
+    return np.diff(ends, axis=1, prepend=0).T
+
+
+def _places(labels: Whole, counts: Whole, generator: np.random.Generator) -> list[Whole]:
+    """Deal the samples of each label, in random order, as ``counts`` [m, c] has it."""
+    order = generator.permutation(len(labels))
+    pieces = [np.split(order[labels[order] == label], counts[:-1, label].cumsum()) for label in range(counts.shape[1])]
+    return [np.concatenate(own) for own in zip(*pieces, strict=True)]

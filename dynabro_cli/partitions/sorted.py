@@ -1,0 +1,22 @@
+"""The training set cut in the order of its labels."""
+
+from __future__ import annotations
+
+from dynabro_cli.components import NoParameters
+from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole, deal, sorted_by_label
+from dynabro_cli.streams import Streams
+
+
+@REGISTRY.register("sorted", reference="Karimireddy et al., ICML 2020 (SCAFFOLD): 0% similarity; extreme of ByzFL")
+def sorted_(_: NoParameters, setting: PartitionSetting) -> Partition:
+    """Sorted by label: the training set in the order of its labels is cut into m pieces of one size, a piece a worker.
+
+    As different as parts of one size can be: worker 1 has the first labels and worker m the last, most of them one or two.
+    Which samples of a label a worker has is drawn with the seed.
+    """
+
+    def split(labels: Whole, streams: Streams) -> list[Whole]:
+        places = streams.generator("partition", 0).permutation(len(labels))
+        return deal(sorted_by_label(labels, places), setting.workers)
+
+    return Partition(split)

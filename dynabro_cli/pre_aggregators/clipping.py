@@ -1,0 +1,39 @@
+"""Static clipping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import AggregatorSetting
+from dynabro_cli.aggregators._selection import lengths
+from dynabro_cli.components import parameter
+from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
+
+
+@dataclass(frozen=True)
+class Parameters:
+    c: float = parameter(above=0, help="the longest that a message may be, in the messages' own units")
+
+
+@REGISTRY.register("clipping", Parameters, reference="as in Allouah et al., ICLR 2025 (Section 3, static clipping)")
+def clipping(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
+    """Static clipping: messages longer than c are shortened to c.
+
+    y_i = g_i min(1, c/|g_i|).
+
+    No kappa: with no c is a robust rule behind it robust still (Allouah et al., ICLR 2025, Lemma 3.1). Costs O(m d).
+    """
+
+    def mix(messages: Tensor) -> Tensor:
+        return clipped(messages, lengths(messages), torch.tensor(parameters.c, dtype=torch.float64, device=messages.device))
+
+    return PreAggregator(mix, setting.workers, lambda _: None)
+
+
+def clipped(messages: Tensor, norms: Tensor, longest: Tensor) -> Tensor:
+    """The messages [m, d], of the given norms [m], shortened where they are longer than ``longest``."""
+    factors = torch.where(norms > longest, longest / norms, 1)
+    return messages * factors[:, None].to(messages.dtype)

@@ -1,0 +1,206 @@
+"""Hyper-parameters chosen on a validation split, by the attack that is worst for them; never on the test set."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import yaml
+
+from dynabro_cli.components import format_value
+from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
+from dynabro_cli.plan import Plan, cell
+from dynabro_cli.resolve import Run
+from dynabro_cli.spec import fields
+from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.store.queries import query
+from dynabro_cli.store.translation import shown
+
+SCORES = """
+    SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
+    WHERE status IN ('finished', 'diverged') AND validation_accuracy IS NOT NULL
+"""
+USUAL = 0.1
+"""The share held out that is proposed where there is none."""
+
+Values = dict[str, Any]
+
+
+class Score(NamedTuple):
+    """How a run ended: its status, and the accuracy on the validation split at its end."""
+
+    status: str
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Values of the fields that are chosen, and how they did.
+
+    Attributes:
+        values: Of the fields that are chosen.
+        worst: Of the fields that an adversary chooses: those at which ``mean`` is lowest.
+        mean: Validation accuracy at the end, over seeds; ``std`` with ddof 1, None for one seed.
+        seeds: How many there are.
+        diverged: How many of these runs diverged; they count as they ended.
+        runs: All runs, not only those at ``worst``.
+    """
+
+    values: Values
+    worst: Values
+    mean: float
+    std: float | None
+    seeds: int
+    diverged: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A configuration, and its candidates from the best to the worst; of equal ones the sweep's first comes first."""
+
+    configuration: Values
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+
+def choose(planned: Plan, scores: Mapping[str, Score], over: Sequence[str], worst: Sequence[str]) -> list[Choice]:
+    """For each configuration of a sweep, find the values of ``over`` whose worst accuracy over ``worst`` is highest.
+
+    With a(h, w) the mean over seeds of the validation accuracy at a run's end, the choice is argmax_h min_w a(h, w). A
+    configuration is what the other fields of the grid have.
+
+    Differs from ByzFL's selection: it takes each run's best accuracy over time, and this its last, which is what one has.
+
+    Args:
+        planned: The sweep.
+        scores: Of every run of it, by key.
+        over: Fields that are chosen; the grid varies each.
+        worst: Fields that an adversary chooses.
+
+    Raises:
+        SpecError: The fields are not legal, or the candidates of a configuration were not tried against the same.
+    """
+    check_fields(planned, over, worst)
+    others = [name for name in _varied(planned) if name not in (*over, *worst, "seed")]
+    groups: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Run]]] = {}
+    for run in planned.runs:
+        groups.setdefault(_of(run, others), {}).setdefault(_of(run, over), []).append(run)
+    choices = []
+    for configuration, tried in groups.items():
+        _check_fair(others, configuration, [{(_of(run, worst), run.spec.seed) for run in runs} for runs in tried.values()])
+        found = [_candidate(dict(zip(over, values, strict=True)), runs, scores, worst) for values, runs in tried.items()]
+        ranked = sorted(found, key=lambda candidate: -candidate.mean)
+        choices.append(Choice(dict(zip(others, configuration, strict=True)), tuple(ranked)))
+    return choices
+
+
+def _of(run: Run, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(getattr(run.spec, name) for name in names)
+
+
+def _candidate(values: Values, runs: Sequence[Run], scores: Mapping[str, Score], worst: Sequence[str]) -> Candidate:
+    by_worst: dict[tuple[Any, ...], list[Score]] = {}
+    for run in runs:
+        by_worst.setdefault(_of(run, worst), []).append(scores[run.key])
+    means = {where: statistics.fmean(score.accuracy for score in found) for where, found in by_worst.items()}
+    lowest = min(means, key=lambda where: means[where])
+    accuracies = [score.accuracy for score in by_worst[lowest]]
+    return Candidate(
+        values=values,
+        worst=dict(zip(worst, lowest, strict=True)),
+        mean=means[lowest],
+        std=statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+        seeds=len(accuracies),
+        diverged=sum(score.status == "diverged" for score in by_worst[lowest]),
+        runs=tuple(runs),
+    )
+
+
+def _varied(planned: Plan) -> list[str]:
+    """The fields that the grid sets, in its order."""
+    return list(dict.fromkeys(name for axis in planned.sweep.grid for name in axis.fields))
+
+
+def check_fields(planned: Plan, over: Sequence[str], worst: Sequence[str]) -> None:
+    """Raise SpecError unless the grid varies all of ``over``, and ``worst`` are other fields."""
+    legal = [name for name in _varied(planned) if name not in (*worst, "seed")]
+    choice = f": {', '.join(legal)}" if legal else ", and it varies none but those of --worst"
+    problems = [
+        f"over={name} is not legal{did_you_mean(name, legal)}; it must be a field that the grid varies{choice}"
+        for name in over
+        if name not in legal
+    ]
+    known = [name for name in fields() if name != "seed"]
+    unknown = [name for name in worst if name not in known]
+    problems += [f"worst={name} is no field{did_you_mean(name, known)}; type --worst attack" for name in unknown]
+    if problems:
+        raise SpecError(problems)
+
+
+def _check_fair(names: Sequence[str], configuration: tuple[Any, ...], tried: Sequence[set[Any]]) -> None:
+    if any(own != tried[0] for own in tried):
+        where = ", ".join(f"{name}={format_value(value)}" for name, value in zip(names, configuration, strict=True))
+        raise SpecError(
+            f"the candidates{' of ' if where else ''}{where} are not tried against the same attacks and seeds, as the sweep "
+            "excludes some; take exclude out of it"
+        )
+
+
+def read_scores(planned: Plan, database: str, command: str) -> dict[str, Score]:
+    """How every run of a sweep ended, by key.
+
+    Args:
+        planned: The sweep.
+        database: Where results are.
+        command: The sweep and its settings, as one types them.
+
+    Raises:
+        SpecError: Some runs hold nothing out.
+        NotFoundError: Some have no result.
+    """
+    without = [run for run in planned.runs if not run.spec.validation]
+    if without:
+        if without[0].model is None:
+            raise SpecError(f"task {without[0].spec.task!r} has no accuracy to choose by; select is for tasks with a model")
+        more = f"{command} --set validation={USUAL}"
+        raise SpecError(
+            f"validation is 0 in {len(without)} of {len(planned.runs)} runs, and the test set is not there to choose by; "
+            f"type dynabro sweep {more}, then dynabro select {more}"
+        )
+    try:
+        rows = query(open_read_only(database), SCORES).rows
+        found = {key: Score(status, accuracy) for key, status, accuracy in rows}
+    except NotFoundError:
+        found = {}
+    missing = [run for run in planned.runs if run.key not in found]
+    if missing:
+        raise NotFoundError(
+            f"{len(missing)} of {len(planned.runs)} runs have no result in {shown(database)}, first {cell(missing[0])}; type "
+            f"dynabro sweep {command} to make them"
+        )
+    return found
+
+
+def as_sweep(planned: Plan, choices: Sequence[Choice]) -> str:
+    """The chosen runs as a sweep in YAML, with the whole training set: every point that they had, with every seed."""
+    sweep = planned.sweep
+    varied = [name for name in _varied(planned) if name != "seed"]
+    first = planned.runs[0]
+    kept = [name for name in sweep.base if name not in (*varied, "seed", "validation")]
+    runs = [run for choice in choices for run in choice.best.runs]
+    points = list(dict.fromkeys(_of(run, varied) for run in runs))
+    document: dict[str, Any] = {
+        "name": f"{sweep.name}-selected",
+        "description": f"What was chosen of {sweep.name} on its validation split",
+        "base": {name: format_value(getattr(first.spec, name)) for name in kept} | {"validation": "0"},
+        "grid": {"chosen": [dict(zip(varied, map(format_value, point), strict=True)) for point in points]},
+        "seeds": sorted({run.spec.seed for run in runs}),
+    }
+    return str(yaml.safe_dump(document, sort_keys=False, width=math.inf))

@@ -1,0 +1,91 @@
+"""What the server makes of the messages that reach it: an aggregate, by the method's own filter or by the aggregation chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._api import Aggregate, Aggregator
+from dynabro_cli.aggregators._finite import sound
+from dynabro_cli.simulation.parts import Parts
+from dynabro_cli.simulation.question import Question, States
+
+ALL, SOME = "all ", "cohort "
+"""What the names of a rule's state begin with, where a method has rounds of two kinds."""
+
+
+class Decision(NamedTuple):
+    """The aggregate of a question's messages, and what it was made of.
+
+    Attributes:
+        aggregate: [d].
+        clean: The messages of those that take part [n, d], without NaN and Inf.
+        finite: The mask [n] of those that sent none; None where nobody did.
+        ever: The mask [n] of those that were Byzantine at some time of the round.
+        method: The method's next state.
+        aggregator: The rule's next state.
+    """
+
+    aggregate: Tensor
+    clean: Tensor
+    finite: Tensor | None
+    ever: Tensor
+    method: States
+    aggregator: States
+
+
+Decide = Callable[[Tensor, Question, States, States], Decision]
+
+
+def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
+    """The decision as a function of messages [m, d], the question, and the states of method and aggregator.
+
+    Args:
+        parts: What the run is made of.
+        compiled: Whether the rules are compiled by themselves, as what is around them is not.
+    """
+    method = parts.method
+    whole = _of_sound(parts, parts.aggregator, compiled)
+    some = whole if parts.cohort is None else _of_sound(parts, parts.cohort, compiled)
+
+    def decide(messages: Tensor, question: Question, of_method: States, of_aggregator: States) -> Decision:
+        if method.receive is not None:
+            messages = method.receive(messages, of_method)
+        ever = question.ever
+        if question.cohort is not None:
+            messages, ever = messages.index_select(0, question.cohort), ever.index_select(0, question.cohort)
+        clean, finite = sound(messages)
+        if finite is not None and (question.cohort is not None or question.answering is not None):
+            clean = clean.nan_to_num(nan=0.0)  # nobody of a sample sends numbers: nothing is learnt in this round
+        if method.judge is not None and question.x is not None:
+            good, of_method = method.judge(messages, question.x, of_method)
+            result = mean_of(messages, good)
+        elif parts.cohort is not None:
+            name, rule = (ALL, whole) if question.cohort is None else (SOME, some)
+            result, of_aggregator = _apart(name, rule, clean, of_aggregator)
+        else:
+            result, of_aggregator = whole(clean, of_aggregator, 1 if question.batches is None else question.batches)
+        return Decision(result, clean, finite, ever, of_method, of_aggregator)
+
+    return decide
+
+
+def mean_of(messages: Tensor, counts: Tensor) -> Tensor:
+    """The mean of the messages [m, d] of workers that count [m], whatever is in the others'; 0 where none counts."""
+    return torch.where(counts[:, None], messages, 0).sum(0) / counts.sum().clamp_min(1)
+
+
+def _of_sound(parts: Parts, rule: Aggregator, compiled: bool) -> Aggregate:
+    aggregate = rule.of_sound or rule.aggregate
+    return parts.compiler(aggregate) if compiled else aggregate
+
+
+def _apart(kind: str, rule: Aggregate, messages: Tensor, state: States) -> tuple[Tensor, States]:
+    """Aggregate messages of one of two kinds, all workers' or a cohort's: what the rule remembers of each kind is apart."""
+    own = {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
+    others = {name: value for name, value in state.items() if not name.startswith(kind)}
+    result, own = rule(messages, own, 1)
+    return result, others | {kind + name: value for name, value in own.items()}

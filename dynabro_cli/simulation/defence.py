@@ -1,0 +1,86 @@
+"""What an attack that sees the defence is shown: what the server would make of other vectors, without making it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from dynabro_cli.attacks._api import Defence, honest_mean
+from dynabro_cli.simulation.decision import Decide
+from dynabro_cli.simulation.identities import Tick
+from dynabro_cli.simulation.parts import Parts, State
+from dynabro_cli.simulation.question import Question, States, own_rows
+
+Strike = Callable[[Tensor, Question, States, States, States], Tensor]
+
+
+def make_strike(parts: Parts, decide: Decide) -> Strike:
+    """The attack as a function of the workers' vectors, the question, and the states of attack, method and aggregator.
+
+    Args:
+        parts: What the run is made of.
+        decide: What the server makes of messages.
+    """
+    attack, enters = parts.attack, parts.spec.attack_entry
+
+    def made_of(vectors: Tensor, question: Question, of_method: States) -> Tensor:
+        """The messages that the workers would send; methods update their state in place, so they get a copy."""
+        return vectors if enters != "gradient" else parts.method.send(vectors, copied(own_rows(of_method, question)))[0]
+
+    def strike(own: Tensor, question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Tensor:
+        if not attack.sees_defence:
+            return attack.messages(own, question.byzantine, of_attack)
+        seen = Defence(
+            honest_mean(made_of(own, question, of_method), question.byzantine),
+            lambda vectors: decide(made_of(vectors, question, of_method), question, copied(of_method), of_aggregator).aggregate,
+        )
+        return attack.messages(own, question.byzantine, of_attack, seen)
+
+    return strike
+
+
+def strike_computation(
+    parts: Parts, state: State, strike: Strike, own: Tensor, tick: Tick, answering: Tensor | None, *, learns: bool
+) -> Tensor:
+    """The gradients of one computation [m, d], attacked by themselves; puts the attack's next state into ``state``.
+
+    An attack that sees the defence sees what it would make of this computation's gradients alone.
+
+    Args:
+        parts: What the run is made of.
+        state: Where it stands.
+        strike: The attack.
+        own: The gradients.
+        tick: Who is Byzantine at this computation.
+        answering: The numbers of the workers that answer, on the device; None where all do.
+        learns: Whether the attack learns from them, and its state moves on, as after a round.
+    """
+    question = Question(
+        total=own,
+        places=None,
+        batches=None,
+        byzantine=tick.byzantine,
+        ever=tick.byzantine,
+        attacked=False,
+        judged=False,
+        x=parts.problem.x if parts.method.judge is not None else None,
+        answering=answering,
+        workers=parts.spec.workers or 0,
+    )
+    vectors = strike(own, question, state.attack, state.method, state.aggregator)
+    if learns:
+        learn(parts, state, own, tick.byzantine)
+        state.attack = parts.attack.advance(tick.byzantine, state.attack)
+    return vectors
+
+
+def learn(parts: Parts, state: State, own: Tensor, byzantine: Tensor) -> None:
+    """Have the attack learn from the workers' own vectors [m, d], where it learns."""
+    if parts.attack.observe is not None:
+        state.attack = parts.attack.observe(own, byzantine, state.attack)
+
+
+def copied(state: States) -> States:
+    """A copy of a state, for what may update it in place."""
+    return {name: value.clone() for name, value in state.items()}

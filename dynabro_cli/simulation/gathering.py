@@ -1,0 +1,103 @@
+"""Gradients at other points than x_t, and of more than a mini-batch, for the methods that gather their vectors themselves."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.methods._api import Plan
+from dynabro_cli.simulation.defence import Strike, learn, strike_computation
+from dynabro_cli.simulation.identities import Identities, relabelling
+from dynabro_cli.simulation.memory import send
+from dynabro_cli.simulation.parts import Parts, State
+from dynabro_cli.simulation.problems import Relabel
+from dynabro_cli.simulation.question import Question
+
+
+def gather(parts: Parts, state: State, plan: Plan, who: Identities, strike: Strike) -> Question:
+    """Have the method gather the workers' vectors of a round, and put its next state into ``state``.
+
+    Who is Byzantine at the round's last computation is whose vector is attacked, unless its gradients have been.
+    """
+    if parts.method.gather is None:
+        raise TypeError("this method gathers nothing")
+    gathered = parts.method.gather(Round(parts, state, plan, who, strike), plan, state.method)
+    state.method = gathered.state
+    return Question(
+        total=gathered.vectors,
+        places=None,
+        batches=None,
+        byzantine=who.ticks[-1].byzantine,
+        ever=who.ever,
+        attacked=gathered.attacked and parts.spec.attack_entry == "gradient",
+        judged=bool(who.honest[list(plan.cohort or range(len(who.honest)))].any()),
+        learned=parts.attack.observe is not None,
+        cohort=None if plan.cohort is None else send(torch.tensor(plan.cohort), parts.problem.x.device),
+        answering=who.answering,
+        workers=parts.spec.workers or 0,
+    )
+
+
+def advance(parts: Parts, state: State, question: Question, who: Identities, learned: dict[str, Tensor] | None) -> None:
+    """Move the attack on, unless it has moved with each computation; ``learned`` is its state where the server has told it."""
+    if not (question.attacked and who.dynamic):
+        state.attack = parts.attack.advance(question.byzantine, state.attack if learned is None else learned)
+
+
+class Round:
+    """What a method may ask of a round: ``methods._api.Computing``.
+
+    The gradients of all workers that answer are computed, whatever the attack reads of them. At points of the workers' own that
+    is one pass a worker, and not one of all.
+    """
+
+    def __init__(self, parts: Parts, state: State, plan: Plan, who: Identities, strike: Strike) -> None:
+        self._parts, self._state, self._who, self._strike = parts, state, who, strike
+        self._last = plan.prefixes[-1] - 1
+        everyone = torch.arange(parts.spec.workers or 0)
+        self._workers = everyone if parts.answering is None else parts.answering(state.round)
+        self._relabel = relabelling(parts.attack, who)
+        self.x = parts.problem.x
+
+    def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
+        if points is None:
+            return self._gradients(computation, self._workers, self._relabel).clone()
+        here = self.x.clone()
+        if points.ndim == 1:
+            self.x.copy_(points)
+            found = self._gradients(computation, self._workers, self._relabel).clone()
+            self._parts.problem.observed()  # losses and statistics of a round are those at x_t
+        else:
+            found = torch.empty_like(points)
+            for worker, point in enumerate(points):
+                self.x.copy_(point)
+                relabel = None if self._relabel is None else of_worker(self._relabel, worker, len(points))
+                found[worker] = self._gradients(computation, self._workers[worker : worker + 1], relabel)[0]
+        self.x.copy_(here)
+        return found
+
+    def _gradients(self, computation: int, workers: Tensor, relabel: Relabel | None) -> Tensor:
+        problem, round_ = self._parts.problem, self._state.round
+        return problem.sum_gradients(round_, (computation,), workers, None, relabel)[: len(workers)]
+
+    def large(self, batches: int) -> Tensor:
+        return self._parts.problem.large_gradients(self._state.round, batches, self._relabel)
+
+    def attacked(self, gradients: Tensor, computation: int) -> Tensor:
+        if self._parts.spec.attack_entry != "gradient":
+            return gradients
+        parts, state, who = self._parts, self._state, self._who
+        tick = who.ticks[min(computation, len(who.ticks) - 1)]
+        vectors = strike_computation(parts, state, self._strike, gradients, tick, who.answering, learns=who.dynamic)
+        if computation == self._last and not who.dynamic:
+            learn(parts, state, gradients, tick.byzantine)
+        return vectors
+
+
+def of_worker(relabel: Relabel, worker: int, workers: int) -> Relabel:
+    """``relabel`` for the labels [1, B] of one worker by itself."""
+
+    def alone(labels: Tensor, computation: int, classes: int) -> Tensor:
+        return relabel(labels.expand(workers, -1), computation, classes)[worker : worker + 1]
+
+    return alone

@@ -1,0 +1,72 @@
+"""What is kept of rounds until it is read from the device, and the events that become of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.events import Identity, Round
+from dynabro_cli.methods._api import Plan
+from dynabro_cli.simulation.identities import Identities
+
+PATH_DIMENSIONS = 3
+"""Up to how many numbers a model may have to be recorded itself: what can be drawn."""
+
+
+class Record(NamedTuple):
+    """A round's numbers; those that are tensors are read in batches, so that no round waits for the device."""
+
+    round: int
+    budget: int
+    plan: Plan
+    who: Identities
+    learning_rate: Tensor | float
+    gradient_norm: Tensor
+    aggregation_error: Tensor | None
+    accepted: Tensor | None
+    acceptance: Tensor | float | None
+    changes: tuple[Identity, ...]
+
+
+def round_event(
+    record: Record, norm: float, error: float | None, rate: float, accepted: bool | None, acceptance: float | None
+) -> Round:
+    return Round(
+        round=record.round,
+        budget=record.budget,
+        level=record.plan.level,
+        cost=record.plan.prefixes[-1],
+        byzantine=record.who.most,
+        switched=record.who.changes > 0,
+        dynamic=record.who.dynamic,
+        accepted=accepted,
+        learning_rate=rate,
+        gradient_norm=norm,
+        aggregation_error=error,
+        acceptance=acceptance,
+    )
+
+
+def changes_of(known: Tensor | None, who: Identities) -> tuple[Identity, ...]:
+    """The ticks of a round at which the Byzantine set became another than ``known``, which is None before the first."""
+    before = [known, *who.drawn[:-1]]
+    return tuple(
+        Identity(who.first + place, tuple(int(number) + 1 for number in mask.nonzero()[:, 0]))
+        for place, (old, mask) in enumerate(zip(before, who.drawn, strict=True))
+        if old is None or not torch.equal(old, mask)
+    )
+
+
+def point(x: Tensor) -> tuple[float, ...] | None:
+    """A small model in nine digits a number, which tell all numbers of single precision apart; None for a larger one."""
+    return tuple(float(f"{value:.9g}") for value in x.tolist()) if x.numel() <= PATH_DIMENSIONS else None
+
+
+def read(values: Sequence[Tensor | float | None]) -> list[float | None]:
+    """Read scalars with one transfer from the device."""
+    tensors = [value.double() for value in values if isinstance(value, Tensor)]
+    numbers = iter(torch.stack(tensors).tolist() if tensors else [])
+    return [next(numbers) if isinstance(value, Tensor) else value for value in values]

@@ -1,0 +1,57 @@
+"""Switching away from a rule that has learnt."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.switching._api import REGISTRY, Follow, State, Switching, SwitchingSetting, uniform_subset
+
+
+@dataclass(frozen=True)
+class Parameters:
+    below: float = parameter(0.5, above=0, help="acceptance ratio under which messages count as rejected")
+    patience: int = parameter(10, minimum=1, help="rounds in a row with rejected messages, behind which a new set is drawn")
+
+
+@REGISTRY.register("adaptive", Parameters, reference="dynabro's own")
+def adaptive(parameters: Parameters, setting: SwitchingSetting) -> Switching:
+    """Adaptive: the adversary changes identity when the server has learnt to reject it.
+
+    The Byzantine set, f workers drawn uniformly, f the declared number, stays until the acceptance ratio of its messages was
+    under ``below`` in ``patience`` rounds in a row; then a new set is drawn, and the count begins at 0. The acceptance ratio
+    is the weight of the Byzantine messages in the aggregate, divided by their share of the messages: 1 is that of plain
+    averaging, 0 that of messages which are ignored. A round in which no Byzantine message was sent does not count.
+
+    The ratio is measured in every round, which costs two more aggregations, and the run waits for it. The schedule depends
+    on the run, and so on its method, rule and rounding; who was Byzantine is stored in the table identities. The strategy
+    counts rounds: it is refused with clock=computation.
+
+    The state is ``draws``, the number of sets drawn before the present one, and ``rejected``, the rounds in a row.
+    """
+
+    @functools.lru_cache(maxsize=2)
+    def drawn(number: int) -> Tensor:
+        return uniform_subset(setting, number)
+
+    def learn(state: State, acceptance: float | None) -> State:
+        if acceptance is None:
+            return state
+        rejected = int(state["rejected"]) + 1 if acceptance < parameters.below else 0
+        moves = rejected >= parameters.patience
+        return {
+            "draws": state["draws"] + int(moves),
+            "rejected": torch.tensor(0 if moves else rejected),
+        }
+
+    follow = Follow(
+        initial={"draws": torch.tensor(0), "rejected": torch.tensor(0)},
+        mask=lambda state: drawn(int(state["draws"])).clone(),
+        learn=learn,
+    )
+    drawn(0)  # an illegal number of Byzantine workers is refused here, not at the first round
+    return Switching(lambda _: drawn(0).clone(), setting.byzantine, follow=follow, kept=True)

@@ -1,0 +1,59 @@
+"""Switching that strikes in rounds of a high MLMC level."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, uniform_subset
+
+
+@dataclass(frozen=True)
+class Parameters:
+    level: int = parameter(minimum=0, help="least level J of the rounds in which workers are Byzantine")
+    K: int | None = parameter(None, minimum=1, help="ticks between two draws of who they are; auto: they stay the same")
+
+
+@REGISTRY.register(
+    "on-level", Parameters, reference="dynabro's own, against Algorithm 1 of DynaBRO (ICML 2024), Section 4, equation (2)"
+)
+def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
+    """On-level: f workers are Byzantine in the rounds whose MLMC level J is at least ``level``, and all are honest in others.
+
+    f is the declared number of Byzantine workers. A correction is multiplied by 2^J, so without the fail-safe filter these
+    are the rounds in which an attack does most. They are rare: a share of 2^(1 - level) - 2^-jmax of all for level >= 1, and
+    those with a level above jmax, which have no correction, are none of them. With K, a new set is drawn uniformly every K
+    ticks, as in periodic; with clock=computation and K under 2^J, identities change within such a round (a dynamic round),
+    which is what the filter of Algorithm 2 is for.
+
+    Raises SpecError where the method has no levels, or none so high.
+    """
+    if setting.jmax is None:
+        raise SpecError(
+            "switching 'on-level' strikes at a level of MLMC, and the method has none; "
+            "type --method dynabro, or another --switching"
+        )
+    if parameters.level > setting.jmax:
+        raise SpecError(
+            f"switching 'on-level': level={parameters.level} never comes, as the method's jmax is {setting.jmax}; "
+            f"type level={setting.jmax} or less"
+        )
+
+    @functools.lru_cache(maxsize=2)
+    def drawn(epoch: int) -> Tensor:
+        return uniform_subset(setting, epoch)
+
+    def mask(t: int) -> Tensor:
+        return drawn(0 if parameters.K is None else t // parameters.K).clone()
+
+    def in_round(t: int, level: int | None) -> Tensor:
+        strikes = level is not None and level >= parameters.level
+        return mask(t) if strikes else torch.zeros(setting.workers, dtype=torch.bool)
+
+    drawn(0)  # an illegal number of Byzantine workers is refused here, not at the first round
+    return Switching(mask, in_round=in_round)

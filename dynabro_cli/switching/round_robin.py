@@ -1,0 +1,34 @@
+"""Round-robin switching."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, check_count
+
+
+@dataclass(frozen=True)
+class Parameters:
+    K: int = parameter(minimum=1, help="ticks of a turn")
+
+
+@REGISTRY.register("round-robin", Parameters, reference="dynabro's own; compare Periodic(K) of DynaBRO (ICML 2024), Section 6")
+def round_robin(parameters: Parameters, setting: SwitchingSetting) -> Switching:
+    """Round-robin: sets of f consecutive workers take turns of K ticks, f the declared number of Byzantine workers.
+
+    In turn n = floor(t/K) the workers n f + 1, ..., n f + f are Byzantine, counted on from worker 1 behind worker m. Every
+    worker is Byzantine in f of any m turns, and no chance is in it: unlike periodic, no worker stays Byzantine from one turn
+    to the next where 2f <= m.
+    """
+    m, f = setting.workers, setting.byzantine
+    check_count(setting)
+
+    def mask(t: int) -> Tensor:
+        first = t // parameters.K * f
+        return (torch.arange(m) - first) % m < f
+
+    return Switching(mask, f)

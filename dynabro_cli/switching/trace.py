@@ -1,0 +1,149 @@
+"""A schedule from a file."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
+
+HEADER = ["tick", "byzantine"]
+HASH_DIGITS = 16
+MOST_TOLD = 5
+"""How many wrong lines of a file are told."""
+
+
+class Row(NamedTuple):
+    """From ``tick`` on, the workers with these numbers, counted from 0, are Byzantine."""
+
+    tick: int
+    byzantine: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    file: str = parameter(help="path of the CSV file, from the current folder; without commas and blanks")
+    repeat: bool = parameter(False, help="begin again behind the file's last tick, instead of keeping its last set")
+    hash: str | None = parameter(
+        None,
+        auto=lambda block, _: content_hash(block.file),
+        fixed=True,
+        help="of the file's content, its SHA-256 in short; auto: the file's. Another content is refused",
+    )
+
+
+@REGISTRY.register("trace", Parameters, reference="dynabro's own")
+def trace(parameters: Parameters, setting: SwitchingSetting) -> Switching:
+    """Trace: the schedule of a CSV file, with the columns tick and byzantine.
+
+    A row says who is Byzantine from its tick on, as numbers of workers from 1 to m with blanks between them; none where there
+    is no number. The first row is that of tick 0, and ticks grow from row to row. For example, workers 1 to 3 for ten ticks,
+    then workers 4 and 5 for five, then nobody:
+
+        tick,byzantine
+        0,1 2 3
+        10,4 5
+        15,
+
+    The last row's set stays. With repeat=true the file is the schedule of tick 0 to that of its last row, and begins again
+    behind it: add a row 19 to the example, and it repeats every 20 ticks. Ticks are rounds, or gradient computations with
+    clock=computation. Any number of workers may be Byzantine at once; the declared number f is what the rule is built for.
+
+    The run's key is that of the file's content, too: ``hash`` is filled in. Raises SpecError where the file is not there, is
+    no such table, or is not that of the hash.
+    """
+    rows = _parse(parameters.file, _content(parameters.file, parameters.hash), setting.workers)
+    ticks = [row.tick for row in rows]
+    masks = torch.zeros(len(rows), setting.workers, dtype=torch.bool)
+    for place, row in enumerate(rows):
+        masks[place, list(row.byzantine)] = True
+
+    def mask(t: int) -> Tensor:
+        if parameters.repeat:
+            t %= ticks[-1] + 1
+        return masks[bisect_right(ticks, t) - 1].clone()
+
+    counts = {len(row.byzantine) for row in rows}
+    return Switching(mask, counts.pop() if len(counts) == 1 else None, kept=True)
+
+
+def content_hash(file: str) -> str:
+    """The hash of a file's content; raise SpecError where it cannot be read."""
+    return hashlib.sha256(_read(file)).hexdigest()[:HASH_DIGITS]
+
+
+def _read(file: str) -> bytes:
+    try:
+        return Path(file).expanduser().read_bytes()
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        raise SpecError(
+            f"switching 'trace': file={file} cannot be read ({reason}, in {Path.cwd()}); type trace:file=PATH"
+        ) from error
+
+
+def _content(file: str, expected: str | None) -> str:
+    """The text of the file; raise SpecError where it is none, or not the one with this hash."""
+    data = _read(file)
+    found = hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
+    if expected is not None and found != expected:
+        raise SpecError(
+            f"switching 'trace': file={file} has another content than hash={expected}; its own is {found}: leave hash= out to "
+            "take the file as it is now"
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SpecError(f"switching 'trace': file={file} is no text in UTF-8; save it as CSV") from error
+
+
+def _parse(file: str, text: str, workers: int) -> list[Row]:
+    """The rows of the file; raise SpecError with the lines that are wrong."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    rows: list[Row] = []
+    problems: list[str] = []
+    try:
+        if [cell.strip() for cell in next(reader, [])] != HEADER:
+            problems.append("line 1: it must be the header 'tick,byzantine'")
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                problem = _take(cells, rows, workers, first=not rows and not problems)
+                problems += [f"line {reader.line_num}: {problem}"] if problem else []
+    except csv.Error as error:
+        problems.append(f"line {reader.line_num}: {error}")
+    if not rows and not problems:
+        problems.append("line 2: there is no row behind the header; the first must be that of tick 0")
+    if problems:
+        more = [f"{len(problems) - MOST_TOLD} more lines are wrong"] if len(problems) > MOST_TOLD else []
+        raise SpecError([f"switching 'trace': {file}, {line}" for line in problems[:MOST_TOLD] + more])
+    return rows
+
+
+def _take(cells: list[str], rows: list[Row], workers: int, *, first: bool) -> str | None:
+    """Append a line's row to ``rows``; return what is wrong with it instead, where anything is."""
+    if len(cells) != len(HEADER):
+        return f"it has {len(cells)} cells, and must have 2, as in '10,4 5'; numbers of workers have blanks between them"
+    tick, *names = cells[0].strip(), *cells[1].split()
+    if not (tick.isascii() and tick.isdigit()) or len(tick) > 18:
+        return f"tick {tick!r} is not legal; it must be a whole number, 0 or larger"
+    wrong = [name for name in names if not (name.isascii() and name.isdigit() and 1 <= int(name[:18]) <= workers)]
+    if wrong:
+        return f"{wrong[0]!r} is no worker; they have the numbers 1 to {workers}"
+    if len({int(name) for name in names}) < len(names):
+        return "it names a worker twice"
+    if first and int(tick):
+        return f"tick {tick} is the first; the first must be 0"
+    if rows and int(tick) <= rows[-1].tick:
+        return f"tick {tick} comes behind tick {rows[-1].tick}; ticks must grow"
+    rows.append(Row(int(tick), tuple(sorted(int(name) - 1 for name in names))))
+    return None

@@ -1,0 +1,165 @@
+"""For how long one gradient influences a method's updates: the window sizes of the paper's Table 1, measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dynabro_cli.attacks._api import memoryless
+from dynabro_cli.methods._api import Plan
+from dynabro_cli.resolve import Run, resolve
+from dynabro_cli.simulation.parts import Parts
+from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.server import make_server
+from dynabro_cli.spec import RunSpec, fields
+from dynabro_cli.streams import Streams
+
+MOST_ROUNDS = 2000
+DISTURBANCE = 1e4
+"""How long the vector is, in units of V, that is added to one gradient of one worker."""
+TOLERANCE = 1e-3
+"""The share of the largest change from which on a change of g_t counts."""
+
+
+class Window(NamedTuple):
+    """A method's history window.
+
+    Attributes:
+        rounds: From the disturbed round to the last one that it changes, both included.
+        ended: Whether it was over before the measurement was.
+        filters: Whether the method filters workers by their history; else it aggregates whatever they send.
+    """
+
+    rounds: int
+    ended: bool
+    filters: bool
+
+
+def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | None = None) -> Window:
+    """Measure how long one gradient of one worker influences g_t.
+
+    The method runs twice, in the plane and along the same path, without attack: a worker's gradient is x_t and noise of length
+    V. In one of the two, a vector 10,000 V long is added to the first worker's first gradient of the first round, which is
+    where windows begin; it points away from that gradient's noise, so that any median changes. Counted are the rounds to
+    the last in which g_t differs by more than a thousandth of the largest difference.
+
+    As the path is the same, what is measured is the memory of workers and server, and not that of the model. The aggregator is
+    the run's own, with its memory: as long as it takes a worker's momentum for an outlier it bounds the change, and does
+    not end it, so that a window grows with the logarithm of what is added.
+
+    Args:
+        run: The run; its task and its attack do not matter.
+        rounds: How many to follow at most, from 1.
+        noise_bound: V, where the run has measured it.
+
+    Example:
+        >>> history_window(resolve(RunSpec(method="sgd")))
+        Window(rounds=1, ended=True, filters=False)
+    """
+    method, aggregator = run.assemble(noise_bound or 1.0)
+    spec = dataclasses.replace(run.spec, attack="none", attack_entry="gradient")
+    nobody = memoryless(lambda own, _: own)
+    parts = Parts(spec, None, method, aggregator, nobody, None, Streams(spec.seed), cohort=run.cohort_rule(method))  # type: ignore[arg-type]
+    noise = method.noise_bound or 1.0
+    plain, disturbed = _Course(parts, noise, 0.0), _Course(parts, noise, DISTURBANCE * noise)
+    changes: list[float] = []
+    ended = False
+    while len(changes) < rounds and not ended:
+        with torch.no_grad():
+            changes.append(float((plain.step() - disturbed.step()).norm().nan_to_num(nan=math.inf)))
+        ended = plain.like(disturbed, 0.01 * TOLERANCE * max(changes))
+    last = max((t for t, change in enumerate(changes) if change > TOLERANCE * max(changes)), default=0)
+    return Window(last + 1, ended, method.judge is not None)
+
+
+def window_of(row: Mapping[str, Any], most: int = MOST_ROUNDS) -> Window:
+    """The history window of a stored run, followed for its rounds, ``most`` of them at most.
+
+    Args:
+        row: Its columns of the table ``runs``.
+        most: Rounds.
+
+    Raises:
+        SpecError: A component is not one of this version's.
+    """
+    given = {name: _plain(row[name], info.type) for name, info in fields().items() if name in row}
+    bound = _plain(row.get("noise_bound"), float)
+    return history_window(resolve(RunSpec.from_mapping(given)), max(1, min(most, int(row["rounds"]))), bound)
+
+
+def _plain(value: Any, kind: type) -> Any:
+    """A value as a spec has it, of one that a table of numbers may have: None for a number that is none."""
+    return None if value is None or value != value else kind(value)
+
+
+class _Course:
+    """A method's rounds along a path that does not depend on its updates; in the first, one gradient is moved."""
+
+    def __init__(self, parts: Parts, noise: float, disturbance: float) -> None:
+        self._parts, self._noise, self._disturbance = parts, noise, disturbance
+        self._server = make_server(parts)
+        self._workers = parts.spec.workers or 1
+        self._nobody = torch.zeros(self._workers, dtype=torch.bool)
+        self._round = 0
+        self._states: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}
+        self.x = torch.zeros(2, dtype=torch.float64)
+
+    def step(self) -> Tensor:
+        """g_t of the next round."""
+        method, t = self._parts.method, self._round
+        self.x = 3 * 0.99**t * torch.tensor([1.0, -1.0], dtype=torch.float64)
+        plan = method.first if not t else None
+        plan = plan or method.plan(self._parts.streams.generator("level", t))
+        if method.gather is not None:
+            gathered = method.gather(self, plan, self._states[0])
+            self._states = gathered.state, self._states[1]
+            aggregates = [self._aggregate(gathered.vectors, None, plan)]
+        else:
+            drawn = [self.gradients(computation) for computation in range(plan.prefixes[-1])]
+            sums = torch.stack(drawn).cumsum(0)
+            aggregates = [self._aggregate(sums[prefix - 1], self.x.new_tensor(prefix), plan) for prefix in plan.prefixes]
+        self._round += 1
+        return method.direct(aggregates, plan)[0]
+
+    def _aggregate(self, total: Tensor, batches: Tensor | None, plan: Plan) -> Tensor:
+        cohort = None if plan.cohort is None else torch.tensor(plan.cohort)
+        question = Question(total, None, batches, self._nobody, self._nobody, False, False, x=self.x, cohort=cohort)
+        answer = self._server.answer(question, {}, *self._states)
+        self._states = answer.method, answer.aggregator
+        return answer.aggregate
+
+    def like(self, other: _Course, tolerance: float) -> bool:
+        """Whether both remember the same, up to ``tolerance`` in every number."""
+        return all(_alike(mine, theirs, tolerance) for mine, theirs in zip(self._states, other._states, strict=True))
+
+    def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
+        """As ``methods._api.Computing`` has it."""
+        draws = self._parts.streams.generator("noise", self._round, computation).standard_normal((self._workers, 2))
+        noise = torch.from_numpy(draws)
+        found: Tensor = (self.x if points is None else points) + self._noise * noise / noise.norm(dim=1, keepdim=True)
+        if self._round == computation == 0 and points is None:
+            found[0] -= self._disturbance * noise[0].sign() / math.sqrt(2)
+        return found
+
+    def large(self, batches: int) -> Tensor:
+        """As ``methods._api.Computing`` has it."""
+        return torch.stack([self.gradients(computation) for computation in range(batches)]).mean(0)
+
+    def attacked(self, gradients: Tensor, _: int) -> Tensor:
+        """As ``methods._api.Computing`` has it."""
+        return gradients
+
+
+def _alike(one: Mapping[str, Tensor], other: Mapping[str, Tensor], tolerance: float) -> bool:
+    if one.keys() != other.keys():
+        return False
+    exact = {name for name, value in one.items() if not value.is_floating_point()}
+    return all(
+        torch.equal(value, other[name]) if name in exact else bool((value - other[name]).abs().max() <= tolerance)
+        for name, value in one.items()
+    )

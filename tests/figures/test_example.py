@@ -1,0 +1,71 @@
+"""The database of real runs that comes with the project, and the pictures of it in ``plots/``."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dynabro_cli.figures._api import GRIDS
+from tests.cli.conftest import Dynabro
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE, PLOTS = ROOT / "results.db.example", ROOT / "plots"
+MOST_BYTES = 25_000_000
+
+
+@pytest.fixture
+def runs() -> pd.DataFrame:
+    connection = sqlite3.connect(f"file:{EXAMPLE}?mode=ro", uri=True)
+    try:
+        return pd.read_sql_query("SELECT * FROM runs", connection)
+    finally:
+        connection.close()
+
+
+def test_it_is_whole_and_small(dynabro: Dynabro) -> None:
+    assert EXAMPLE.stat().st_size < MOST_BYTES
+    outcome = dynabro("db", "check", "--db", str(EXAMPLE))
+    assert outcome.code == 0
+    assert outcome.out.endswith("no problem found\n")
+
+
+def test_nobody_is_named_in_it(runs: pd.DataFrame) -> None:
+    assert runs[["owner", "git_commit"]].isna().all(axis=None)
+    assert set(runs["host"]) | set(runs["pid"]) == {"", 0}
+
+
+def test_the_pictures_are_of_it(dynabro: Dynabro) -> None:
+    """Every figure of ``plots/`` has the numbers that are drawn from the database now, byte for byte."""
+    assert dynabro("plot", "all", "--db", str(EXAMPLE), "--out", "drawn").code == 0
+    drawn = {path.name: path.read_bytes() for path in Path("drawn").glob("*.csv")}
+    assert set(drawn) == {f"{name}{kind}" for name in GRIDS for kind in (".csv", ".runs.csv")}
+    assert drawn == {path.name: path.read_bytes() for path in PLOTS.glob("*.csv")}
+    assert {path.name for path in PLOTS.glob("*.png")} == {path.name for path in Path("drawn").glob("*.png")}
+
+
+@pytest.mark.parametrize(("name", "attack", "seeds"), [("mnist-sf-cwtm", "sf", 2), ("mnist-alie-gm", "alie", 1)])
+def test_final_accuracies(name: str, attack: str, seeds: int, runs: pd.DataFrame) -> None:
+    shown = runs[runs["run_key"].isin(pd.read_csv(PLOTS / f"{name}.runs.csv")["run_key"])]
+    assert set(shown["attack"]) == {attack}
+    expected = shown.groupby(["method", "switching"])["final_accuracy"].agg(["mean", "std", "size"])
+    numbers = pd.read_csv(PLOTS / f"{name}.csv").set_index(["method", "switching"])
+    assert len(numbers) == len(expected)
+    assert numbers["n"].min() >= seeds
+    expected = expected.rename(columns={"size": "n"}).loc[numbers.index]
+    pd.testing.assert_frame_equal(numbers[["mean", "std", "n"]], expected, check_dtype=False, rtol=1e-9)
+
+
+def test_every_figure_has_its_finding() -> None:
+    """A section a figure, with its picture, the claim, what was found, and whether they agree; all pictures are there."""
+    text = (PLOTS / "README.md").read_text(encoding="utf-8")
+    sections = {part.split("\n", 1)[0].strip("` "): part for part in text.split("\n## ")[1:]}
+    for name in GRIDS:
+        section = sections[name]
+        assert f"]({name}.png)" in section
+        assert re.search(r"\*\*Agreement: (yes|partly|no|not to be told)\b", section), name
+    for picture in re.findall(r"\]\(([^)]+\.png)\)", text):
+        assert (PLOTS / picture).is_file(), picture

@@ -1,0 +1,87 @@
+"""Runs in which workers send NaN and Inf: Byzantine to every rule; and diverged where all of them do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from dynabro_cli import RunSpec, events
+from dynabro_cli.attacks._api import Attack, AttackSetting, memoryless
+from dynabro_cli.resolve import resolve
+from dynabro_cli.simulation.compilation import Compiler
+from dynabro_cli.simulation.setup import simulate_run
+
+BAD = (math.nan, math.inf, -math.inf)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sends:
+    """Stands for an attack: whoever ``who(byzantine)`` marks sends some of the numbers, the next worker the next of them."""
+
+    numbers: Sequence[float]
+    all_coordinates: bool = False
+    who: Callable[[Tensor], Tensor] = lambda byzantine: byzantine
+    mapping: ClassVar[dict[str, str]] = {"name": "sends"}
+
+    def build(self, setting: AttackSetting) -> Attack:
+        numbers = torch.tensor([self.numbers[i % len(self.numbers)] for i in range(setting.workers)])[:, None]
+
+        def messages(own: Tensor, byzantine: Tensor) -> Tensor:
+            columns = torch.arange(own.shape[1]) < (own.shape[1] if self.all_coordinates else 1)
+            return torch.where(self.who(byzantine)[:, None] & columns, numbers.to(own.dtype), own)
+
+        return memoryless(messages)
+
+
+def outcome(attack: Sends, **fields: Any) -> tuple[list[events.Round], events.Event]:
+    spec = RunSpec(**{"task": "quadratic", "workers": 9, "byzantine": 2, "budget": 60, "method": "sgd"} | fields)
+    run = dataclasses.replace(resolve(spec), attack=attack)  # type: ignore[arg-type]
+    stream = list(simulate_run(run, threads=1))
+    return [item for event in stream if isinstance(event, events.RoundsDone) for item in event.rounds], stream[-1]
+
+
+@pytest.fixture(params=[False, True], ids=["eager", "traced"])
+def _compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's function as it is, and as one graph, in which the host cannot look."""
+    if request.param:
+        torch.compiler.reset()
+        monkeypatch.setattr(Compiler, "__call__", lambda _, function: torch.compile(function, backend="eager", fullgraph=True))
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize("aggregator", ["mean", "cwtm"])
+@pytest.mark.parametrize(
+    "fields", [{"method": "sgd"}, {"method": "dynabro"}, {"method": "momentum", "attack_entry": "message"}]
+)
+def test_byzantine_workers_that_send_them_might_as_well_send_zeros(fields: dict[str, str], aggregator: str) -> None:
+    bad, last = outcome(Sends(BAD), aggregator=aggregator, **fields)
+    zeros, expected = outcome(Sends([0.0], all_coordinates=True), aggregator=aggregator, **fields)
+    assert {item.acceptance for item in bad} <= {None, 0.0}  # how far such a message moves the aggregate
+    bad, zeros = ([dataclasses.replace(item, acceptance=None) for item in rounds] for rounds in (bad, zeros))
+    assert bad == zeros  # among them the aggregates' distances from the honest means, which are numbers
+    assert last == expected
+    assert isinstance(last, events.Finished)
+
+
+@pytest.mark.usefixtures("_compiled")
+def test_an_honest_worker_that_sends_them_is_treated_so_but_is_honest() -> None:
+    """The mean of the honest messages is no number then, nor is the distance from it."""
+    rounds, last = outcome(Sends([math.inf], who=lambda byzantine: ~byzantine & (torch.arange(9) < 4)), aggregator="cwmed")
+    assert isinstance(last, events.Finished)
+    assert all(math.isnan(item.aggregation_error or 0.0) for item in rounds)
+    assert all(math.isfinite(item.gradient_norm) for item in rounds)
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize("aggregator", ["mean", "cwmed", "krum", "centered-clipping:tau=1"])
+def test_where_nobody_sends_numbers_the_run_has_diverged(aggregator: str) -> None:
+    """At once, even where no coordinate has as many of them as would make its median one."""
+    _, last = outcome(Sends(BAD, who=torch.ones_like), aggregator=aggregator)
+    assert isinstance(last, events.Diverged)
+    assert last.round == 0
