@@ -137,6 +137,14 @@ def memory(
     print(measure(task, budget, level, workers, batch_size, How(data_dir, device, threads, compile)))
 
 
+@app.command()
+def counts() -> None:
+    """How many rules and attacks there are here, and in the peers that are installed."""
+    from benchmarks.counts import count
+
+    print(count())
+
+
 def main() -> None:
     """Run the command line; an expected error is a line on standard error, and its exit code."""
     try:

@@ -50,9 +50,9 @@ def list_(
 
 
 def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
-    """Print names with what they mean, cut to the width of the terminal."""
+    """Print how many there are, and names with what they mean, cut to the width of the terminal."""
     columns = shutil.get_terminal_size((120, 50)).columns
-    print(title)
+    print(f"{title} ({len(lines)})")
     width = max(len(name) for name, _ in lines)
     for name, meaning in lines:
         line = f"  {name.ljust(width)}  {meaning}"

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as command_line
-from benchmarks import aggregators, iteration, memory, ours
+from benchmarks import aggregators, counts, iteration, memory, ours
 from benchmarks.processes import take_turns, workers
-from dynabro_cli import RunSpec
+from dynabro_cli import RunSpec, __version__
+from dynabro_cli.resolve import REGISTRIES
 
 WITHOUT_BYZFL = "byzfl, which this benchmark compares with, is not installed; type pip install '.[bench]'"
 
@@ -114,6 +115,16 @@ def test_every_rule_is_in_the_list() -> None:
     for name in names:
         (row,) = aggregators.rows_of(name, bench)
         assert isinstance(row[2], float), row
+
+
+def test_counts_are_those_of_the_registries_and_of_the_peers_classes(call: Any) -> None:
+    code, out, _ = call("counts")
+    assert code == 0
+    ours = {row[""]: int(row[f"dynabro {__version__}"]) for row in rows(out)}
+    assert ours == {kind: len(set(REGISTRIES[kind].entries()) - {"none"}) for kind in counts.KINDS}
+    assert "\ndynabro attacks: alie, " in out
+    if importlib.util.find_spec("byzfl") is not None:
+        assert "\nbyzfl aggregators: Average, " in out
 
 
 def test_a_rule_that_is_not_legal_here_says_so() -> None:

@@ -16,7 +16,7 @@ def test_everything_is_listed(dynabro: Dynabro) -> None:
     outcome = dynabro("list")
     assert (outcome.code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
-    places = [lines.index(kind) for kind in REGISTRIES]
+    places = [lines.index(f"{kind} ({len(registry.entries())})") for kind, registry in REGISTRIES.items()]
     assert places == sorted(places)
     for (kind, registry), start, end in zip(REGISTRIES.items(), places, [*places[1:], len(lines)], strict=True):
         for entry in registry.entries().values():
@@ -59,7 +59,7 @@ def test_sweeps(dynabro: Dynabro) -> None:
     outcome = dynabro("list", "sweeps")
     assert (outcome.code, outcome.err) == (0, "")
     title, *lines = outcome.out.splitlines()
-    assert title == "sweeps"
+    assert title == f"sweeps ({len(shipped())})"
     assert [line.split()[0] for line in lines if line.startswith("  ")] == list(shipped())
     (smoke,) = [line for line in lines if line.startswith("  smoke ")]
     assert smoke.split(maxsplit=3)[1:3] == ["12", "runs"]
