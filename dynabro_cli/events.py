@@ -41,12 +41,16 @@ class Identity:
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over a run so far. ``switches`` counts the clock ticks at which the Byzantine set changed."""
+    """Counts over a run so far. ``switches`` counts the clock ticks at which the Byzantine set changed.
+
+    ``squared_gradients`` is the sum of |grad f(x_t)|^2 over the rounds, of an objective; None where f is not known.
+    """
 
     rounds: int
     budget_spent: int
     switches: int
     dynamic_rounds: int
+    squared_gradients: float | None = None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def lengths(vectors: Tensor) -> Tensor:
     """
     if host_may_look(vectors):
         quick: Tensor = torch.linalg.vector_norm(vectors, dim=1).double()
-        if math.isfinite(quick.sum()):
+        if math.isfinite(quick.detach().sum()):
             return quick
     exact: Tensor = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
     return exact

@@ -20,7 +20,7 @@ from dynabro_cli.simulation.identities import Identities, identify, relabelling
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Relabel
 from dynabro_cli.simulation.question import Question
-from dynabro_cli.simulation.records import Record, changes_of, point, read, round_event
+from dynabro_cli.simulation.records import Record, changes_of, point, read, round_event, totals_after
 from dynabro_cli.simulation.server import make_server
 from dynabro_cli.simulation.step import Step
 
@@ -50,7 +50,7 @@ class Simulation:
         self._parts, self._state = parts, state
         self._step = Step(parts.spec, parts.problem.x)
         self._records: list[Record] = []
-        self._totals = Totals(0, state.spent, 0, 0)
+        self._totals = Totals(0, state.spent, 0, 0, None if parts.problem.squared_gradient() is None else 0.0)
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
         self._rows = (parts.spec.workers or 0) if parts.answering is None else len(parts.answering(0))
@@ -108,6 +108,7 @@ class Simulation:
         aggregates, error, acceptance = self._aggregates(plan, who)
         direction, accepted = parts.method.direct(aggregates, plan)
         self._observe(who)
+        square = parts.problem.squared_gradient()
         rate = self._step.update(parts.problem.x, direction, state.spent)
         parts.problem.project()
         state.round += 1
@@ -115,7 +116,9 @@ class Simulation:
         if parts.switching.follow is not None:
             acceptance = None if acceptance is None else float(acceptance)  # who is Byzantine next depends on it
             state.switching = parts.switching.follow.learn(state.switching, acceptance)
-        return Record(state.round - 1, state.spent, plan, who, rate, direction.norm(), error, accepted, acceptance, changes)
+        return Record(
+            state.round - 1, state.spent, plan, who, rate, direction.norm(), error, accepted, acceptance, square, changes
+        )
 
     def _aggregates(self, plan: Plan, who: Identities) -> Aggregated:
         """The aggregate of every prefix of the round's mini-batches.
@@ -209,21 +212,16 @@ class Simulation:
     def _flush(self) -> RoundsDone:
         """Read the rounds since the last flush from the device, up to the first that is not finite."""
         records, self._records = self._records, []
-        names = ("gradient_norm", "aggregation_error", "learning_rate", "accepted", "acceptance")
+        names = ("gradient_norm", "aggregation_error", "learning_rate", "accepted", "acceptance", "squared_gradient")
         columns = (read([getattr(record, name) for record in records]) for name in names)
         rounds: list[Round] = []
         changes: list[Identity] = []
-        for record, norm, error, rate, verdict, acceptance in zip(records, *columns, strict=True):
+        for record, norm, error, rate, verdict, acceptance, square in zip(records, *columns, strict=True):
             norm = math.nan if norm is None else norm
             accepted = None if verdict is None else bool(verdict)
             rounds.append(round_event(record, norm, error, rate or 0.0, accepted, acceptance))
             changes += record.changes
-            self._totals = Totals(
-                record.round + 1,
-                record.budget,
-                self._totals.switches + record.who.changes,
-                self._totals.dynamic_rounds + record.who.dynamic,
-            )
+            self._totals = totals_after(self._totals, record, square)
             if not math.isfinite(norm):
                 break
         return RoundsDone(tuple(rounds), self._totals, tuple(changes))

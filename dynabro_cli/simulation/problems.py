@@ -100,6 +100,10 @@ class Problem(Protocol):
         """Evaluate x_t on the samples that are held out of training; None where none are."""
         ...
 
+    def squared_gradient(self) -> Tensor | None:
+        """|grad f(x_t)|^2, a tensor of one number; None where f is not known."""
+        ...
+
 
 class ImageProblem:
     """A network trained on images that live on the device as uint8.
@@ -246,6 +250,9 @@ class ImageProblem:
     def validate(self) -> Score | None:
         return None if self._held_out is None else self._score(*self._held_out)
 
+    def squared_gradient(self) -> None:
+        return
+
     def _score(self, images: Tensor, labels: Tensor) -> Score:
         on_gpu = self._device.type == "cuda"
         step = max(1, max(EVALUATION_VALUES, self._engine.pass_values if on_gpu else 0) // images[0].numel())
@@ -300,6 +307,9 @@ class ObjectiveProblem:
 
     def validate(self) -> None:
         return
+
+    def squared_gradient(self) -> Tensor:
+        return self._objective.gradient(self.x).double().square().sum()
 
 
 def _mean_gradients(problem: Problem, round_: int, batches: int, workers: int, relabel: Relabel | None) -> Tensor:

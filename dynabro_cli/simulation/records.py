@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.events import Identity, Round
+from dynabro_cli.events import Identity, Round, Totals
 from dynabro_cli.methods._api import Plan
 from dynabro_cli.simulation.identities import Identities
 
@@ -28,6 +28,7 @@ class Record(NamedTuple):
     aggregation_error: Tensor | None
     accepted: Tensor | None
     acceptance: Tensor | float | None
+    squared_gradient: Tensor | None
     changes: tuple[Identity, ...]
 
 
@@ -47,6 +48,18 @@ def round_event(
         gradient_norm=norm,
         aggregation_error=error,
         acceptance=acceptance,
+    )
+
+
+def totals_after(totals: Totals, record: Record, squared_gradient: float | None) -> Totals:
+    """What ``totals`` are after one more round."""
+    known = totals.squared_gradients is not None and squared_gradient is not None
+    return Totals(
+        record.round + 1,
+        record.budget,
+        totals.switches + record.who.changes,
+        totals.dynamic_rounds + record.who.dynamic,
+        (totals.squared_gradients or 0.0) + (squared_gradient or 0.0) if known else None,
     )
 
 

@@ -225,7 +225,7 @@ class Recorder:
                 "heartbeat_at": now,
                 "error": None,
                 "finished_at": None,
-                **asdict(self._totals),
+                **_columns(self._totals),
             }
             row = claim(connection, event.run_key, repeat=self._repeat)
             self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
@@ -282,7 +282,7 @@ class Recorder:
         with translated_errors(self._engine.url), self._engine.begin() as connection:
             own = {"heartbeat_at": database_time(connection), "wall_seconds": time.monotonic() - self._started}
             mine = (runs.c.id == self._run_id) & (runs.c.owner == self.owner) & (runs.c.status == "running")
-            if not connection.execute(update(runs).where(mine).values(asdict(self._totals) | own | changes)).rowcount:
+            if not connection.execute(update(runs).where(mine).values(_columns(self._totals) | own | changes)).rowcount:
                 lost, self._run_id = self._run_id, None
                 raise LostRunError(
                     f"run {lost} was taken over by another process, as this one was silent for longer than "
@@ -309,6 +309,11 @@ class Recorder:
         if done:
             self._remove_old_files()
         self._run_id = None
+
+
+def _columns(totals: events.Totals) -> dict[str, Any]:
+    """The columns of ``runs`` that count."""
+    return {name: _finite(value) for name, value in asdict(totals).items()}
 
 
 def _row(run_id: int | None, item: events.Round | events.Evaluated | events.Identity) -> dict[str, Any]:

@@ -84,6 +84,7 @@ runs = Table(
     Column("participation", Double, nullable=False, server_default="1"),
     Column("data", Text, nullable=False, server_default="iid"),
     Column("validation", Double, nullable=False, server_default="0"),
+    Column("squared_gradients", Double),
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
 )
 

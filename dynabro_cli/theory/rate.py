@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 from sqlalchemy import Engine
 
@@ -84,14 +83,15 @@ def part_of(run: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The runs with these keys that have a result, with ``spec`` as a mapping, and their evaluations."""
+    """The runs with these keys that have a result, with ``spec`` as a mapping, and their evaluations of x_1."""
     runs, evaluations = [], []
     for start in range(0, len(keys), MOST_KEYS):
         chosen = ", ".join(f"'{key}'" for key in keys[start : start + MOST_KEYS] if key.isalnum())
         which = f"WHERE run_key IN ({chosen}) AND {RESULTS}"
         runs.append(_frame(engine, f"SELECT * FROM runs {which} ORDER BY id"))
-        columns = "run_id, round, gap, x"
-        joined = f"SELECT {columns} FROM evaluations JOIN runs ON runs.id = run_id {which} ORDER BY run_id, round"
+        joined = (
+            f"SELECT run_id, round, gap FROM evaluations JOIN runs ON runs.id = run_id {which} AND round = 0 ORDER BY run_id"
+        )
         evaluations.append(_frame(engine, joined))
     found = pd.concat(runs, ignore_index=True)
     return found.assign(spec=found["spec"].map(json.loads)), pd.concat(evaluations, ignore_index=True)
@@ -100,8 +100,7 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
 def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     """A row a run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``bound`` and ``n_byzantine`` and such that cells need.
 
-    ``value`` is (1/T) sum_{t <= T} |grad f(x_t)|^2 with grad f(x) = A x, from the x_t of the evaluations, which the sweep has
-    before every round; T is the run's own number of rounds. In the part ``switches`` it is the excess over the run of the
+    ``value`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. In the part ``switches`` it is the excess over the run of the
     same seed whose identities are static. ``bound`` is the theorem's; NaN where there is none.
     """
     rows = []
@@ -117,7 +116,7 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
                 "seed": run["seed"],
                 "place": run["switching"] if part == "switches" else _x(part, run),
                 "x": _x(part, run),
-                "value": _mean_square(own, run),
+                "value": _mean_square(run),
                 "bound": _bound(setting, run, gap),
                 "theory": _shape(part, setting, run, gap),
                 "still": part == "switches" and run["spec"]["switching"]["name"] == "static",
@@ -189,13 +188,10 @@ def _x(part: str, run: Mapping[str, Any]) -> float:
     return float(run["byzantine"] / run["workers"] if part == "delta" else run["dynamic_rounds"] / run["rounds"])
 
 
-def _mean_square(own: pd.DataFrame, run: Mapping[str, Any]) -> float:
-    """The mean of |A x_t|^2 over the x_t before each round; A has the task's condition along (1, 1), and 1 across."""
-    texts = own.loc[own["round"] < run["rounds"], "x"]
-    points = np.array([json.loads(text) if text else [None, None] for text in texts], dtype=float)
-    condition = run["spec"]["task"]["condition"]
-    along, across = (points[:, 0] + points[:, 1]) ** 2 / 2, (points[:, 0] - points[:, 1]) ** 2 / 2
-    return float((condition**2 * along + across).mean())
+def _mean_square(run: Mapping[str, Any]) -> float:
+    """The mean of |grad f(x_t)|^2 over a run's rounds; NaN where it is not known, as it is infinite."""
+    total = run["squared_gradients"]
+    return math.nan if total is None else float(total) / run["rounds"]
 
 
 def _setting(run: Mapping[str, Any]) -> tuple[float, float, int, int, float, float]:

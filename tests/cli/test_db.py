@@ -52,7 +52,7 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
     for column in ("x", "validation_accuracy", "validation_loss"):
         change(results, f"ALTER TABLE evaluations DROP COLUMN {column}")
     change(results, "ALTER TABLE rounds DROP COLUMN acceptance")
-    for column in (*("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every"), *LATER):
+    for column in (*("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every", "squared_gradients"), *LATER):
         change(results, f"ALTER TABLE runs DROP COLUMN {column}")
     change(results, re.sub(rf",\s*precision, {', '.join(LATER)}", "", view))
     counts = "SELECT run_id, byzantine, COUNT(*) AS rounds FROM rounds GROUP BY run_id, byzantine"

@@ -235,6 +235,20 @@ def test_a_path_is_that_of_its_gaps() -> None:
         assert item.gap == pytest.approx(first**2 + first * second + second**2, rel=1e-7)
 
 
+@pytest.mark.parametrize("method", ["sgd", "momentum", "dynabro:jmax=3"])
+def test_squared_gradients_are_summed_over_rounds(method: str) -> None:
+    """A = [[2, 1], [1, 2]]; the x_t before each round are those of all evaluations but the last."""
+    outcome = quadratic(method=method, budget=70, eval_every=1)
+    before = [item.x or () for item in outcome.evaluations[:-1]]
+    assert len(before) == len(outcome.rounds) > 5
+    expected = sum((2 * x + y) ** 2 + (x + 2 * y) ** 2 for x, y in before)
+    assert outcome.last.totals.squared_gradients == pytest.approx(expected, rel=1e-6)
+
+
+def test_of_a_network_no_gradients_are_summed() -> None:
+    assert run(task="digits", model="logistic", budget=2).last.totals.squared_gradients is None
+
+
 def test_a_larger_model_is_not_recorded() -> None:
     assert PATH_DIMENSIONS == 3
     assert {item.x for item in quadratic(task="quadratic:dimension=4", budget=10).evaluations} == {None}

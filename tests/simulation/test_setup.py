@@ -55,7 +55,7 @@ def test_the_noise_bound_is_measured_counted_and_recorded(option: str, switching
 def test_a_budget_that_measuring_uses_up() -> None:
     outcome = quadratic(method="dynabro:filter=option1", budget=10)
     assert outcome.rounds == []
-    assert outcome.last == events.Finished(None, None, outcome.gaps[0], events.Totals(0, 10, 0, 0))
+    assert outcome.last == events.Finished(None, None, outcome.gaps[0], events.Totals(0, 10, 0, 0, 0.0))
 
 
 def test_methods_without_filter_measure_nothing() -> None:

@@ -82,6 +82,7 @@ TABLES = {
         participation DOUBLE 1 0
         data TEXT 1 0
         validation DOUBLE 1 0
+        squared_gradients DOUBLE 0 0
     """,
     "evaluations": """
         run_id INTEGER 1 1

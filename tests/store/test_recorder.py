@@ -104,7 +104,7 @@ def test_every_number_given_is_stored(engine: Engine, database: str) -> None:
     first = a_round(0, level=2, cost=4, budget=4, dynamic=True, accepted=False, byzantine=5, aggregation_error=None)
     second = a_round(1, level=None, cost=1, budget=5, switched=True, accepted=True, gradient_norm=1e-300)
     score = events.Evaluated(2, 5, 1360, 0.625, 1.5, 2.25, None)
-    end = events.Finished(0.625, 1.5, None, events.Totals(2, 5, 1, 1))
+    end = events.Finished(0.625, 1.5, None, events.Totals(2, 5, 1, 1, 0.75))
     record(
         engine,
         [started(noise_bound=0.1 + 0.2), events.RoundsDone((first, second), totals(2)), score, end],
@@ -115,7 +115,7 @@ def test_every_number_given_is_stored(engine: Engine, database: str) -> None:
     columns = ", ".join(RECORD)
     assert one(database, columns) == tuple((RECORD | {"noise_bound": 0.1 + 0.2}).values())
     assert one(database, "id, run_key, status, sweep, git_commit, error") == (1, KEY, "finished", "fig", "abc", None)
-    assert one(database, "rounds, budget_spent, switches, dynamic_rounds") == (2, 5, 1, 1)
+    assert one(database, "rounds, budget_spent, switches, dynamic_rounds, squared_gradients") == (2, 5, 1, 1, 0.75)
     assert one(database, "final_accuracy, final_loss, final_gap, pid, host") == (0.625, 1.5, None, os.getpid(), platform.node())
     for item in (first, second):
         names = ", ".join(asdict(item))
@@ -158,11 +158,12 @@ def test_a_model_is_stored_as_compact_json(engine: Engine, database: str) -> Non
 def test_what_is_no_number_is_null(bad: float, engine: Engine, database: str) -> None:
     worst = a_round(0, gradient_norm=bad, aggregation_error=bad)
     score = events.Evaluated(1, 1, 272, 0.1, bad, bad, bad)
-    end = events.Diverged(0, bad, bad, bad, events.Totals(1, 1, 0, 0))
+    end = events.Diverged(0, bad, bad, bad, events.Totals(1, 1, 0, 0, bad))
     record(engine, [started(), events.RoundsDone((worst,), totals(1)), score, end])
     assert read(database, "SELECT gradient_norm, aggregation_error, learning_rate FROM rounds") == [(None, None, 0.01)]
     assert read(database, "SELECT test_accuracy, test_loss, train_loss, gap FROM evaluations") == [(0.1, None, None, None)]
     assert one(database, "status, final_accuracy, final_loss, final_gap") == ("diverged", None, None, None)
+    assert one(database, "squared_gradients") == (None,)
 
 
 def test_a_diverged_run_is_a_result(engine: Engine, database: str) -> None:

@@ -295,7 +295,7 @@ def test_runs_without_a_row_get_one_from_an_upgrade(path: Path) -> None:
     change(path, "DROP VIEW final_accuracy")
     for name in ("recovery", "identities", "worker_labels", "verified_kappa"):
         change(path, f"DROP TABLE {name}")
-    for column in ("participation", "data", "validation"):
+    for column in ("participation", "data", "validation", "squared_gradients"):
         change(path, f"ALTER TABLE runs DROP COLUMN {column}")
     for column in ("validation_accuracy", "validation_loss"):
         change(path, f"ALTER TABLE evaluations DROP COLUMN {column}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,43 +37,28 @@ def nominal(budget: int) -> int:
     return {898: 128, 2050: 256, 4610: 512, 10242: 1024, 22530: 2048}[budget]
 
 
-def fill(database: Path, settings: Sequence[str] = ("seeds=0..1",), *, spread: float = 0.0, x: str | None = None) -> int:
+def fill(database: Path, settings: Sequence[str] = ("seeds=0..1",), *, spread: float = 0.0, known: bool = True) -> int:
     """Store a made-up result of each run of the sweep; return how many.
 
     Args:
         database: Where to.
         settings: Of the sweep.
         spread: How far seeds are from each other, as a factor of 1 +- spread.
-        x: Another text in the place of every point.
+        known: Whether the sums of squared gradients are numbers.
     """
     rows = planned("verify-rate", *settings)
     engine = open_for_writing(str(database))
     with engine.begin() as connection:
         for row in rows:
             dynamic = share(row) if row["clock"] == "computation" else 0
+            total = ROUNDS * value(row) * (1 + spread * (1 if row["seed"] % 2 else -1))
             columns = _run(row, random.Random(0), False) | {"rounds": ROUNDS, "dynamic_rounds": dynamic}
+            columns |= {"squared_gradients": total if known else None}
             run_id = connection.execute(insert(runs).values(columns)).inserted_primary_key[0]
-            factor = 1 + spread * (1 if row["seed"] % 2 else -1)
-            connection.execute(insert(evaluations), _evaluations(run_id, value(row) * factor, x))
+            connection.execute(insert(evaluations), [_evaluation(run_id, 0, 9.0), _evaluation(run_id, ROUNDS, 0.1)])
     engine.dispose()
     return len(rows)
 
 
-def _evaluations(run_id: int, mean: float, x: str | None) -> list[dict[str, Any]]:
-    """Three x_t with |A x|^2 = 0, 1.5 and 1.5 times ``mean``, and one after the last round, which does not count.
-
-    A has the eigenvalue 3 along (1, 1)/sqrt 2, and 1 across.
-    """
-    along, across = (1.5 * mean / 18) ** 0.5, (1.5 * mean / 2) ** 0.5
-    points = [(0.0, 0.0), (along, along), (across, -across), (1e3, 1e3)]
-    return [
-        {
-            "run_id": run_id,
-            "round": number,
-            "budget": number,
-            "samples": number,
-            "gap": 9.0,
-            "x": x if x is not None else json.dumps(point, separators=(",", ":")),
-        }
-        for number, point in zip((0, 1, ROUNDS - 1, ROUNDS), points, strict=True)
-    ]
+def _evaluation(run_id: int, number: int, gap: float) -> dict[str, Any]:
+    return {"run_id": run_id, "round": number, "budget": number, "samples": number, "gap": gap}

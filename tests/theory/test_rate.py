@@ -73,7 +73,7 @@ def test_the_excess_is_over_the_run_of_the_same_seed(tmp_path: Path) -> None:
 
 def test_a_point_that_is_no_number(tmp_path: Path) -> None:
     path = tmp_path / "diverged.db"
-    fill(path, ("seeds=0",), x="[null,null]")
+    fill(path, ("seeds=0",), known=False)
     found = rate.slopes(points(path, "seeds=0"))
     assert [(one.part, one.setting) for one in found] == SETTINGS
     assert all(one.points == 0 and math.isnan(one.slope) for one in found)

@@ -1,4 +1,4 @@
-"""The largest ratios that searches for a rule's worst case have found."""
+"""What the theory is checked by: mean squared gradients of objectives, and the worst inputs that searches find for a rule."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.add_column("runs", sa.Column("squared_gradients", sa.Double()))
     op.create_table(
         "verified_kappa",
         sa.Column("id", sa.Integer(), nullable=False),
