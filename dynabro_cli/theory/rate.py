@@ -92,7 +92,7 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
         joined = (
             f"SELECT run_id, round, gap FROM evaluations JOIN runs ON runs.id = run_id {which} AND round = 0 ORDER BY run_id"
         )
-        evaluations.append(_frame(engine, joined))
+        evaluations.append(_frame(engine, f"SELECT run_id, round, gap {joined}"))
     found = pd.concat(runs, ignore_index=True)
     return found.assign(spec=found["spec"].map(json.loads)), pd.concat(evaluations, ignore_index=True)
 
@@ -100,8 +100,8 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
 def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     """A row a run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``bound`` and ``n_byzantine`` and such that cells need.
 
-    ``value`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. In the part ``switches`` it is the excess over the run of the
-    same seed whose identities are static. ``bound`` is the theorem's; NaN where there is none.
+    ``value`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. In the part ``switches`` it is the
+    excess over the run of the same seed whose identities are static. ``bound`` is the theorem's; NaN where there is none.
     """
     rows = []
     groups = dict(tuple(evaluations.groupby("run_id")))
