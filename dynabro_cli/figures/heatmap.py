@@ -21,6 +21,7 @@ from dynabro_cli.figures._any import (
 )
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results, telling_apart
+from dynabro_cli.figures._matrix import draw_matrix
 from dynabro_cli.figures._numbers import final_values
 from dynabro_cli.figures._panels import panel_grid, subtitle
 from dynabro_cli.figures._style import short
@@ -76,13 +77,9 @@ def _draw(
     limits: tuple[float, float],
 ) -> None:
     values = np.full((len(rows), len(columns)), np.nan)
+    notes = [[""] * len(columns) for _ in rows]
     for (row, column), cell in part.iterrows():
         place = rows.index(row), columns.index(column)
         values[place] = cell["mean"]
-        dark = limits[1] > limits[0] and (cell["mean"] - limits[0]) / (limits[1] - limits[0]) < 0.55
-        name = short(str(cell[hidden[0]]).partition(":")[0], 12) if hidden else ""
-        text = f"{cell['mean']:.3f}".removeprefix("0") if limits == (0.0, 1.0) else f"{cell['mean']:.3g}"
-        color = "white" if dark else "black"
-        panel.text(place[1], place[0], f"{text}\n{name}".strip(), ha="center", va="center", fontsize=5.5, color=color)
-    panel.imshow(values, cmap="cividis", vmin=limits[0], vmax=limits[1], aspect="auto")
-    panel.grid(visible=False)
+        notes[place[0]][place[1]] = short(str(cell[hidden[0]]).partition(":")[0], 12) if hidden else ""
+    draw_matrix(panel, values, notes, limits)

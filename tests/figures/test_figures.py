@@ -52,6 +52,20 @@ def test_a_whole_grid(name: str, grids: Path, dynabro: Dynabro) -> None:
     assert len(pd.read_csv(f"plots/{name}.csv")) > 0
 
 
+def test_the_worst_attack_is_marked(grids: Path, dynabro: Dynabro) -> None:
+    """One a method, strategy and rule: the lowest mean over seeds, and never that of no attack."""
+    assert dynabro("plot", "digits-worst-case", "--db", str(grids), *SETTINGS).code == 0
+    stored = read(grids, "SELECT * FROM runs WHERE workers = 13 AND task = 'digits'")
+    place = ["method", "switching", "aggregator"]
+    expected = stored.groupby([*place, "attack"])["final_accuracy"].mean()
+    drawn = pd.read_csv("plots/digits-worst-case.csv", keep_default_na=False).set_index([*place, "attack"])
+    assert len(drawn) == len(expected) == 2 * 2 * 18 * 19
+    assert drawn["mean"].to_dict() == pytest.approx(expected.to_dict(), rel=1e-9)
+    attacked = expected[expected.index.get_level_values("attack") != "none"]
+    lowest = attacked.groupby(place).idxmin()
+    assert sorted(drawn.index[drawn["worst"]]) == sorted(lowest)
+
+
 @pytest.mark.parametrize("name", ["mnist-sf-cwtm", "digits-alie-gm"])
 def test_final_numbers(name: str, grids: Path, dynabro: Dynabro) -> None:
     assert dynabro("plot", name, "--db", str(grids), *SETTINGS).code == 0
