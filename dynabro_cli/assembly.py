@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
@@ -14,7 +16,7 @@ from dynabro_cli.pre_aggregators._chain import build_chain
 from dynabro_cli.samples import samples_each
 from dynabro_cli.spec import RunSpec
 from dynabro_cli.switching._api import SwitchingSetting
-from dynabro_cli.tasks._api import Task
+from dynabro_cli.tasks._api import Task, TaskSetting
 
 
 def method_setting(spec: RunSpec, task: Task | None) -> MethodSetting:
@@ -42,6 +44,26 @@ def attack_setting(spec: RunSpec, method: Method, always: int | None = None) -> 
 def switching_setting(spec: RunSpec, method: Method) -> SwitchingSetting:
     """What a switching strategy is told of a completed spec and its method."""
     return SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, method.beta, method.jmax)
+
+
+def assemble(
+    spec: RunSpec,
+    task: Component[Any] | None,
+    method: Component[Any],
+    aggregator: Component[Any],
+    chain: tuple[Component[Any], ...],
+    measured_noise: float | None = None,
+) -> tuple[Method, Aggregator]:
+    """Build the method and the aggregation chain of a completed spec, each with what it needs of the other.
+
+    Raises:
+        SpecError: They do not fit each other, or the number of workers.
+    """
+    setting = method_setting(spec, None if task is None else task.build(TaskSetting(Path())))
+    setting = dataclasses.replace(setting, measured_noise=measured_noise)
+    draft: Method = method.build(setting)
+    rule = build_chain(aggregator, chain, chain_setting(spec, draft.threshold))
+    return method.build(dataclasses.replace(setting, kappa=rule.kappa)), rule
 
 
 def cohort_rule(

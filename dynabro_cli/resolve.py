@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
+from typing import Any
 
 from dynabro_cli.aggregators import _api as aggregators
 from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.assembly import (
-    attack_setting,
-    chain_setting,
-    cohort_rule,
-    method_setting,
-    need_all,
-    switching_setting,
-)
+from dynabro_cli.assembly import assemble, attack_setting, chain_setting, cohort_rule, method_setting, switching_setting
 from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.attacks._api import Attack
-from dynabro_cli.attacks._entry import conflicts, usual_entry
+from dynabro_cli.attacks._entry import usual_entry
 from dynabro_cli.components import Component, Registry
 from dynabro_cli.errors import SpecError
+from dynabro_cli.fit import Parts, Problems, aggregator_of, check_fit, conflicts
 from dynabro_cli.identity import run_key
 from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import Method, MethodSetting
@@ -31,16 +21,11 @@ from dynabro_cli.models import _api as models
 from dynabro_cli.partitions import _api as partitions
 from dynabro_cli.partitions._api import PartitionSetting
 from dynabro_cli.pre_aggregators import _api as pre_aggregators
-from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
-from dynabro_cli.samples import sample_conflicts
+from dynabro_cli.pre_aggregators._chain import split_chain
 from dynabro_cli.spec import RunSpec, format_drops, parse_drops
 from dynabro_cli.switching import _api as switching
-from dynabro_cli.switching._api import Switching
 from dynabro_cli.tasks import _api as tasks
 from dynabro_cli.tasks._api import Defaults, Task, TaskSetting
-
-T = TypeVar("T")
-Parts = dict[str, "Component[Any] | None"]
 
 REGISTRIES: dict[str, Registry[Any]] = {
     "tasks": tasks.REGISTRY,
@@ -104,33 +89,13 @@ class Run:
         return cohort_rule(self.spec, method, self.aggregator, self.pre_aggregators)
 
 
-class _Problems:
-    """Collects the problems of several steps, so that all are reported at once."""
-
-    def __init__(self, problems: list[str]) -> None:
-        self.lines = problems
-
-    def attempt(self, step: Callable[..., T], *arguments: Any) -> T | None:
-        """Return what ``step`` returns; None, with its problems kept, where it raises SpecError."""
-        try:
-            return step(*arguments)
-        except SpecError as error:
-            self.lines += [line for line in error.problems if line not in self.lines]
-            return None
-
-    def stop(self) -> None:
-        """Raise SpecError if there are any."""
-        if self.lines:
-            raise SpecError(self.lines)
-
-
 def resolve(spec: RunSpec) -> Run:
     """Fill in the defaults, write components canonically, and check that the run can start.
 
     Raises:
         SpecError: With every problem of the spec that can be told, a line each.
     """
-    problems = _Problems(spec.problems())
+    problems = Problems(spec.problems())
     numbers_legal = not problems.lines
     parts: Parts = {
         name: problems.attempt(REGISTRIES[registry].parse, str(getattr(spec, name))) for name, registry in SINGLE.items()
@@ -142,9 +107,9 @@ def resolve(spec: RunSpec) -> Run:
         problems.attempt(parse_drops, str(spec.lr_drop))
     if task is not None and numbers_legal:
         spec = _complete(spec, task.defaults, parts)
-        problems.lines += _conflicts(spec, task) + sample_conflicts(spec, task, parts["data"])
+        problems.lines += conflicts(spec, task, parts)
     draft = _draft(spec, task, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
-    parts["aggregator"] = _aggregator(spec, draft, chain, problems)
+    parts["aggregator"] = aggregator_of(spec, draft, chain, problems)
     if task is None or draft is None or problems.lines:
         raise SpecError(problems.lines)
     rate = task.defaults.mlmc_learning_rate if draft.mlmc else task.defaults.learning_rate
@@ -157,7 +122,7 @@ def resolve(spec: RunSpec) -> Run:
         participation=float(spec.participation),
         validation=float(spec.validation),
     )
-    _check_fit(spec, task, parts, chain, problems)
+    check_fit(spec, task, parts, chain, problems)
     problems.stop()
     parts, chain = _canonical(spec, task, parts, chain)
     texts: dict[str, Any] = {name: part.text for name, part in parts.items() if part is not None}
@@ -173,7 +138,7 @@ def _chain_text(chain: tuple[Component[Any], ...]) -> str:
     return "+".join(part.text for part in chain) or "none"
 
 
-def _model(spec: RunSpec, task: Task | None, problems: _Problems) -> Component[Any] | None:
+def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[Any] | None:
     if task is None:
         return problems.attempt(REGISTRIES["models"].parse, str(spec.model)) if spec.model is not None else None
     if not task.trains_model:
@@ -187,43 +152,9 @@ def _model(spec: RunSpec, task: Task | None, problems: _Problems) -> Component[A
     return problems.attempt(REGISTRIES["models"].parse, str(text))
 
 
-def _draft(spec: RunSpec, task: Task | None, method: Component[Any] | None, problems: _Problems) -> Method | None:
+def _draft(spec: RunSpec, task: Task | None, method: Component[Any] | None, problems: Problems) -> Method | None:
     """The method as it is before the aggregation chain is known: enough to tell what defaults it wants."""
     return None if method is None else problems.attempt(method.build, method_setting(spec, task))
-
-
-def _aggregator(
-    spec: RunSpec, draft: Method | None, chain: tuple[Component[Any], ...], problems: _Problems
-) -> Component[Any] | None:
-    """The aggregator given, or the default: MFM for the method that sets its threshold, the mean for those that filter by
-    themselves, CWTM for all others."""
-    if draft is not None and draft.judge is not None:
-        return _mean(spec, chain, problems)
-    sets_threshold = draft is not None and draft.threshold is not None
-    text = str(spec.aggregator or ("mfm" if sets_threshold else "cwtm"))
-    component = problems.attempt(REGISTRIES["aggregators"].parse, text)
-    if sets_threshold and component is not None and component.name != "mfm":
-        problems.lines.append(
-            f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}; "
-            "leave --aggregator out, or type filter=option1"
-        )
-    return component
-
-
-def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: _Problems) -> Component[Any] | None:
-    """The only aggregator of a method that filters by itself."""
-    component = problems.attempt(REGISTRIES["aggregators"].parse, str(spec.aggregator or "mean"))
-    if component is not None and component.name != "mean":
-        problems.lines.append(
-            f"method {spec.method!r} filters by itself and takes the mean of what is left, and aggregator={component.text}; "
-            "leave --aggregator out, or type --aggregator mean"
-        )
-    if chain:
-        problems.lines.append(
-            f"method {spec.method!r} judges each worker's own messages, and pre_aggregators={spec.pre_aggregators}; "
-            "leave --pre out"
-        )
-    return component
 
 
 def _complete(spec: RunSpec, defaults: Defaults, parts: Parts) -> RunSpec:
@@ -243,51 +174,6 @@ def _complete(spec: RunSpec, defaults: Defaults, parts: Parts) -> RunSpec:
     }
     filled |= {name: getattr(spec, name) for name in filled if getattr(spec, name) is not None}
     return dataclasses.replace(spec, **filled)
-
-
-def _conflicts(spec: RunSpec, task: Task) -> list[str]:
-    """What is wrong between the numbers of a completed spec, a line each."""
-    found = []
-    workers, byzantine = spec.workers or 0, spec.byzantine or 0
-    if 2 * byzantine >= workers:
-        most = (workers - 1) // 2
-        found.append(
-            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}; "
-            f"type --byzantine {most} (bernoulli switching may exceed it in a round, by its delta_max)"
-        )
-    if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
-        found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}; type --lr-drop none")
-    if spec.precision != "fp32" and not task.trains_model:
-        found.append(
-            f"task {spec.task!r} is computed in double precision, and precision={spec.precision}; type --precision fp32"
-        )
-    return found
-
-
-def _check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[Any], ...], problems: _Problems) -> None:
-    """Build every component once in its setting; what does not fit says so."""
-    method, aggregator, attack, strategy = (parts[name] for name in ("method", "aggregator", "attack", "switching"))
-    if method is None or aggregator is None or attack is None or strategy is None:
-        return
-    assembled = problems.attempt(assemble, spec, parts["task"], method, aggregator, chain)
-    if assembled is not None:
-        problems.attempt(cohort_rule, spec, assembled[0], aggregator, chain)
-    planned: Method = method.build(method_setting(spec, task))
-    built: Attack | None = problems.attempt(attack.build, attack_setting(spec, planned))
-    if built is not None:
-        problems.lines += conflicts(spec, attack.name, built, has_labels=task.trains_model)
-    schedule: Switching | None = problems.attempt(strategy.build, switching_setting(spec, planned))
-    if schedule is not None and schedule.follow is not None and spec.clock != "round":
-        problems.lines.append(
-            f"switching {strategy.name!r} learns once a round, and clock={spec.clock}; type --clock round, or leave it out"
-        )
-    if chain_setting(spec).workers < (spec.workers or 0) and built is not None and assembled is not None:
-        problems.lines += need_all(spec, planned, assembled[1], built)
-    if parts["data"] is not None:
-        problems.attempt(parts["data"].build, PartitionSetting(spec.workers or 0))
-    if parts["model"] is not None and task.shape is not None:
-        with torch.device("meta"):
-            problems.attempt(parts["model"].build, task.shape)
 
 
 def _canonical(
@@ -317,23 +203,3 @@ def _canonical(
     }
     shortened = {name: part and part.canonical(settings[name]) for name, part in parts.items() if settings[name] is not None}
     return parts | shortened, tuple(stages)
-
-
-def assemble(
-    spec: RunSpec,
-    task: Component[Any] | None,
-    method: Component[Any],
-    aggregator: Component[Any],
-    chain: tuple[Component[Any], ...],
-    measured_noise: float | None = None,
-) -> tuple[Method, Aggregator]:
-    """Build the method and the aggregation chain of a completed spec, each with what it needs of the other.
-
-    Raises:
-        SpecError: They do not fit each other, or the number of workers.
-    """
-    setting = method_setting(spec, None if task is None else task.build(TaskSetting(Path())))
-    setting = dataclasses.replace(setting, measured_noise=measured_noise)
-    draft: Method = method.build(setting)
-    rule = build_chain(aggregator, chain, chain_setting(spec, draft.threshold))
-    return method.build(dataclasses.replace(setting, kappa=rule.kappa)), rule

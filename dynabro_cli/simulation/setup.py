@@ -25,11 +25,13 @@ from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, check_choice
+from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.memory import keep_pages
 from dynabro_cli.simulation.noise import measure_noise
+from dynabro_cli.simulation.objective_problem import ObjectiveProblem
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem, Problem
+from dynabro_cli.simulation.problems import Problem
 from dynabro_cli.simulation.shares import Counts, hold_out, share_out
 from dynabro_cli.spec import RunSpec
 from dynabro_cli.streams import Streams

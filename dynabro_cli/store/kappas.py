@@ -10,9 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 
-from dynabro_cli.store.soundness import CONTROL, LARGEST_TEXT, moment, of_wrong_types, sane_row
+from dynabro_cli.store.soundness import CONTROL
 from dynabro_cli.store.tables import SEARCH, verified_kappa
 from dynabro_cli.store.translation import translated_errors
+from dynabro_cli.store.value_types import LARGEST_TEXT, moment, of_wrong_types, sane_row
 
 MOST_CHARACTERS = LARGEST_TEXT
 """An input that would be longer than this is not kept."""

@@ -18,9 +18,10 @@ from dynabro_cli.store.engine import open_for_writing, sqlite_path
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.snapshot import snapshot
-from dynabro_cli.store.soundness import TIMES, moment, sane_row, unsound_runs
+from dynabro_cli.store.soundness import TIMES, unsound_runs
 from dynabro_cli.store.tables import byzantine_counts, evaluations, identities, recovery, rounds, runs, worker_labels
 from dynabro_cli.store.translation import shown, translated_errors
+from dynabro_cli.store.value_types import moment, sane_row
 
 BATCH_ROWS = 10_000
 COMPARED = ("status", "rounds", "budget_spent", "final_accuracy", "final_loss", "final_gap")

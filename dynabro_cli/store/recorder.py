@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import json
-import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, update
@@ -19,6 +16,7 @@ from dynabro_cli.failpoints import failpoint
 from dynabro_cli.store import recovery
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, claim, continued, find, free_key, refuse_if_live, take_place
 from dynabro_cli.store.ownership import database_time, lease_seconds, new_owner
+from dynabro_cli.store.rows import counts, cut_text, finite, row_of, utc_now
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import evaluations, identities, rounds, runs, worker_labels
 from dynabro_cli.store.translation import translated_errors
@@ -157,7 +155,7 @@ class Recorder:
             self._totals = event.totals
             final = {"accuracy": event.accuracy, "loss": event.loss, "gap": event.gap}
             status = "finished" if isinstance(event, events.Finished) else "diverged"
-            self._end(status, {f"final_{name}": _finite(value) for name, value in final.items()})
+            self._end(status, {f"final_{name}": finite(value) for name, value in final.items()})
 
     def _save(self, event: events.Checkpointed) -> None:
         """Write a checkpoint, and then its name; files that are not needed any more go when the name is stored."""
@@ -190,7 +188,7 @@ class Recorder:
     def failed(self, error: str) -> None:
         """Keep what there is of the current run, as ``failed``, with the end of ``error``."""
         if self._run_id is not None:
-            self._end("failed", {"error": _text(error)})
+            self._end("failed", {"error": cut_text(error)})
 
     def failed_before_going_on(self, run_key: str, error: str) -> bool:
         """Store that a run failed before it could go on from its checkpoint, and keep what there is of it.
@@ -206,7 +204,13 @@ class Recorder:
             row = claim(connection, run_key, repeat=False)
             if row is None or row["checkpoint"] is None:
                 return False
-            ending = {"status": "failed", "error": _text(error), "finished_at": _now(), "owner": None, "heartbeat_at": None}
+            ending = {
+                "status": "failed",
+                "error": cut_text(error),
+                "finished_at": utc_now(),
+                "owner": None,
+                "heartbeat_at": None,
+            }
             connection.execute(update(runs).where(runs.c.id == row["id"]).values(ending))
         return True
 
@@ -225,7 +229,7 @@ class Recorder:
                 "heartbeat_at": now,
                 "error": None,
                 "finished_at": None,
-                **_columns(self._totals),
+                **counts(self._totals),
             }
             row = claim(connection, event.run_key, repeat=self._repeat)
             self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
@@ -275,14 +279,14 @@ class Recorder:
 
     def _commit(self, changes: dict[str, Any], *, complete: bool = False) -> None:
         """Write the rows that wait and the run's row, in one transaction; rows that could not be written go on waiting."""
-        new_rounds = [_row(self._run_id, item) for item in self._rounds]
-        new_evaluations = [_row(self._run_id, item) for item in self._evaluations]
-        new_identities = [_row(self._run_id, item) for item in self._identities]
+        new_rounds = [row_of(self._run_id, item) for item in self._rounds]
+        new_evaluations = [row_of(self._run_id, item) for item in self._evaluations]
+        new_identities = [row_of(self._run_id, item) for item in self._identities]
         failpoint("before-commit")
         with translated_errors(self._engine.url), self._engine.begin() as connection:
             own = {"heartbeat_at": database_time(connection), "wall_seconds": time.monotonic() - self._started}
             mine = (runs.c.id == self._run_id) & (runs.c.owner == self.owner) & (runs.c.status == "running")
-            if not connection.execute(update(runs).where(mine).values(_columns(self._totals) | own | changes)).rowcount:
+            if not connection.execute(update(runs).where(mine).values(counts(self._totals) | own | changes)).rowcount:
                 lost, self._run_id = self._run_id, None
                 raise LostRunError(
                     f"run {lost} was taken over by another process, as this one was silent for longer than "
@@ -303,36 +307,9 @@ class Recorder:
         self._last_commit = time.monotonic()
 
     def _end(self, status: str, changes: dict[str, Any]) -> None:
-        ending = {"status": status, "finished_at": _now(), "owner": None, "heartbeat_at": None}
+        ending = {"status": status, "finished_at": utc_now(), "owner": None, "heartbeat_at": None}
         done = status in ENDED
         self._commit(changes | ending | ({"checkpoint": None} if done else {}), complete=done)
         if done:
             self._remove_old_files()
         self._run_id = None
-
-
-def _columns(totals: events.Totals) -> dict[str, Any]:
-    """The columns of ``runs`` that count."""
-    return {name: _finite(value) for name, value in asdict(totals).items()}
-
-
-def _row(run_id: int | None, item: events.Round | events.Evaluated | events.Identity) -> dict[str, Any]:
-    return {"run_id": run_id} | {name: _stored(value) for name, value in asdict(item).items()}
-
-
-def _stored(value: Any) -> Any:
-    """A value as its column has it: several numbers, a model's or those of workers, as compact JSON."""
-    return json.dumps([*map(_finite, value)], separators=(",", ":")) if isinstance(value, tuple) else _finite(value)
-
-
-def _text(error: str) -> str:
-    """The end of a message, without the one character that PostgreSQL's text has not."""
-    return error[-4000:].replace("\0", "\ufffd")
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)

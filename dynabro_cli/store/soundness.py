@@ -5,14 +5,13 @@ All of it is asked for in a few statements over whole tables, so that a million 
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Double, Integer, RowMapping, String, Table, Text, text
+from sqlalchemy import Connection, DateTime, RowMapping, text
 
 from dynabro_cli.identity import ADDED_LATER, run_key
 from dynabro_cli.store import recovery
@@ -20,12 +19,10 @@ from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.label_counts import counted_labels, of_labels
 from dynabro_cli.store.tables import STATUSES, byzantine_counts, evaluations, identities, rounds, runs, worker_labels
 from dynabro_cli.store.tables import recovery as recoveries
+from dynabro_cli.store.value_types import moment, of_another_type, sane_row
 
-LARGEST_TEXT = 100_000
-"""Bytes; the longest texts that dynabro writes, an error's, are a twenty-fifth of it."""
 NOISE_COMPUTATIONS = 10
 """What measuring V costs before the first round, as ``simulation.loop`` has it."""
-MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?")
 _NUMBER = r"(null|-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?)"
 POINT = re.compile(rf"\[{_NUMBER}(,{_NUMBER}){{0,2}}\]")
 """A model of as many numbers as ``simulation.loop`` records, as the recorder writes it."""
@@ -112,7 +109,7 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     """
     found: defaultdict[int, list[str]] = defaultdict(list)
     for table, run_id in ((runs, "id"), *((table, "run_id") for table in OF_RUNS)):
-        for number, column in connection.execute(text(_of_another_type(table, run_id, connection.dialect.name))):
+        for number, column in connection.execute(text(of_another_type(table, run_id, connection.dialect.name))):
             if isinstance(number, int):  # a row of no run has anything in its place
                 found[number].append(f"a value of {table.name}.{column} is of another type, or too large")
     kinds = {row["run_id"]: row for row in connection.execute(text(_ROUNDS)).mappings()}
@@ -184,67 +181,6 @@ def _of_recovery(run: RowMapping, stored: RowMapping | None, expected: Mapping[s
 
 def _is_point(x: str, dimension: int) -> bool:
     return POINT.fullmatch(x) is not None and x.count(",") + 1 == dimension
-
-
-def sane_row(dialect: str, table: Table = runs) -> str:
-    """A condition for rows of a table whose values have their columns' types, and sizes that may be read."""
-    return f"({_other_type(table, dialect)}) IS NULL"
-
-
-def of_wrong_types(connection: Connection, table: Table) -> dict[int, str]:
-    """The rows of a table that have a value of another type than its column's, by ``id``, with one such column."""
-    found = connection.execute(text(_of_another_type(table, "id", connection.dialect.name)))
-    return {number: column for number, column in found if isinstance(number, int)}
-
-
-def moment(value: Any) -> dt.datetime | None:
-    """A time as a database of any kind gives it; None where it is none."""
-    if isinstance(value, str) and MOMENT.fullmatch(value):
-        try:
-            return dt.datetime.fromisoformat(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, dt.datetime) else None
-
-
-def _of_another_type(table: Table, run_id: str, dialect: str) -> str:
-    """A statement for the runs that have a value of another type than its column's in ``table``, and one such column."""
-    values = f"SELECT {run_id} AS run_id, {_other_type(table, dialect)} AS wrong FROM {table.name}"
-    return f"SELECT run_id, MIN(wrong) FROM ({values}) AS found WHERE wrong IS NOT NULL GROUP BY run_id"
-
-
-def _other_type(table: Table, dialect: str) -> str:
-    """An expression for the first column that has a value of another type than its own, NULL where none has."""
-    conditions = {column.name: _condition(column, dialect) for column in table.c}
-    cases = [f"WHEN {condition} THEN '{name}'" for name, condition in conditions.items() if condition]
-    return f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS TEXT)"
-
-
-def _condition(column: Column[Any], dialect: str) -> str | None:
-    """Whether a value is none of the column's: SQLite stores any type in any column, and all have numbers that are none."""
-    name, kind, sqlite = column.name, column.type, dialect == "sqlite"
-    types: tuple[str, ...]
-    if isinstance(kind, Double):
-        types, limits = ("real", "integer"), f"ABS({name}) > 1.7976931348623157e308"  # PostgreSQL's NaN is larger, too
-    elif isinstance(kind, Boolean):
-        types, limits = ("integer",), f"{name} NOT IN (0, 1)"
-    elif isinstance(kind, DateTime):
-        types, limits = ("text",), f"LENGTH({name}) NOT BETWEEN 19 AND 26"
-    elif isinstance(kind, Integer):
-        bits = 63 if isinstance(kind, BigInteger) else 31
-        types, limits = ("integer",), f"{name} < -{2**bits - 1} OR {name} > {2**bits - 1}"
-    elif isinstance(kind, String):
-        types, limits = ("text",), f"LENGTH({_bytes(name, sqlite)}) > {kind.length or LARGEST_TEXT}"
-    else:
-        return None
-    if not sqlite:
-        return f"({limits})" if isinstance(kind, Double | Text) else None
-    legal = (*types, "null") if column.nullable else types
-    return f"(TYPEOF({name}) NOT IN ({', '.join(map(repr, legal))}) OR {limits})"
-
-
-def _bytes(name: str, sqlite: bool) -> str:
-    return f"CAST({name} AS BLOB)" if sqlite else name  # a text's own length ends for SQLite at the first zero byte
 
 
 def _of_row(run: RowMapping) -> list[str]:

@@ -12,8 +12,8 @@ from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated, RoundsDone
 from dynabro_cli.resolve import REGISTRIES, resolve
 from dynabro_cli.simulation.identities import identify
+from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problems import ImageProblem
 from dynabro_cli.simulation.setup import simulate
 from dynabro_cli.switching._api import Switching
 

@@ -18,8 +18,9 @@ from dynabro_cli.resolve import REGISTRIES, resolve
 from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.gathering import Round
 from dynabro_cli.simulation.identities import identify
+from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.loop import Parts, Simulation, State
-from dynabro_cli.simulation.problems import ImageProblem, ObjectiveProblem
+from dynabro_cli.simulation.objective_problem import ObjectiveProblem
 from dynabro_cli.simulation.shares import Shares
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import SwitchingSetting

@@ -13,7 +13,7 @@ from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.partitions._api import REGISTRY
 from dynabro_cli.resolve import REGISTRIES, resolve
-from dynabro_cli.simulation.problems import ImageProblem
+from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.simulation.shares import hold_out, share_out
 from dynabro_cli.streams import Streams

@@ -354,7 +354,7 @@ def test_what_is_not_there(path: Path) -> None:
 
 def test_a_check_sees_one_moment_only(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(engine)
-    real = soundness._of_another_type
+    real = soundness.of_another_type
     waiting = [11]
 
     def meanwhile(table: object, run_id: str, dialect: str) -> str:
@@ -362,7 +362,7 @@ def test_a_check_sees_one_moment_only(engine: Engine, database: str, monkeypatch
             record(open_for_writing(database), sound.run(waiting.pop()))
         return real(table, run_id, dialect)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(soundness, "_of_another_type", meanwhile)
+    monkeypatch.setattr(soundness, "of_another_type", meanwhile)
     report = check(database)
     assert (report.problems, sum(report.statuses.values())) == ([], 10)
     assert sum(check(database).statuses.values()) == 11

@@ -1,0 +1,181 @@
+"""A network on images, as the loop trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dynabro_cli.simulation.gradients import WorkerGradients
+from dynabro_cli.simulation.graphs import GraphedGradients
+from dynabro_cli.simulation.memory import send
+from dynabro_cli.simulation.problems import Observed, Relabel, Score, mean_gradients
+from dynabro_cli.simulation.shares import Labelled, Shares
+from dynabro_cli.streams import Streams
+from dynabro_cli.tasks._api import Images
+
+EVALUATION_VALUES = 100_000  # input values at a time on a CPU, where small batches stay in the cache
+TRIAL_ROUND = 2**41  # the counter of the batch that the gradients are tried on, out of reach of any round's
+
+
+class ImageProblem:
+    """A network trained on images that live on the device as uint8.
+
+    Args:
+        images: The data.
+        model: The network, initialised, on the device.
+        workers: m.
+        batch_size: B.
+        streams: Where batches, flips and dropout come from.
+        device: Where everything lives.
+        dtype: What the forward and backward passes compute in.
+        shares: The samples of each worker; None: every worker has all.
+        held_out: Samples that are not in the training set, to be evaluated on.
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        model: nn.Module,
+        workers: int,
+        batch_size: int,
+        streams: Streams,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        shares: Shares | None = None,
+        held_out: Labelled | None = None,
+    ) -> None:
+        self._images, self._shares = images, shares
+        self._train = images.train_images.to(device), images.train_labels.to(device)
+        self._test = images.test_images.to(device), images.test_labels.to(device)
+        self._held_out = None if held_out is None else (held_out[0].to(device), held_out[1].to(device))
+        scale = torch.tensor(images.std, device=device).mul(images.scale)
+        self._gain = (1 / scale)[:, None, None]
+        self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[:, None, None]
+        self._engine = WorkerGradients(model, workers, dtype=dtype)
+        self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
+        self._workers, self._batch_size = workers, batch_size
+        self._streams, self._device = streams, device
+        self.x, self.buffers = self._engine.parameters, self._engine.buffers
+        self._losses = self.x.new_zeros(workers)
+        self._counts = self.x.new_zeros(workers)
+        self._statistics = torch.zeros_like(self._engine.statistics)
+        self.sum_gradients(TRIAL_ROUND, (0,), torch.arange(workers), None)
+        self.observed()
+        self.how: dict[str, object] = {"gradients": self._engine.kind, "pass_values": self._engine.pass_values or None}
+        if isinstance(self._compute, GraphedGradients):
+            self.how["graphs"] = self._compute.state
+
+    def _normalise(self, pixels: Tensor) -> Tensor:
+        return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)
+
+    def _batch(self, round_: int, computation: int, workers: Tensor) -> tuple[Tensor, Tensor]:
+        """The mini-batches of ``workers``, drawn uniformly with replacement: [k, B, c, h, w] and [k, B]."""
+        images, labels = self._train
+        shape = (self._workers, self._batch_size)
+        generator, shares = self._streams.generator("data", round_, computation), self._shares
+        drawn = generator.integers(len(labels), size=shape) if shares is None else shares.draw(generator, self._batch_size)
+        indices = send(torch.from_numpy(drawn)[workers], self._device)
+        pixels = self._normalise(images[indices.flatten()])
+        if self._images.flip:
+            coins = self._streams.generator("augment", round_, computation).random(shape) < 0.5
+            flips = send(torch.from_numpy(coins)[workers].flatten(), self._device)
+            pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
+        return pixels.view(*indices.shape, *pixels.shape[1:]), labels[indices]
+
+    def _seeds(self, round_: int, computations: Sequence[int], workers: Tensor) -> list[int]:
+        """Where the dropout of each worker's computations begins, whoever else computes and however many at a time."""
+        if not self._engine.random:
+            return []
+        drawn = [self._streams.generator("dropout", round_, c).integers(2**63, size=self._workers) for c in computations]
+        return [int(seeds[worker]) for worker in workers.tolist() for seeds in drawn]
+
+    def sum_gradients(
+        self,
+        round_: int,
+        computations: Sequence[int],
+        workers: Tensor,
+        total: Tensor | None,
+        relabel: Relabel | None = None,
+    ) -> Tensor:
+        k, step, places = len(workers), self._computations_a_pass(len(workers)), send(workers, self._device)
+        for start in range(0, len(computations), step):
+            part = computations[start : start + step]
+            n = len(part)
+            batches = [self._batch(round_, computation, workers) for computation in part]
+            if relabel is not None:
+                classes = self._images.shape.classes
+                batches = [(x, relabel(y, computation, classes)) for (x, y), computation in zip(batches, part, strict=True)]
+            inputs, labels = (torch.cat(tensors, 1) if n > 1 else tensors[0] for tensors in zip(*batches, strict=True))
+            losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
+            self._losses.index_add_(0, places, losses, alpha=n)
+            self._counts.index_add_(0, places, torch.ones_like(losses), alpha=n)
+            self._statistics.index_add_(0, places, self._engine.statistics[:k], alpha=n)
+            if total is not None:
+                total[:k].add_(self._engine.matrix[:k], alpha=n)
+        return self._engine.matrix if total is None else total
+
+    def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
+        samples = len(self._train[1]) if self._shares is None else -(-len(self._train[1]) // self._workers)
+        if batches != -(-samples // self._batch_size):
+            return mean_gradients(self, round_, batches, self._workers, relabel)
+        if relabel is None and self._shares is None:  # the workers have the same samples, so the same gradient
+            return self._full_gradient(round_, 0, None, slice(None)).repeat(self._workers, 1)
+        workers = range(self._workers)
+        return torch.stack([self._full_gradient(round_, worker, relabel, slice(worker, worker + 1)) for worker in workers])
+
+    def _full_gradient(self, round_: int, worker: int, relabel: Relabel | None, who: slice) -> Tensor:
+        """The gradient [d] of a worker over all its training samples; its losses are noted as those of ``who``."""
+        images, labels = self._train
+        own = torch.arange(len(labels)) if self._shares is None else torch.from_numpy(self._shares.of(worker))
+        gradient = torch.zeros_like(self.x)
+        number = torch.tensor([worker])
+        for computation, part in enumerate(torch.split(own, self._batch_size)):
+            places = send(part, self._device)
+            given = labels[places][None]
+            if relabel is not None:
+                everyone = given.expand(self._workers, -1)
+                given = relabel(everyone, computation, self._images.shape.classes)[worker : worker + 1]
+            losses = self._compute(self._normalise(images[places])[None], given, 1, self._seeds(round_, (computation,), number))
+            gradient.add_(self._engine.matrix[0], alpha=len(part) / len(own))
+            self._losses[who] += losses
+            self._counts[who] += 1
+            self._statistics[who] += self._engine.statistics[0]
+        return gradient
+
+    def _computations_a_pass(self, k: int) -> int:
+        """One on a CPU, where more at a time are slower; on a GPU as many as fit into its memory."""
+        values = k * self._batch_size * self._train[0][0].numel()
+        return max(1, self._engine.pass_values // values) if self._device.type == "cuda" else 1
+
+    def observed(self) -> Observed:
+        found = Observed(self._losses.clone(), self._statistics.clone(), self._counts.clone())
+        for sums in (self._losses, self._statistics, self._counts):
+            sums.zero_()
+        return found
+
+    def project(self) -> None:
+        return
+
+    def evaluate(self) -> Score:
+        return self._score(*self._test)
+
+    def validate(self) -> Score | None:
+        return None if self._held_out is None else self._score(*self._held_out)
+
+    def squared_gradient(self) -> None:
+        return
+
+    def _score(self, images: Tensor, labels: Tensor) -> Score:
+        on_gpu = self._device.type == "cuda"
+        step = max(1, max(EVALUATION_VALUES, self._engine.pass_values if on_gpu else 0) // images[0].numel())
+        correct = torch.zeros((), dtype=torch.int64, device=self._device)
+        loss = torch.zeros((), dtype=torch.float64, device=self._device)
+        for start in range(0, len(labels), step):
+            part = slice(start, start + step)
+            logits = self._engine.logits(self._normalise(images[part]))
+            correct += (logits.argmax(1) == labels[part]).sum()
+            loss += F.cross_entropy(logits, labels[part], reduction="sum").double()
+        return Score(correct.item() / len(labels), loss.item() / len(labels), None)

@@ -1,0 +1,57 @@
+"""An objective, as the loop trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from dynabro_cli.simulation.problems import Relabel, Score, mean_gradients
+from dynabro_cli.streams import Streams
+from dynabro_cli.tasks._api import Objective
+
+
+class ObjectiveProblem:
+    """An objective with additive noise, in double precision on the CPU."""
+
+    def __init__(self, objective: Objective, workers: int, batch_size: int, streams: Streams) -> None:
+        self._objective, self._streams = objective, streams
+        self._workers, self._batch_size = workers, batch_size
+        self.x = objective.start.clone()
+        self.buffers = self.x.new_empty(0)
+        self.how: dict[str, object] = {"gradients": "exact gradient plus noise"}
+
+    def sum_gradients(
+        self,
+        round_: int,
+        computations: Sequence[int],
+        workers: Tensor,
+        total: Tensor | None,
+        relabel: Relabel | None = None,
+    ) -> Tensor:
+        gradient = self._objective.gradient(self.x)
+        result = self.x.new_zeros(self._workers, self.x.numel()) if total is None else total
+        for computation in computations:
+            generator = self._streams.generator("noise", round_, computation)
+            noise = self._objective.noise(generator, self._workers * self._batch_size)
+            drawn = gradient + noise.view(self._workers, self._batch_size, -1).mean(1)
+            result[: len(workers)] += drawn[workers]
+        return result
+
+    def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
+        return mean_gradients(self, round_, batches, self._workers, relabel)
+
+    def observed(self) -> None:
+        return
+
+    def project(self) -> None:
+        self.x.copy_(self._objective.project(self.x))
+
+    def evaluate(self) -> Score:
+        return Score(None, None, self._objective.gap(self.x).item())
+
+    def validate(self) -> None:
+        return
+
+    def squared_gradient(self) -> Tensor:
+        return self._objective.gradient(self.x).double().square().sum()
