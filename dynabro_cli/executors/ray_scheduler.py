@@ -125,6 +125,8 @@ class RayScheduler:
         """Seconds until the first run has taken too long, or a run elsewhere is to be looked at again."""
         first = min(slot.deadline for slot in self._slots)
         until = [MEASURE_SECONDS] if first == math.inf else [max(0.0, first - time.monotonic())]
+        if all(slot.attempt is not None for slot in self._slots):
+            return min(until)  # nobody is free to take a run that is no longer made elsewhere
         elsewhere = self._ledger.patience(any(slot.attempt is not None for slot in self._slots))
         return min([*until, *([] if elsewhere is None else [elsewhere])])
 

@@ -118,6 +118,8 @@ class Scheduler:
         """Seconds until the first run has taken too long, or a run elsewhere is to be looked at again."""
         first = min(slot.deadline for slot in self._slots)
         until = [] if first == math.inf else [max(0.0, first - time.monotonic())]
+        if all(slot.worker for slot in self._slots):
+            return min(until, default=None)  # nobody is free to take a run that is no longer made elsewhere
         elsewhere = self._ledger.patience(any(slot.worker for slot in self._slots))
         return min([*until, *([] if elsewhere is None else [elsewhere])], default=None)
 

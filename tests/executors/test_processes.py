@@ -19,9 +19,10 @@ from sqlalchemy import event as happenings
 
 from dynabro_cli.errors import InterruptedRunError, RunError, SpecError, StorageError
 from dynabro_cli.events import Evaluated, Event
-from dynabro_cli.executors import crew, processes
+from dynabro_cli.executors import crew, ledger, processes
 from dynabro_cli.executors.local import execute
 from dynabro_cli.executors.processes import Options, Outcome, execute_all
+from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing
@@ -314,6 +315,30 @@ def test_what_another_has_or_is_faster_with_is_waited_for(engine: Engine, path: 
     assert log.waited[:1] == [2]
     assert stored(path) == [(0, "finished", 3), (1, "finished", 20), (2, "finished", 3), (3, "finished", 20)]
     assert faults.notes("claimed") == ["3", "1"]  # nothing is made that is another's
+
+
+@pytest.mark.usefixtures("faults")
+def test_what_another_has_is_not_looked_at_while_all_are_busy(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the wait for messages would be none, again and again, from the first second on."""
+    rival = Recorder(engine)
+
+    class Rival(Log):
+        def waiting(self, runs: int) -> None:
+            for event in whole_run(3, seed=0)[1:]:
+                rival.record(event)
+
+    seen: list[tuple[bool, float | None]] = []
+    wait = Scheduler._wait
+
+    def noted(self: Scheduler, patience: float | None) -> set[Any]:
+        seen.append((all(slot.worker for slot in self._slots), patience))
+        return wait(self, patience)
+
+    monkeypatch.setattr(Scheduler, "_wait", noted)
+    monkeypatch.setattr(ledger, "REVISIT_SECONDS", 0.0)
+    rival.record(started(quadratic(0).key, seed=0))
+    assert statuses(make_up(engine, 2, Rival())) == ["stored", "finished"]
+    assert {patience for busy, patience in seen if busy} == {None}
 
 
 def test_a_failure_does_not_take_what_is_anothers(engine: Engine, path: Path, faults: Faults) -> None:
