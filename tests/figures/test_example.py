@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dynabro_cli.figures._api import GRIDS
+from dynabro_cli.figures._api import GRIDS, RECORDS
 from tests.cli.conftest import Dynabro
 
 ROOT = Path(__file__).parents[2]
@@ -41,8 +41,12 @@ def test_nobody_is_named_in_it(runs: pd.DataFrame) -> None:
 def test_the_pictures_are_of_it(dynabro: Dynabro) -> None:
     """Every figure of ``plots/`` has the numbers that are drawn from the database now, byte for byte."""
     assert dynabro("plot", "all", "--db", str(EXAMPLE), "--out", "drawn").code == 0
+    for name in RECORDS:
+        assert dynabro("plot", name, "--db", str(EXAMPLE), "--out", "drawn").code == 0
     drawn = {path.name: path.read_bytes() for path in Path("drawn").glob("*.csv")}
-    assert set(drawn) == {f"{name}{kind}" for name in GRIDS for kind in (".csv", ".runs.csv")}
+    assert set(drawn) == {f"{name}{kind}" for name in GRIDS for kind in (".csv", ".runs.csv")} | {
+        f"{name}.csv" for name in RECORDS
+    }
     assert drawn == {path.name: path.read_bytes() for path in PLOTS.glob("*.csv")}
     assert {path.name for path in PLOTS.glob("*.png")} == {path.name for path in Path("drawn").glob("*.png")}
 
@@ -63,7 +67,7 @@ def test_every_figure_has_its_finding() -> None:
     """A section a figure, with its picture, the claim, what was found, and whether they agree; all pictures are there."""
     text = (PLOTS / "README.md").read_text(encoding="utf-8")
     sections = {part.split("\n", 1)[0].strip("` "): part for part in text.split("\n## ")[1:]}
-    for name in GRIDS:
+    for name in (*GRIDS, *RECORDS):
         section = sections[name]
         assert f"]({name}.png)" in section
         assert re.search(r"\*\*Agreement: (yes|partly|no|not to be told)\b", section), name
