@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,24 +14,31 @@ SHARES = (0.0, 1.0)
 
 def draw_matrix(
     panel: Axes,
-    values: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    values: np.ndarray[Any, np.dtype[np.float64]],
     notes: Sequence[Sequence[str]],
     limits: tuple[float, float],
-) -> None:
-    """Draw numbers in their colours, with a word under each.
+    widths: Sequence[float] | None = None,
+) -> list[float]:
+    """Draw numbers in their colours, with a word under each; return where the columns are.
 
     Args:
-        panel: Where.
+        panel: Where; the rows are at 0, 1, ..., from the top.
         values: [rows, columns]; NaN is left empty.
         notes: A word for each, empty for none.
         limits: The numbers at the ends of the colours.
+        widths: Of the columns; one each by default.
     """
+    edges = np.concatenate([[0.0], np.cumsum(widths or [1.0] * values.shape[1])]) - 0.5
+    places = [float(place) for place in (edges[:-1] + edges[1:]) / 2]
     for (row, column), value in np.ndenumerate(values):
         if np.isnan(value):
             continue
         dark = limits[1] > limits[0] and (value - limits[0]) / (limits[1] - limits[0]) < 0.55
         text = f"{value:.3f}".removeprefix("0") if limits == SHARES else f"{value:.3g}"
         lines = f"{text}\n{notes[row][column]}".strip()
-        panel.text(column, row, lines, ha="center", va="center", fontsize=5.5, color="white" if dark else "black")
-    panel.imshow(values, cmap="cividis", vmin=limits[0], vmax=limits[1], aspect="auto")
+        panel.text(places[column], row, lines, ha="center", va="center", fontsize=5.5, color="white" if dark else "black")
+    rows = np.arange(values.shape[0] + 1) - 0.5
+    panel.pcolormesh(edges, rows, values, cmap="cividis", vmin=limits[0], vmax=limits[1])
+    panel.invert_yaxis()
     panel.grid(visible=False)
+    return places

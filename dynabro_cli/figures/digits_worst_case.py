@@ -38,14 +38,14 @@ def draw(results: Results) -> Drawn:
             lowest = lowest.set_index("aggregator").reindex(rules)
             values = np.column_stack([lowest["mean"].to_numpy(dtype=float), means.to_numpy(dtype=float)])
             notes = [[name, *[""] * len(attacks)] for name in lowest["name"].fillna("")]
-            draw_matrix(panel, values, notes, SHARES)
-            panel.axvline(0.5, color="white", linewidth=2)
-            panel.set_xticks(range(1 + len(attacks)), [WORST, *attacks], rotation=45, ha="right")
+            places = draw_matrix(panel, values, notes, SHARES, [2.5, *[1.0] * len(attacks)])
+            panel.axvline(2.0, color="white", linewidth=2)
+            panel.set_xticks(places, [WORST, *attacks], rotation=45, ha="right")
             panel.set_yticks(range(len(rules)), rules)
             panel.set_title(f"{label}, {_words(plan, strategy)}")
     row = plan.iloc[0]
     title = f"digits, every rule against every attack, m = {row['workers']}, f = {row['byzantine']}, budget {row['budget']:,}"
-    entitle(picture, results, title, cells, "")
+    entitle(picture, results, title, cells.assign(diverged=0), "")  # nothing marks them here
     return Drawn(picture, cells.drop(columns="name").assign(worst=cells.index.isin(worst.index)))
 
 
