@@ -8,8 +8,8 @@ from matplotlib.transforms import Bbox
 
 from dynabro_cli.figures._style import NOTE_SIZE, PAGE
 
-LINE_HEIGHT = 0.24
-"""Of a table's line, in inches."""
+LINE_HEIGHT, CHARACTER = 0.24, 0.068
+"""Of a table's line, and of a letter's room, in inches."""
 
 
 def draw_table(table: pd.DataFrame, title: str) -> Figure:
@@ -17,7 +17,7 @@ def draw_table(table: pd.DataFrame, title: str) -> Figure:
     texts = [list(table.columns), *table.astype(str).values.tolist()]
     heights = [max(text.count("\n") + 1 for text in row) for row in texts]
     widths = [max(len(line) for row in texts for line in row[column].split("\n")) + 2 for column in range(len(texts[0]))]
-    figure = Figure(figsize=(PAGE, LINE_HEIGHT * (sum(heights) + 2)), layout="constrained")
+    figure = Figure(figsize=(max(PAGE, CHARACTER * sum(widths)), LINE_HEIGHT * (sum(heights) + 2)), layout="constrained")
     axes = figure.subplots()
     axes.set_axis_off()
     drawn = axes.table(texts, colWidths=[width / sum(widths) for width in widths], cellLoc="left", bbox=Bbox.unit())
