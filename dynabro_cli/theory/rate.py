@@ -89,9 +89,7 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
         chosen = ", ".join(f"'{key}'" for key in keys[start : start + MOST_KEYS] if key.isalnum())
         which = f"WHERE run_key IN ({chosen}) AND {RESULTS}"
         runs.append(_frame(engine, f"SELECT * FROM runs {which} ORDER BY id"))
-        joined = (
-            f"SELECT run_id, round, gap FROM evaluations JOIN runs ON runs.id = run_id {which} AND round = 0 ORDER BY run_id"
-        )
+        joined = f"FROM evaluations JOIN runs ON runs.id = run_id {which} AND round = 0 ORDER BY run_id"
         evaluations.append(_frame(engine, f"SELECT run_id, round, gap {joined}"))
     found = pd.concat(runs, ignore_index=True)
     return found.assign(spec=found["spec"].map(json.loads)), pd.concat(evaluations, ignore_index=True)

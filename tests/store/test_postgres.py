@@ -76,7 +76,7 @@ def test_numbers_of_any_size_come_back_exactly(engine: Engine, database: str) ->
     record(engine, [started(seed=seed, dimension=2**40), events.RoundsDone((a_round(0),), totals(1)), score, end])
     assert read(database, "SELECT seed, dimension FROM runs") == [(seed, 2**40)]
     assert read(database, "SELECT final_accuracy, final_loss, final_gap FROM runs") == [(end.accuracy, tiny, end.gap)]
-    row = (1, 1, 2**31 - 1, samples, math.nextafter(1, 0), None, None, None, None)
+    row = (1, 1, 2**31 - 1, samples, math.nextafter(1, 0), None, None, None, None, None, None)
     assert read(database, "SELECT * FROM evaluations") == [row]
     assert list(queries.query(open_read_only(database), "SELECT * FROM evaluations").rows) == [row]
 
