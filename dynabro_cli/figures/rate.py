@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._data import Results
@@ -31,7 +32,11 @@ def draw(results: Results) -> Drawn:
             if (part, setting) in fitted:
                 _series(panel, series(points, part, setting), line, fitted[part, setting])
         panel.set(xscale="log", yscale="log", xlabel=PARTS[part].against, ylabel=PARTS[part].quantity)
-        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
+        panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), fontsize=6, handlelength=1.2)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
     rows = [
         {"part": part, "setting": setting} | {name: getattr(one, name) for name in FIT}
         for (part, setting), one in fitted.items()
@@ -51,7 +56,7 @@ def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
     axes.errorbar(seen["x"], seen["mean"], bars, color=line.color, marker=line.marker, linestyle="none", elinewidth=0.8)
     ends = np.array([seen["x"].min(), seen["x"].max()])
     fit = power_law(list(own["x"]), list(own["mean"]))
-    label = f"{fitted.setting}: {fitted.slope:.2f} [{fitted.low:.2f}, {fitted.high:.2f}]; theory {fitted.predicted:g}"
+    label = f"{fitted.setting}: {fitted.slope:.2f}, theory {fitted.predicted:g}"
     if fit is not None:
         axes.plot(ends, np.exp(fit.intercept) * ends**fit.slope, color=line.color, label=label)
     middle = np.log(seen[["x", "mean"]].to_numpy()).mean(0)
