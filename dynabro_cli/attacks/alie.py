@@ -59,7 +59,7 @@ def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
     table = [alie_z(m, f) if parameters.z is None else parameters.z for f in range(m + 1)]
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        z = torch.tensor(table, dtype=own.dtype, device=own.device).take(byzantine.sum())
+        z = torch.tensor(table, dtype=own.dtype, device=own.device).index_select(0, byzantine.sum()[None])
         mean, deviation = honest_spread(own, byzantine)
         return replace(own, byzantine, mean - z * deviation)
 
