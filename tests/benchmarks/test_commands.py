@@ -71,6 +71,7 @@ def test_floor_refuses_an_unknown_model(call: Any) -> None:
     assert err.startswith("benchmarks: no model 'cnn-mnst' (did you mean 'cnn-mnist'?)")
 
 
+@pytest.mark.slow
 def test_memory_reports_a_process_each(call: Any) -> None:
     code, out, _ = call(
         *("memory", "--task", "digits", "--budget", "3", "--level", "1", "--workers", "3", "--batch-size", "2"),

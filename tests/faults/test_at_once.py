@@ -21,6 +21,7 @@ READS = (
 )
 
 
+@pytest.mark.slow
 def test_two_sweeps_share_a_grid_while_others_read(clean: Content, place: Place) -> None:
     made = place.do(*run(TINY, 99))  # so that there is something to read from the beginning
     assert made.code == 0, made
@@ -59,6 +60,7 @@ def test_two_sweeps_share_a_grid_while_others_read(clean: Content, place: Place)
     check_whole(place, clean)
 
 
+@pytest.mark.slow
 def test_processes_that_make_a_database_together(place: Place) -> None:
     processes: list[subprocess.Popen[str]] = [place.start(*run(TINY, seed)) for seed in range(8)]
     ended = [end(process) for process in processes]

@@ -34,7 +34,7 @@ def overwrite(path: Path, start: float) -> None:
         file.write(bytes(range(255, -1, -1)) * (4 * PAGE // 256))
 
 
-@pytest.mark.parametrize("damage", [truncate, pytest.param(overwrite, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("damage", [pytest.param(how, marks=pytest.mark.slow) for how in (truncate, overwrite)])
 def test_a_damaged_database_is_told_and_left_alone(damage: Any, clean: Content, place: Place) -> None:
     completed(place, run(MOMENTUM))
     copy = place.folder / "copy.db"

@@ -120,7 +120,9 @@ def test_a_repetition_that_is_killed_leaves_the_result_and_is_gone_on_with(clean
     check_whole(place, clean, [key])
 
 
-@pytest.mark.parametrize(("kills", "jobs"), [(4, 2), pytest.param(100, 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kills", "jobs"), [pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(100, 4, marks=pytest.mark.slow)]
+)
 @pytest.mark.timeout(3600)
 def test_random_kills(kills: int, jobs: int, clean: Content, new_place: Callable[[str], Place]) -> None:
     """Any process of a sweep at any moment; a run that is stored as finished stays, and in the end all is there."""

@@ -16,7 +16,11 @@ from tests.faults.test_stopped import stopped_at
 
 @pytest.mark.parametrize(
     ("command", "busy"),
-    [("run", "2"), pytest.param("sweep", "2", marks=pytest.mark.slow), pytest.param("run", "", marks=pytest.mark.slow)],
+    [
+        pytest.param("run", "2", marks=pytest.mark.slow),
+        pytest.param("sweep", "2", marks=pytest.mark.slow),
+        pytest.param("run", "", marks=pytest.mark.slow),
+    ],
 )
 def test_held_for_too_long(command: str, busy: str, clean: Content, place: Place) -> None:
     words = run(MOMENTUM) if command == "run" else sweep(place)

@@ -29,6 +29,7 @@ def faulty_sweep(place: Place, faults: dict[tuple[object, int], str], *more: str
     return place.do(*sweep(place, *more), module="tests.faults.prepared", PREPARE="workers:faulty", FAULTS=str(folder))
 
 
+@pytest.mark.slow
 def test_what_fails_leaves_the_others_alone_and_is_completed_by_retry_failed(clean: Content, place: Place) -> None:
     ended = faulty_sweep(place, {run: fault for run, (fault, _) in FAULTS.items()})
     assert ended.code == 3, ended
