@@ -32,7 +32,8 @@ def draw(results: Results) -> Drawn:
             if (part, setting) in fitted:
                 _series(panel, series(points, part, setting), line, fitted[part, setting])
         panel.set(xscale="log", yscale="log", xlabel=PARTS[part].against, ylabel=PARTS[part].quantity)
-        panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), fontsize=6, handlelength=1.2)
+        if panel.get_legend_handles_labels()[0]:
+            panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), fontsize=6, handlelength=1.2)
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

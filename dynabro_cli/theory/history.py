@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from dynabro_cli.assembly import chain_setting
 from dynabro_cli.attacks._api import memoryless
 from dynabro_cli.methods._api import Plan
 from dynabro_cli.resolve import Run, resolve
@@ -103,7 +104,7 @@ class _Course:
     def __init__(self, parts: Parts, noise: float, disturbance: float) -> None:
         self._parts, self._noise, self._disturbance = parts, noise, disturbance
         self._server = make_server(parts)
-        self._workers = parts.spec.workers or 1
+        self._workers = chain_setting(parts.spec).workers  # those that answer in a round
         self._nobody = torch.zeros(self._workers, dtype=torch.bool)
         self._round = 0
         self._states: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}

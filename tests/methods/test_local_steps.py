@@ -34,7 +34,7 @@ class Parabola:
         return self.x.repeat(2, 1) if points is None else points.clone()
 
     def large(self, batches: int) -> Tensor:
-        raise NotImplementedError
+        raise AssertionError("local steps are made of mini-batches")
 
     def attacked(self, gradients: Tensor, computation: int) -> Tensor:
         return gradients * torch.tensor([[1.0], [2.0]])

@@ -69,7 +69,7 @@ def test_by_hand() -> None:
             return torch.tensor([[1.0, 0.0], [3.0, 0.0]]) * batches
 
         def attacked(self, gradients: Tensor, computation: int) -> Tensor:
-            raise NotImplementedError
+            raise AssertionError("its messages are attacked, and not its gradients")
 
     made, workers = method("marina-pp:C=2,batches=3", workers=2), Workers()
     assert made.gather is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -87,3 +88,17 @@ def test_messages_are_received_then_chosen_and_the_aggregate_is_settled() -> Non
     assert answer.aggregate.tolist() == [-1.0]
     assert answer.method["last"].tolist() == [1.0]
     assert answer.error == 0.0  # worker 0 is the only honest one of the two
+
+
+@pytest.mark.parametrize("sample", ["cohort", "answering"])
+def test_a_sample_of_which_nobody_sends_numbers_brings_nothing(sample: str) -> None:
+    """Where it is all workers, the aggregate is no number, and the run has diverged."""
+    first = Aggregator(lambda messages, state, _: (messages[0], state), None)
+    made = parts(METHOD._replace(cohort=2) if sample == "cohort" else METHOD, cohort=first if sample == "cohort" else None)
+    made.aggregator = first
+    server = make_server(made)
+    gradients = torch.tensor([[math.nan], [math.inf], [math.nan]])
+    whole = Question(gradients, None, None, NOBODY, NOBODY, False, False)
+    assert not bool(server.answer(whole, {}, {}, {}).aggregate.isfinite().any())
+    some = torch.tensor([0, 1]) if sample == "cohort" else torch.tensor([0, 1, 4])
+    assert server.answer(whole._replace(**{sample: some}, workers=5), {}, {}, {}).aggregate.tolist() == [0.0]

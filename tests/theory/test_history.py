@@ -80,3 +80,9 @@ def test_columns_of_a_stored_run() -> None:
         window = window_of(given)
         assert window == history_window(resolve(RunSpec(task="digits", budget=60, method=row["method"], seed=3)), 60)
         assert window_of(given, 1).rounds == 1
+
+
+def test_of_workers_that_answer_in_part() -> None:
+    """Eight of the eleven, whom Bulyan is made for here."""
+    spec = RunSpec(method="sgd", aggregator="bulyan", workers=11, byzantine=1, participation=0.64)
+    assert history_window(resolve(spec)) == (1, True, False)

@@ -128,19 +128,27 @@ def test_the_mean_of_honest_vectors_is_exact() -> None:
 # --- proved bounds
 
 PLACES = [(5, 2), (5, 1), (9, 4), (9, 3), (17, 8), (17, 7)]
+
+
+def is_legal(text: str, m: int, f: int) -> bool:
+    """Whether a rule is defined for so many workers; Krum and Bulyan, for one, are not for all."""
+    try:
+        rule(text, m, f)
+    except SpecError:
+        return False
+    return True
+
+
 PROVED = [
     pytest.param(text, m, f, marks=[pytest.mark.slow] if (text, m) == ("smea", 17) else [])  # 24,310 subsets
     for text, (m, f) in itertools.product([*RULES.entries(), "nnm+cwmed", "nnm+gm"], PLACES)
-    if not (text == "krum" and 2 * f + 2 >= m) and text != "mfm"
+    if text != "mfm" and is_legal(text, m, f)
 ]
 
 
 @pytest.mark.parametrize(("text", "m", "f"), PROVED)
 def test_no_proved_bound_is_broken(text: str, m: int, f: int) -> None:
-    try:
-        own = rule(text, m, f)
-    except SpecError as error:
-        pytest.skip(str(error))
+    own = rule(text, m, f)
     found = search(own, QUICK)
     assert not found.violated
     if own.rule.kappa is not None:
