@@ -370,3 +370,20 @@ def test_a_full_gradient_is_one_of_a_workers_samples(fields: dict[str, Any], bat
     """Digits have 1437 samples to train on, 719 where half of them is held out; 17 workers have 85 or 43 each."""
     run = resolve(RunSpec(task="digits", method="marina-pp", batch_size=16, workers=17, byzantine=2, **fields))
     assert run.method_setting.batches == batches
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"method": "safeguard"}, "method 'safeguard'"),
+        ({"method": "byzantine-sgd"}, "method 'byzantine-sgd'"),
+        ({"method": "marina-pp"}, "method 'marina-pp'"),
+        ({"aggregator": "monna"}, "aggregator 'monna'"),
+        ({"attack": "mimic"}, "attack 'mimic'"),
+        ({"attack": "mixed"}, "attack 'mixed'"),
+    ],
+)
+def test_what_tells_workers_apart_needs_all_of_them(fields: dict[str, Any], what: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve(RunSpec(**{"method": "sgd"} | fields, workers=17, byzantine=3, participation=0.5))
+    assert caught.value.problems == [f"{what} needs every worker in every round, and participation=0.5; type --participation 1"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from dynabro_cli import RunSpec
+from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
 from dynabro_cli.plan import plan
 from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.streams import Streams
@@ -83,6 +86,17 @@ def test_columns_of_a_stored_run() -> None:
 
 
 def test_of_workers_that_answer_in_part() -> None:
-    """Eight of the eleven, whom Bulyan is made for here."""
-    spec = RunSpec(method="sgd", aggregator="bulyan", workers=11, byzantine=1, participation=0.64)
-    assert history_window(resolve(spec)) == (1, True, False)
+    """Of eleven workers seven answer, for whom the rule is made: so many messages does it get."""
+
+    class Counting:
+        """Stands for a rule: the mean, of as many messages as there are workers in its setting."""
+
+        def build(self, setting: AggregatorSetting) -> Aggregator:
+            def aggregate(messages: Tensor, state: dict[str, Tensor], _: int | Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+                assert len(messages) == setting.workers == 7
+                return messages.mean(0), state
+
+            return Aggregator(aggregate, None)
+
+    made = dataclasses.replace(run("sgd", workers=11, participation=0.6), aggregator=Counting())  # type: ignore[arg-type]
+    assert history_window(made) == (1, True, False)
