@@ -138,6 +138,19 @@ def memory(
 
 
 @app.command()
+def overhead(
+    task: Annotated[str, typer.Option(help="quadratic, digits, ...")] = "quadratic",
+    runs: Annotated[int, typer.Option(min=1, help="Runs of the sweep.")] = 200,
+    budget: Annotated[int, typer.Option(min=1, help="Of each run.")] = 20,
+    repeats: Repeats = 5,
+) -> None:
+    """What a sweep of tiny runs costs beside its simulations."""
+    from benchmarks.overhead import measure
+
+    print(measure(task, runs, budget, repeats))
+
+
+@app.command()
 def counts() -> None:
     """How many rules and attacks there are here, and in the peers that are installed."""
     from benchmarks.counts import count

@@ -15,13 +15,13 @@ from benchmarks import peers
 from benchmarks.measuring import chosen, in_turn, machine, ratio, table
 from benchmarks.peers import Rule
 from dynabro_cli.aggregators._api import AggregatorSetting
-from dynabro_cli.aggregators._distances import around_median
-from dynabro_cli.aggregators.gm import weiszfeld
+from dynabro_cli.aggregators.gm import start_of, weiszfeld
 from dynabro_cli.errors import SpecError
+from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.pre_aggregators._chain import build_chain
 from dynabro_cli.resolve import REGISTRIES
 from dynabro_cli.simulation.compilation import Compiler, missing_tool
-from dynabro_cli.simulation.memory import keep_pages
+from dynabro_cli.vectors.gram import around, gram
 
 ROUNDING = 1e-6
 """Nearer to the minimiser than this no rule in single precision can be asked to come."""
@@ -214,8 +214,8 @@ def _error_of(points: Tensor) -> Callable[[Tensor], float]:
     The median is found in double precision, by so many steps that another is no longer than rounding.
     """
     exact = points.double()
-    start, offsets = around_median(exact)
-    median = start + weiszfeld(offsets @ offsets.mT, 1e-12, 1e-14, 100_000) @ offsets
+    products = gram(exact)
+    median = weiszfeld(around(products, start_of(products)), 1e-12, 1e-14, 100_000) @ exact
     spread = (exact - median).norm(dim=1).mean()
     return lambda vector: float((vector.double() - median).norm() / spread)
 

@@ -19,6 +19,7 @@ from benchmarks.processes import Block, Side, take_turns, workers
 from dynabro_cli import RunSpec
 
 BYZFL_NAMES = {"cwtm": "TrMean", "gm": "GeometricMedian", "cwmed": "Median"}
+HEADER = ["case", "ours, ms", "ByzFL, ms", "ours, it/s in all", "ByzFL, it/s in all", "ratio", "least", "most"]
 OUR_PHASES = ("data", "gradients", "rest")
 
 
@@ -31,9 +32,11 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Iterations a second of all processes together; an iteration's phases in ms and gradients, in one of them."""
+    """Iterations a second of all processes together, median and each turn's; an iteration's phases in ms and gradients, in one
+    of them."""
 
     rate: float
+    rates: list[float]
     phases: dict[str, float]
     gradients: float
 
@@ -99,13 +102,14 @@ def measure(names: Sequence[str], how: How) -> str:
         case = known[name]
         mine, theirs = _both(case, how)
         milliseconds = [1000 * how.processes / side.rate for side in (mine, theirs)]
-        totals.append([case.title, *milliseconds, mine.rate, theirs.rate, mine.rate / theirs.rate])
+        ratios = [one / other for one, other in zip(mine.rates, theirs.rates, strict=True)]
+        totals.append([case.title, *milliseconds, mine.rate, theirs.rate, statistics.median(ratios), min(ratios), max(ratios)])
         our_phases.append([case.title, mine.gradients, *(mine.phases.get(phase) for phase in OUR_PHASES)])
         their_phases.append([case.title, theirs.gradients, *(theirs.phases.get(phase) for phase in PHASES)])
     return "\n\n".join(
         [
             f"{_title(how)}\n{machine(how.device, how.threads)}",
-            table(["case", "ours, ms", "ByzFL, ms", "ours, it/s in all", "ByzFL, it/s in all", "ratio"], totals),
+            table(HEADER, totals),
             table(["ours, ms an iteration", "gradients", *OUR_PHASES], our_phases),
             table(["ByzFL, ms an iteration", "gradients", *PHASES], their_phases),
         ]
@@ -126,17 +130,19 @@ def _both(case: Case, how: How) -> tuple[Result, Result]:
 
 def summary(turns: Sequence[Sequence[Block]]) -> Result:
     """Medians over the turns of one side, each of which has a block of every process."""
-    rate = statistics.median(sum(block.iterations / block.seconds for block in blocks) for blocks in turns)
+    rates = [sum(block.iterations / block.seconds for block in blocks) for blocks in turns]
     every = [block for blocks in turns for block in blocks]
     phases = {
         phase: statistics.median(1000 * block.phases[phase] / block.iterations for block in every) for phase in every[0].phases
     }
-    return Result(rate, phases, statistics.median(block.gradients / block.iterations for block in every))
+    return Result(
+        statistics.median(rates), rates, phases, statistics.median(block.gradients / block.iterations for block in every)
+    )
 
 
 def _title(how: How) -> str:
     processes = "one process" if how.processes == 1 else f"{how.processes} processes"
     return (
         f"One iteration: {processes} a side, compile={how.compile}; the ratio is ours over ByzFL's, in iterations a second, "
-        "of all processes together."
+        "of all processes together: the median, least and most of the turns."
     )

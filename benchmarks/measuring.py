@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime as dt
 import os
 import platform
@@ -13,15 +14,37 @@ from pathlib import Path
 import torch
 
 from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.gradients.native import Kernel, NativeError
 
 
 def machine(device: str = "cpu", threads: int | None = None) -> str:
     """The machine that a result holds for: processor, cores, threads of a process, torch's version and the date."""
     threads = threads or torch.get_num_threads()
     parts = [_processor(), f"{cores()} cores", f"threads: {threads}", f"torch {torch.__version__}"]
+    rate = peak()
+    if rate is not None:
+        parts.insert(1, f"{rate / 1e9:.0f} GFLOP/s a core")
     if device != "cpu":
         parts.insert(0, torch.cuda.get_device_name(device))
     return ", ".join([*parts, dt.date.today().isoformat()])
+
+
+def peak(seconds: float = 0.2) -> float | None:
+    """Floating-point operations a second of one core, by a loop of fused multiply-adds; None without a C++ compiler.
+
+    The best of short stretches of CPU time in ``seconds``, which other processes on the machine disturb least.
+    """
+    try:
+        library = Kernel(str(Path(__file__).with_name("peak.cpp")), {}).load()
+    except NativeError:
+        return None
+    library.operations.restype = ctypes.c_double
+    values, best, end = (ctypes.c_float * 4)(0.5, 1.0, 1.0, 0.0), 0.0, time.process_time() + seconds
+    while time.process_time() < end:
+        before = time.process_time()
+        done = library.operations(ctypes.c_long(1_000_000), values)
+        best = max(best, done / (time.process_time() - before))
+    return best
 
 
 def cores() -> int:
@@ -79,6 +102,11 @@ def in_turn(calls: Mapping[str, Callable[[], object]], repeats: int, device: tor
             synchronise(device)
             seconds[name].append(time.perf_counter() - before)
     return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """The least, the median and the largest of ``values``."""
+    return min(values), statistics.median(values), max(values)
 
 
 def chosen(names: Sequence[str] | None, known: Sequence[str], kind: str) -> list[str]:

@@ -12,7 +12,7 @@ from benchmarks.iteration import summary
 from benchmarks.measuring import machine, ratio, table
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec
-from dynabro_cli.simulation.memory import free_memory
+from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.tasks.digits import SHAPE
 
 COPIES = 6

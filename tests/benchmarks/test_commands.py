@@ -14,6 +14,7 @@ from benchmarks import __main__ as command_line
 from benchmarks import aggregators, counts, iteration, memory, ours
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec, __version__
+from dynabro_cli.gradients import native
 from dynabro_cli.resolve import REGISTRIES
 
 WITHOUT_BYZFL = "byzfl, which this benchmark compares with, is not installed; type pip install '.[bench]'"
@@ -52,6 +53,7 @@ def test_run_tells_the_shares_of_the_recorder_and_of_evaluations(call: Any) -> N
     for share in ("in the recorder", "in evaluations"):
         assert 0 < float(row[share].removesuffix("%")) < 100
     assert "torch" in out.splitlines()[0]
+    assert re.search(r", \d+ GFLOP/s a core, ", out.splitlines()[0]) or native.compiler() is None
 
 
 def test_floor_counts_the_forward_pass(call: Any) -> None:
@@ -180,6 +182,7 @@ def test_our_side_takes_its_turns_in_processes() -> None:
         assert sum(block.phases.values()) == pytest.approx(block.seconds)
         assert all(seconds > 0 for seconds in block.phases.values())
     assert set(iteration.summary(turns).phases) == set(iteration.OUR_PHASES)
+    assert len(iteration.summary(turns).rates) == len(turns)
 
 
 def test_an_error_in_a_process_is_raised_here() -> None:

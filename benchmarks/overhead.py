@@ -1,0 +1,86 @@
+"""What a sweep costs beside its simulations: tiny runs by ``dynabro sweep``, and the same by ``simulate`` alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.measuring import machine, spread, table
+
+ALONE = """
+import sys
+from dynabro_cli.plan import plan
+from dynabro_cli.simulation.setup import simulate_run
+from dynabro_cli.sweep_lookup import load_sweep
+for run in plan(load_sweep(sys.argv[1])).runs:
+    for _ in simulate_run(run, device="cpu", threads=1, compile="off"):
+        pass
+"""
+HOW = ("--jobs", "1", "--threads", "1", "--device", "cpu", "--compile", "off", "--quiet")
+
+
+class Cost(NamedTuple):
+    """Seconds of wall clock and of processor time, children included."""
+
+    wall: float
+    cpu: float
+
+
+def measure(task: str, runs: int, budget: int, repeats: int) -> str:
+    """Make few runs and many, in turn, by a sweep and without; the difference is what a run costs, without the start.
+
+    Args:
+        task: ``quadratic``, or any task with data that need no download.
+        runs: How many runs more the many are.
+        budget: Of each run.
+        repeats: Times that everything is measured.
+    """
+    found: dict[str, list[Cost]] = {"sweep": [], "simulate": []}
+    with tempfile.TemporaryDirectory() as folder:
+        few, many = (_sweep(Path(folder), task, budget, count) for count in (2, 2 + runs))
+        for repeat in range(repeats):
+            for name in found:
+                costs = [_time(name, sweep, Path(folder) / f"{name}-{repeat}.db") for sweep in (few, many)]
+                found[name].append(Cost(*((long - short) / runs for short, long in zip(*costs, strict=True))))
+    found["overhead"] = [
+        Cost(*(own - alone for own, alone in zip(*pair, strict=True)))
+        for pair in zip(found["sweep"], found["simulate"], strict=True)
+    ]
+    rows = [
+        (f"{name}, {clock}", *(f"{1000 * value:.1f}" for value in spread([getattr(cost, clock) for cost in costs])))
+        for name, costs in found.items()
+        for clock in Cost._fields
+    ]
+    header = [f"{task}, budget {budget}, {runs} runs, --jobs 1", "min, ms a run", "median", "max"]
+    return f"{machine('cpu', 1)}\n\n{table(header, rows)}"
+
+
+def _sweep(folder: Path, task: str, budget: int, runs: int) -> Path:
+    """A sweep file with so many seeds of one small run."""
+    path = folder / f"{runs}.yaml"
+    path.write_text(
+        f"name: overhead-{runs}\nbase: {{task: {task}, method: sgd, attack: sf, budget: {budget}, eval_every: {budget}}}\n"
+        f"seeds: 0..{runs - 1}\n"
+    )
+    return path
+
+
+def _time(name: str, sweep: Path, database: Path) -> Cost:
+    """Run all of a sweep file in a process of its own."""
+    command = {
+        "sweep": [
+            *("-m", "dynabro_cli", "sweep", str(sweep), "--db", str(database), "--jobs", "1"),
+            *("--threads", "1", "--quiet"),
+        ],
+        "simulate": ["-c", ALONE, str(sweep)],
+    }
+    before, began = os.times(), time.perf_counter()
+    subprocess.run([sys.executable, *command[name]], check=True, stdout=subprocess.DEVNULL)
+    wall, after = time.perf_counter() - began, os.times()
+    database.unlink(missing_ok=True)
+    return Cost(wall, after.children_user + after.children_system - before.children_user - before.children_system)
