@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from dynabro_cli.components import NoParameters
+from dynabro_cli.lazy import nn
 from dynabro_cli.models._api import REGISTRY, at_least
 from dynabro_cli.tasks._api import ImageShape
 
 
-@REGISTRY.register("cnn-digits", reference="the default of task digits")
+@REGISTRY.register("cnn-digits", reference="the default of task digits", check=at_least(4))
 def cnn_digits(_: NoParameters, shape: ImageShape) -> nn.Module:
     """A small CNN: Conv(16)-ReLU-MaxPool-Conv(32)-ReLU-MaxPool-FC(64)-ReLU-FC; d = 13,706 on digits.
 
     Kernels are 3 x 3 with padding 1.
     """
-    at_least("cnn-digits", shape, 4)
     return nn.Sequential(
         nn.Conv2d(shape.channels, 16, 3, padding=1),
         nn.ReLU(),

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from dynabro_cli.components import NoParameters
+from dynabro_cli.lazy import nn
 from dynabro_cli.models._api import REGISTRY, at_least
 from dynabro_cli.tasks._api import ImageShape
 
 
-@REGISTRY.register("cnn-mnist", reference="DynaBRO (ICML 2024), Table 2")
+@REGISTRY.register("cnn-mnist", reference="DynaBRO (ICML 2024), Table 2", check=at_least(16))
 def cnn_mnist(_: NoParameters, shape: ImageShape) -> nn.Module:
     """The paper's CNN for MNIST: Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-FC(10); d = 176,050.
 
     Kernels are 5 x 5 without padding, which the paper does not say (as in the code of Allouah et al., 2023).
     """
-    at_least("cnn-mnist", shape, 16)
     return two_convolutions(shape, 20, 20)
 
 
-@REGISTRY.register("cnn-mnist-50", reference="Allouah et al., AISTATS 2023; the network of ByzFL's MNIST experiments")
+@REGISTRY.register(
+    "cnn-mnist-50",
+    reference="Allouah et al., AISTATS 2023; the network of ByzFL's MNIST experiments",
+    check=at_least(16),
+)
 def cnn_mnist_50(_: NoParameters, shape: ImageShape) -> nn.Module:
     """The paper's CNN for MNIST with 20 and 50 channels, for comparisons with other libraries; d = 431,080."""
-    at_least("cnn-mnist-50", shape, 16)
     return two_convolutions(shape, 20, 50)
 
 

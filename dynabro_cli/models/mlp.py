@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import nn
-
 from dynabro_cli.components import parameter
-from dynabro_cli.models._api import REGISTRY
+from dynabro_cli.lazy import nn
+from dynabro_cli.models._api import REGISTRY, any_size
 from dynabro_cli.tasks._api import ImageShape
 
 
 @dataclass(frozen=True)
 class Parameters:
-    hidden: int = parameter(100, minimum=1, help="units of a hidden layer")
-    layers: int = parameter(1, minimum=1, help="hidden layers")
+    hidden: int = parameter(100, minimum=1, maximum=10_000_000, help="units of a hidden layer")
+    layers: int = parameter(1, minimum=1, maximum=1000, help="hidden layers")
     dropout: float = parameter(0.0, minimum=0, below=1, help="probability of dropping a hidden unit")
 
 
-@REGISTRY.register("mlp", Parameters, reference="multi-layer perceptron with ReLU")
+@REGISTRY.register("mlp", Parameters, reference="multi-layer perceptron with ReLU", check=any_size)
 def mlp(parameters: Parameters, shape: ImageShape) -> nn.Module:
     """Multi-layer perceptron: ``layers`` hidden layers of ``hidden`` ReLU units, each with dropout where asked for."""
     width = shape.channels * shape.height * shape.width

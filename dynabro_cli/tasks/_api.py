@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from dynabro_cli.components import Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,10 @@ class Defaults:
 
 
 class Task(NamedTuple):
-    """A task in its setting; ``shape`` and ``train_size`` are None where only the data can tell.
+    """A task in its setting; ``shape`` and the sizes of the training and test sets are None where only the data can tell.
 
-    ``trains_model`` says whether it loads ``Images``, or an ``Objective``, which has no model.
+    ``trains_model`` says whether it loads ``Images``, or an ``Objective``, which has no model and has ``dimension`` d.
+    ``look`` finds shape and sizes without reading the data; None where they are known, or reading the data is all there is.
     """
 
     defaults: Defaults
@@ -98,6 +101,9 @@ class Task(NamedTuple):
     shape: ImageShape | None = None
     train_size: int | None = None
     trains_model: bool = True
+    test_size: int | None = None
+    dimension: int | None = None
+    look: Callable[[], tuple[ImageShape, int, int]] | None = None
 
 
 REGISTRY: Registry[Callable[..., Task]] = Registry("task", "dynabro_cli.tasks")

@@ -6,16 +6,18 @@ import contextlib
 import fcntl
 import functools
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dynabro_cli.errors import NotFoundError
+from dynabro_cli.lazy import torch
 
-Split = tuple[Tensor, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Split: TypeAlias = "tuple[Tensor, Tensor]"
 UNREADABLE = (RuntimeError, OSError, ValueError, EOFError, AssertionError, KeyError, TypeError)
 """What torchvision raises for files that are missing, damaged, or cannot be fetched."""
 
@@ -53,8 +55,11 @@ def _load(name: str, data_dir: Path, train: bool, size: int, options: dict[str, 
 
 def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        with contextlib.redirect_stdout(io.StringIO()), _one_at_a_time(data_dir / f".{name}.lock"):  # stdout is for data
+        with (
+            _making(data_dir / name),
+            contextlib.redirect_stdout(io.StringIO()),
+            _one_at_a_time(data_dir),
+        ):  # stdout is for data
             with contextlib.suppress(*UNREADABLE):
                 return kind(root=data_dir, train=train, download=False)  # another process was fetching it meanwhile
             return kind(root=data_dir, train=train, download=True)
@@ -67,9 +72,27 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Wait until no other process of this machine is within; where files cannot be locked, do not wait."""
-    with path.open("w") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+def _making(folder: Path) -> Iterator[None]:
+    """Have the folder around ``folder``; if what is done within fails, remove the folders that it has made and not filled."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         yield
+    except BaseException:
+        inner = sorted((place for place in folder.rglob("*") if place.is_dir()), reverse=True) if missing else ()
+        with contextlib.suppress(OSError):  # a folder that is not empty stays, and so do those around it
+            for place in (*inner, *(place for place in missing if place.exists())):
+                place.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process of this machine is within for the same folder; if it cannot be locked, do not wait."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -31,4 +31,4 @@ def cifar10(_: NoParameters, setting: TaskSetting) -> Task:
         train, test = load_splits("CIFAR10", setting.data_dir, TRAIN_SIZE, TEST_SIZE)
         return Images(*train, *test, mean=MEAN, std=STD, shape=SHAPE, flip=True)
 
-    return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE)
+    return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)

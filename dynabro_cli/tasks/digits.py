@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from dynabro_cli.components import NoParameters
+from dynabro_cli.lazy import torch
 from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Task, TaskSetting
 
 SHAPE = ImageShape(channels=1, height=8, width=8, classes=10)
@@ -29,7 +28,7 @@ def digits(_: NoParameters, setting: TaskSetting) -> Task:
 
     A fixed stratified split: 1,437 images for training, 360 for testing.
     """
-    return Task(DEFAULTS, _load, SHAPE, TRAIN_SIZE)
+    return Task(DEFAULTS, _load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)
 
 
 def _load() -> Images:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from dynabro_cli.components import parameter
 from dynabro_cli.tasks._api import REGISTRY, Images, Task, TaskSetting
 from dynabro_cli.tasks._torchvision import load_splits
 from dynabro_cli.tasks.mnist import DEFAULTS, SHAPE
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Split(NamedTuple):
@@ -56,7 +57,7 @@ def emnist(parameters: Parameters, setting: TaskSetting) -> Task:
         train, test = ((_upright(images), labels - split.first) for images, labels in parts)
         return Images(*train, *test, mean=(0.1307,), std=(0.3081,), shape=shape)
 
-    return Task(DEFAULTS, load, shape, split.train)
+    return Task(DEFAULTS, load, shape, split.train, test_size=split.test)
 
 
 def _upright(images: Tensor) -> Tensor:

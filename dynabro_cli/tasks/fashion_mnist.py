@@ -16,4 +16,4 @@ def fashion_mnist(_: NoParameters, setting: TaskSetting) -> Task:
         train, test = load_splits("FashionMNIST", setting.data_dir, TRAIN_SIZE, TEST_SIZE)
         return Images(*train, *test, mean=(0.2860,), std=(0.3530,), shape=SHAPE)
 
-    return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE)
+    return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import NotFoundError
+from dynabro_cli.host_memory import free_host_memory
+from dynabro_cli.lazy import torch
+from dynabro_cli.strangers_files import files_under, open_regular
 from dynabro_cli.tasks import cifar10, mnist
 from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Task, TaskSetting
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
+
+CHANNELS = 3
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""What the names of images end with."""
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "DIB", "TIFF", "WEBP", "GIF")
+"""What images may be, whatever their names: other formats of the library hand files to other programs."""
+MOST_PIXELS = 1 << 24
+COPIES = 5
+"""How often all pixels are in memory at once, at most: as read, in the order of channels, and one channel as numbers."""
 
 
 @dataclass(frozen=True)
@@ -31,58 +49,140 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
     With like=none the settings are MNIST's, and images are normalised by the training set's mean and standard deviation
     by channel. like=cifar10 or like=mnist takes settings, normalisation and flips, and the model, from that task.
 
-    Raises NotFoundError where the folders are missing or empty, or where images differ in size.
+    Links are followed as long as they stay inside of the folder. Raises NotFoundError if the folders are missing or empty, if
+    images differ in size or do not fit into memory, or if a link leads out of the folder.
     """
     source = {"none": None, "cifar10": cifar10, "mnist": mnist}[parameters.like]
     defaults = source.DEFAULTS if source else replace(mnist.DEFAULTS, model=None)
 
     def load() -> Images:
         root = setting.data_dir / parameters.name
-        train_images, train_labels, classes = _read(root / "train")
-        test_images, test_labels, test_classes = _read(root / "test")
-        if classes != test_classes:
+        train, test = _find(root, "train"), _find(root, "test")
+        if train.classes != test.classes:
             raise NotFoundError(f"{root}: the classes of train/ and test/ differ; make their folders the same")
-        if train_images.shape[1:] != test_images.shape[1:]:
+        if train.size != test.size:
             raise NotFoundError(f"{root}: images of train/ and test/ differ in size; make them one size")
+        _check_memory(root, train.bytes + test.bytes)
+        (train_images, train_labels), (test_images, test_labels) = _read(train), _read(test)
         channels, height, width = train_images.shape[1:]
-        pixels = [train_images[:, channel].double() / 255 for channel in range(channels)]
-        mean = tuple(float(values.mean()) for values in pixels)
-        std = tuple(float(values.std()) or 1.0 for values in pixels)
+        mean, std = zip(*(_moments(train_images[:, channel]) for channel in range(channels)), strict=True)
         if parameters.like == "cifar10":
             mean, std = cifar10.MEAN, cifar10.STD
         elif parameters.like == "mnist":
             mean, std = (0.1307,), (0.3081,)
-        shape = ImageShape(channels, height, width, len(classes))
+        shape = ImageShape(channels, height, width, len(train.classes))
         flip = parameters.like == "cifar10"
         return Images(train_images, train_labels, test_images, test_labels, mean, std, shape, flip=flip)
 
-    return Task(defaults, load)
+    def look() -> tuple[ImageShape, int, int]:
+        train, test = (_find(setting.data_dir / parameters.name, split) for split in ("train", "test"))
+        width, height = train.size
+        return ImageShape(CHANNELS, height, width, len(train.classes)), len(train.paths), len(test.paths)
+
+    return Task(defaults, load, look=look)
 
 
-def _read(folder: Path) -> tuple[Tensor, Tensor, list[str]]:
-    """Read <class>/* under ``folder``: uint8 images [n, c, h, w], labels [n], class names in alphabetical order."""
-    from torchvision.datasets import ImageFolder
+def _moments(pixels: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of pixels as shares of the brightest; a standard deviation of 0 is 1."""
+    values = pixels.double().div_(255)
+    return float(values.mean()), float(values.std()) or 1.0
 
+
+@dataclass(frozen=True)
+class Pictures:
+    """What there is of images under a folder, before they are read.
+
+    Attributes:
+        paths: The files, those of one class after those of another.
+        labels: The number of each file's class.
+        classes: The names of the classes, in alphabetical order.
+        size: Width and height of the first image, which all others must have.
+    """
+
+    paths: list[str]
+    labels: list[int]
+    classes: list[str]
+    size: tuple[int, int]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all pixels."""
+        return len(self.paths) * self.size[0] * self.size[1] * CHANNELS
+
+
+def _find(root: Path, split: str) -> Pictures:
+    """Find <class>/* under ``root/split``.
+
+    Raises:
+        NotFoundError: There is none, or the folder is not one of images.
+    """
+    folder, paths, labels, looked_at = root / split, list[str](), list[int](), 0
+    expected = f"expected {folder}/<class>/*, the folder above it named by --data-dir or DYNABRO_DATA"
+    missing = f"no images under {folder.resolve()}; {expected}"
     try:
-        files = ImageFolder(str(folder))
-    except (FileNotFoundError, OSError) as error:
-        raise NotFoundError(
-            f"no images under {folder.resolve()}; expected {folder}/<class>/*, "
-            "the folder above it named by --data-dir or DYNABRO_DATA"
-        ) from error
-    first = _pixels(files, 0)
-    images = np.empty((len(files), *first.shape), dtype=np.uint8)
-    for index in range(len(files)):
-        pixels = _pixels(files, index)
-        if pixels.shape != first.shape:
-            raise NotFoundError(f"{files.samples[index][0]} is {pixels.shape[:2]} where the first image is {first.shape[:2]}")
-        images[index] = pixels
-    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(files.targets), list(files.classes)
-
-
-def _pixels(files: Any, index: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """One image as [h, w, c]; raise NotFoundError, with its name, where it cannot be read."""
-    try:
-        return np.asarray(files[index][0])
+        inside = root.resolve(strict=True)
+        classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+        for label, name in enumerate(classes):
+            found, looked_at = files_under(folder / name, inside, _is_image, looked_at)
+            if not found:
+                raise NotFoundError(f"{missing}: {name!r} has none")
+            paths += found
+            labels += [label] * len(found)
     except OSError as error:
-        raise NotFoundError(f"{files.samples[index][0]} cannot be read as an image; remove or replace it") from error
+        raise NotFoundError(missing) from error
+    except ValueError as error:
+        raise NotFoundError(f"{error}; copy what belongs to the data set into it") from error
+    if not paths:
+        raise NotFoundError(missing)
+    with _opened(paths[0]) as first:
+        return Pictures(paths, labels, classes, first.size)
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(EXTENSIONS)
+
+
+def _check_memory(root: Path, pixels: int) -> None:
+    """Raise NotFoundError if images with so many bytes of pixels cannot be held in memory while they are made ready."""
+    free = free_host_memory()
+    if free is not None and COPIES * pixels > free:
+        raise NotFoundError(
+            f"{root}: its images need about {COPIES * pixels / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free; "
+            "make them smaller or fewer"
+        )
+
+
+def _read(found: Pictures) -> tuple[Tensor, Tensor]:
+    """Read images as uint8 [n, c, h, w], with their labels [n]."""
+    width, height = found.size
+    images = np.empty((len(found.paths), height, width, CHANNELS), dtype=np.uint8)
+    for index, path in enumerate(found.paths):
+        with _opened(path) as image:
+            if image.size != found.size:
+                raise NotFoundError(f"{path} is {image.size[::-1]} where the first image is {(height, width)}")
+            images[index] = np.asarray(image.convert("RGB"))
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(found.labels)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[Image.Image]:
+    """An image of which the header alone was read; its pixels are read within.
+
+    Raises:
+        NotFoundError: The file is not an image, is damaged, or has more pixels than are read.
+    """
+    from PIL import Image
+
+    try:
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # a smaller limit is set here
+        with open_regular(path) as file, Image.open(file, formats=FORMATS) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise ValueError(
+                    f"it has {image.width} x {image.height} pixels, and {MOST_PIXELS:,} are the most that are read"
+                )
+            yield image
+    except NotFoundError:
+        raise
+    except Exception as error:  # a damaged file raises nearly anything while it is decoded
+        why = f" ({error})" if type(error) is ValueError else ""
+        raise NotFoundError(f"{path} cannot be read as an image{why}; remove or replace it") from error

@@ -30,4 +30,4 @@ def mnist(_: NoParameters, setting: TaskSetting) -> Task:
         train, test = load_splits("MNIST", setting.data_dir, TRAIN_SIZE, TEST_SIZE)
         return Images(*train, *test, mean=(0.1307,), std=(0.3081,), shape=SHAPE)
 
-    return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE)
+    return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)

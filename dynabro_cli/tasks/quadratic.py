@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
 from dynabro_cli.tasks._api import REGISTRY, Defaults, Objective, Task, TaskSetting
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Parameters:
-    dimension: int = parameter(2, minimum=1, help="d")
+    dimension: int = parameter(2, minimum=1, maximum=1_000_000_000, help="d")
     condition: float = parameter(3.0, minimum=1, help="largest eigenvalue of A; the smallest is 1")
     sigma: float = parameter(0.5, minimum=0, help="noise of a gradient: E|noise|^2 = sigma^2 d")
     noise: str = parameter("gaussian", choices=("gaussian", "bounded"), help="normal, or of constant length V = sigma sqrt(d)")
@@ -62,7 +65,7 @@ def quadratic(parameters: Parameters, setting: TaskSetting) -> Task:
         raise SpecError(
             f"task 'quadratic': start has {len(parameters.start)} numbers; it must have dimension={d}, written like start=3:-3"
         )
-    return Task(DEFAULTS, lambda: _objective(parameters), trains_model=False)
+    return Task(DEFAULTS, lambda: _objective(parameters), trains_model=False, dimension=d)
 
 
 def _objective(parameters: Parameters) -> Objective:

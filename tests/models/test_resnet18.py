@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from dynabro_cli.gradients.engine import SHARED, WorkerGradients, way_of
 from dynabro_cli.models._api import REGISTRY
-from dynabro_cli.models.resnet18 import Block
-from dynabro_cli.simulation.gradients import SHARED, WorkerGradients, way_of
+from dynabro_cli.models._residual import Block
 from dynabro_cli.tasks._api import ImageShape
-from tests.simulation.worker_by_worker import batch_of, check, registered
+from tests.gradients.worker_by_worker import batch_of, check, registered
 
 CIFAR = ImageShape(3, 32, 32, 10)
 BOTH = ["resnet18", "resnet18:norm=batch"]
@@ -70,4 +70,4 @@ def test_group_norm_has_no_statistics() -> None:
 
 @pytest.mark.parametrize("text", BOTH)
 def test_the_way_that_is_shown(text: str) -> None:
-    assert way_of(REGISTRY.parse(text).build) == SHARED
+    assert way_of(REGISTRY.parse(text).build) == (SHARED, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from dynabro_cli import events
+from dynabro_cli import __version__, events
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.attacks._api import REGISTRY as ATTACKS
+from dynabro_cli.digests import digests_of
 from dynabro_cli.errors import CheckpointError
 from dynabro_cli.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
 from dynabro_cli.resolve import Run, resolve
@@ -168,7 +170,7 @@ def test_a_schedule_that_follows_the_run_goes_on_where_it_was() -> None:
     before, checkpoint = interrupted(run, 7)
     told = changes(before) + changes(made(run, resume=checkpoint.data))
     assert [change.tick for change in told[:5]] == [0, 4, 8, 12, 16]
-    assert Checkpoint.decode(checkpoint.data, run.spec).state.switching == {
+    assert Checkpoint.decode(checkpoint.data, run.spec, digests_of(run.components)).state.switching == {
         "draws": torch.tensor(1),
         "rejected": torch.tensor(3),
     }
@@ -205,27 +207,42 @@ class Harmful:
         return os.mkdir, (str(self.path),)
 
 
+def zipped(content: Any) -> bytes:
+    """A file of torch's with a pickle of another protocol than its own."""
+    file = io.BytesIO()
+    torch.save(content, file, pickle_protocol=4)
+    return file.getvalue()
+
+
+@pytest.mark.filterwarnings("error")
 def test_what_cannot_be_gone_on_from_is_left_alone(tmp_path: Path) -> None:
     run = resolve(RunSpec(**DIGITS, method="momentum"))
     _, checkpoint = interrupted(run, 3)
     data = checkpoint.data
     other = resolve(dataclasses.replace(run.spec, seed=1))
     harm = rewritten(data, totals=Harmful(tmp_path / "harm"))
+    code = digests_of(run.components)
+    made_by = {"format": 1, "dynabro": __version__, "torch": str(torch.__version__)}
     bad = {
         "no checkpoint": b"x",
         "nothing": b"",
         "half": data[: len(data) // 2],
         "another version": rewritten(data, made_by={"format": 1, "dynabro": "0", "torch": "1"}),
+        "other code": rewritten(data, made_by=made_by | {"code": '{"engine":"0000000000000000"}'}),
+        "code of which nothing is known": rewritten(data, made_by=made_by),
         "too little": rewritten(data, state={}),
         "another shape": rewritten(data, totals=None),
         "harmful": harm,
+        "a pickle of another protocol": pickle.dumps({"a": 1}, protocol=4),
+        "a file of torch's with another protocol": zipped({"a": 1}),
     }
     for name, wrong in bad.items():
         with pytest.raises(CheckpointError):
-            Checkpoint.decode(wrong, run.spec)
+            Checkpoint.decode(wrong, run.spec, code)
         started = next(simulate_run(run, threads=1, resume=wrong))
         assert isinstance(started, events.Started), name
         assert started.resumed is None, name
     assert not (tmp_path / "harm").exists()
     with pytest.raises(CheckpointError, match="another run"):
-        Checkpoint.decode(data, other.spec)
+        Checkpoint.decode(data, other.spec, code)
+    assert Checkpoint.decode(data, run.spec, code).totals.rounds == 3

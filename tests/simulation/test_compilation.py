@@ -21,6 +21,7 @@ from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Un
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.aggregators._order import comparators
 from dynabro_cli.errors import RunError, SpecError
+from dynabro_cli.gradients import native
 from dynabro_cli.simulation import compilation, setup
 from dynabro_cli.simulation.compilation import COMPILE_WORK, Compiler, missing_tool
 
@@ -183,7 +184,7 @@ def test_what_is_set_before_compiling(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_each_kind_of_processor_has_a_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def name(text: str) -> str:
         monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
-        return compilation._processor()
+        return native.processor()
 
     core = "processor\t: {}\nmodel name\t: One\ncpu MHz\t: {}\nflags\t: fpu avx2{}\n"
     assert name(core.format(0, 1000, "")) == name(core.format(0, 2000, "") + core.format(1, 3000, ""))

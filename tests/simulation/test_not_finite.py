@@ -11,13 +11,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli import RunSpec, events
+from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.attacks._api import Attack, AttackSetting, memoryless
-from dynabro_cli.resolve import resolve
+from dynabro_cli.resolve import REGISTRIES, resolve
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.setup import simulate_run
 
 BAD = (math.nan, math.inf, -math.inf)
+
+
+def test_finite_gradients_whose_squares_are_no_numbers_are_recorded_and_end_no_run() -> None:
+    spec = RunSpec(task="digits", attack="shift:lambda=1e22", aggregator="mean", method="sgd", budget=2, learning_rate=1e-30)
+    done = [event for event in simulate(spec) if isinstance(event, events.RoundsDone | events.Finished | events.Diverged)]
+    assert isinstance(done[-1], events.Finished)
+    assert isinstance(done[0], events.RoundsDone)
+    for item in done[0].rounds:
+        assert item.gradient_norm == pytest.approx(item.aggregation_error, rel=1e-3)
+        assert 1e23 < item.gradient_norm < 1e24  # 8/17 of 1e22, times the root of the number of parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +37,10 @@ class Sends:
     numbers: Sequence[float]
     all_coordinates: bool = False
     who: Callable[[Tensor], Tensor] = lambda byzantine: byzantine
+    name: ClassVar[str] = "sends"
     mapping: ClassVar[dict[str, str]] = {"name": "sends"}
+    inner: ClassVar[tuple[()]] = ()
+    entry: ClassVar[Any] = REGISTRIES["attacks"].entry("sf")  # whose source a run of it names
 
     def build(self, setting: AttackSetting) -> Attack:
         numbers = torch.tensor([self.numbers[i % len(self.numbers)] for i in range(setting.workers)])[:, None]

@@ -9,8 +9,9 @@ import torch
 
 from dynabro_cli import RunSpec
 from dynabro_cli.events import Started
+from dynabro_cli.gradients import engine
 from dynabro_cli.resolve import resolve
-from dynabro_cli.simulation import gradients, setup
+from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.compilation import missing_tool
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.setup import simulate
@@ -48,13 +49,13 @@ def prepared(cell: str, compile_: str) -> Simulation:
     return setup._prepare(run, setup.data_directory(None), torch.device("cpu"), compile_)[0]
 
 
-def assert_close(first: list[torch.Tensor], second: list[torch.Tensor]) -> None:
-    """The first step within 1e-6 of its length; later ones, which start from there, within a little more."""
+def assert_close(first: list[torch.Tensor], second: list[torch.Tensor], within: float = 1e-6) -> None:
+    """The first step within a share of its length; later ones, which start from there, within a little more."""
     assert torch.equal(first[0], second[0])
     for number in range(1, len(first)):
         step = (second[number] - second[number - 1]).norm()
         assert float(step) > 0
-        assert float((first[number] - second[number]).norm() / step) < 1e-6 * (5 * number - 4)
+        assert float((first[number] - second[number]).norm() / step) < within * (5 * number - 4)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -70,24 +71,24 @@ def test_threads(cell: str) -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_passes(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = steps(cell)
-    monkeypatch.setattr(gradients, "PASS_VALUES", 3 * 16 * 64)
+    monkeypatch.setattr(engine, "PASS_VALUES", 3 * 16 * 64)
     assert_close(steps(cell), whole)
 
 
 def test_little_memory_makes_smaller_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    passes = gradients.WorkerGradients._shared_passes
+    passes = engine.WorkerGradients._shared_passes
 
-    def seen(self: gradients.WorkerGradients, *arguments: object) -> torch.Tensor:
+    def seen(self: engine.WorkerGradients, *arguments: object) -> torch.Tensor:
         losses = passes(self, *arguments)  # type: ignore[arg-type]
         sizes.append(self.pass_values)
         return losses
 
-    monkeypatch.setattr(gradients.WorkerGradients, "_shared_passes", seen)
+    monkeypatch.setattr(engine.WorkerGradients, "_shared_passes", seen)
     whole = steps("momentum")
-    assert set(sizes) == {gradients.PASS_VALUES}
+    assert set(sizes) == {engine.PASS_VALUES}
     sizes.clear()
-    monkeypatch.setattr(gradients, "free_memory", lambda _: 2_000_000)
+    monkeypatch.setattr(engine, "free_memory", lambda _: 2_000_000)
     assert_close(steps("momentum"), whole)
     assert 0 < max(sizes) < 16 * 64 * 9
 
@@ -98,7 +99,7 @@ def test_compiled(cell: str) -> None:
         with pytest.raises(setup.SpecError, match="compile=on needs"):
             steps(cell, compile_="on")
     else:
-        assert_close(steps(cell, compile_="on"), steps(cell))
+        assert_close(steps(cell, compile_="on"), steps(cell), within=1e-5)  # compiled blocks add up in another order
 
 
 def test_the_run_records_how_it_was_computed() -> None:

@@ -29,6 +29,15 @@ def test_learning_rate_drops_where_the_fraction_of_the_budget_is_reached() -> No
     assert_allclose(outcome.gaps, gaps, rtol=1e-9)
 
 
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+def test_adagrad_norm_of_gradients_whose_squares_are_no_numbers(size: float) -> None:
+    spec = RunSpec(**PLAIN, learning_rate=1.0, lr_rule="adagrad-norm", budget=9)
+    step, x = Step(spec, torch.zeros(2)), torch.zeros(2)
+    rates = [float(step.update(x, size * torch.tensor([3.0, 4.0]), 0)) for _ in range(2)]
+    assert rates == pytest.approx([1 / (5 * size), 1 / (5 * size * 2**0.5)], rel=1e-6)
+    assert x.tolist() == pytest.approx([-0.6 * (1 + 0.5**0.5), -0.8 * (1 + 0.5**0.5)], rel=1e-6)
+
+
 @pytest.mark.parametrize(("fraction", "budget", "first"), [(0.1, 30, 3), (0.29, 100, 29), (0.55, 100, 55), (0.25, 10, 3)])
 def test_drops_at_decimal_fractions(fraction: float, budget: int, first: int) -> None:
     # 0.29 x 100 is 28.999999999999996 in binary, and 0.55 x 100 is 55.00000000000001

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import struct
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +14,10 @@ import pytest
 import torch
 from PIL import Image
 
-from dynabro_cli import RunSpec, events, simulate
+from dynabro_cli import RunSpec, events, simulate, strangers_files
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.resolve import REGISTRIES, resolve
-from dynabro_cli.tasks import cifar10, mnist
+from dynabro_cli.tasks import cifar10, image_folder, mnist
 from dynabro_cli.tasks._api import Images, TaskSetting
 
 CLASSES = ("ant", "bee", "cat")
@@ -139,6 +144,8 @@ def test_differing_sizes(tmp_path: Path) -> None:
     write(tmp_path / "insects", "test", {"ant": 2}, size=(5, 6))
     with pytest.raises(NotFoundError, match="insects: images of train/ and test/ differ in size"):
         load(tmp_path)
+    shutil.rmtree(tmp_path / "insects" / "test")
+    write(tmp_path / "insects", "test", {"ant": 2})
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / "insects" / "train" / "ant" / "09.png")
     with pytest.raises(NotFoundError, match=r"ant/09.png is \(9, 9\) where the first image is \(6, 5\)"):
         load(tmp_path)
@@ -149,3 +156,84 @@ def test_a_file_that_is_no_image(folder: Path) -> None:
     file.write_text("not a picture")
     with pytest.raises(NotFoundError, match=r"bee/01\.png"):
         load(folder)
+
+
+def refused(folder: Path, why: str) -> None:
+    with pytest.raises(NotFoundError, match=why) as error:
+        load(folder)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_link_out_of_the_folder_is_refused(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    secret = elsewhere / "secret.png"
+    Image.fromarray(np.zeros((6, 5, 3), np.uint8)).save(secret)
+    train = folder / "insects" / "train"
+    for link, target in (
+        (train / "bee" / "99.png", secret),
+        (train / "bee" / "more", elsewhere),
+        (train / "dragon", elsewhere),
+    ):
+        link.symlink_to(target)
+        refused(folder, rf"/{link.name} is a link out of {folder}/insects, to {elsewhere}")
+        link.unlink()
+    assert len(load(folder).train_images) == 12
+
+
+def test_links_within_the_folder_and_to_it_are_followed(folder: Path) -> None:
+    train = folder / "insects" / "train"
+    (train / "bee" / "also.png").symlink_to(train / "bee" / "00.png")
+    (train / "bee" / "again").symlink_to(train / "ant")
+    (folder / "bugs").symlink_to(folder / "insects")
+    images = load(folder, "image-folder:name=bugs")
+    assert images.train_labels.tolist() == [0] * 4 + [1] * 9 + [2] * 4
+
+
+@pytest.mark.parametrize("target", [".", "..", "../..", "loop"])
+def test_a_link_that_never_ends_is_refused(target: str, folder: Path) -> None:
+    (folder / "insects" / "train" / "bee" / "loop").symlink_to(target)
+    refused(folder, "/bee/loop.* is a link to a folder that it is in|no images under")
+
+
+def test_the_walk_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers_files, "MOST_ENTRIES", 11)
+    refused(folder, "/train/cat has more than 11 files and folders")
+
+
+@pytest.mark.timeout(60)
+def test_a_fifo_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "insects" / "train" / "bee" / "99.png")
+    refused(folder, r"bee/99.png cannot be read as an image \(it is not a regular file\)")
+
+
+def png(width: int, height: int) -> bytes:
+    """The beginning of a PNG that says so of its size, with a few bytes of pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("name", ["00.png", "02.png"])
+@pytest.mark.parametrize("size", [(4097, 4096), (60_000, 60_000)])
+def test_a_decompression_bomb_is_not_decoded(name: str, size: tuple[int, int], folder: Path) -> None:
+    (folder / "insects" / "train" / "ant" / name).write_bytes(png(*size))
+    tracemalloc.start()
+    refused(folder, f"ant/{name} cannot be read as an image|ant/{name} is .* where the first image is")
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
+
+
+def test_images_that_do_not_fit_into_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_folder, "free_host_memory", lambda: 16 * 90 * image_folder.COPIES)
+    assert len(load(folder).train_images) == 12
+    monkeypatch.setattr(image_folder, "free_host_memory", lambda: 16 * 90 * image_folder.COPIES - 1)
+    refused(folder, "insects: its images need about .* GB of memory, and .* GB are free; make them smaller or fewer")
+
+
+def test_only_images_are_opened_whatever_they_are_called(folder: Path) -> None:
+    """PostScript is a program, which the library would hand to another one."""
+    (folder / "insects" / "train" / "bee" / "01.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 6\n")
+    refused(folder, "bee/01.png cannot be read as an image")

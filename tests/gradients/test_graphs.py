@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dynabro_cli.simulation.gradients import WorkerGradients
-from dynabro_cli.simulation.graphs import Capture, GraphedGradients
-from tests.simulation.worker_by_worker import batch_of, registered
+from dynabro_cli.gradients.engine import WorkerGradients
+from dynabro_cli.gradients.graphs import Capture, GraphedGradients
+from tests.gradients.worker_by_worker import batch_of, registered
 
 
 def recorder(log: list[str], fault: float = 0.0) -> Capture:

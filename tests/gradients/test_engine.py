@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients
 from dynabro_cli.models._api import REGISTRY
-from dynabro_cli.simulation import gradients
-from dynabro_cli.simulation.gradients import LOOP, MAPPED, SHARED, WorkerGradients
 from dynabro_cli.tasks._api import ImageShape
-from tests.simulation.worker_by_worker import CLASSES, FROM, batch_of, between, check, generator, one_by_one, registered, seeded
+from tests.gradients.worker_by_worker import CLASSES, FROM, batch_of, between, check, generator, one_by_one, registered, seeded
 
 table = settings(deadline=None, derandomize=True, max_examples=25)
 
@@ -49,7 +48,7 @@ def test_a_pass_over_some_of_the_workers_at_a_time(workers_at_once: int, batches
     inputs, labels = batch_of(5, 2 * batches, (3, 16, 16))
     sizes = []
     forward = nn.Sequential.forward
-    monkeypatch.setattr(gradients, "PASS_VALUES", workers_at_once * inputs[0].numel() + 5)
+    monkeypatch.setattr("dynabro_cli.gradients.engine.PASS_VALUES", workers_at_once * inputs[0].numel() + 5)
     monkeypatch.setattr(nn.Sequential, "forward", lambda self, x: sizes.append(len(x)) or forward(self, x))
     check(registered("cnn-cifar"), inputs, labels, batches, SHARED)
     of_one = 2 * batches
@@ -243,7 +242,7 @@ def test_unsupported_layers_are_mapped_or_looped_over(name: str, batches: int) -
 
 def test_mapping_some_of_the_workers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, labels = batch_of(5, 4, (2, 4, 4))
-    monkeypatch.setattr(gradients, "PASS_VALUES", 2 * inputs[0].numel())
+    monkeypatch.setattr("dynabro_cli.gradients.engine.PASS_VALUES", 2 * inputs[0].numel())
     check(seeded(UNSUPPORTED["prelu"][0]), inputs, labels, 2, MAPPED)
 
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dynabro_cli.simulation import gradients
-from dynabro_cli.simulation.gradients import LOOP, SHARED, WorkerGradients
-from tests.simulation.worker_by_worker import batch_of, between, seeded
+from dynabro_cli.gradients.engine import LOOP, SHARED, WorkerGradients
+from tests.gradients.worker_by_worker import batch_of, between, seeded
 
 
 def dropped(p: float, workers: int, samples: int, size: int, seed: int = 0, *, kind: str = SHARED) -> Tensor:
@@ -59,12 +58,12 @@ def test_dropout_masks_differ_between_workers_and_samples(kind: str) -> None:
 def test_a_workers_mask_does_not_depend_on_who_else_computes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     together = dropped(0.25, workers=6, samples=1, size=10, kind=kind)
     assert torch.equal(dropped(0.25, workers=4, samples=1, size=10, kind=kind), together[:4])
-    monkeypatch.setattr(gradients, "PASS_VALUES", 250)
+    monkeypatch.setattr("dynabro_cli.gradients.engine.PASS_VALUES", 250)
     torch.testing.assert_close(dropped(0.25, workers=6, samples=1, size=10, kind=kind), together)
 
 
 def test_dropout_masks_differ_between_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, "PASS_VALUES", 1)
+    monkeypatch.setattr("dynabro_cli.gradients.engine.PASS_VALUES", 1)
     assert len(torch.unique(dropped(0.25, workers=6, samples=1, size=10).round(decimals=6), dim=0)) == 6
 
 

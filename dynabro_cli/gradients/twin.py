@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from torch import nn
 
-from dynabro_cli.simulation.stem import WorkerStem
-from dynabro_cli.simulation.worker_layers import Shared, WorkerConv2d, WorkerDropout, WorkerLinear
-from dynabro_cli.simulation.worker_norms import WorkerBatchNorm2d, WorkerGroupNorm
+from dynabro_cli.gradients.conv_block import ConvBlock
+from dynabro_cli.gradients.worker_layers import Shared, WorkerConv2d, WorkerDropout, WorkerLinear
+from dynabro_cli.gradients.worker_norms import WorkerBatchNorm2d, WorkerGroupNorm
 
 
 class UnsupportedError(Exception):
@@ -56,14 +56,14 @@ def twin(model: nn.Module, shared: Shared) -> nn.Module:
 
 
 def _fuse(layers: nn.Sequential) -> None:
-    """Put ReLU behind the pooling that follows it, where it has less to do, and the stem of a network into one layer.
+    """Put convolution, ReLU and 2 x 2 max-pooling into one layer, and ReLU behind any other pooling, where it has less to do.
 
-    The largest of values is positive where one of them is, so that neither the output nor a gradient is another.
+    The largest of values is positive if one of them is, so that neither the output nor a gradient is another.
     """
     for i in range(len(layers) - 1):
-        if i and WorkerStem.serves(layers[i - 1], layers[i], layers[i + 1]):
-            stem = WorkerStem(cast(WorkerConv2d, layers[i - 1]))
-            layers[i - 1], layers[i], layers[i + 1] = stem, nn.Identity(), nn.Identity()
+        if i and ConvBlock.serves(layers[i - 1], layers[i], layers[i + 1]):
+            block = ConvBlock(cast(WorkerConv2d, layers[i - 1]), layers[i], layers[i + 1])
+            layers[i - 1], layers[i], layers[i + 1] = block, nn.Identity(), nn.Identity()
         elif type(layers[i]) is nn.ReLU and type(layers[i + 1]) is nn.MaxPool2d:
             layers[i], layers[i + 1] = layers[i + 1], layers[i]
 

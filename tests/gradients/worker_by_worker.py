@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dynabro_cli.gradients.engine import KINDS, LOOP, MAPPED, SHARED, WorkerGradients
 from dynabro_cli.models._api import REGISTRY
-from dynabro_cli.simulation.gradients import KINDS, LOOP, MAPPED, SHARED, WorkerGradients
 from dynabro_cli.tasks._api import ImageShape
 
 CLASSES = 5

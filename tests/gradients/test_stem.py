@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dynabro_cli.simulation import stem
-from dynabro_cli.simulation.gradients import SHARED
-from tests.simulation.worker_by_worker import CLASSES, batch_of, check, seeded
+from dynabro_cli.gradients import stem
+from dynabro_cli.gradients.engine import SHARED
+from tests.gradients.worker_by_worker import CLASSES, batch_of, check, seeded
 
 
 def network(size: tuple[int, int], channels: int = 3, kernel: int = 3, padding: int = 1, *, bias: bool = True) -> nn.Module:

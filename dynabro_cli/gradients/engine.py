@@ -7,6 +7,7 @@ that cannot be mapped take a loop over workers and mini-batches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -15,9 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.simulation.memory import free_memory
-from dynabro_cli.simulation.twin import UnsupportedError, is_random, twin
-from dynabro_cli.simulation.worker_layers import Shared, accurate
+from dynabro_cli.gradients.conv_block import blocks_of, compile_blocks
+from dynabro_cli.gradients.known import Way
+from dynabro_cli.gradients.memory import free_memory
+from dynabro_cli.gradients.twin import UnsupportedError, is_random, twin
+from dynabro_cli.gradients.worker_layers import Shared, accurate
 from dynabro_cli.tasks._api import ImageShape
 
 SHARED, MAPPED, LOOP = "shared pass", "vmap(grad)", "loop over workers"
@@ -40,9 +43,13 @@ class WorkerGradients:
         workers: The number m of workers.
         dtype: What the forward and backward passes compute in, by default the parameters' type, which gradients have.
         kinds: The ways to try, in this order.
+        compile: Whether convolution blocks are compiled on a CPU: ``on``, ``off``, or ``auto``, if there is work enough for it
+            and a C++ compiler. It changes the gradients by rounding at most.
+        samples: How many samples are going to be computed in all, for ``auto``.
 
     Attributes:
         kind: The way in use; the first call may find that the model needs the next one.
+        blocks: What became of the convolution blocks at the first call, in a few words, such as ``2 of 2 compiled``.
         random: Whether the model draws random numbers.
         matrix: The [m, d] matrix that each call overwrites.
         statistics: The [m, s] batch statistics that each call overwrites, in the order of ``buffers``.
@@ -50,7 +57,14 @@ class WorkerGradients:
     """
 
     def __init__(
-        self, model: nn.Module, workers: int, *, dtype: torch.dtype | None = None, kinds: Sequence[str] = KINDS
+        self,
+        model: nn.Module,
+        workers: int,
+        *,
+        dtype: torch.dtype | None = None,
+        kinds: Sequence[str] = KINDS,
+        compile: str = "off",  # noqa: A002
+        samples: float = math.inf,
     ) -> None:
         self.model = model
         self.workers = workers
@@ -68,6 +82,8 @@ class WorkerGradients:
         self._twin: nn.Module | None = None
         self._kinds = [kind for kind in kinds if kind != SHARED or self._has_twin()]
         self._tried = False
+        self._compile, self._samples = compile, samples
+        self.blocks = "off"
 
     @property
     def kind(self) -> str:
@@ -96,6 +112,7 @@ class WorkerGradients:
                         raise
                     self.model.zero_grad(set_to_none=True)
                     self._kinds.pop(0)
+                    self.blocks = "none"
                 else:
                     self._tried = True
                     return losses
@@ -127,6 +144,8 @@ class WorkerGradients:
         shared.batches = batches
         if not self._tried:
             self.pass_values = self._find_pass_values(inputs[0], model)
+            if self._compile != "off":
+                self.blocks = compile_blocks(model, self._samples, insist=self._compile == "on")
         step = max(1, self.pass_values // inputs[0].numel())
         means = []
         for start in range(0, len(inputs), step):
@@ -214,7 +233,7 @@ class WorkerGradients:
         return losses
 
 
-def way_of(build: Callable[[ImageShape], nn.Module]) -> str | None:
+def way_of(build: Callable[[ImageShape], nn.Module]) -> Way | None:
     """How the gradients of a model are computed, as a trial on noise finds it; None where no image of a known task fits.
 
     Args:
@@ -228,7 +247,8 @@ def way_of(build: Callable[[ImageShape], nn.Module]) -> str | None:
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn(2, 4, shape.channels, shape.height, shape.width, generator=generator)
         engine(inputs, torch.arange(4).expand(2, 4), 2, range(4))
-        return engine.kind
+        served = blocks_of(engine._twin) if engine.kind == SHARED and engine._twin is not None else []
+        return Way(engine.kind, sum(block.seen is not None and block.seen.served for block in served))
     return None
 
 

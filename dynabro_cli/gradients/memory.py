@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
-from pathlib import Path
 
 import torch
+
+from dynabro_cli.host_memory import free_host_memory
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -30,28 +31,8 @@ def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can be taken on ``device``; on a CPU also within the control group's limit; where unknown, 2 GiB."""
+    """Bytes that can be taken on ``device``; where unknown, 2 GiB."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    found = [_available(), *_left_in_group(Path("/sys/fs/cgroup"))]
-    known = [number for number in found if number is not None]
-    return max(0, min(known)) if known else 2 << 30
-
-
-def _available() -> int | None:
-    """MemAvailable of Linux, in bytes."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    values = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return values[0] if values else None
-
-
-def _left_in_group(folder: Path) -> list[int]:
-    """What the limit of the control group (version 2) leaves, in bytes; empty where there is no limit."""
-    try:
-        limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:
-        return []
-    return [] if limit == "max" else [int(limit) - int(used)]
+    free = free_host_memory()
+    return 2 << 30 if free is None else free

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from dynabro_cli.simulation.worker_layers import WorkerConv2d, sum_rows
+from dynabro_cli.gradients.worker_layers import WorkerConv2d, sum_rows
 
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
 _where_positive = torch.ops.aten.threshold_backward  # (gradient, x, 0) -> gradient where x > 0, else 0

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.simulation.gradients import LOOP, WorkerGradients
+from dynabro_cli.gradients.engine import LOOP, WorkerGradients
 
 Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 TOLERANCE = 1e-4

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from dynabro_cli.simulation.worker_layers import Shared, WorkerLayer, accurate
+from dynabro_cli.gradients.worker_layers import Shared, WorkerLayer, accurate
 
 
 class _BatchNorm2d(Function):

@@ -1,0 +1,216 @@
+"""Convolution, ReLU and 2 x 2 max-pooling in one layer, compiled for its shape and this processor.
+
+Behind the pooling at most a quarter of the convolution's gradient is not zero: the largest of each window, if it is positive.
+The kernel keeps its place as a byte, and the backward pass computes nothing else; ``conv_block.cpp`` has it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from dynabro_cli.errors import RunError
+from dynabro_cli.gradients import native
+from dynabro_cli.gradients.stem import WorkerStem
+from dynabro_cli.gradients.worker_layers import WorkerConv2d
+
+COMPILE_VALUES = 1e8
+"""From how many values of the convolution's output on, in all of a run, compiling saves more time than it takes: at least 6 ns
+a value, against about 1 s."""
+
+SCRATCH = 16 << 20
+"""Bytes of scratch memory that a thread may need; images that need more do not fit into a cache."""
+
+_long, _pointer = ctypes.c_long, ctypes.c_void_p
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is compiled for: the image, the convolution, and whether the input's gradient is wanted."""
+
+    channels: int
+    height: int
+    width: int
+    kernels: int
+    kernel: tuple[int, int]
+    padding: tuple[int, int]
+    input: bool
+
+    @property
+    def output(self) -> tuple[int, int]:
+        """Height and width of the convolution's output."""
+        (top, left), (height, width) = self.padding, self.kernel
+        return self.height + 2 * top - height + 1, self.width + 2 * left - width + 1
+
+    @property
+    def values(self) -> int:
+        """Values of the convolution's output for one image."""
+        return self.output[0] * self.output[1] * self.kernels
+
+    @property
+    def served(self) -> bool:
+        """True if there is a window, and the scratch memory of a thread is not too large."""
+        rows, columns = self.output
+        padded = (self.height + 2 * self.padding[0]) * (self.width + 2 * self.padding[1]) * self.channels
+        return min(rows, columns) >= 2 and 64 * (padded + columns * self.kernels) <= SCRATCH
+
+    def compiled(self) -> native.Kernel:
+        """The kernel of this shape."""
+        sizes = {"C": self.channels, "H": self.height, "W": self.width, "O": self.kernels, "INPUT": int(self.input)}
+        sizes |= {"KH": self.kernel[0], "KW": self.kernel[1], "TOP": self.padding[0], "LEFT": self.padding[1]}
+        return native.Kernel("conv_block.cpp", sizes)
+
+
+class Compiled:
+    """The two functions of a shape's library, on tensors; all are float32, and images channels last."""
+
+    def __init__(self, shape: Shape, library: ctypes.CDLL) -> None:
+        self.shape = shape
+        self._library = library
+        library.scratch.restype = _long
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, places: bool) -> tuple[Tensor, Tensor | None]:
+        """Return y [N, O, h, w] and, if wanted, the winners' places, a byte each, [N, h, w, O]."""
+        rows, columns = (size // 2 for size in self.shape.output)
+        y = torch.empty(len(x), self.shape.kernels, rows, columns, memory_format=torch.channels_last)
+        at = torch.empty(len(x), rows, columns, self.shape.kernels, dtype=torch.uint8) if places else None
+        threads, scratch = self._scratch(0, 0)
+        arguments = (_at(scratch), _at(x), _at(weight), _at(bias), _at(y), _at(at), _long(len(x)))
+        self._library.forward(native.team(), _long(threads), *arguments)
+        return y, at
+
+    def backward(self, x: Tensor, weight: Tensor, at: Tensor, gy: Tensor, dw: Tensor, db: Tensor | None) -> Tensor | None:
+        """Write the weights' gradients dw [m, O, C, kh, kw] and db [m, O]; return the input's, if the shape has it."""
+        m = len(dw)
+        gx = torch.empty_like(x) if self.shape.input else None
+        threads, scratch = self._scratch(m, len(x) // m)
+        tensors = (_at(scratch), _at(x), _at(weight), _at(at), _at(gy), _at(dw), _at(db))
+        sizes = (_long(dw.stride(0)), _at(gx), _long(m), _long(len(x) // m))
+        self._library.backward(native.team(), _long(threads), *tensors, *sizes)
+        return gx
+
+    def _scratch(self, workers: int, batch: int) -> tuple[int, Tensor]:
+        """The number of threads, and the scratch memory that they need."""
+        threads = torch.get_num_threads()
+        return threads, torch.empty(self._library.scratch(_long(threads), _long(workers), _long(batch)))
+
+
+def _at(tensor: Tensor | None) -> ctypes.c_void_p:
+    return _pointer(None if tensor is None else tensor.data_ptr())
+
+
+class _Block(Function):
+    """y = max-pool(ReLU(conv(x))); the gradient goes to the first of the largest places, if it is positive."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: ConvBlock) -> Tensor:
+        y, at = cast(Compiled, layer.compiled).forward(x, weight, bias, places=True)
+        ctx.save_for_backward(x, weight, at)
+        ctx.layer = layer
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> Any:
+        (x, weight, at), layer = ctx.saved_tensors, ctx.layer
+        gy = outputs[0].contiguous(memory_format=torch.channels_last)
+        bias = layer.conv.gradient("bias") if layer.conv.has_bias else None
+        gx = layer.compiled.backward(x, weight, at, gy, layer.conv.gradient("weight"), bias)
+        return gx if ctx.needs_input_grad[0] else None, None, None, None
+
+
+class ConvBlock(nn.Module):
+    """Stands in for a ``WorkerConv2d``, ``nn.ReLU`` and ``nn.MaxPool2d(2)`` in a row.
+
+    Attributes:
+        compiled: The kernel; None until ``compile_blocks``, or if it is not compiled: then the layers run as they are.
+        seen: The shape of the input in the last call that was not compiled.
+    """
+
+    def __init__(self, conv: WorkerConv2d, relu: nn.Module, pool: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+        self.plain: nn.Module = nn.Sequential(conv, pool, relu)  # ReLU has less to do behind the pooling
+        if WorkerStem.serves(conv, relu, pool):
+            self.plain = WorkerStem(conv)
+        self.compiled: Compiled | None = None
+        self.seen: Shape | None = None
+
+    @staticmethod
+    def serves(conv: nn.Module, relu: nn.Module, pool: nn.Module) -> bool:
+        """True if these three layers can be replaced; the image's size is seen in ``forward`` only."""
+        return (
+            isinstance(conv, WorkerConv2d)
+            and conv.groups == 1
+            and conv.stride == conv.dilation == [1, 1]
+            and type(relu) is nn.ReLU
+            and type(pool) is nn.MaxPool2d
+            and (pool.padding, pool.dilation, pool.ceil_mode, pool.return_indices) == (0, 1, False, False)
+            and all(size in (2, (2, 2)) for size in (pool.kernel_size, pool.stride))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = self._shape(x)
+        if self.compiled is None or shape is None or not self._fits(shape):
+            self.seen = shape
+            return cast(Tensor, self.plain(x))
+        x = x.contiguous(memory_format=torch.channels_last)
+        if torch.is_grad_enabled():
+            return cast(Tensor, _Block.apply(x, self.conv.weight, self.conv.bias, self))
+        return self.compiled.forward(x, self.conv.weight, self.conv.bias, places=False)[0]
+
+    def _shape(self, x: Tensor) -> Shape | None:
+        """The shape that a kernel for ``x`` has; None if there is no such kernel."""
+        if x.device.type != "cpu" or x.dtype != torch.float32 or self.conv.weight.dtype != torch.float32:
+            return None
+        kernels, channels, *kernel = self.conv.weight.shape
+        padding = (self.conv.padding[0], self.conv.padding[1])
+        return Shape(channels, x.shape[2], x.shape[3], kernels, (kernel[0], kernel[1]), padding, x.requires_grad)
+
+    def _fits(self, shape: Shape) -> bool:
+        own = cast(Compiled, self.compiled).shape
+        return own == dataclasses.replace(shape, input=own.input) and (own.input or not shape.input)
+
+
+def blocks_of(model: nn.Module) -> list[ConvBlock]:
+    """All blocks of a model."""
+    return [module for module in model.modules() if isinstance(module, ConvBlock)]
+
+
+def compile_blocks(model: nn.Module, samples: float, *, insist: bool) -> str:
+    """Compile the blocks of a model that has been called, at least once, on images like those to come.
+
+    Args:
+        model: The model.
+        samples: How many images the model is going to see in all.
+        insist: True to compile however few images there are, and to raise if that fails.
+
+    Returns:
+        What became of it, in a few words: ``2 of 2 compiled``, ``none`` without any block, or ``off: `` and the reason.
+
+    Raises:
+        RunError: Compiling failed, and was insisted on.
+    """
+    blocks = blocks_of(model)
+    known = [(block, block.seen) for block in blocks if block.seen is not None and block.seen.served]
+    if not known:
+        return "off: not for these images" if blocks else "none"
+    work = [(block, shape) for block, shape in known if insist or samples * shape.values >= COMPILE_VALUES]
+    if not work:
+        return "off: too little work"
+    if native.team() is None and torch.get_num_threads() > 1:
+        return "off: torch has other threads than OpenMP's"
+    try:
+        libraries = native.load_all([shape.compiled() for _, shape in work])
+    except native.NativeError as error:
+        if insist:
+            raise RunError(f"compiling failed ({error}); type --compile off") from error
+        return f"off: {error}"
+    for (block, shape), library in zip(work, libraries, strict=True):
+        block.compiled = Compiled(shape, library)
+    return f"{len(work)} of {len(blocks)} compiled"

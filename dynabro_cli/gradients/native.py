@@ -1,0 +1,204 @@
+"""C++ kernels that are compiled for this machine when they are first needed, and kept in a cache.
+
+A kernel is one source file of this package with numbers that are fixed when it is compiled (sizes). It is loaded with ctypes
+and uses nothing of torch but its threads: ``team`` is the function of torch's own OpenMP runtime that starts them.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import platformdirs
+
+SECONDS = 120.0
+"""Time limit of the compiler for one kernel."""
+
+_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
+_NATIVE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "AMD64": ("-march=native",)}
+_FOLDER = Path(__file__).parent
+
+
+class NativeError(Exception):
+    """A kernel could not be compiled or loaded; the message says why in a few words."""
+
+
+class Kernel:
+    """A source file and the numbers that are fixed in it: ``Kernel("conv_block.cpp", {"C": 20, "H": 12})``."""
+
+    def __init__(self, source: str, numbers: Mapping[str, int]) -> None:
+        self.source = _FOLDER / source
+        self.defines = tuple(f"-D{name}={value}" for name, value in sorted(numbers.items()))
+
+    def load(self) -> ctypes.CDLL:
+        """Return the loaded library, compiled now unless the cache or this process has it.
+
+        Raises:
+            NativeError: There is no compiler, or it failed or took longer than ``SECONDS``, or its result does not load.
+        """
+        return _load(self.source, self.defines)
+
+
+def load_all(kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
+    """Load several kernels; those that have to be compiled are compiled at the same time.
+
+    Raises NativeError if one of them cannot be loaded.
+    """
+    if len(kernels) < 2:
+        return [kernel.load() for kernel in kernels]
+    with concurrent.futures.ThreadPoolExecutor(len(kernels)) as pool:
+        return list(pool.map(Kernel.load, kernels))
+
+
+def compiler() -> str | None:
+    """The C++ compiler to use: ``CXX``, or the first there is of those known; None if there is none."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
+    return next((name for name in names if shutil.which(name)), None)
+
+
+def processor() -> str:
+    """A name for this kind of processor: compiled code is made for one kind, and a home folder may serve many."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    kinds = sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})
+    name = "\n".join(kinds) or f"{platform.processor()} {platform.platform()}"
+    return f"{platform.machine()}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+@functools.cache
+def team() -> ctypes.c_void_p | None:
+    """``GOMP_parallel`` of the OpenMP runtime that torch computes with, so that there is one pool of threads.
+
+    None if torch's runtime has no such function.
+    """
+    import torch
+
+    try:  # a symbol is looked for in the library and in those that it has loaded
+        function = ctypes.CDLL(torch._C.__file__).GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+    return ctypes.cast(function, ctypes.c_void_p)
+
+
+@functools.cache
+def _load(source: Path, defines: tuple[str, ...]) -> ctypes.CDLL:
+    cxx = compiler()
+    if cxx is None:
+        raise NativeError("no C++ compiler")
+    command = (cxx, *_FLAGS, *_NATIVE.get(platform.machine(), ()), *defines)
+    key = hashlib.sha256(repr((source.read_text(encoding="utf-8"), command, _version(cxx), processor())).encode()).hexdigest()
+    name, folder = f"{source.stem}-{key[:32]}", _cache()
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="dynabro-") as private:
+            return _open(_compile(command, source, Path(private), name))
+    found = next((path for path in sorted(folder.glob(f"{name}-*.so")) if _sound(path)), None)
+    try:
+        return _open(found or _compile(command, source, folder, name))
+    except OSError as error:
+        raise NativeError(f"the cache {folder} failed: {error.strerror or error}") from error
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeError("the compiled kernel does not load") from error
+
+
+@functools.cache
+def _version(cxx: str) -> str:
+    """Which compiler this is: its path and what ``--version`` prints."""
+    return f"{os.path.realpath(shutil.which(cxx) or cxx)}\n{_run([cxx, '--version'], 20.0)}"
+
+
+def _run(command: Sequence[str], seconds: float) -> str:
+    """Return what a command prints; it and all that it started are killed if it takes longer or we are interrupted."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NativeError(f"{command[0]} does not start: {error.strerror}") from error
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise NativeError(f"{command[0]} took longer than {seconds:g} s") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode:
+        errors = [line for line in output.splitlines() if "error" in line]
+        raise NativeError(f"{command[0]} failed: {(errors or output.splitlines() or ['no message'])[0][:200]}")
+    return output
+
+
+def _compile(command: Sequence[str], source: Path, folder: Path, name: str) -> Path:
+    """Compile beside the final name and rename, so that no process ever sees half a library; return its path.
+
+    The name has the SHA-256 of the library in it, by which a damaged one is known.
+    """
+    handle, own = tempfile.mkstemp(prefix=f"{name}.", suffix=".tmp", dir=folder)
+    os.close(handle)
+    try:
+        _run([*command, str(source), "-o", own], SECONDS)
+        os.chmod(own, 0o700)
+        path = folder / f"{name}-{_digest(Path(own))}.so"
+        os.replace(own, path)
+    finally:
+        Path(own).unlink(missing_ok=True)
+    return path
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+
+
+def _sound(path: Path) -> bool:
+    """True if the file is ours alone and has the content that its name tells; a file that is not is deleted."""
+    try:
+        state = path.lstat()
+        ours = stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o022
+        if ours and path.stem.rpartition("-")[2] == _digest(path):
+            return True
+        path.unlink()
+    except OSError:
+        pass
+    return False
+
+
+def _cache() -> Path | None:
+    """The folder of compiled kernels; None if we cannot write it, or if others could change what we would load."""
+    folder = platformdirs.user_cache_path("dynabro") / "native" / processor()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = folder.resolve()
+        own = folder.stat()
+        if own.st_uid != os.geteuid() or own.st_mode & 0o022 or not os.access(folder, os.W_OK | os.X_OK):
+            return None
+        return folder if all(_trusted(parent.stat()) for parent in folder.parents) else None
+    except OSError:
+        return None
+
+
+def _trusted(state: os.stat_result) -> bool:
+    """True if nobody but its owner, who is root or we, can exchange what is in a folder."""
+    return state.st_uid in (0, os.geteuid()) and (not state.st_mode & 0o002 or bool(state.st_mode & stat.S_ISVTX))

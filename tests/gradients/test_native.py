@@ -1,0 +1,203 @@
+"""Compiling kernels: the cache, and everything that can go wrong with a compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from dynabro_cli.gradients import native
+from dynabro_cli.gradients.native import Kernel, NativeError
+
+REAL = native.compiler()
+needs_compiler = pytest.mark.skipif(REAL is None, reason="there is no C++ compiler")
+SOURCE = 'extern "C" long answer() { return ANSWER; }\n'
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A home of the test's own, with the source of a small kernel; returns the cache's folder."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    monkeypatch.setattr(native, "_FOLDER", tmp_path)
+    (tmp_path / "small.cpp").write_text(SOURCE)
+    forget()
+    yield home / "dynabro" / "native" / native.processor()
+    forget()
+
+
+def forget() -> None:
+    """Let this process find nothing that it has loaded or asked before."""
+    native._load.cache_clear()
+    native._version.cache_clear()
+
+
+def answer(number: int) -> int:
+    forget()
+    return int(Kernel("small.cpp", {"ANSWER": number}).load().answer())
+
+
+def compiler_that(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:
+    """Make ``CXX`` a shell script with ``script`` behind the answer to --version; returns a log of its calls."""
+    program, log = folder / "cxx", folder / "calls"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo 1 && exit\necho "$@" >> {log}\n{script}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("CXX", str(program))
+    return log
+
+
+def calls(log: Path) -> int:
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+@needs_compiler
+def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path) -> None:
+    log = compiler_that(monkeypatch, tmp_path, f'exec {REAL} "$@"')
+    assert [answer(3), answer(4), answer(3)] == [3, 4, 3]
+    assert calls(log) == 2
+    assert len(list(own_cache.iterdir())) == 2, "something was left behind"
+    (tmp_path / "small.cpp").write_text(SOURCE.replace("ANSWER;", "-ANSWER;"))
+    assert answer(3) == -3
+    (tmp_path / "cxx").write_text((tmp_path / "cxx").read_text().replace("echo 1", "echo 2"))
+    assert answer(4) == -4
+    assert calls(log) == 4, "another compiler's kernel was used"
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", [b"", b"no library", None])
+def test_a_damaged_kernel_is_compiled_anew(own_cache: Path, damage: bytes | None) -> None:
+    program = (
+        f"import tests.gradients.test_native as t; t.native._FOLDER = t.Path({str(own_cache.parents[3])!r}); print(t.answer(3))"
+    )
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stdout == "3\n"
+        (path,) = own_cache.iterdir()
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+
+
+@needs_compiler
+def test_processes_at_the_same_time(own_cache: Path) -> None:
+    program = (
+        f"import tests.gradients.test_native as t; t.native._FOLDER = t.Path({str(own_cache.parents[3])!r}); print(t.answer(3))"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[0] for process in processes] == ["3\n"] * 3
+    assert not list(own_cache.glob("*.tmp"))
+
+
+@needs_compiler
+def test_several_kernels_at_a_time() -> None:
+    libraries = native.load_all([Kernel("small.cpp", {"ANSWER": number}) for number in (5, 6, 7)])
+    assert [library.answer() for library in libraries] == [5, 6, 7]
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
+    with pytest.raises(NativeError, match=r"^no C\+\+ compiler$"):
+        answer(3)
+
+
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path) -> None:
+    compiler_that(monkeypatch, tmp_path, "echo a warning; echo small.cpp: error: no luck >&2; exit 1")
+    with pytest.raises(NativeError, match=r"cxx failed: small.cpp: error: no luck$"):
+        answer(3)
+    assert not list(own_cache.iterdir())
+
+
+def test_a_compiler_that_makes_no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiler_that(monkeypatch, tmp_path, "exit 0")
+    with pytest.raises(NativeError, match="the compiled kernel does not load"):
+        answer(3)
+
+
+def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path) -> None:
+    """It and what it started are killed."""
+    pid = tmp_path / "pid"
+    compiler_that(monkeypatch, tmp_path, f"sleep 600 & echo $! > {pid}.part; mv {pid}.part {pid}; wait")
+    monkeypatch.setattr(native, "SECONDS", 2.0)
+    with pytest.raises(NativeError, match="took longer than 2 s"):
+        answer(3)
+    assert not list(own_cache.iterdir())
+    assert gone(int(pid.read_text()))
+
+
+def gone(pid: int) -> bool:
+    """True once a process has ended, or is a zombie that nobody has waited for."""
+    for _ in range(200):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@needs_compiler
+def test_a_cache_that_others_can_write_is_not_used(own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert answer(3) == 3
+    log = compiler_that(monkeypatch, tmp_path, f'exec {REAL} "$@"')
+    for folder in (own_cache, own_cache.parents[2]):
+        before = folder.stat().st_mode
+        folder.chmod(0o777)
+        assert native._cache() is None
+        content = sorted(own_cache.iterdir())
+        done = calls(log)
+        assert answer(4) == 4, "it is compiled for this process alone"
+        assert calls(log) == done + 1
+        assert sorted(own_cache.iterdir()) == content
+        folder.chmod(before)
+    (path,) = own_cache.iterdir()
+    path.chmod(0o777)
+    assert not native._sound(path)
+    assert not path.exists()
+
+
+@needs_compiler
+def test_a_cache_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert answer(3) == 3
+
+
+@needs_compiler
+def test_a_link_in_the_cache_is_not_followed(own_cache: Path, tmp_path: Path) -> None:
+    assert answer(3) == 3
+    (path,) = own_cache.iterdir()
+    other = tmp_path / "other"
+    path.rename(other)
+    path.symlink_to(other)
+    assert not native._sound(path)
+    assert other.exists()
+    assert not path.is_symlink()
+
+
+def test_torchs_own_threads() -> None:
+    """A team has as many threads as asked for, and no second OpenMP runtime is loaded for it."""
+    team = native.team()
+    assert team is not None
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    seen: list[int] = []
+    body = kind(lambda _: seen.append(threading.get_native_id()))
+    run = ctypes.CFUNCTYPE(None, kind, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)(team.value or 0)
+    run(body, None, 3, 0)
+    assert len(seen) == len(set(seen)) == 3
+    torch.set_num_threads(torch.get_num_threads())
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        runtimes = {line.split()[-1] for line in maps.read_text().splitlines() if "libgomp" in line or "libomp" in line}
+        assert len([path for path in runtimes if Path(path).is_relative_to(Path(torch.__file__).parent)]) == 1
+        (own,) = {path for path in runtimes if os.path.dirname(torch.__file__) in path}
+        assert ctypes.cast(ctypes.CDLL(own).GOMP_parallel, ctypes.c_void_p).value == team.value
