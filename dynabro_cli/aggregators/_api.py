@@ -5,24 +5,30 @@ index. State, where a rule has any, is passed in and returned, and what it draws
 the number of the call (``numbered``).
 
 A worker that sends a NaN or an Inf is treated as Byzantine by every rule: zeros stand for its message before a chain begins
-(``_finite.py``), so that rules see finite messages. Where no worker's message is finite the run has diverged: rules then see
-nothing but NaN, make an aggregate of it that is not finite either, and raise nothing.
+(``vectors.finite``), so that rules see finite messages. If no worker's message is finite the run has diverged: rules then
+see nothing but NaN, make an aggregate of it that is not finite either, and raise nothing.
+
+Finite messages have a finite aggregate, however large they are. So a rule takes means, lengths and inner products from
+``dynabro_cli.vectors``, which is safe from overflow and underflow, and adds up and squares nothing itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dynabro_cli.components import Registry
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.gram import gram
+from dynabro_cli.vectors.means import weighted
 
-State = dict[str, Tensor]
-Aggregate = Callable[[Tensor, State, "int | Tensor"], tuple[Tensor, State]]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+State: TypeAlias = "dict[str, Tensor]"
+Aggregate: TypeAlias = "Callable[[Tensor, State, int | Tensor], tuple[Tensor, State]]"
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,16 @@ class Aggregator(NamedTuple):
         of_sound: The same as ``aggregate`` for messages that are ``sound`` already; None where that is ``aggregate`` itself.
         by_number: Whether the rule tells workers apart by their numbers, as where its state has a row for each. It needs all
             workers to answer in every round.
+        weigh: Maps the messages' Gram matrix [m, m] (``vectors.gram``) to weights [m], whose weighted mean of the messages is
+            the aggregate. None if there is more to the rule. Behind pre-aggregators that mix by such a matrix, too, nothing
+            is computed of the messages but one Gram matrix and one mean.
     """
 
     aggregate: Aggregate
     kappa: float | None
     of_sound: Aggregate | None = None
     by_number: bool = False
+    weigh: Callable[[Tensor], Tensor] | None = None
 
 
 REGISTRY: Registry[Callable[..., Aggregator]] = Registry("aggregator", "dynabro_cli.aggregators")
@@ -69,6 +79,11 @@ def proved(kappa: float, f: int, setting: AggregatorSetting) -> float | None:
 def stateless(rule: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregator:
     """Wrap a rule that looks at the messages of this call alone."""
     return Aggregator(lambda messages, state, _batches: (rule(messages), state), kappa)
+
+
+def weighing(weigh: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregator:
+    """Wrap a rule that maps the messages' Gram matrix [m, m] to weights [m]."""
+    return stateless(lambda messages: weighted(messages, weigh(gram(messages))), kappa)._replace(weigh=weigh)
 
 
 def numbered(rule: Callable[[Tensor, Tensor], Tensor], kappa: float | None) -> Aggregator:

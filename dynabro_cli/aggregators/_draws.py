@@ -5,10 +5,13 @@ A counter-based stream like those of ``streams.py``, but drawn where the message
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+from dynabro_cli.lazy import torch
 from dynabro_cli.streams import Streams
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BITS = (1 << 32) - 1
 

@@ -7,9 +7,14 @@ Batcher's odd-even merge sort (AFIPS 1968) compares whole rows, so a column-wise
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from dynabro_cli.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+from dynabro_cli.vectors.means import column_blocks, mean_of_rows
 
 COLUMNS = 1 << 15  # on a CPU, a block of columns that stays in cache with all its rows
 
@@ -41,11 +46,8 @@ def middle_mean(messages: Tensor, trim: int) -> Tensor:
     """The mean over rows [trim, m - trim) of the column-wise sorted messages: [m, d] -> [d]."""
     m = messages.shape[0]
     network = comparators(m, trim, m - trim)
-    out = torch.empty_like(messages[0])
-    for block in _blocks(messages):
-        rows = _ordered(messages[:, block], network)
-        torch.div(_total(rows[trim : m - trim]), m - 2 * trim, out=out[block])
-    return out
+    blocks = column_blocks(messages, COLUMNS)
+    return torch.cat([mean_of_rows(_ordered(messages[:, block], network)[trim : m - trim]) for block in blocks])
 
 
 def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
@@ -56,28 +58,16 @@ def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
     """
     m = messages.shape[0]
     network, kept = comparators(m, 0, m), m - left_out
-    out = torch.empty_like(messages[0])
-    for block in _blocks(messages):
+    parts = []
+    for block in column_blocks(messages, COLUMNS):
         rows = _ordered(messages[:, block], network)
-        centre = _total(rows[trim : m - trim]) / (m - 2 * trim)
+        centre = mean_of_rows(rows[trim : m - trim])
         lower_stays = [centre - rows[j] <= rows[j + kept] - centre for j in range(left_out)]
-        total = torch.zeros_like(centre)
-        for j, row in enumerate(rows):
-            if j < left_out:
-                row = torch.where(lower_stays[j], row, 0)
-            if j >= kept:
-                row = torch.where(lower_stays[j - kept], 0, row)
-            total = total + row
-        torch.div(total, kept, out=out[block])
-    return out
-
-
-def _blocks(messages: Tensor) -> list[slice]:
-    """The columns, on a CPU in blocks that stay in cache."""
-    d = messages.shape[1]
-    in_blocks = messages.device.type == "cpu" and not torch.compiler.is_compiling()
-    columns = COLUMNS if in_blocks else d
-    return [slice(start, start + columns) for start in range(0, d, columns)]
+        nearest = {j % kept: rows[j] for j in range(left_out, m)}  # of those ``kept`` apart one stays: the first that may
+        for j in reversed(range(left_out)):
+            nearest[j % kept] = torch.where(lower_stays[j], rows[j], nearest[j % kept])
+        parts.append(mean_of_rows(list(nearest.values())))
+    return torch.cat(parts)
 
 
 def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Tensor]:
@@ -86,10 +76,3 @@ def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Ten
     for i, j in network:
         rows[i], rows[j] = torch.minimum(rows[i], rows[j]), torch.maximum(rows[i], rows[j])
     return rows
-
-
-def _total(rows: list[Tensor]) -> Tensor:
-    total = rows[0]
-    for row in rows[1:]:
-        total = total + row
-    return total

@@ -5,25 +5,48 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOLD = 10**15
+"""A number of subsets that is larger is not told digit by digit."""
 
 
 def check_number(rule: str, m: int, f: int, most: int) -> None:
     """Raise SpecError where more than ``most`` subsets would have to be compared, which would not end in sensible time."""
-    count = math.comb(m, f)
-    if count > most:
-        fewer = max(g for g in range(f) if math.comb(m, g) <= most)
-        smaller = [n for n in range(2 * f + 1, m) if math.comb(n, f) <= most]
-        raise SpecError(
-            f"aggregator {rule!r}: {m} workers with f={f} have {count} subsets of {m - f}, and each aggregate "
-            f"compares them all: that ends in sensible time up to {most}; type '{rule}:f={fewer}'"
-            + (f", or --workers {smaller[-1]}" if smaller else "")
-        )
+    if _within(m, f, most):
+        return
+    count = str(math.comb(m, f)) if _within(m, f, TOLD) else f"more than {TOLD}"
+    fewer = max(itertools.takewhile(lambda g: _within(m, g, most), range(f)))
+    smaller = max(itertools.takewhile(lambda n: _within(n, f, most), range(2 * f + 1, m)), default=None)
+    raise SpecError(
+        f"aggregator {rule!r}: {m} workers with f={f} have {count} subsets of {m - f}, and each aggregate "
+        f"compares them all: that ends in sensible time up to {most}; type '{rule}:f={fewer}'"
+        + (f", or --workers {smaller}" if smaller else "")
+    )
+
+
+def _within(m: int, f: int, most: int) -> bool:
+    """Whether m workers have at most so many subsets of m - f; with thousands of workers their number has too many digits."""
+    count = 1
+    for k in range(1, min(f, m - f) + 1):
+        count = count * (m - k + 1) // k
+        if count > most:
+            return False
+    return True
+
+
+def of_subsets(m: int, f: int, most: int, count: float) -> float:
+    """The bytes of so many tables [C(m, f), m - f] of numbers in 64 bits, where ``check_number`` allows C(m, f) <= ``most``."""
+    number = math.comb(m, f) if 0 <= f <= m and _within(m, f, most) else most
+    return count * 8 * number * max(0, m - f)
 
 
 @functools.lru_cache(maxsize=4)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless
-from dynabro_cli.aggregators._distances import squared_distances
-from dynabro_cli.aggregators._operators import opaque
 from dynabro_cli.aggregators._order import nearest_mean
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.gram import gram, squared_distances
+from dynabro_cli.vectors.operators import opaque
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
 
 
-@REGISTRY.register("bulyan", Parameters, reference="El Mhamdi, Guerraoui & Rouault, ICML 2018 (Section 4)")
+@REGISTRY.register("bulyan", Parameters, reference="El Mhamdi, Guerraoui & Rouault, ICML 2018 (Section 4)", footprint=of_pairs)
 def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Bulyan: messages chosen by Krum one after another, and the mean around their median.
 
@@ -45,7 +48,7 @@ def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     theta = m - 2 * f
 
     def rule(messages: Tensor) -> Tensor:
-        chosen = choose(squared_distances(messages), f, theta)
+        chosen = choose(squared_distances(gram(messages)), f, theta)
         return nearest_mean(messages.index_select(0, chosen), (theta - 1) // 2, 2 * f)
 
     return stateless(rule, None)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
-from dynabro_cli.aggregators._distances import products
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, tolerated, weighing
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TIE = 1e-6
+"""Weights and shares under this are 0: products are known to about as much. Of messages that tie for the largest score,
+rounding would leave some with a little weight, and one that is far away with a little weight slows every later step down."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,7 @@ class Parameters:
     "caf",
     Parameters,
     reference="Allouah, Guerraoui & Stephan, ICML 2025 (Algorithm 2 of: Towards trustworthy federated learning ...)",
+    footprint=of_pairs,
 )
 def caf(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Covariance-bound agnostic filter (CAF): weights taken from what spreads most, until the spread is least.
@@ -40,17 +48,14 @@ def caf(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """
     f = tolerated("caf", parameters.f, setting)
 
-    def rule(messages: Tensor) -> Tensor:
-        return weigh(products(messages), f).to(messages.dtype) @ messages
-
-    return stateless(rule, None)
+    return weighing(functools.partial(weigh, f=f), None)
 
 
 def weigh(gram: Tensor, f: int) -> Tensor:
-    """The messages' shares [m] in the aggregate, from their Gram matrix [m, m] around any point."""
+    """Return the messages' weights [m] in the aggregate, from their Gram matrix [m, m] around any point."""
     m = gram.shape[0]
     counts = torch.ones(m, dtype=gram.dtype, device=gram.device)
-    best, least = counts / m, torch.full_like(counts[0], math.inf)
+    best, least = counts, torch.full_like(counts[0], math.inf)
     for _ in range(2 * f):
         total = counts.sum()
         shares = counts / total.clamp_min(torch.finfo(gram.dtype).tiny)
@@ -59,10 +64,11 @@ def weigh(gram: Tensor, f: int) -> Tensor:
         roots = shares.sqrt()
         eigenvalues, eigenvectors = torch.linalg.eigh(roots[:, None] * centred * roots)
         tau = (centred @ (roots * eigenvectors[:, -1])).square()  # lambda times the paper's
-        running = total > m - 2 * f
-        better = running & (eigenvalues[-1] < least)
-        best, least = torch.where(better, shares, best), torch.where(better, eigenvalues[-1], least)
+        running = total > (m - 2 * f) * (1 + TIE)
+        better = running & (eigenvalues[-1] < least * (1 - TIE))
+        best, least = torch.where(better, counts, best), torch.where(better, eigenvalues[-1], least)
         largest = torch.where(counts > 0, tau, 0).amax()
-        filtered = counts * (1 - tau / largest).clamp_min(0)
+        filtered = counts * (1 - tau / largest)
+        filtered = torch.where(filtered > TIE, filtered, 0)
         counts = torch.where(running & (largest > 0), filtered, counts)
     return best

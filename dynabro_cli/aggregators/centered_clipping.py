@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State, tolerated
-from dynabro_cli.aggregators._selection import lengths
 from dynabro_cli.components import parameter
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.lengths import lengths
+from dynabro_cli.vectors.means import weighted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ def centered_clipping(parameters: Parameters, setting: AggregatorSetting) -> Agg
     """Centered clipping: a step from the last aggregate towards the messages, each pulling no further than tau.
 
     L times v <- v + (1/m) sum_i (g_i - v) min(1, tau/|g_i - v|), from the v that the last call returned (0 at first).
-    v is the rule's state, and goes into checkpoints.
+    v is the rule's state, and goes into checkpoints. A call that returns a NaN or an Inf leaves v as it was.
 
     No kappa: the bound that is proved needs a tau made for the noise and a v that is near already. tau has no default, as it
     says how robust the rule is, and what is right depends on the task and on how momentum is scaled. Costs O(L m d). Raises
@@ -36,12 +39,12 @@ def centered_clipping(parameters: Parameters, setting: AggregatorSetting) -> Agg
     tolerated("centered-clipping", None, setting)
 
     def aggregate(messages: Tensor, state: State, _: int | Tensor) -> tuple[Tensor, State]:
-        v = state["v"] if "v" in state else torch.zeros_like(messages[0])
+        v = start = state["v"] if "v" in state else torch.zeros_like(messages[0])
         for _iteration in range(parameters.L):
             pulls = messages - v
             distances = lengths(pulls)
-            factors = torch.where(distances > parameters.tau, parameters.tau / distances, 1) / m
-            v = v + factors.to(messages.dtype) @ pulls
-        return v, {"v": v.clone()}
+            factors = torch.where(distances > parameters.tau, parameters.tau / distances, 1)
+            v = v + weighted(pulls, factors, m)
+        return v, {"v": torch.where(v.isfinite().all(), v, start)}
 
     return Aggregator(aggregate, None)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
-from dynabro_cli.aggregators._selection import lengths, lowest, mean_of
+from dynabro_cli.aggregators._selection import lowest
 from dynabro_cli.components import parameter
+from dynabro_cli.vectors.lengths import lengths
+from dynabro_cli.vectors.means import mean_of
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, numbered, tolerated
-from dynabro_cli.aggregators._distances import products
 from dynabro_cli.aggregators._draws import Draws
-from dynabro_cli.aggregators._selection import lowest, mean_of
+from dynabro_cli.aggregators._selection import lowest
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.gram import gram
+from dynabro_cli.vectors.means import mean_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Parameters:
     b: int = parameter(10_000, minimum=1, help="coordinates that an iteration looks at; all where there are no more")
 
 
-@REGISTRY.register("dnc", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021 (Algorithm 2)")
+@REGISTRY.register("dnc", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021 (Algorithm 2)", footprint=of_pairs)
 def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Divide and conquer (DnC): outliers along the direction of largest variance are taken out.
 
@@ -57,15 +61,15 @@ def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
             if parameters.b < d:
                 chosen = draws.coordinates(call * iterations + k, parameters.b, d, messages.device)
                 part = messages.index_select(1, chosen)
-            good = good & lowest(outlier_scores(products(part)), m - bad)
+            good = good & lowest(outlier_scores(gram(part)), m - bad)
         return mean_of(messages, good)
 
     return numbered(rule, None)
 
 
-def outlier_scores(gram: Tensor) -> Tensor:
+def outlier_scores(products: Tensor) -> Tensor:
     """<g_i - mu, v>^2 for all i, from the Gram matrix of the g_i around any point: [m, m] -> [m]."""
-    centred = gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
+    centred = products - products.mean(0) - products.mean(1, keepdim=True) + products.mean()
     eigenvalues, eigenvectors = torch.linalg.eigh(centred)
     scores: Tensor = eigenvalues[-1].clamp_min(0) * eigenvectors[:, -1].square()
     return scores

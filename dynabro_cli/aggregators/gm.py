@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated
-from dynabro_cli.aggregators._distances import around_median
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated, weighing
+from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.gram import around, gram, radii
+from dynabro_cli.vectors.means import weighted
+from dynabro_cli.vectors.operators import opaque
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+FEW = 100
+"""With fewer steps the result may depend on where they begin."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +33,19 @@ class Parameters:
     "gm",
     Parameters,
     reference="Pillutla, Kakade & Harchaoui, IEEE TSP 2022 (Algorithm 2); kappa: Allouah et al., AISTATS 2023, Table 1",
+    footprint=of_pairs,
 )
 def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Geometric median, by the smoothed Weiszfeld algorithm.
 
-    A(g_1, ..., g_m) = argmin_z sum_i |g_i - z|. From the coordinate-wise median, z <- sum_i w_i g_i with
-    w_i proportional to 1/max(|g_i - z|, nu s), s the median distance from the start, until a step is shorter than
-    ``tolerance`` times the (smoothed) distance to the nearest message, or T steps are done. The steps run on the m x m
-    Gram matrix of the messages around the start.
+    A(g_1, ..., g_m) = argmin_z sum_i |g_i - z|. The steps are z <- sum_i w_i g_i with w_i proportional to
+    1/max(|g_i - z|, nu s), s the median distance from the start. They end if a step is shorter than ``tolerance`` times the
+    (smoothed) distance to the nearest message, or after T steps. They run on the m x m Gram matrix of the messages, so that
+    these are read twice, for the matrix and for the mean.
 
-    ``gm:T=3`` makes the three steps of RFA (Pillutla et al.), and ``gm:T=3,nu=0.1`` those with a coarse smoothing, too; from
-    the coordinate-wise median, where RFA begins at the mean and others at 0.
+    The start is the mean with weights 1/r_i, r_i the radius of the ball around g_i that holds more than half of the messages.
+    With T under 100, where it may matter, it is the coordinate-wise median. ``gm:T=3`` makes the three steps of RFA (Pillutla
+    et al.), and ``gm:T=3,nu=0.1`` those with a coarse smoothing, too; RFA begins at the mean, and others at 0.
 
     kappa = 4 (1 + f/(m - 2f))^2 with f the declared number of Byzantine workers, which the rule itself does not use.
 
@@ -44,31 +55,46 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     m = setting.workers
     f = tolerated("gm", None, setting)
 
-    def rule(messages: Tensor) -> Tensor:
-        start, offsets = around_median(messages)  # so that the start is the origin
-        gram = (offsets @ offsets.mT).double()
-        weigh = torch.ops.dynabro.weiszfeld if torch.compiler.is_compiling() else weiszfeld
-        weights = weigh(gram, parameters.nu, parameters.tolerance, parameters.T)
-        return start + weights.to(messages.dtype) @ offsets
+    def weigh(gram: Tensor) -> Tensor:
+        return weiszfeld(around(gram, start_of(gram)), parameters.nu, parameters.tolerance, parameters.T)
 
-    return stateless(rule, 4 * (1 + f / (m - 2 * f)) ** 2)
+    def from_median(messages: Tensor) -> Tensor:
+        median = middle_mean(messages, (m - 1) // 2)
+        place = torch.zeros(m + 1, dtype=torch.float64, device=messages.device).index_fill_(
+            0, torch.tensor(m, device=messages.device), 1
+        )
+        products = around(gram(torch.cat([messages, median[None]])), place)[:m, :m]
+        return weighted(messages, weiszfeld(products, parameters.nu, parameters.tolerance, parameters.T))
+
+    kappa = 4 * (1 + f / (m - 2 * f)) ** 2
+    return stateless(from_median, kappa) if parameters.T < FEW else weighing(weigh, kappa)
 
 
+def start_of(gram: Tensor) -> Tensor:
+    """Return the weights [m] of the mean to start at, from the messages' Gram matrix [m, m]."""
+    far = radii(gram).sqrt()
+    weights = 1 / far.clamp_min(1e-100 * far.amax() + torch.finfo(far.dtype).tiny * len(far))
+    return weights / weights.sum()
+
+
+@opaque(
+    "weiszfeld(Tensor gram, float nu, float tolerance, int most_steps) -> Tensor",
+    lambda gram, nu, tolerance, most_steps: gram.new_empty(len(gram)),
+)
 def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
-    """The weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start.
+    """Return the weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start.
 
     The steps run on the CPU, wherever the messages are: a step on so small a matrix is shorter than its launch elsewhere.
     """
     device, gram = gram.device, gram.cpu()
-    squares = gram.diagonal().nan_to_num(nan=math.inf, posinf=math.inf)
-    finite = squares.isfinite()
-    gram = torch.where(finite[:, None] & finite, gram, 0)  # a point infinitely far has no weight
-    distances = squares.clamp_min(0).sqrt()
-    smallest = (nu * distances.median()).clamp_min(torch.finfo(gram.dtype).tiny)
+    squares = gram.diagonal().clamp_min(0)
+    distances = squares.sqrt()
+    smallest = (nu * distances.median()).clamp_min(torch.finfo(gram.dtype).tiny * len(gram))
     weights = torch.zeros_like(squares)
     for _ in range(most_steps):
         smoothed = torch.maximum(distances, smallest)
-        moved = 1 / smoothed / (1 / smoothed).sum()
+        moved = 1 / smoothed
+        moved = moved / moved.sum()
         change = moved - weights
         weights = moved
         step = (change @ gram @ change).clamp_min(0).sqrt()  # |z - z_before|
@@ -77,15 +103,3 @@ def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Ten
         inner = gram @ weights
         distances = (squares - 2 * inner + weights @ inner).clamp_min(0).sqrt()
     return weights.to(device)
-
-
-# An operator of its own: the number of steps is seen only while they run, which no compiled function can contain.
-_LIBRARY = torch.library.Library("dynabro", "FRAGMENT")  # type: ignore[no-untyped-call]
-_LIBRARY.define("weiszfeld(Tensor gram, float nu, float tolerance, int most_steps) -> Tensor")  # type: ignore[no-untyped-call]
-_LIBRARY.impl("weiszfeld", weiszfeld, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-
-
-@torch.library.register_fake("dynabro::weiszfeld", lib=_LIBRARY)  # type: ignore[untyped-decorator]
-def _weights_like(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
-    """What the compiler knows of the operator's result."""
-    return gram.new_empty(gram.shape[0])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, stateless
-from dynabro_cli.aggregators._distances import squared_distances
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, weighing
+from dynabro_cli.aggregators._selection import lowest
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.vectors.gram import squared_distances
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Parameters:
     "krum",
     Parameters,
     reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017; kappa: Allouah et al., AISTATS 2023, Table 1",
+    footprint=of_pairs,
 )
 def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Krum: the message closest to its neighbours.
@@ -34,7 +38,9 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     A(g_1, ..., g_m) = g_{i*}, i* = argmin_i of the sum of |g_i - g_j|^2 over the m - f - 2 messages j != i that are
     nearest to i; the lowest index wins a tie.
 
-    kappa = 6 (1 + f/(m - 2f)), where no more than f Byzantine workers are declared. Raises SpecError unless 2f + 2 < m.
+    kappa = 6 (1 + f/(m - 2f)), if no more than f Byzantine workers are declared. Allouah et al.'s constant is that of m - f
+    neighbours, the message itself among them: neighbours=m-f-1. It holds for the default, with one neighbour less, too:
+    ``proved_kappa`` in ``dynabro_cli/aggregators/krum.py`` has a proof of both. Raises SpecError unless 2f + 2 < m.
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f
@@ -45,9 +51,42 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         )
     scored = m - f - (2 if parameters.neighbours == "paper" else 1)
 
-    def rule(messages: Tensor) -> Tensor:
-        distances = squared_distances(messages)
-        nearest = distances.sort(1).values[:, 1 : 1 + scored]  # the first is the message itself
-        return messages.index_select(0, torch.argmin(nearest.sum(1)).view(1))[0]
+    def weigh(gram: Tensor) -> Tensor:
+        nearest = squared_distances(gram).sort(1).values[:, 1 : 1 + scored]  # the first is the message itself
+        return lowest(nearest.sum(1), 1).double()
 
-    return stateless(rule, proved(6 * (1 + f / (m - 2 * f)), f, setting))
+    return weighing(weigh, proved(proved_kappa(m, f), f, setting))
+
+
+def proved_kappa(m: int, f: int) -> float:
+    """Return 6 (1 + f/(m - 2f)), a kappa of Krum with either number of neighbours, for 2f + 2 < m.
+
+    Proof. S is any set of h = m - f messages, x their mean, V the mean of their |g_i - x|^2, and k the message chosen.
+    q others are scored: h - 1, or h - 2 by default. C is k and its q nearest others. T is a set of n = q + 1 - f messages
+    of C and S; there are so many, as f at most of the q + 1 are not in S. Put a = sum_{i in T} |g_i - x|^2/(h V).
+
+    (1) For i in S, score(k) <= score(i) <= q/(h-1) sum_{j in S} |g_i - g_j|^2 = q/(h-1) (h |g_i - x|^2 + h V), as the q
+    nearest of all others are no farther than the q nearest of the h - 1 others in S.
+    (2) By Minkowski's inequality over T, sqrt(n) |g_k - x| <= sqrt(score(k)) + sqrt(a h V).
+
+    q = h - 1, n = h - f: the mean of (1) over S is score(k) <= 2 h V, and a <= 1. By (2) |g_k - x|^2 <= (1 + sqrt 2)^2 h V/n,
+    and (1 + sqrt 2)^2 < 6, h/n = 1 + f/(m - 2f).
+
+    q = h - 2, n = h - s with s = f + 1: put c = q/(h-1), p = h/s > 1, e = p - 1, b = 1/s. Then h/n = p/e, c <= 1 - b/p, and
+    b <= e/2, as h >= s + 2. The mean of (1) over S outside of T is score(k) <= c h V (1 + p (1 - a)), and over T it is
+    score(k) <= c h V (1 + a p/e). By (2) |g_k - x|^2 <= B V, B the largest value over a of
+    (p/e) (sqrt a + sqrt(c r))^2, r the smaller one of 1 + p (1 - a) and 1 + a p/e.
+    To be shown: B <= 6 (1 + f/(m - 2f)) = 6 h/(h - f) = 6 p/(e + b).
+    The second expression in r grows with a, the first one falls, and they are equal, 2, at a = e/p.
+    For a <= e/p the value is therefore at most that at a = e/p. For a >= e/p it is (sqrt a + sqrt(c (1 + p - p a)))^2 p/e,
+    which has one maximum, (1/p + c)(1 + p) p/e (Cauchy-Schwarz), at a = (1 + p)/(p (1 + c p)), and falls beyond it.
+    Case c p e <= 2: B <= (1 + c p)(1 + p)/e <= (2 + e)(2 + e - b)/e by c p <= p - b. That is at most 6 p/(e + b) if
+    (2 + e)(2 + e - b)(e + b) <= 6 e (1 + e). The left side grows with b <= e/2, to e (2 + e)(3 + 3e/4), which is at most the
+    right side for e <= 2; and c p e <= 2 with c >= 1/2 implies e < 2.
+    Case c p e >= 2: the maximum is at a <= e/p, so B = (1 + sqrt(2 c p/e))^2 <= (1 + t)(1 + 2 (p - b)/(t e)) for any t > 0.
+    For e <= 2 take t = 2: (1 + 2e - b)(e + b) <= 2 e (1 + e) is to be shown, or b (1 + e - b) <= e; the left side grows with
+    b <= e/2, to (e/2)(1 + e/2) <= e. For e > 2 take t = sqrt 2: (1 + sqrt 2)(e sqrt 2 + 2 + 2e - 2b)(e + b) <=
+    6 sqrt(2) e (1 + e) is to be shown; the left side grows with b <= 1, to (1 + sqrt 2)(2 + sqrt 2) e (e + 1), and
+    (1 + sqrt 2)(2 + sqrt 2) < 8.25 < 6 sqrt 2.
+    """
+    return 6 * (1 + f / (m - 2 * f))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
-from dynabro_cli.aggregators._distances import squared_distances
-from dynabro_cli.aggregators._operators import opaque
-from dynabro_cli.aggregators._subsets import check_number, subsets
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, tolerated, weighing
+from dynabro_cli.aggregators._subsets import check_number, of_subsets, subsets
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import Footprint, of_pairs
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.gram import squared_distances
+from dynabro_cli.vectors.operators import opaque
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_SUBSETS = 500_000
 """About a second an aggregate."""
@@ -22,10 +25,16 @@ class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="messages left out; auto: the declared number of Byzantine")
 
 
+def _footprint(parameters: Parameters, setting: AggregatorSetting) -> Footprint:
+    f = setting.byzantine if parameters.f is None else parameters.f
+    return Footprint(1, of_subsets(setting.workers, f, MOST_SUBSETS, 3)).beside(of_pairs(parameters, setting))
+
+
 @REGISTRY.register(
     "mda",
     Parameters,
     reference="El Mhamdi, Guerraoui, Guirguis, Hoang & Rouault, PODC 2020; Rousseeuw, 1985 (minimum volume, there)",
+    footprint=_footprint,
 )
 def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Minimum diameter averaging (MDA): the mean of the m - f messages that lie closest together.
@@ -40,10 +49,10 @@ def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     f = tolerated("mda", parameters.f, setting)
     check_number("mda", m, f, MOST_SUBSETS)
 
-    def rule(messages: Tensor) -> Tensor:
-        return messages.index_select(0, closest(squared_distances(messages), f)).mean(0)
+    def weigh(gram: Tensor) -> Tensor:
+        return torch.zeros_like(gram[0]).index_fill(0, closest(squared_distances(gram), f), 1)
 
-    return stateless(rule, None)
+    return weighing(weigh, None)
 
 
 @opaque(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State
-from dynabro_cli.aggregators._distances import squared_distances
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.gram import distances
+from dynabro_cli.vectors.means import mean_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Parameters:
     )
 
 
-@REGISTRY.register("mfm", Parameters, reference="DynaBRO (ICML 2024), Algorithm 3 and Section 5")
+@REGISTRY.register("mfm", Parameters, reference="DynaBRO (ICML 2024), Algorithm 3 and Section 5", footprint=of_pairs)
 def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Median-filtered mean (MFM).
 
@@ -42,11 +46,10 @@ def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         )
 
     def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
-        squared = base**2 / batches
-        distances = squared_distances(messages)
-        central = (distances <= squared / 4).sum(1) > messages.shape[0] / 2  # [m]
+        apart = distances(messages)
+        threshold = base / torch.as_tensor(batches, dtype=apart.dtype, device=apart.device).sqrt()
+        central = (apart <= threshold / 2).sum(1) > messages.shape[0] / 2  # [m]
         median = torch.argmax(central.int()).view(1)  # the first of M, or 0 where M is empty
-        near = ((distances.index_select(0, median)[0] <= squared) & central.any()).to(messages.dtype)
-        return near @ messages / near.sum().clamp_min(1), state
+        return mean_of(messages, (apart.index_select(0, median)[0] <= threshold) & central.any()), state
 
     return Aggregator(aggregate, None)

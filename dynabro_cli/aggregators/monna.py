@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
-from dynabro_cli.aggregators._selection import lengths, lowest, mean_of
+from dynabro_cli.aggregators._selection import lowest
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.vectors.lengths import lengths
+from dynabro_cli.vectors.means import mean_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ def monna(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         )
 
     def rule(messages: Tensor) -> Tensor:
-        return mean_of(messages, lowest(lengths(messages - messages[parameters.pivot]), m - f))
+        # halves, as a difference may be too large for a number
+        return mean_of(messages, lowest(lengths(messages / 2 - messages[parameters.pivot] / 2), m - f))
 
     return stateless(rule, None)._replace(by_number=True)

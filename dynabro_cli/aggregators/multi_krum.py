@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, stateless
-from dynabro_cli.aggregators._distances import squared_distances
-from dynabro_cli.aggregators._selection import lowest, mean_of
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, weighing
+from dynabro_cli.aggregators._selection import lowest
+from dynabro_cli.aggregators.krum import proved_kappa
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.vectors.gram import squared_distances
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def all_but_f(parameters: Parameters, setting: AggregatorSetting) -> int:
@@ -33,6 +37,7 @@ class Parameters:
     "multi-krum",
     Parameters,
     reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017; kappa at q=1: Allouah et al., AISTATS 2023, Table 1",
+    footprint=of_pairs,
 )
 def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Multi-Krum: the mean of the q messages closest to their neighbours.
@@ -40,7 +45,8 @@ def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
     With s(i) the sum of |g_i - g_j|^2 over the m - f - 2 messages j != i that are nearest to i (Krum's score),
     A(g_1, ..., g_m) = mean of the q messages with the lowest s; the lowest indices win ties. q=1 is Krum.
 
-    kappa is Krum's, 6 (1 + f/(m - 2f)), where q = 1 and no more than f Byzantine workers are declared. For other q
+    kappa is Krum's, 6 (1 + f/(m - 2f)), if q = 1 and no more than f Byzantine workers are declared, with either number of
+    neighbours (proved in ``dynabro_cli/aggregators/krum.py``). For other q
     Bareilles et al. (2026) prove one, which is not taken over here. Costs O(m^2 d). Raises SpecError unless 2f + 2 < m and
     1 <= q <= m - f.
 
@@ -61,8 +67,8 @@ def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
         )
     scored = m - f - (2 if parameters.neighbours == "paper" else 1)
 
-    def rule(messages: Tensor) -> Tensor:
-        nearest = squared_distances(messages).sort(1).values[:, 1 : 1 + scored]  # the first is the message itself
-        return mean_of(messages, lowest(nearest.sum(1), q))
+    def weigh(gram: Tensor) -> Tensor:
+        nearest = squared_distances(gram).sort(1).values[:, 1 : 1 + scored]  # the first is the message itself
+        return lowest(nearest.sum(1), q).double()
 
-    return stateless(rule, proved(6 * (1 + f / (m - 2 * f)), f, setting) if q == 1 else None)
+    return weighing(weigh, proved(proved_kappa(m, f), f, setting) if q == 1 else None)

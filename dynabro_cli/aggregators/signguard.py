@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, numbered, tolerated
 from dynabro_cli.aggregators._draws import Draws
-from dynabro_cli.aggregators._operators import opaque
-from dynabro_cli.aggregators._selection import lengths
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.lengths import lengths
+from dynabro_cli.vectors.means import weighted
+from dynabro_cli.vectors.operators import opaque
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 STEPS = 300
 """Most steps of a mean shift, as in scikit-learn; few are ever made."""
 
-SLACK = 1 + 1e-9  # so that rounding does not decide whether a point at the bandwidth is within it
+SLACK = 1e-9  # of shares, which are 1 at most: rounding does not decide whether a point at the bandwidth is within it
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,9 @@ class Parameters:
     share: float = parameter(0.1, above=0, maximum=1, help="of the coordinates, drawn at random, whose signs are counted")
 
 
-@REGISTRY.register("signguard", Parameters, reference="Xu, Huang, Song & Lan, ICDCS 2022 (Algorithm 2, plain SignGuard)")
+@REGISTRY.register(
+    "signguard", Parameters, reference="Xu, Huang, Song & Lan, ICDCS 2022 (Algorithm 2, plain SignGuard)", footprint=of_pairs
+)
 def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """SignGuard: messages of a usual length and of the most usual signs, clipped to the median length.
 
@@ -55,8 +61,8 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         part = messages if count == d else messages.index_select(1, draws.coordinates(call, count, d, messages.device))
         counts = torch.stack([(part > 0).sum(1), (part == 0).sum(1), (part < 0).sum(1)], 1)
         chosen = usual & largest_cluster(counts.double() / count)
-        factors = torch.where(norms > median, median / norms, 1) * chosen / chosen.sum().clamp_min(1)
-        return factors.to(messages.dtype) @ messages
+        factors = torch.where(norms > median, median / norms, 1) * chosen
+        return weighted(messages, factors, chosen.sum())
 
     return numbered(rule, None)
 
@@ -74,7 +80,7 @@ def largest_cluster(features: Tensor) -> Tensor:
     points = features.cpu()
     m = len(points)
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    bandwidth = distances.sort(1).values[:, max(1, m // 2) - 1].mean() * SLACK
+    bandwidth = distances.sort(1).values[:, max(1, m // 2) - 1].mean() * (1 + SLACK) + SLACK
     summits = points
     for _ in range(STEPS):
         within = (torch.cdist(summits, points, compute_mode="donot_use_mm_for_euclid_dist") <= bandwidth).to(points.dtype)

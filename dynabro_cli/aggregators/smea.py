@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, stateless, tolerated
-from dynabro_cli.aggregators._distances import products
-from dynabro_cli.aggregators._operators import opaque
-from dynabro_cli.aggregators._subsets import check_number, subsets
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, tolerated, weighing
+from dynabro_cli.aggregators._subsets import check_number, of_subsets, subsets
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import Footprint, of_pairs, tables
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.operators import opaque
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_SUBSETS = 100_000
 """About two seconds an aggregate."""
@@ -26,10 +28,17 @@ class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="messages left out; auto: the declared number of Byzantine")
 
 
+def _footprint(parameters: Parameters, setting: AggregatorSetting) -> Footprint:
+    f = setting.byzantine if parameters.f is None else parameters.f
+    grams = tables(setting.workers - f, 4 * AT_A_TIME)
+    return Footprint(1, of_subsets(setting.workers, f, MOST_SUBSETS, 2) + grams).beside(of_pairs(parameters, setting))
+
+
 @REGISTRY.register(
     "smea",
     Parameters,
     reference="Allouah, Guerraoui, Gupta, Pinot & Stephan, ICML 2023 (the privacy-robustness-utility trilemma)",
+    footprint=_footprint,
 )
 def smea(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Smallest maximum eigenvalue averaging (SMEA): the mean of the m - f messages that spread least in any direction.
@@ -46,10 +55,10 @@ def smea(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     f = tolerated("smea", parameters.f, setting)
     check_number("smea", m, f, MOST_SUBSETS)
 
-    def rule(messages: Tensor) -> Tensor:
-        return messages.index_select(0, flattest(products(messages), f)).mean(0)
+    def weigh(gram: Tensor) -> Tensor:
+        return torch.zeros_like(gram[0]).index_fill(0, flattest(gram, f), 1)
 
-    return stateless(rule, proved(4 * f / (m - f) * (1 + f / (m - 2 * f)) ** 2, f, setting))
+    return weighing(weigh, proved(4 * f / (m - f) * (1 + f / (m - 2 * f)) ** 2, f, setting))
 
 
 @opaque("flattest(Tensor gram, int f) -> Tensor", lambda gram, f: gram.new_empty(len(gram) - f, dtype=torch.int64))

@@ -7,16 +7,18 @@ own vectors would have been: what the same workers, each with its own data, woul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dynabro_cli.components import Registry
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.means import weighted
 
-State = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+State: TypeAlias = "dict[str, Tensor]"
 ON_VECTORS = ("gradient", "message", "state")
 ON_DATA = "data"
 
@@ -55,7 +57,7 @@ class Attack(NamedTuple):
     """An attack in its setting.
 
     Attributes:
-        initial: The state before the first round.
+        initial: The state before the first round; ``Late``, if it has tensors, so that building an attack loads no torch.
         messages: Maps the workers' own vectors [m, d], the Byzantine mask [m] and the state (and the ``Defence``, for attacks
             that see it) to the attacked vectors [m, d]; the rows of honest workers stay as they are. Called for every MLMC
             level of a round.
@@ -73,7 +75,7 @@ class Attack(NamedTuple):
             workers to answer in every round: where some do, rows are those of other workers from round to round.
     """
 
-    initial: State
+    initial: Mapping[str, Tensor]
     messages: Callable[..., Tensor]
     advance: Callable[[Tensor, State], State]
     reads_own: bool = True
@@ -111,13 +113,24 @@ def honest_weights(byzantine: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
 
 def honest_mean(own: Tensor, byzantine: Tensor) -> Tensor:
     """The mean [d] of the honest workers' vectors; of all own vectors where every worker is Byzantine."""
-    weights, count = honest_weights(byzantine, own)
-    return (weights / count) @ own
+    return weighted(own, honest_weights(byzantine, own)[0])
 
 
 def honest_spread(own: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
     """The mean [d] of the honest workers' vectors, and their standard deviation [d] by element (ddof = 1; 0 of one vector)."""
     weights, count = honest_weights(byzantine, own)
-    mean = (weights / count) @ own
-    squares = weights @ (own - mean).square_()
-    return mean, (squares / (count - 1).clamp_min(1)).sqrt()
+    mean, size = weighted(own, weights), honest_size(own, weights)
+    squares = weights @ scaled_difference(own, mean, size).square_()
+    return mean, (squares / (count - 1).clamp_min(1)).sqrt() * size
+
+
+def honest_size(own: Tensor, weights: Tensor) -> Tensor:
+    """Return a power of two near the largest number in the vectors of positive weight: what to divide by before squaring."""
+    largest = torch.where(weights > 0, torch.linalg.vector_norm(own, float("inf"), dim=1), 0).amax()
+    exponent = torch.frexp(largest.double().nan_to_num()).exponent
+    return torch.exp2(exponent.double().clamp(-100, 100)).to(own.dtype)  # whose inverse is a normal number, too
+
+
+def scaled_difference(own: Tensor, centre: Tensor, size: Tensor) -> Tensor:
+    """Return (own - centre)/size for vectors [m, d] and a centre [d]: finite if they are, and its squares, too."""
+    return (own / size).sub_(centre / size)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import Defence
 from dynabro_cli.components import parameter
+from dynabro_cli.vectors.means import weighted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def direction_parameter() -> str:
@@ -20,4 +24,4 @@ def direction_parameter() -> str:
 
 def signs(own: Tensor, seen: tuple[Defence, ...]) -> Tensor:
     """The signs [d] of the aggregate without attack; of the mean of all own vectors where the defence is not seen."""
-    return seen[0].aggregate(own).sign() if seen else own.mean(0).sign()
+    return seen[0].aggregate(own).sign() if seen else weighted(own, own.new_ones(len(own))).sign()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import Defence, replace
 from dynabro_cli.components import parameter
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.lengths import length
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,7 @@ def strongest(
         return replace(own, byzantine, along(x))
 
     def distance(x: Tensor) -> Tensor:
-        length: Tensor = (defence.aggregate(attacked(x)) - defence.honest).norm()
-        return length
+        return length(defence.aggregate(attacked(x)) - defence.honest)
 
     best = torch.full((), parameters.start, dtype=torch.float64, device=own.device)
     farthest = distance(best)

@@ -8,11 +8,13 @@ that no product overflows.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from dynabro_cli.lazy import torch
 from dynabro_cli.streams import Streams
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WORD = 0xFFFFFFFF
 GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio: sets the two words of a row apart

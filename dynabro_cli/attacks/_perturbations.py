@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
-
-from dynabro_cli.attacks._api import honest_weights
+from dynabro_cli.attacks._api import honest_size, honest_weights, scaled_difference
 from dynabro_cli.components import parameter
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.means import weighted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -18,15 +21,29 @@ class Parameters:
     )
 
 
-def perturb(own: Tensor, byzantine: Tensor, kind: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The honest mean [d], the honest deviations from it [m, d], 0 for the others, and the unit direction [d].
+class Perturbation(NamedTuple):
+    """The honest mean [d], a size, the honest deviations over it [m, d], 0 for the others, and the unit direction [d]."""
 
-    The direction is along -std, -mean or -sign(mean), element-wise over the honest workers; 0 where that is 0. Its length does
-    not matter to an attack that looks for the largest multiple of it.
+    mean: Tensor
+    size: Tensor
+    deviations: Tensor
+    direction: Tensor
+
+
+def perturb(own: Tensor, byzantine: Tensor, kind: str) -> Perturbation:
+    """Return what the honest vectors are, and the direction in which their mean is moved.
+
+    The direction is along -std, -mean or -sign(mean), element-wise over the honest workers; 0 if that is 0. Its length does
+    not matter to an attack that looks for the largest multiple of it. Deviations are divided by ``honest_size``, so that
+    their squares are numbers.
     """
-    weights, count = honest_weights(byzantine, own)
-    mean = (weights / count) @ own
-    deviations = torch.where(weights[:, None] > 0, own - mean, 0)
-    along = {"std": lambda: deviations.square().sum(0).sqrt(), "unit": lambda: mean, "sign": lambda: mean.sign()}[kind]()
+    weights, _ = honest_weights(byzantine, own)
+    mean, size = weighted(own, weights), honest_size(own, weights)
+    deviations = torch.where(weights[:, None] > 0, scaled_difference(own, mean, size), 0)
+    along = {
+        "std": lambda: deviations.square().sum(0).sqrt(),
+        "unit": lambda: mean / size,
+        "sign": lambda: mean.sign(),
+    }[kind]()
     tiny = torch.finfo(own.dtype).tiny
-    return mean, deviations, -along / along.norm().clamp_min(tiny)
+    return Perturbation(mean, size, deviations, -along / along.norm().clamp_min(tiny))

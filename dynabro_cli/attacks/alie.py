@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from statistics import NormalDist
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, honest_spread, memoryless, replace
 from dynabro_cli.components import parameter
+from dynabro_cli.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,12 @@ def alie_z(workers: int, byzantine: int) -> float:
     return NormalDist().inv_cdf((honest - supporters) / honest)
 
 
+@functools.lru_cache(maxsize=8)
+def _table(workers: int) -> tuple[float, ...]:
+    """``alie_z`` for 0 to m Byzantine workers."""
+    return tuple(alie_z(workers, byzantine) for byzantine in range(workers + 1))
+
+
 def _usual_z(setting: AttackSetting) -> float | None:
     return None if setting.always is None else alie_z(setting.workers, setting.always)
 
@@ -56,7 +65,7 @@ def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
     Differs from the paper: s is at least 1, so that z stays finite where Byzantine workers are a majority.
     """
     m = setting.workers
-    table = [alie_z(m, f) if parameters.z is None else parameters.z for f in range(m + 1)]
+    table = _table(m) if parameters.z is None else (parameters.z,) * (m + 1)
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:
         z = torch.tensor(table, dtype=own.dtype, device=own.device).index_select(0, byzantine.sum()[None])

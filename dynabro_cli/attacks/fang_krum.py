@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_weights, replace, stay
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_size, honest_weights, replace, stay
 from dynabro_cli.attacks._fang import direction_parameter, signs
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import Footprint, tables
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.means import weighted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -19,8 +23,16 @@ class Parameters:
     direction: str = direction_parameter()
 
 
+def _trials(parameters: Parameters) -> int:
+    """How many lambdas are tried."""
+    return 1 + math.floor(-math.log2(parameters.threshold))
+
+
 @REGISTRY.register(
-    "fang-krum", Parameters, reference="Fang, Cao, Jia & Gong, USENIX Security 2020, attack on Krum, full knowledge"
+    "fang-krum",
+    Parameters,
+    reference="Fang, Cao, Jia & Gong, USENIX Security 2020, attack on Krum, full knowledge",
+    footprint=lambda parameters, setting: Footprint(3, tables(setting.workers, 6 + 3 * _trials(parameters))),
 )
 def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Fang, Krum form: against the direction in which the model would go, as far as Krum still selects it.
@@ -37,20 +49,22 @@ def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
     is an assumption of the attack, and so is its f.
     """
     m = setting.workers
-    trials = 1 + math.floor(math.log2(1 / parameters.threshold))
+    trials = _trials(parameters)
     sees = parameters.direction == "aggregate"
 
     def messages(own: Tensor, byzantine: Tensor, _: State, *seen: Defence) -> Tensor:
         towards = signs(own, seen)
         length = towards.double().norm().clamp_min(1)
         weights, _count = honest_weights(byzantine, own)
+        size = honest_size(own, weights)
+        scaled = own / size  # so that squares are numbers
         scored = (m - byzantine.sum() - 2).clamp_min(0)  # Krum's number of neighbours
-        apart = _squared_distances(own, weights)
-        bound = _bound(own, weights > 0, apart, scored, (m - 2 * byzantine.sum() - 1).clamp_min(1), length)
+        apart = _squared_distances(scaled, weights)
+        bound = _bound(scaled, weights > 0, apart, scored, (m - 2 * byzantine.sum() - 1).clamp_min(1), length)
         tried = bound * 0.5 ** torch.arange(trials, dtype=torch.float64, device=own.device)
-        selected = _selected(own, byzantine, apart, scored, towards, tried)  # [trials]
+        selected = _selected(scaled, byzantine, apart, scored, towards, tried)  # [trials]
         first = torch.where(selected.any(), selected.int().argmax(), trials - 1)
-        chosen = tried.index_select(0, first[None])[0].to(own.dtype)
+        chosen = (tried.index_select(0, first[None])[0] * size).to(own.dtype)
         return replace(own, byzantine, -chosen * towards)
 
     return Attack({}, messages, stay, sees_defence=sees)
@@ -58,7 +72,7 @@ def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
 
 def _squared_distances(own: Tensor, weights: Tensor) -> Tensor:
     """|g_i - g_j|^2 for all pairs, [m, d] -> [m, m], in double precision; a Byzantine row stands for the honest mean."""
-    around = torch.where(weights[:, None] > 0, own - (weights / weights.sum()) @ own, 0)  # so that little is lost by rounding
+    around = torch.where(weights[:, None] > 0, own - weighted(own, weights), 0)  # so that little is lost by rounding
     gram = (around @ around.mT).double()
     squares = gram.diagonal()
     return (squares[:, None] + squares - 2 * gram).clamp_min(0).fill_diagonal_(0)

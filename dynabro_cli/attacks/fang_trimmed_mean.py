@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_weights, replace
 from dynabro_cli.attacks._fang import direction_parameter, signs
 from dynabro_cli.attacks._noise import noise_key, uniform_noise
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import copies
+from dynabro_cli.lazy import Late, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class Parameters:
     "fang-trimmed-mean",
     Parameters,
     reference="Fang, Cao, Jia & Gong, USENIX Security 2020, attack on trimmed mean and median, full knowledge",
+    footprint=copies(4),
 )
 def fang_trimmed_mean(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Fang, trimmed-mean form: just beyond the extreme honest values, on the side to which the model would not go.
@@ -53,4 +57,4 @@ def fang_trimmed_mean(parameters: Parameters, setting: AttackSetting) -> Attack:
     def advance(byzantine: Tensor, state: State) -> State:
         return {"tick": state["tick"].to(byzantine.device) + 1}
 
-    return Attack({"tick": torch.zeros((), dtype=torch.int64)}, messages, advance, sees_defence=sees)
+    return Attack(Late(lambda: {"tick": torch.zeros((), dtype=torch.int64)}), messages, advance, sees_defence=sees)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, honest_mean, memoryless, replace
 from dynabro_cli.components import parameter
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

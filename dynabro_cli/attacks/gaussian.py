@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, State, honest_mean, replace
 from dynabro_cli.attacks._noise import noise_key, normal_noise
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import copies
+from dynabro_cli.lazy import Late, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,12 @@ class Parameters:
     )
 
 
-@REGISTRY.register("gaussian", Parameters, reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017, experiments")
+@REGISTRY.register(
+    "gaussian",
+    Parameters,
+    reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017, experiments",
+    footprint=copies(6),
+)
 def gaussian(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Gaussian: normal noise in place of the gradient, or around it.
 
@@ -43,4 +51,6 @@ def gaussian(parameters: Parameters, setting: AttackSetting) -> Attack:
     def advance(byzantine: Tensor, state: State) -> State:
         return {"tick": state["tick"].to(byzantine.device) + 1}
 
-    return Attack({"tick": torch.zeros((), dtype=torch.int64)}, messages, advance, reads_own=parameters.around == "own")
+    return Attack(
+        Late(lambda: {"tick": torch.zeros((), dtype=torch.int64)}), messages, advance, reads_own=parameters.around == "own"
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import ON_DATA, REGISTRY, Attack, AttackSetting, stay
 from dynabro_cli.components import NoParameters
+from dynabro_cli.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @REGISTRY.register(

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, State, honest_weights, replace, stay
+from dynabro_cli.attacks._api import (
+    REGISTRY,
+    Attack,
+    AttackSetting,
+    State,
+    honest_size,
+    honest_weights,
+    replace,
+    scaled_difference,
+    stay,
+)
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.means import weighted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -58,16 +71,16 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
         return replace(own, byzantine, own.index_select(0, chosen[None])[0])
 
     def observe(own: Tensor, byzantine: Tensor, state: State) -> State:
-        weights, count = honest_weights(byzantine, own)
-        now = (weights / count) @ own  # [d]
+        weights, _ = honest_weights(byzantine, own)
+        now, size = weighted(own, weights), honest_size(own, weights)  # [d]
         t = state["rounds"].to(own) if state else own.new_zeros(())
         mean = (t * state["mean"] + now) / (t + 1) if state else now
-        deviations = own - mean  # [m, d]
+        deviations = scaled_difference(own, mean, size)  # [m, d]
         if state:
             before = state["direction"]
         else:
-            lengths = torch.where(weights > 0, deviations.square().sum(1), 0)
-            before = _unit(deviations.index_select(0, lengths.argmax()[None])[0])
+            far = torch.where(weights > 0, deviations.square().sum(1), 0)
+            before = _unit(deviations.index_select(0, far.argmax()[None])[0])
         step = (weights * (deviations @ before)) @ deviations
         direction = _unit((t * before + _unit(step)) / (t + 1))
         learned = {
@@ -77,7 +90,9 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
             "seen": weights + (state["seen"] if state else 0),
         }
         if state:
-            learned = {name: torch.where(t < parameters.warmup, value, state[name]) for name, value in learned.items()}
+            finite = torch.stack([value.isfinite().all() for value in learned.values()]).all()
+            learns = finite & (t < parameters.warmup)  # a round of NaN is not to spoil the rest
+            learned = {name: torch.where(learns, value, state[name]) for name, value in learned.items()}
         return learned | {"rounds": (t + 1).to(torch.float64)}
 
     learns = observe if parameters.target == "learned" else None

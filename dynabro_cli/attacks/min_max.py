@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless, replace
 from dynabro_cli.attacks._perturbations import Parameters, perturb
+from dynabro_cli.footprint import of_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-@REGISTRY.register("min-max", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021, Min-Max (AGR-agnostic)")
+@REGISTRY.register(
+    "min-max", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021, Min-Max (AGR-agnostic)", footprint=of_pairs
+)
 def min_max(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Min-Max: as far from the honest mean as leaves the attack no farther from any honest vector than these are apart.
 
@@ -21,12 +27,12 @@ def min_max(parameters: Parameters, setting: AttackSetting) -> Attack:
     """
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        mean, deviations, direction = perturb(own, byzantine, parameters.perturbation)
+        mean, size, deviations, direction = perturb(own, byzantine, parameters.perturbation)
         products = deviations @ deviations.T  # [m, m]; rows of Byzantine workers stand for the mean, which binds nothing
         squares = products.diagonal()
         largest = (squares[:, None] + squares - 2 * products).max()
         towards = -(deviations @ direction)  # b, [m]
         allowed = (towards.square() + (largest - squares).clamp_min(0)).sqrt() - towards
-        return replace(own, byzantine, mean + allowed.min().clamp_min(0) * direction)
+        return replace(own, byzantine, mean + allowed.min().clamp_min(0) * size * direction)
 
     return memoryless(messages, reads_own=False)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless, replace
 from dynabro_cli.attacks._perturbations import Parameters, perturb
+from dynabro_cli.footprint import of_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-@REGISTRY.register("min-sum", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021, Min-Sum (AGR-agnostic)")
+@REGISTRY.register(
+    "min-sum", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021, Min-Sum (AGR-agnostic)", footprint=of_pairs
+)
 def min_sum(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Min-Sum: as far from the honest mean as leaves the squared distances to the honest vectors no larger a sum than theirs.
 
@@ -21,7 +27,7 @@ def min_sum(parameters: Parameters, setting: AttackSetting) -> Attack:
     """
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        mean, deviations, direction = perturb(own, byzantine, parameters.perturbation)
-        return replace(own, byzantine, mean + deviations.norm(dim=1).max() * direction)
+        mean, size, deviations, direction = perturb(own, byzantine, parameters.perturbation)
+        return replace(own, byzantine, mean + deviations.norm(dim=1).max() * size * direction)
 
     return memoryless(messages, reads_own=False)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.attacks._api import ON_DATA, ON_VECTORS, REGISTRY, Attack, AttackSetting, Defence, State, replace
 from dynabro_cli.components import Component, parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import Footprint
+from dynabro_cli.lazy import Late, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_PARTS = 100
 
 
 @dataclass(frozen=True)
@@ -25,8 +30,18 @@ class Parameters:
             text = "/".join(part.text.replace(",", ":") for part in _parse(self.parts))
             object.__setattr__(self, "parts", text)
 
+    @property
+    def components(self) -> tuple[Component[Any], ...]:
+        """The parts."""
+        return tuple(_parse(self.parts))
 
-@REGISTRY.register("mixed", Parameters, reference="attacks of this registry, side by side")
+
+def _footprint(parameters: Parameters, setting: AttackSetting) -> Footprint:
+    parts = [part.footprint(setting) for part in _parse(parameters.parts)]
+    return functools.reduce(Footprint.beside, parts, Footprint(1))
+
+
+@REGISTRY.register("mixed", Parameters, reference="attacks of this registry, side by side", footprint=_footprint)
 def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Mixed: the Byzantine workers do not agree on one attack; each has that of its number.
 
@@ -36,23 +51,22 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     The state is that of the parts, as ``0.name``, ``1.name``, ...
 
-    Raises SpecError where there are fewer than two parts, or one of them is no attack that can be here.
+    Raises SpecError if there are fewer than two parts or more than 100, or one of them is not an attack that can be here.
     """
     components = _parse(parameters.parts)
     if len(components) < 2:
         raise SpecError(f"attack 'mixed': parts={parameters.parts} is one attack; type two or more, joined by /")
     parts: list[Attack] = [_told(place, part.build, setting) for place, part in enumerate(components, 1)]
-    turns = torch.arange(setting.workers) % len(parts)
 
     def messages(own: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
-        sent, turn = own, turns.to(own.device)
+        sent, turn = own, torch.arange(setting.workers, device=own.device) % len(parts)
         for index, part in enumerate(parts):
             told = seen if part.sees_defence else ()
             sent = replace(sent, turn == index, part.messages(own, byzantine, _of(index, state), *told))
         return sent
 
     def labels(given: Tensor, byzantine: Tensor, classes: int) -> Tensor:
-        changed, turn = given, turns.to(given.device)
+        changed, turn = given, torch.arange(setting.workers, device=given.device) % len(parts)
         for index, part in enumerate(parts):
             if part.labels is not None:
                 changed = replace(changed, turn == index, part.labels(given, byzantine, classes))
@@ -67,7 +81,7 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
         return _joined([part.observe(own, byzantine, old) if part.observe else old for part, old in pairs])
 
     return Attack(
-        _joined([part.initial for part in parts]),
+        Late(lambda: _joined([part.initial for part in parts])),
         messages,
         advance,
         reads_own=any(part.reads_own for part in parts),
@@ -88,6 +102,8 @@ def _entries(parts: list[Attack]) -> tuple[str, ...]:
 
 def _parse(text: str) -> list[Component[Any]]:
     """Read ``name:key=value:key=value/name/...``; raise SpecError with the first part that is wrong."""
+    if text.count("/") >= MOST_PARTS:
+        raise SpecError(f"attack 'mixed': parts= has {text.count('/') + 1} attacks; type {MOST_PARTS} or fewer, joined by /")
     return [_told(place, _part, part) for place, part in enumerate(text.split("/"), 1)]
 
 
@@ -112,5 +128,5 @@ def _of(index: int, state: State) -> State:
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
-def _joined(states: list[State]) -> State:
+def _joined(states: Sequence[Mapping[str, Tensor]]) -> State:
     return {f"{index}.{name}": value for index, state in enumerate(states) for name, value in state.items()}

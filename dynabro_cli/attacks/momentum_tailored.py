@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, State, replace
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import Late, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -54,5 +56,5 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
         theta = state["theta"].to(byzantine.device)
         return {"theta": torch.where(byzantine, 1.0, (1 - alpha) * theta)}
 
-    start = {"theta": torch.zeros(setting.workers, dtype=torch.float64)}
+    start = Late(lambda: {"theta": torch.zeros(setting.workers, dtype=torch.float64)})
     return Attack(start, messages, advance, entries=("gradient",), by_number=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless, replace
 from dynabro_cli.components import NoParameters
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @REGISTRY.register("nan", reference="the 0/0 of a broken worker")

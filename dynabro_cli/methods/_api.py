@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-from torch import Tensor
 
 from dynabro_cli.components import Registry
 
-State = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+State: TypeAlias = "dict[str, Tensor]"
 
 
 @dataclass(frozen=True)

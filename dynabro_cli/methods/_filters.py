@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.finite import finite_rows
+from dynabro_cli.vectors.gram import distances
 
-from dynabro_cli.aggregators._distances import squared_distances
-from dynabro_cli.aggregators._finite import finite_rows
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EMPTY = ("restart", "wait")
 EMPTY_HELP = "where no worker is left: restart with all, or wait (g_t = 0) for the end of the window"
@@ -26,11 +28,11 @@ def near_median(vectors: Tensor, threshold: float, voters: Tensor) -> Tensor:
     That is the first one of a voter that has more than m/2 voters within ``threshold``, itself among them. Where there is
     none, nothing is near it.
     """
-    distances = squared_distances(vectors)
-    close = (distances <= threshold**2) & voters
+    apart = distances(vectors)
+    close = (apart <= threshold) & voters
     central = voters & (close.sum(1) > len(voters) / 2)
     median = torch.argmax(central.int()).view(1)  # the first, or 0 where there is none
-    return (distances.index_select(0, median)[0] <= 4 * threshold**2) & central.any()
+    return (apart.index_select(0, median)[0] <= 2 * threshold) & central.any()
 
 
 def near_middle(numbers: Tensor, threshold: Tensor, voters: Tensor) -> Tensor:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import Footprint, tables
+from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import (
     REGISTRY,
     Method,
@@ -20,6 +20,10 @@ from dynabro_cli.methods._api import (
     send_gradients,
 )
 from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, clean_rows, concentration, near_median, near_middle
+from dynabro_cli.vectors.lengths import length
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,12 @@ class Parameters:
     empty: str = parameter("restart", choices=EMPTY, help=EMPTY_HELP)
 
 
-@REGISTRY.register("byzantine-sgd", Parameters, reference="Alistarh, Allen-Zhu & Li, NeurIPS 2018, Algorithm 1")
+@REGISTRY.register(
+    "byzantine-sgd",
+    Parameters,
+    reference="Alistarh, Allen-Zhu & Li, NeurIPS 2018, Algorithm 1",
+    footprint=lambda _, setting: Footprint(1, tables(setting.workers)),
+)
 def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
     """ByzantineSGD: SGD on the mean of the workers whose whole history agrees with the majority's.
 
@@ -60,13 +69,15 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
             state = _beginning(messages, x)
         finite, gradients = clean_rows(messages)
         moved = x - state["start"]
-        far = torch.maximum(state["far"], moved.norm())
-        products = state["A"] + gradients @ moved
+        distance = length(moved)
+        far = torch.maximum(state["far"], distance.to(x.dtype))
+        unit = moved / torch.where(distance > 0, distance, 1)  # as the products may be too large for a number
+        products = state["A"] + (gradients @ unit).double() * distance
         sums = state["B"].add_(gradients)
         if parameters.threshold_A is not None:
-            of_products = torch.full_like(far, parameters.threshold_A)
+            of_products = torch.full_like(distance, parameters.threshold_A)
         else:
-            of_products = usual * (far if parameters.D is None else torch.full_like(far, parameters.D))
+            of_products = usual * (far.double() if parameters.D is None else torch.full_like(distance, parameters.D))
         good = state["good"] & finite & near_middle(products, of_products, finite)
         good = good & near_median(sums, of_sums, torch.ones_like(good)) & near_median(gradients, 2 * bound, finite)
         lost = ~good.any() & (parameters.empty == "restart")
@@ -92,7 +103,7 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
 def _beginning(messages: Tensor, x: Tensor) -> State:
     """The state before the first round."""
     return {
-        "A": messages.new_zeros(len(messages)),
+        "A": messages.new_zeros(len(messages), dtype=torch.float64),
         "B": torch.zeros_like(messages),
         "good": torch.ones_like(messages[:, 0], dtype=torch.bool),
         "far": x.new_zeros(()),

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, Plan, keep_nothing, send_gradients
 from dynabro_cli.methods._levels import expected_cost, planned, universal_coefficient
+from dynabro_cli.vectors.lengths import length
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["expected_cost", "planned", "universal_coefficient"]
 
@@ -74,7 +78,7 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
         if parameters.filter == "none":
             return aggregates[0] + computations * difference, None
         limit = (1 + math.sqrt(2)) * coefficient * scale / math.sqrt(computations)
-        accepted = difference.norm() <= limit
+        accepted = length(difference) <= limit
         return aggregates[0] + torch.where(accepted, computations * difference, 0), accepted
 
     return Method(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import copies
 from dynabro_cli.methods._api import (
     REGISTRY,
     Computing,
@@ -37,7 +38,7 @@ class Parameters:
     )
 
 
-@REGISTRY.register("local-steps", Parameters, reference="McMahan et al., AISTATS 2017 (FedAvg)")
+@REGISTRY.register("local-steps", Parameters, reference="McMahan et al., AISTATS 2017 (FedAvg)", footprint=copies(2))
 def local_steps(parameters: Parameters, setting: MethodSetting) -> Method:
     """Local steps: each worker takes H steps of SGD by itself, and sends how far it came.
 

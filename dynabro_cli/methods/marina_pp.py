@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import copies
+from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import (
     REGISTRY,
     Computing,
@@ -23,6 +24,10 @@ from dynabro_cli.methods._api import (
     keep_nothing,
     send_gradients,
 )
+from dynabro_cli.vectors.lengths import clipped, length, lengths
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FRESH = 10
 """Mini-batches of a large gradient where there are no training samples to take all of."""
@@ -60,7 +65,10 @@ def _large(setting: MethodSetting) -> int:
 
 
 @REGISTRY.register(
-    "marina-pp", Parameters, reference="Malinovsky, Richtarik, Horvath & Gorbunov, NeurIPS 2024, Algorithm 1 and Appendix G"
+    "marina-pp",
+    Parameters,
+    reference="Malinovsky, Richtarik, Horvath & Gorbunov, NeurIPS 2024, Algorithm 1 and Appendix G",
+    footprint=copies(2),
 )
 def marina_pp(parameters: Parameters, setting: MethodSetting) -> Method:
     """Byz-VR-MARINA-PP: full gradients now and then, and between them clipped differences from a few of the workers.
@@ -101,12 +109,11 @@ def marina_pp(parameters: Parameters, setting: MethodSetting) -> Method:
             new = {"x": here, "base": torch.zeros_like(here), "limit": here.new_tensor(math.inf)}
             return Gathered(workers.large(batches), new, False)
         before = workers.gradients(0, state["x"])
-        limit = parameters.alpha * (here - state["x"]).norm()
+        limit = (parameters.alpha * length(here - state["x"])).to(here.dtype)
         return Gathered(workers.gradients(0) - before, {"x": here, "base": state["g"], "limit": limit}, False)
 
     def receive(messages: Tensor, state: State) -> Tensor:
-        lengths = messages.norm(dim=1, keepdim=True)
-        return torch.where(lengths > state["limit"], messages * (state["limit"] / lengths), messages)
+        return clipped(messages, lengths(messages), state["limit"])
 
     def settle(aggregate: Tensor, state: State) -> tuple[Tensor, State]:
         direction = state["base"] + aggregate

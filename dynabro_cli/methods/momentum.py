@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import copies
 from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, State, direct_aggregate, one_batch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,9 @@ class Parameters:
     form: str = parameter("ema", choices=("ema", "heavy-ball"), help="with or without the factor 1 - beta")
 
 
-@REGISTRY.register("momentum", Parameters, reference="Karimireddy, He & Jaggi, ICML 2021; DynaBRO (ICML 2024), App. E")
+@REGISTRY.register(
+    "momentum", Parameters, reference="Karimireddy, He & Jaggi, ICML 2021; DynaBRO (ICML 2024), App. E", footprint=copies(1)
+)
 def momentum(parameters: Parameters, setting: MethodSetting) -> Method:
     """Worker momentum: workers send an average of their past gradients.
 

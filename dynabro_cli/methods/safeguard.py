@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import Footprint, tables
+from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import (
     REGISTRY,
     Method,
@@ -21,6 +21,9 @@ from dynabro_cli.methods._api import (
     send_gradients,
 )
 from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, clean_rows, concentration, near_median
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def usual_window(rounds: int, power: float) -> int:
@@ -64,7 +67,12 @@ def _long(block: Parameters, setting: MethodSetting) -> int:
     return max(usual_window(setting.budget, 5 / 8), block.T0 or 0)
 
 
-@REGISTRY.register("safeguard", Parameters, reference="Allen-Zhu, Ebrahimian, Li & Alistarh, ICLR 2021, Algorithms 1 and 2")
+@REGISTRY.register(
+    "safeguard",
+    Parameters,
+    reference="Allen-Zhu, Ebrahimian, Li & Alistarh, ICLR 2021, Algorithms 1 and 2",
+    footprint=lambda _, setting: Footprint(2, tables(setting.workers)),
+)
 def safeguard(parameters: Parameters, setting: MethodSetting) -> Method:
     """SafeguardSGD: SGD on the mean of the workers whose sum over a window of rounds agrees with the majority's.
 

@@ -7,11 +7,12 @@ It draws no random numbers but as a function of the call's number.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from dynabro_cli.components import Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class PreAggregator(NamedTuple):
@@ -23,12 +24,15 @@ class PreAggregator(NamedTuple):
         kappa: Maps the rule's kappa to that of pre-aggregator and rule together; None where nothing is proved.
         numbered: Whether ``mix`` takes the number of the call as well, a tensor of one whole number that counts from 0:
             what is to be drawn anew in every call is a function of it.
+        weigh: Maps the messages' Gram matrix [m, m] to weights [m', m], none of whose rows is all 0: each row's weighted mean
+            of the messages is one that comes out. None if there is more to it.
     """
 
     mix: Callable[..., Tensor]
     workers: int
     kappa: Callable[[float], float | None]
     numbered: bool = False
+    weigh: Callable[[Tensor], Tensor] | None = None
 
 
 REGISTRY: Registry[Callable[..., PreAggregator]] = Registry("pre-aggregator", "dynabro_cli.pre_aggregators")

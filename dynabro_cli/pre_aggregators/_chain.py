@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting, State
-from dynabro_cli.aggregators._finite import sound
+from dynabro_cli.aggregators._api import Aggregate, Aggregator, AggregatorSetting, State
 from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import PreAggregator
+from dynabro_cli.vectors.finite import sound
+from dynabro_cli.vectors.gram import gram
+from dynabro_cli.vectors.means import weighted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CALLS = "calls of the chain"
 """The entry of the aggregator's state that counts calls, where a stage is numbered."""
@@ -49,6 +52,9 @@ def build_chain(
             messages = stage.mix(messages)
         return rule.aggregate(messages, state, batches)
 
+    def weighing(messages: Tensor, state: State, _: int | Tensor) -> tuple[Tensor, State]:
+        return weighted(messages, _weights(stages, rule, gram(messages))), state
+
     def numbered(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
         of_rule = {name: tensor for name, tensor in state.items() if name != CALLS}
         calls = state[CALLS] if CALLS in state else torch.zeros((), dtype=torch.int64, device=messages.device)
@@ -58,12 +64,31 @@ def build_chain(
         result, of_rule = rule.aggregate(messages, of_rule, batches)
         return result, of_rule | {CALLS: calls + 1}
 
-    of_sound = numbered if any(stage.numbered for stage in stages) else plain
+    of_sound: Aggregate = plain
+    if any(stage.numbered for stage in stages):
+        of_sound = numbered
+    elif stages and rule.weigh is not None and all(stage.weigh is not None for stage in stages):
+        of_sound = weighing
 
     def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
         return of_sound(sound(messages)[0], state, batches)
 
     return Aggregator(aggregate, kappa, of_sound, rule.by_number)
+
+
+def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor) -> Tensor:
+    """Return the messages' weights [m] in the aggregate, from their Gram matrix [m, m]."""
+    tables: list[Tensor] = []
+    for stage in stages:
+        table = stage.weigh(products)  # type: ignore[misc]
+        totals = table.sum(1, keepdim=True)
+        shares = table / totals
+        products = shares @ products @ shares.mT
+        tables.append(table * (totals.amax() / totals))  # not the shares: whole numbers are added up without rounding
+    found = rule.weigh(products)  # type: ignore[misc]
+    for table in reversed(tables):
+        found = found @ table / 2.0 ** len(products).bit_length()
+    return found
 
 
 def _built(component: Component[Any], setting: AggregatorSetting, workers: int) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import AggregatorSetting, declared, proved, tolerated
-from dynabro_cli.aggregators._selection import lengths
 from dynabro_cli.components import parameter
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
-from dynabro_cli.pre_aggregators.clipping import clipped
+from dynabro_cli.vectors.lengths import clipped, lengths
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

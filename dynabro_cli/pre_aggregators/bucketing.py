@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import Footprint
+from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
+from dynabro_cli.vectors.means import mean_of_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,12 @@ class Parameters:
     s: int = parameter(2, minimum=1, help="messages a bucket")
 
 
-@REGISTRY.register("bucketing", Parameters, reference="Karimireddy, He & Jaggi, ICLR 2022 (Algorithm 1)")
+@REGISTRY.register(
+    "bucketing",
+    Parameters,
+    reference="Karimireddy, He & Jaggi, ICLR 2022 (Algorithm 1)",
+    footprint=lambda parameters, setting: Footprint(1, 8.0 * setting.workers**2 / parameters.s),
+)
 def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     """Bucketing: the means of s messages each, drawn at random anew in every call.
 
@@ -36,7 +45,7 @@ def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregat
     m, s, f = setting.workers, parameters.s, setting.byzantine
     buckets = -(-m // s)
     if 2 * f >= buckets:
-        fitting = [size for size in range(1, s) if 2 * f < -(-m // size)]
+        fitting = [size for size in range(1, min(s, m + 1)) if 2 * f < -(-m // size)]
         advice = f"type 'bucketing:s={fitting[-1]}'" if fitting else f"type --byzantine {(m - 1) // 2} at most"
         raise SpecError(
             f"pre-aggregator 'bucketing': s={s} makes {buckets} messages of {m}, and f={f} Byzantine workers could be in "
@@ -45,10 +54,8 @@ def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregat
     draws = Draws(setting.seed)
 
     def mix(messages: Tensor, call: int | Tensor = 0) -> Tensor:
-        bucket = torch.arange(m, device=messages.device) // s  # of each place of the permutation
-        sizes = (m - bucket * s).clamp_max(s)
-        weights = torch.zeros(buckets, m, dtype=messages.dtype, device=messages.device)
-        order = draws.permutation(call, m, messages.device)
-        return weights.index_put((bucket, order), 1 / sizes.to(messages.dtype)) @ messages
+        ordered = messages.index_select(0, draws.permutation(call, m, messages.device))
+        means = [mean_of_rows(list(ordered[start : start + s])) for start in range(0, m, s)]
+        return torch.stack(means)
 
     return PreAggregator(mix, buckets, lambda _: None, numbered=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import AggregatorSetting
-from dynabro_cli.aggregators._selection import lengths
 from dynabro_cli.components import parameter
+from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
+from dynabro_cli.vectors.lengths import clipped, lengths
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,3 @@ def clipping(parameters: Parameters, setting: AggregatorSetting) -> PreAggregato
         return clipped(messages, lengths(messages), torch.tensor(parameters.c, dtype=torch.float64, device=messages.device))
 
     return PreAggregator(mix, setting.workers, lambda _: None)
-
-
-def clipped(messages: Tensor, norms: Tensor, longest: Tensor) -> Tensor:
-    """The messages [m, d], of the given norms [m], shortened where they are longer than ``longest``."""
-    factors = torch.where(norms > longest, longest / norms, 1)
-    return messages * factors[:, None].to(messages.dtype)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import AggregatorSetting, declared, proved, tolerated
-from dynabro_cli.aggregators._distances import squared_distances
 from dynabro_cli.components import parameter
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
+from dynabro_cli.vectors.gram import central, gram, squared_distances
+from dynabro_cli.vectors.means import mixed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Parameters:
     "nnm",
     Parameters,
     reference="Allouah, Farhadkhani, Guerraoui, Gupta, Pinot & Stephan, AISTATS 2023 (Algorithm 2; kappa: Lemma 5)",
+    footprint=of_pairs,
 )
 def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     """Nearest-neighbour mixing (NNM).
@@ -34,9 +39,12 @@ def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     m = setting.workers
     f = tolerated("nnm", parameters.f, setting)
 
-    def mix(messages: Tensor) -> Tensor:
-        order = squared_distances(messages).sort(dim=1, stable=True).indices[:, : m - f]
-        chosen = torch.zeros(m, m, dtype=messages.dtype, device=messages.device).scatter_(1, order, 1 / (m - f))
-        return chosen @ messages
+    def nearest(products: Tensor) -> Tensor:
+        order = squared_distances(products).sort(dim=1, stable=True).indices[:, : m - f]
+        return torch.zeros_like(products).scatter_(1, order, 1)
 
-    return PreAggregator(mix, m, lambda kappa: proved(8 * f / (m - f) * (kappa + 1), f, setting))
+    def mix(messages: Tensor) -> Tensor:
+        products = gram(messages)
+        return mixed(messages, nearest(products), central(products))
+
+    return PreAggregator(mix, m, lambda kappa: proved(8 * f / (m - f) * (kappa + 1), f, setting), weigh=nearest)

@@ -7,19 +7,21 @@ depend on more: a strategy that looks at the round's level has ``in_round``, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dynabro_cli.components import Registry
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
 from dynabro_cli.streams import Streams
 
-State = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+State: TypeAlias = "dict[str, Tensor]"
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,13 @@ class Follow(NamedTuple):
     """How a strategy follows the run. Its state is in the run's checkpoints.
 
     Attributes:
-        initial: The state before the first round.
+        initial: The state before the first round; ``Late``, so that building a strategy loads no torch.
         mask: Maps the state to the mask [m] of the round that begins.
         learn: Maps the state and the acceptance ratio of the round's Byzantine messages (None where none was sent; see
             ``simulation.acceptance``) to the next state; called at the end of every round.
     """
 
-    initial: State
+    initial: Mapping[str, Tensor]
     mask: Callable[[State], Tensor]
     learn: Callable[[State, float | None], State]
 

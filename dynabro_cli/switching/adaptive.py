@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.switching._api import REGISTRY, Follow, State, Switching, SwitchingSetting, uniform_subset
+from dynabro_cli.lazy import Late, torch
+from dynabro_cli.switching._api import REGISTRY, Follow, State, Switching, SwitchingSetting, check_count, uniform_subset
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ def adaptive(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         }
 
     follow = Follow(
-        initial={"draws": torch.tensor(0), "rejected": torch.tensor(0)},
+        initial=Late(lambda: {"draws": torch.tensor(0), "rejected": torch.tensor(0)}),
         mask=lambda state: drawn(int(state["draws"])).clone(),
         learn=learn,
     )
-    drawn(0)  # an illegal number of Byzantine workers is refused here, not at the first round
+    check_count(setting)
     return Switching(lambda _: drawn(0).clone(), setting.byzantine, follow=follow, kept=True)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dynabro_cli.components import parameter
+from dynabro_cli.lazy import torch
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
-from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, uniform_subset
+from dynabro_cli.lazy import torch
+from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, check_count, uniform_subset
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -55,5 +57,5 @@ def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         strikes = level is not None and level >= parameters.level
         return mask(t) if strikes else torch.zeros(setting.workers, dtype=torch.bool)
 
-    drawn(0)  # an illegal number of Byzantine workers is refused here, not at the first round
+    check_count(setting)
     return Switching(mask, in_round=in_round)

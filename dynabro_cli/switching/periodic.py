@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, uniform_subset
+from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, check_count, uniform_subset
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -24,5 +26,5 @@ def periodic(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     def drawn(epoch: int) -> Tensor:
         return uniform_subset(setting, epoch)
 
-    drawn(0)  # an illegal number of Byzantine workers is refused here, not at the first round
+    check_count(setting)
     return Switching(lambda t: drawn(t // parameters.K).clone(), setting.byzantine)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
 from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,9 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     if problems:
         raise SpecError(problems)
     period = parameters.period or turn_length(setting.beta or 0.0)
-    masks = [torch.tensor([group == turn for group in groups]) for turn in range(3)]
 
     def mask(t: int) -> Tensor:
-        return masks[t // period % 3].clone()
+        return torch.tensor([group == t // period % 3 for group in groups])
 
     return Switching(mask, largest if m % 3 == 0 else None)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
+from dynabro_cli.lazy import torch
 from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting, check_count
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import io
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
+from dynabro_cli.strangers_files import read_regular
 from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 HEADER = ["tick", "byzantine"]
 HASH_DIGITS = 16
 MOST_TOLD = 5
 """How many wrong lines of a file are told."""
+MOST_BYTES = 16 << 20
 
 
 class Row(NamedTuple):
@@ -59,19 +65,18 @@ def trace(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     behind it: add a row 19 to the example, and it repeats every 20 ticks. Ticks are rounds, or gradient computations with
     clock=computation. Any number of workers may be Byzantine at once; the declared number f is what the rule is built for.
 
-    The run's key is that of the file's content, too: ``hash`` is filled in. Raises SpecError where the file is not there, is
-    no such table, or is not that of the hash.
+    The run's key is that of the file's content, too: ``hash`` is filled in. Raises SpecError if the file is not there, is not
+    a regular file of at most 16 MiB, is not such a table, or is not that of the hash.
     """
     rows = _parse(parameters.file, _content(parameters.file, parameters.hash), setting.workers)
-    ticks = [row.tick for row in rows]
-    masks = torch.zeros(len(rows), setting.workers, dtype=torch.bool)
-    for place, row in enumerate(rows):
-        masks[place, list(row.byzantine)] = True
 
     def mask(t: int) -> Tensor:
         if parameters.repeat:
-            t %= ticks[-1] + 1
-        return masks[bisect_right(ticks, t) - 1].clone()
+            t %= rows[-1].tick + 1
+        place = bisect_right(rows, t, key=lambda row: row.tick) - 1
+        found = np.zeros(setting.workers, dtype=bool)
+        found[list(rows[place].byzantine)] = True
+        return torch.from_numpy(found)
 
     counts = {len(row.byzantine) for row in rows}
     return Switching(mask, counts.pop() if len(counts) == 1 else None, kept=True)
@@ -84,9 +89,9 @@ def content_hash(file: str) -> str:
 
 def _read(file: str) -> bytes:
     try:
-        return Path(file).expanduser().read_bytes()
-    except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        return read_regular(Path(file).expanduser(), MOST_BYTES)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SpecError(
             f"switching 'trace': file={file} cannot be read ({reason}, in {Path.cwd()}); type trace:file=PATH"
         ) from error
@@ -107,7 +112,8 @@ def _content(file: str, expected: str | None) -> str:
         raise SpecError(f"switching 'trace': file={file} is no text in UTF-8; save it as CSV") from error
 
 
-def _parse(file: str, text: str, workers: int) -> list[Row]:
+@functools.lru_cache(maxsize=2)
+def _parse(file: str, text: str, workers: int) -> tuple[Row, ...]:
     """The rows of the file; raise SpecError with the lines that are wrong."""
     reader = csv.reader(io.StringIO(text, newline=""))
     rows: list[Row] = []
@@ -126,7 +132,7 @@ def _parse(file: str, text: str, workers: int) -> list[Row]:
     if problems:
         more = [f"{len(problems) - MOST_TOLD} more lines are wrong"] if len(problems) > MOST_TOLD else []
         raise SpecError([f"switching 'trace': {file}, {line}" for line in problems[:MOST_TOLD] + more])
-    return rows
+    return tuple(rows)
 
 
 def _take(cells: list[str], rows: list[Row], workers: int, *, first: bool) -> str | None:

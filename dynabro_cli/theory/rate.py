@@ -5,7 +5,6 @@ Numbers only, no torch: figures are drawn from this.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,8 @@ import pandas as pd
 from sqlalchemy import Engine
 
 from dynabro_cli.methods._levels import planned, universal_coefficient
-from dynabro_cli.store.queries import query
+from dynabro_cli.store.queries import query, warn_left_out
+from dynabro_cli.store.soundness import spec_of
 from dynabro_cli.theory.bounds import KAPPAS, adaptive_bound, dynamic_bound, gamma_mfm, static_bound
 from dynabro_cli.theory.slopes import PowerLaw, power_law
 
@@ -91,8 +91,18 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
         runs.append(_frame(engine, f"SELECT * FROM runs {which} ORDER BY id"))
         joined = f"FROM evaluations JOIN runs ON runs.id = run_id {which} AND round = 0 ORDER BY run_id"
         evaluations.append(_frame(engine, f"SELECT run_id, round, gap {joined}"))
-    found = pd.concat(runs, ignore_index=True)
-    return found.assign(spec=found["spec"].map(json.loads)), pd.concat(evaluations, ignore_index=True)
+    return with_specs(engine, pd.concat(runs, ignore_index=True)), pd.concat(evaluations, ignore_index=True)
+
+
+def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs whose rows agree with themselves, with ``spec`` as a mapping; the others are left out, with a warning."""
+    specs = [spec_of(run) for run in runs.astype(object).where(runs.notna(), None).to_dict("records")]
+    kept = [spec is not None for spec in specs]
+    if not all(kept):
+        count = kept.count(False)
+        warn_left_out(engine, f"{count} run{'s' if count > 1 else ''}", "what a row says does not agree")
+    kept_runs = runs.loc[pd.Series(kept, index=runs.index, dtype=bool)]
+    return kept_runs.assign(spec=[spec for spec in specs if spec is not None]).reset_index(drop=True)
 
 
 def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -104,7 +114,9 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     rows = []
     groups = dict(tuple(evaluations.groupby("run_id")))
     for run in runs.to_dict("records"):
-        own = groups[run["id"]]
+        own = groups.get(run["id"])
+        if own is None or own["gap"].isna().iloc[0]:
+            continue  # its first evaluation is left out
         part, setting = part_of(run)
         gap = float(own["gap"].iloc[0])
         rows.append(

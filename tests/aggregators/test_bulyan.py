@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._distances import squared_distances
 from dynabro_cli.aggregators.bulyan import choose
 from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
+from dynabro_cli.vectors.gram import gram, squared_distances
 
 
 def test_golden() -> None:
@@ -19,7 +19,7 @@ def test_golden() -> None:
     # at least): 0 and 15 have 225 -> 0. Of 3, 6, 1, 10, 0 the 3 = theta - 2f nearest to the median 3 are 3, 1 and, of 0 and
     # 6 at the same distance, the smaller: (3 + 1 + 0)/3 = 4/3.
     messages = torch.tensor([[0.0], [1.0], [3.0], [6.0], [10.0], [15.0], [100.0]])
-    assert choose(squared_distances(messages), 1, 5).tolist() == [2, 3, 1, 4, 0]
+    assert choose(squared_distances(gram(messages)), 1, 5).tolist() == [2, 3, 1, 4, 0]
     torch.testing.assert_close(make_aggregator("bulyan", workers=7, byzantine=1)(messages), torch.tensor([4 / 3]))
 
 
@@ -59,7 +59,7 @@ def test_equals_a_loop(m: int, f: int, seed: int) -> None:
 def test_messages_infinitely_far_are_chosen_last() -> None:
     messages = torch.randn(11, 5, generator=torch.Generator().manual_seed(0))
     messages[4], messages[7] = 1e30, -1e30
-    assert not {4, 7} & set(choose(squared_distances(messages), 2, 7).tolist())
+    assert not {4, 7} & set(choose(squared_distances(gram(messages)), 2, 7).tolist())
     assert bool((make_aggregator("bulyan", workers=11, byzantine=2)(messages).abs() < 5).all())
 
 

@@ -48,6 +48,15 @@ def test_what_is_done_to_an_aggregate_does_not_reach_the_state() -> None:
     assert torch.equal(rules[0](FIRST), rules[1](FIRST))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_call_without_a_finite_message_leaves_the_state_as_it_was(value: float) -> None:
+    rules = [make_aggregator("centered-clipping:tau=2", workers=3, byzantine=1) for _ in range(2)]
+    first = [rule(FIRST) for rule in rules]
+    assert not bool(rules[0](torch.full_like(FIRST, value)).isfinite().any())
+    assert torch.equal(first[0], first[1])
+    assert torch.equal(rules[0](FIRST), rules[1](FIRST))
+
+
 def test_tau_is_asked_for() -> None:
     with pytest.raises(SpecError, match="'centered-clipping' needs tau=; type 'centered-clipping:tau=VALUE'"):
         make_aggregator("centered-clipping", workers=3, byzantine=1)

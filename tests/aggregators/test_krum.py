@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from dynabro_cli.aggregators.krum import proved_kappa
 from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
+from dynabro_cli.theory import kappa
 
 
 def reference(messages: np.ndarray, scored: int) -> int:
@@ -73,6 +75,31 @@ def test_messages_far_from_the_origin_are_told_apart(seed: int) -> None:
 def test_kappa() -> None:
     # 6 (1 + f/(m - 2f)) at m = 5, f = 1: 6 * 4/3 = 8
     assert make_aggregator("krum", workers=5, byzantine=1).kappa == pytest.approx(8)
+
+
+def bound(m: int, f: int) -> float:
+    """The largest ratio that the proof in ``proved_kappa`` leaves to m - f - 2 neighbours, by trying the share a."""
+    h = m - f
+    c, p = (h - 2) / (h - 1), h / (f + 1)
+    a = np.append(np.linspace(0, 1, 4001), 1 - 1 / p)
+    scores = c * np.minimum(1 + p * (1 - a), 1 + a * p / (p - 1))
+    return float((p / (p - 1) * (np.sqrt(a) + np.sqrt(scores)) ** 2).max())
+
+
+def test_kappa_covers_the_default_number_of_neighbours() -> None:
+    """Each line of the proof's end, in numbers."""
+    for m in range(3, 150):
+        for f in range((m - 1) // 2):
+            assert bound(m, f) <= proved_kappa(m, f)
+
+
+@pytest.mark.parametrize("variant", ["paper", "m-f-1"])
+@pytest.mark.parametrize(("m", "f"), [(5, 1), (7, 2)])
+def test_the_worst_input_found_does_not_disprove_kappa(m: int, f: int, variant: str) -> None:
+    subject = kappa.subject(f"krum:neighbours={variant}", [], m, f)
+    found = kappa.search(subject, kappa.Effort(dimension=2, restarts=6, steps=150, seed=0, seconds=60))
+    assert 1 < found.empirical <= proved_kappa(m, f)
+    assert not found.violated
 
 
 def test_legal_range_of_f() -> None:

@@ -154,6 +154,54 @@ def test_identical_messages_are_their_aggregate(text: str, more: int) -> None:
     torch.testing.assert_close(make(text, m, 1)(message.repeat(m, 1)), message, rtol=1e-14, atol=0)
 
 
+@every_text
+@pytest.mark.parametrize("exponent", [-80, -60, 20, 60])
+def test_scales_with_the_messages_from_end_to_end_of_single_precision(text: str, exponent: int) -> None:
+    """A power of two changes no digit, and 2^60 is a number whose square is none."""
+    m, scale = least(text, 2, 9), 2.0**exponent
+    messages = draw(3, m, 20).float()
+    scaled = make(text, m, 2, scale)(messages * scale)
+    torch.testing.assert_close(scaled / scale, make(text, m, 2)(messages), rtol=1e-5, atol=1e-4)
+
+
+@without(LENGTH_MATTERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("more", [0, 1, 2, 7])
+def test_equal_messages_are_their_aggregate_to_the_last_digit(text: str, more: int, dtype: torch.dtype) -> None:
+    m = least(text, 1, 5) + more
+    message = draw(2, 1, 50, f=0)[0].to(dtype)
+    assert torch.equal(make(text, m, 1)(message.repeat(m, 1)), message)
+
+
+# What is the mean of all messages with f = 0, and what may be mixed before that.
+MEANS = [
+    rule for rule in RULES if names(rule) & {"mean", "cwtm", "multi-krum", "mda", "meamed", "monna", "phocas", "cge", "caf"}
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("text", [*MEANS, "smea", "dnc", "nnm+mean", "nnm+cwtm", "bucketing:s=1+mean", "arc+cge"])
+def test_a_mean_that_is_a_number_is_exact(text: str, dtype: torch.dtype) -> None:
+    for m in (3, 5, 7, 17):
+        messages = torch.randint(-99, 100, (m, 200), generator=torch.Generator().manual_seed(m)).to(dtype)
+        messages[-1] -= messages.sum(0) % m
+        assert torch.equal(make(text, m, 0)(messages), messages.sum(0) / m)
+
+
+@every_text
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(4))
+def test_finite_messages_have_a_finite_aggregate(text: str, dtype: torch.dtype, seed: int) -> None:
+    """However large they are, all of them or some; twice, as a rule may remember."""
+    m, largest = least(text, 2, 9), torch.finfo(dtype).max
+    rule, generator = make(text, m, 2), torch.Generator().manual_seed(seed)
+    for share in (1.0, 0.5, 0.2):
+        messages = torch.randn(m, 20, generator=generator).to(dtype)
+        huge = torch.rand(m, 20, generator=generator) < share
+        messages = torch.where(huge, largest * messages.sign(), messages)
+        assert bool(rule(messages).isfinite().all())
+
+
 @pytest.mark.parametrize(("table", "promise"), [
     (ORDER_MATTERS, lambda text, m, x: (make(text, m, 2)(x.flip(0)), make(text, m, 2)(x))),
     (ORIGIN_MATTERS, lambda text, m, x: (make(text, m, 2)(x - 1000), make(text, m, 2)(x) - 1000)),

@@ -119,6 +119,36 @@ def test_no_randomness_of_its_own(text: str) -> None:
         states = [next_state(attack, own, byzantine, state) for attack, state in zip((first, second), states, strict=True)]
 
 
+def rounds_of(text: str, own: Tensor, byzantine: Tensor) -> list[Tensor]:
+    """What an attack sends in three rounds."""
+    attack, found = made(text, len(own)), []
+    state = dict(attack.initial)
+    for _ in range(3):
+        found.append(sent(attack, own, byzantine, state))
+        state = next_state(attack, own, byzantine, state)
+    return found
+
+
+# Of which the vectors sent are of a size of their own, and not that of the gradients.
+SIZES = {"shift", "momentum-tailored", "gaussian", "mixed"}
+
+
+@pytest.mark.parametrize("text", [text for text in TEXTS if text.partition(":")[0] not in SIZES])
+@pytest.mark.parametrize("exponent", [-75, -60, 60, 70])
+def test_scales_with_the_gradients_from_end_to_end_of_single_precision(text: str, exponent: int) -> None:
+    """A power of two changes no digit, and 2^70 is a number whose square is none."""
+    own, byzantine, scale = draw(9), torch.arange(9) < 4, 2.0**exponent
+    for found, expected in zip(rounds_of(text, own * scale, byzantine), rounds_of(text, own, byzantine), strict=True):
+        torch.testing.assert_close(found / scale, expected, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+def test_a_round_of_nan_does_not_spoil_what_mimic_has_learned() -> None:
+    attack, own, byzantine = made("mimic:target=learned", 9), draw(9), torch.arange(9) < 4
+    state = next_state(attack, own, byzantine, dict(attack.initial))
+    after = next_state(attack, own * float("nan"), byzantine, state)
+    assert all(torch.equal(after[name], state[name]) for name in ("mean", "direction", "score", "seen"))
+
+
 @every_text
 def test_state_is_data(text: str) -> None:
     """``messages`` may be called for every level of a round; only ``observe`` and ``advance`` move on, by a new state."""

@@ -89,15 +89,15 @@ def info_of(place: tuple[str, str, str]) -> ParameterInfo:
 def explicit_values(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Run, Any]]:
     """The settings in which auto comes to a value, as a run with auto and that value."""
     kind, name, key = place
-    info, seen = info_of(place), []
-    auto = info.auto
+    auto, seen, canonical = info_of(place).auto, list[Any](), Component.canonical
     assert auto is not None, f"{name}: say with auto= what {key}=auto comes to, or list it here"
 
-    def spy(block: Any, setting: Any) -> Any:
-        seen.append(auto(block, setting))
-        return seen[-1]
+    def spy(component: Component[Any], setting: Any) -> Component[Any]:
+        if component.entry is REGISTRIES[kind].entry(name):
+            seen.append(auto(component.parameters, setting))
+        return canonical(component, setting)
 
-    monkeypatch.setitem(info.limits, "auto", spy)
+    monkeypatch.setattr(Component, "canonical", spy)
     found = []
     for setting in SETTINGS:
         if kind == "tasks" and setting["task"] != name:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.api import make_switching
 from dynabro_cli.errors import SpecError
 from dynabro_cli.resolve import resolve
+from dynabro_cli.switching import trace
 
 EXAMPLE = "tick,byzantine\n0,1 2 3\n10,4 5\n15,\n"
 
@@ -132,3 +135,31 @@ def test_a_run_follows_it_and_tells_the_changes(clock: str) -> None:
     told = [(change.tick, change.byzantine) for event in stream for change in event.identities]
     later = [(12, (1, 2, 3)), (20, (9,))]
     assert told == ([(0, (1, 2, 3)), (4, ()), *later] if clock == "round" else [(10, ()), *later])
+
+
+@pytest.mark.timeout(60)
+def test_what_has_no_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo("s.csv")
+    for file in ("s.csv", "/dev/zero", "."):
+        with pytest.raises(
+            SpecError, match=f"file={file} cannot be read \\((it is not a regular file|Is a directory)"
+        ) as error:
+            resolve(RunSpec(switching=f"trace:file={file}"))
+        assert len(error.value.problems) == 1
+    Path("s.csv").unlink()
+    write(EXAMPLE)
+    monkeypatch.setattr(trace, "MOST_BYTES", len(EXAMPLE) - 1)
+    with pytest.raises(SpecError, match=r"file=s.csv cannot be read \(it is larger than 0 MiB"):
+        resolve(RunSpec(switching="trace:file=s.csv"))
+
+
+def test_a_long_schedule_of_many_workers_takes_no_table_of_both() -> None:
+    """10^4 rows of 10^5 workers would be a gigabyte of masks."""
+    write("tick,byzantine\n" + "".join(f"{tick},{tick + 1}\n" for tick in range(10_000)))
+    tracemalloc.start()
+    strategy = make_switching("trace:file=s.csv", workers=100_000, byzantine=3)
+    assert strategy.mask(7777).nonzero().tolist() == [[7777]]
+    strategy.mask(7777)[:] = True  # the caller's own
+    assert int(strategy.mask(7777).sum()) == 1
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()

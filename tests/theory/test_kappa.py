@@ -215,7 +215,7 @@ def test_a_state_is_the_initial_one() -> None:
     assert not search(rule("cwmed", 4, 0), QUICK).stateful
 
 
-@pytest.mark.parametrize(("text", "flows"), [("mean", True), ("krum", True), ("cwmed", False), ("gm", False)])
+@pytest.mark.parametrize(("text", "flows"), [("mean", True), ("krum", True), ("cwmed", True), ("gm", True)])
 def test_the_gradient_is_used_where_there_is_one(text: str, flows: bool) -> None:
     assert differentiable(rule(text, 9, 2), 3) is flows
     assert search(rule(text, 9, 2), Effort(restarts=1, steps=3)).gradient is flows

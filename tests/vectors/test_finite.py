@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from dynabro_cli.aggregators._finite import finite_rows, sound
+from dynabro_cli.vectors.finite import finite_rows, sound
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
-import torch
-from torch import Tensor
+from dynabro_cli.lazy import torch, when_loaded
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 P = ParamSpec("P")
 
-_LIBRARY = torch.library.Library("dynabro", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+@functools.cache
+def _library() -> torch.library.Library:
+    return torch.library.Library("dynabro", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 def opaque(schema: str, like: Callable[P, Tensor]) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
@@ -24,16 +29,18 @@ def opaque(schema: str, like: Callable[P, Tensor]) -> Callable[[Callable[P, Tens
 
     def decorate(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
         name = schema.partition("(")[0]
-        _LIBRARY.define(schema)  # type: ignore[no-untyped-call]
-        _LIBRARY.impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(f"dynabro::{name}", like, lib=_LIBRARY)
-        operator = getattr(torch.ops.dynabro, name)
+
+        def register() -> None:
+            _library().define(schema)  # type: ignore[no-untyped-call]
+            _library().impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+            torch.library.register_fake(f"dynabro::{name}", like, lib=_library())
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-            result: Tensor = (operator if torch.compiler.is_compiling() else function)(*args, **kwargs)
+            result: Tensor = (getattr(torch.ops.dynabro, name) if torch.compiler.is_compiling() else function)(*args, **kwargs)
             return result
 
+        when_loaded(torch, register)
         return call
 
     return decorate

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from dynabro_cli.lazy import torch
 
-EXPONENTS = {torch.float32: (torch.int32, 0x7F80_0000), torch.float64: (torch.int64, 0x7FF0_0000_0000_0000)}
-"""The bits of a number's exponent, which are all set in NaN and Inf and in no other; and the whole numbers to read them as."""
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EXPONENT_32, EXPONENT_64 = 0x7F80_0000, 0x7FF0_0000_0000_0000
+"""The bits of a number's exponent, of 32 or 64 bits, which are all set in NaN and Inf and in no other number."""
 
 
 def sound(messages: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -32,10 +35,11 @@ def finite_rows(messages: Tensor) -> Tensor:
 
     By their bits: of all ways to see it, this adds least to a compiled function, for which it is hidden behind the memory.
     """
-    if messages.dtype not in EXPONENTS:
-        return messages.isfinite().all(1)
-    whole, bits = EXPONENTS[messages.dtype]
-    return (messages.view(whole) & bits).amax(1) < bits
+    if messages.dtype == torch.float32:
+        return (messages.view(torch.int32) & EXPONENT_32).amax(1) < EXPONENT_32
+    if messages.dtype == torch.float64:
+        return (messages.view(torch.int64) & EXPONENT_64).amax(1) < EXPONENT_64
+    return messages.isfinite().all(1)
 
 
 def host_may_look(tensor: Tensor) -> bool:

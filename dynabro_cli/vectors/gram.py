@@ -1,0 +1,147 @@
+"""Inner products and distances of messages, as several rules need them.
+
+Rules that weigh messages by where they lie to one another need nothing of them but the m x m Gram matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.finite import host_may_look
+from dynabro_cli.vectors.operators import opaque
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CLOSE = 1e-2
+"""If a squared distance is at least this share of the squared lengths, rounding takes at most 1e-5 of it."""
+
+SMALL = 1 << 16
+"""Matrices of at most so many numbers are multiplied in double precision on a CPU, which then takes no time."""
+
+COLUMNS = 1 << 13
+"""Columns whose products are added up in single precision, before the sums are added up in double."""
+
+RANGE = 200
+"""Double-precision messages are scaled to a largest entry between 2^-200 and 2^200: LAPACK's eigenvalues may not converge
+for the products of far larger entries."""
+
+
+def _square(messages: Tensor) -> Tensor:
+    """Return an empty tensor of the shape and kind of a Gram matrix."""
+    return messages.new_empty((len(messages), len(messages)), dtype=torch.float64)
+
+
+@opaque("gram(Tensor messages) -> Tensor", _square)
+def gram(messages: Tensor) -> Tensor:
+    """Return <g_i - c, g_j - c>/u^2 for all pairs, c some vector and u = ``unit(messages)``: [m, d] -> [m, m].
+
+    The result is in double precision, finite, and 0 if the messages are NaN. No square overflows or underflows, however
+    large or small the messages are. c is such that what tells messages apart is not lost beside their lengths: 0, or a
+    message that more than half of them are near to, so that one worker cannot move it away.
+    """
+    if messages.dtype != torch.float32:
+        messages = messages.double() / unit(messages)
+    return (_looked if host_may_look(messages) else _in_units)(messages).nan_to_num(0, 0, 0)
+
+
+@opaque("distances(Tensor messages) -> Tensor", _square)
+def distances(messages: Tensor) -> Tensor:
+    """Return |g_i - g_j| for all pairs: [m, d] -> [m, m], in double precision."""
+    return squared_distances(gram(messages)).sqrt() * unit(messages)
+
+
+def unit(messages: Tensor) -> Tensor:
+    """Return the power of two that ``gram`` divides messages by: 1 for those in single precision."""
+    if messages.dtype == torch.float32:
+        return torch.ones((), dtype=torch.float64, device=messages.device)
+    exponent = torch.frexp(messages.detach().double().abs().amax().nan_to_num()).exponent.double()
+    return torch.exp2(exponent - exponent.clamp(-RANGE, RANGE))
+
+
+def squared_distances(gram: Tensor) -> Tensor:
+    """Return |g_i - g_j|^2 for all pairs, from their Gram matrix around any vector: [m, m] -> [m, m], 0 on the diagonal."""
+    squares = gram.diagonal()
+    return (squares[:, None] + squares - 2 * gram).clamp_min(0).fill_diagonal_(0)
+
+
+def around(gram: Tensor, weights: Tensor) -> Tensor:
+    """Return the Gram matrix [m, m] of the same vectors around their weighted mean; the weights [m] add up to 1."""
+    inner = gram @ weights
+    return (gram - inner) - (inner - weights @ inner)[:, None]
+
+
+def central(gram: Tensor) -> Tensor:
+    """Return the index, a tensor [1], of the message with the smallest ball around it that holds more than half of all."""
+    return radii(gram).argmin().view(1)
+
+
+def radii(gram: Tensor) -> Tensor:
+    """Return the squared radius of the ball around each message that holds more than half of all: [m, m] -> [m]."""
+    return squared_distances(gram).sort(1).values[:, len(gram) // 2]
+
+
+def _looked(messages: Tensor) -> Tensor:
+    """Return the Gram matrix, with no more work than these messages need."""
+    exact = messages.numel() <= SMALL
+    found = _products(messages.double() if exact else messages)
+    if not exact and not _in_range(found.diagonal(), messages):
+        exact, found = True, _products(messages.double())
+    first = _equal_rows(messages, found)
+    if first is None:
+        messages = (messages.double() if exact else messages) - messages.index_select(0, central(found))
+        found = _products(messages)
+        first = _equal_rows(messages, found)
+    if first is None or first == list(range(len(first))):
+        return found
+    places = torch.tensor(first)  # so that messages that are equal tie, whatever the rounding
+    return found.index_select(0, places).index_select(1, places)
+
+
+def _in_units(messages: Tensor) -> Tensor:
+    """Return the Gram matrix without a decision on the host, around the central message in any case."""
+    centre = messages.index_select(0, central(_row_scaled(messages)))
+    return 4 * _row_scaled(messages / 2 - centre / 2)  # halves, as a difference may be too large for a number
+
+
+def _row_scaled(vectors: Tensor) -> Tensor:
+    """Return the products of vectors that are divided by their largest entries before, and multiplied by them after."""
+    largest = vectors.abs().amax(1).nan_to_num()  # [m]
+    units = vectors / torch.where(largest > 0, largest, 1)[:, None]
+    sizes = largest.double()
+    return (units @ units.mT).double().nan_to_num() * sizes[:, None] * sizes
+
+
+def _products(vectors: Tensor) -> Tensor:
+    """Return the products of all pairs, [m, d] -> [m, m]; sums of blocks of columns are added up in double precision."""
+    m, d = vectors.shape
+    blocks = d // COLUMNS
+    whole, rest = vectors[:, : blocks * COLUMNS], vectors[:, blocks * COLUMNS :]
+    found = (rest @ rest.mT).double()
+    if blocks:
+        parts = whole.view(m, blocks, COLUMNS).transpose(0, 1)
+        found = found + torch.bmm(parts, parts.mT).sum(0, dtype=torch.float64)
+    return found
+
+
+def _in_range(squares: Tensor, messages: Tensor) -> bool:
+    """Return True if no square has overflowed, or underflowed but of messages that are 0."""
+    enough = squares >= messages.shape[1] * 1e-30
+    if bool(enough.all()):
+        return math.isfinite(squares.detach().sum())
+    return math.isfinite(squares.detach().sum()) and not bool(messages[~enough].any())
+
+
+def _equal_rows(messages: Tensor, gram: Tensor) -> list[int] | None:
+    """Return for each message the first that equals it; None if two that differ are close to each other."""
+    squares = gram.diagonal()
+    close = squared_distances(gram) <= CLOSE * (squares[:, None] + squares)
+    found = []
+    for j, row in enumerate(close.tolist()):
+        first = row.index(True) if True in row else j
+        if first < j and not torch.equal(messages[first], messages[j]):
+            return None
+        found.append(first)
+    return found

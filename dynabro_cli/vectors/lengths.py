@@ -1,0 +1,40 @@
+"""Lengths of vectors, whose squares may be too large or too small for a number."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.finite import host_may_look
+from dynabro_cli.vectors.gram import unit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def lengths(vectors: Tensor) -> Tensor:
+    """Return the norms [m] of vectors [m, d], in double precision: no square overflows or underflows.
+
+    Summing in double precision takes a CPU far longer, so it is done there only if single precision does not do.
+    """
+    if host_may_look(vectors) and vectors.dtype == torch.float32:
+        quick: Tensor = torch.linalg.vector_norm(vectors, dim=1).double()
+        small = quick < math.sqrt(vectors.shape[1] * 1e-30)
+        if math.isfinite(quick.detach().sum()) and (not bool(small.any()) or not bool(vectors[small].any())):
+            return quick
+    scale = unit(vectors)
+    scaled = vectors if vectors.dtype == torch.float32 else vectors / scale
+    exact: Tensor = torch.linalg.vector_norm(scaled, dim=1, dtype=torch.float64) * scale
+    return exact
+
+
+def length(vector: Tensor) -> Tensor:
+    """Return the norm of a vector [d], in double precision, as ``lengths`` does."""
+    return lengths(vector[None])[0]
+
+
+def clipped(messages: Tensor, norms: Tensor, longest: Tensor) -> Tensor:
+    """Return the messages [m, d], of the given norms [m], shortened to ``longest`` if they are longer."""
+    factors = torch.where(norms > longest, longest / norms, 1)
+    return messages * factors[:, None].to(messages.dtype)

@@ -1,0 +1,115 @@
+"""Weighted means of messages: exact if the messages are equal, and finite if they are.
+
+Single-precision numbers are added up in double precision. Of double-precision ones the differences from one of them are, so
+that equal messages are their own mean; scaled down by a power of two, as a sum of differences may be too large for a number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.finite import host_may_look
+from dynabro_cli.vectors.operators import opaque
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ENTRIES = 1 << 18
+"""Entries of a block of columns that stays in a CPU's cache."""
+
+
+def column_blocks(messages: Tensor, columns: int | None = None) -> list[slice]:
+    """Return the columns of messages [m, d], on a CPU in blocks of so many; by default what stays in cache."""
+    m, d = messages.shape
+    size = columns or max(1, ENTRIES // m)
+    return [slice(start, start + size) for start in range(0, d, size)] if host_may_look(messages) else [slice(d)]
+
+
+def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = None) -> Tensor:
+    """Return sum_i w_i g_i / total: [m, d], [m] -> [d].
+
+    Args:
+        messages: The messages.
+        weights: 0 <= w_i <= 1.
+        total: At least sum_i w_i, which it is by default. The result is 0 if it is 0.
+    """
+    weights = weights.double()
+    over = weights.sum() if total is None else torch.as_tensor(total, dtype=torch.float64, device=weights.device)
+    if total is None and host_may_look(messages):
+        chosen = weights.nonzero()[:, 0]
+        if len(chosen) == 1:
+            return messages.index_select(0, chosen)[0]
+    some, place = torch.where(over == 0, 1, over), weights.argmax().view(1)
+    parts = []
+    for block in column_blocks(messages):
+        rows = messages[:, block]
+        if messages.dtype != torch.float64:
+            parts.append((_combined(weights, rows.double()) / some).to(messages.dtype))
+        else:
+            base, shrink = rows.index_select(0, place)[0], _shrinking(len(rows))
+            pull = _combined(weights, torch.add(base * -shrink, rows, alpha=shrink))
+            parts.append(_moved(base * (weights.sum() / some), pull / (2 * shrink * some)))
+    return torch.cat(parts)
+
+
+def mean_of(messages: Tensor, chosen: Tensor) -> Tensor:
+    """Return the mean of the messages [m, d] that the bool mask [m] chooses; 0 if it chooses none."""
+    return weighted(messages, chosen)
+
+
+def mean_of_rows(rows: list[Tensor]) -> Tensor:
+    """Return the mean of the rows, [d] each; one row is its own mean."""
+    if len(rows) == 1:
+        return rows[0]
+    if rows[0].dtype != torch.float64:
+        total = rows[0].double()
+        for row in rows[1:]:
+            total = total + row.double()
+        return (total / len(rows)).to(rows[0].dtype)
+    if len(rows) == 2:
+        return rows[0] / 2 + rows[1] / 2  # rounded once, so that both are as far from it
+    middle, shrink = len(rows) // 2, _shrinking(len(rows))
+    base = rows[middle]
+    pull = torch.zeros_like(base)
+    for place, row in enumerate(rows):
+        pull = pull if place == middle else pull + torch.add(base * -shrink, row, alpha=shrink)
+    return _moved(base, pull / (2 * shrink * len(rows)))
+
+
+@opaque(
+    "mixed(Tensor messages, Tensor weights, Tensor centre) -> Tensor",
+    lambda messages, weights, centre: messages.new_empty(len(weights), messages.shape[1]),
+)
+def mixed(messages: Tensor, weights: Tensor, centre: Tensor) -> Tensor:
+    """Return the weighted mean of the messages for each row of weights: [m, d], [n, m] -> [n, d].
+
+    Args:
+        messages: The messages.
+        weights: 0 <= w_ij <= 1, no row all 0.
+        centre: The index, a tensor [1], of a message that is near to most of them: differences are taken from it.
+    """
+    weights, shrink = weights.to(messages.dtype), _shrinking(len(messages))
+    totals = weights.sum(1, keepdim=True)
+    parts = []
+    for block in column_blocks(messages):
+        rows = messages[:, block]
+        base = rows.index_select(0, centre)
+        pulls = torch.add(base * -shrink, rows, alpha=shrink)
+        parts.append(_moved(base, (weights @ pulls) / (2 * shrink * totals)))
+    return torch.cat(parts, 1)
+
+
+def _combined(weights: Tensor, rows: Tensor) -> Tensor:
+    """Return the rows' weighted sum, [b]; in a compiled function as a sum that it need not write the rows out for."""
+    return (weights[:, None] * rows).sum(0) if torch.compiler.is_compiling() else weights @ rows
+
+
+def _shrinking(count: int) -> float:
+    """Return a power of two under 1/(2 count): the sum of so many differences, times that, is no larger than the numbers."""
+    return 2.0 ** -(count.bit_length() + 1)
+
+
+def _moved(base: Tensor, half: Tensor) -> Tensor:
+    """Return base + 2 half, where 2 half alone may be too large for a number."""
+    return 2 * (base / 2 + half)
