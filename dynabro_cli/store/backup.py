@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
-from dynabro_cli.store.copies import copy_database
+from dynabro_cli.store.copies import copy_database, new_database
 from dynabro_cli.store.engine import file_version, read_only_uri, sqlite_path
 from dynabro_cli.store.translation import shown, translated_errors
 
@@ -19,8 +19,13 @@ class Backup(NamedTuple):
     size: int
 
 
-def back_up(database: str, target: Path | None = None) -> Backup:
-    """Copy an SQLite database, of any schema version; ``target`` is by default beside it, with the time in its name.
+def back_up(database: str, target: Path | None = None, *, force: bool = False) -> Backup:
+    """Copy an SQLite database, of any schema version.
+
+    Args:
+        database: A path or URL; it is only read.
+        target: The file to make, by default beside it, with the time in its name.
+        force: Replace a file that is there already, unless it is a database or a sweep.
 
     Raises:
         SpecError: The database is a server's.
@@ -39,6 +44,7 @@ def back_up(database: str, target: Path | None = None) -> Backup:
     if file_version(path) is None:
         raise DatabaseError(f"{path} is an empty database; there is nothing to back up")
     copy = target or path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}.backup")
+    output = new_database(copy, database, force=force)
     with translated_errors(database):
-        copy_database(read_only_uri(path), copy)
+        copy_database(read_only_uri(path), output)
     return Backup(copy, copy.stat().st_size)

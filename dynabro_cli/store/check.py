@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, RowMapping, select, text
 
 from dynabro_cli.store import kappas
+from dynabro_cli.store.engine import schema_of
 from dynabro_cli.store.ownership import database_time, presumed_dead
+from dynabro_cli.store.schema import NEW_ONE, strangers, unreadable, way_on
+from dynabro_cli.store.server_schema import server_strangers
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.snapshot import snapshot
 from dynabro_cli.store.soundness import CONTROL, unsound_runs
 from dynabro_cli.store.tables import runs
+from dynabro_cli.store.translation import shown
 
 MOST_DAMAGES = 100
 """How many damages SQLite itself lists."""
@@ -44,11 +48,12 @@ def check(database: str) -> Report:
         NotFoundError: There is no such file.
         DatabaseError: It is something else, or of another schema version, or so damaged that it cannot be read.
     """
-    with snapshot(database) as connection:
-        damages = damage(connection)
+    with snapshot(database, any_tables=True) as connection:
+        problems, readable = _strangers(connection, shown(database))
+        damages = damage(connection) if readable else problems
         if damages:  # nothing that is read from it can be relied on
             return Report({}, 0, 0, damages, [])
-        problems = _orphans(connection)
+        problems += _orphans(connection)
         for number, found in sorted(unsound_runs(connection).items(), key=lambda item: str(item[0])):
             problems += [f"run {_plain(str(number))}: {problem}" for problem in found]
         for number, found in sorted(kappas.unsound(connection).items()):
@@ -63,6 +68,15 @@ def check(database: str) -> Report:
         )
 
 
+def _strangers(connection: Connection, database: str) -> tuple[list[str], bool]:
+    """What the schema has that dynabro does not make, a line each; and whether all of dynabro's tables can be read."""
+    if connection.dialect.name != "sqlite":
+        return [_plain(f"{one}. Try: {NEW_ONE.format(database)}") for one in server_strangers(connection)], True
+    found = schema_of(connection)
+    problems = [_plain(f"{one}. Try: {way_on(found, database)}") for one in strangers(found)]
+    return problems, unreadable(found) is None
+
+
 def damage(connection: Connection) -> list[str]:
     """What SQLite itself finds damaged, a line each; nothing of a server's database, which looks after itself."""
     if connection.dialect.name != "sqlite":
@@ -72,22 +86,24 @@ def damage(connection: Connection) -> list[str]:
 
 
 def _orphans(connection: Connection) -> list[str]:
-    """Rows of runs that are not there; a server does not let that happen."""
+    """Rows of runs or sweeps that are not there; a server does not let that happen."""
     if connection.dialect.name != "sqlite":
         return []
-    found = connection.exec_driver_sql('SELECT "table", COUNT(*) FROM pragma_foreign_key_check GROUP BY "table"').all()
+    lost = 'SELECT "table", "parent", COUNT(*) FROM pragma_foreign_key_check GROUP BY "table", "parent"'
+    found = [[_plain(str(value)) for value in row] for row in connection.exec_driver_sql(lost)]
     return [
-        f"{row[1]} rows of {_plain(str(row[0]))} belong to no run; delete those whose run_id is not in (SELECT id FROM runs)"
-        for row in found
+        f"{count} rows of {table} belong to no {one}; delete those whose {one}_id is not in (SELECT id FROM {one}s)"
+        for table, one, count in ((table, parent.removesuffix("s"), count) for table, parent, count in found)
     ]
 
 
 def _notes(connection: Connection, files: SideFiles) -> list[str]:
-    """What is no problem: runs that go on with the same command, files that nobody needs, and what others have added."""
+    """Notes that are not errors: resumable runs, and files that nobody needs."""
     notes = []
     now = database_time(connection)
     live: list[str] = []
-    waiting = select(runs.c.id, runs.c.run_key, runs.c.status, runs.c.owner, runs.c.heartbeat_at, runs.c.checkpoint)
+    columns = ("id", "run_key", "status", "owner", "heartbeat_at", "heartbeat_clock", "checkpoint")
+    waiting = select(*(runs.c[name] for name in columns))
     rows: list[RowMapping] = list(
         connection.execute(waiting.where((runs.c.status == "running") | runs.c.checkpoint.is_not(None)).order_by(runs.c.id))
         .mappings()
@@ -103,10 +119,6 @@ def _notes(connection: Connection, files: SideFiles) -> list[str]:
             notes.append(f"run {row['id']}: its checkpoint is missing or damaged; the same command begins it anew")
     named = {row["checkpoint"] for row in rows}
     notes += _unneeded(files, named, tuple(f"{key}." for key in live))
-    if connection.dialect.name == "sqlite":
-        triggers = connection.exec_driver_sql("SELECT COUNT(*) FROM sqlite_master WHERE type = 'trigger'").scalar_one()
-        if triggers:
-            notes.append(f"it has {triggers} triggers, which dynabro has not made; they act whenever it stores something")
     return notes
 
 

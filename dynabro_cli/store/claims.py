@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from sqlalchemy import Connection, RowMapping, delete, select, update
 
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.identity import canonical_json
-from dynabro_cli.store.ownership import database_time, lease_seconds, presumed_dead
+from dynabro_cli.store.ownership import database_time, lease_seconds, presumed_dead, silence
 from dynabro_cli.store.tables import runs
 
 RERUN_SUFFIX = "+rerun"
@@ -16,6 +18,13 @@ RERUN_SUFFIX = "+rerun"
 
 ENDED = ("finished", "diverged")
 """The statuses of a result."""
+Repeat = Callable[[Any], bool]
+"""Says of a stored run, by its row in ``runs``, if it is to be made again."""
+
+
+def always(row: RowMapping) -> bool:
+    """Make every run again."""
+    return True
 
 
 def find(connection: Connection, run_key: str) -> RowMapping | None:
@@ -23,7 +32,7 @@ def find(connection: Connection, run_key: str) -> RowMapping | None:
     return connection.execute(select(runs).where(runs.c.run_key == run_key)).mappings().first()
 
 
-def claim(connection: Connection, run_key: str, *, repeat: bool) -> RowMapping | None:
+def claim(connection: Connection, run_key: str, *, repeat: Repeat) -> RowMapping | None:
     """Return the row whose place a run takes, or that it continues; None where there is none.
 
     Raises:
@@ -32,7 +41,7 @@ def claim(connection: Connection, run_key: str, *, repeat: bool) -> RowMapping |
     """
     row = find(connection, run_key)
     if row is not None and row["status"] in ENDED:
-        if not repeat:
+        if not repeat(row):
             raise AlreadyStoredError(f"run {row['id']} is stored as {row['status']} already")
         return claim(connection, run_key + RERUN_SUFFIX, repeat=repeat)
     if row is not None:
@@ -64,15 +73,15 @@ def take_place(connection: Connection, run_id: int | None) -> None:
         connection.execute(update(runs).where(runs.c.id == run_id).values(run_key=original))
 
 
-def refuse_if_live(connection: Connection, row: RowMapping) -> None:
+def refuse_if_live(connection: Connection, row: RowMapping | Mapping[str, Any]) -> None:
     """Raise RunHeldError where a run is in progress in a process that is alive, or may be."""
     if row["status"] != "running":
         return
     now = database_time(connection)
     if presumed_dead(row, now):
         return
-    silent = (now - row["heartbeat_at"]).total_seconds()
+    heard = silence(row, now) or 0.0
     raise RunHeldError(
-        f"run {row['id']} is in progress in process {row['pid']} on {row['host']}, heard of {silent:.0f} s ago; wait for it, "
-        f"or end that process; one that is gone counts as such after {lease_seconds():g} s"
+        f"run {row['id']} is in progress in process {row['pid']} on {row['host']}, heard of {heard:.0f} s ago; wait for it, or "
+        f"end that process; one that is stopped, or on another machine, counts as gone after {lease_seconds():g} silent seconds"
     )

@@ -3,41 +3,58 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 from dynabro_cli.errors import CannotWriteError, StorageError
 from dynabro_cli.failpoints import failpoint
+from dynabro_cli.store.connections import connect_reader
 from dynabro_cli.store.disk import sync
+from dynabro_cli.store.outputs import DATABASE, Output, part_of
+from dynabro_cli.store.stopping import watched
 
 
-def copy_database(source: str, target: Path) -> None:
-    """Copy one moment's state of a database to a file that is not there yet.
+def new_database(target: Path, database: str, *, force: bool = False) -> Output:
+    """Check that a new database can be made, in a copy of ``database``.
 
-    It is written under another name beside ``target``, and is on the disk before it gets its own.
+    Args:
+        target: The file to make.
+        database: A path or URL.
+        force: Replace a file that is there already, unless it is a database or a sweep.
+
+    Raises:
+        CannotWriteError: It is there already, or its folder is missing.
+    """
+    if not target.parent.is_dir():
+        raise CannotWriteError(f"{target}: its folder {target.parent} does not exist; type mkdir -p {target.parent}")
+    output = Output(target, DATABASE, database, force)
+    output.place()
+    return output
+
+
+def copy_database(source: str, output: Output) -> None:
+    """Copy one moment's state of a database to a new file.
+
+    It is written under another name beside its place, and is on the disk before it gets its own.
 
     Args:
         source: The database, as a URI of SQLite's.
-        target: The file to make.
+        output: The file to make.
 
     Raises:
-        CannotWriteError: It is there already, or its folder is missing or cannot be written.
+        CannotWriteError: It is there already, or its folder cannot be written.
         StorageError: The disk is full.
         sqlite3.Error: The database cannot be read.
     """
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    part = part_of(output.place())
     try:
-        with making(target):
-            with contextlib.closing(sqlite3.connect(source, uri=True)) as connection:
-                connection.execute("PRAGMA trusted_schema = OFF")
+        with making(output.target):
+            with contextlib.closing(connect_reader(source, None)) as connection, watched(connection):
                 connection.execute("VACUUM INTO ?", (str(part),))
             failpoint("before-copy")
             sync(part)
-            _name(part, target)
-            sync(target.parent)
+            output.publish(part)
     finally:
         for left in (part, part.with_name(part.name + "-journal")):
             with contextlib.suppress(OSError):
@@ -46,20 +63,14 @@ def copy_database(source: str, target: Path) -> None:
 
 @contextlib.contextmanager
 def making(target: Path) -> Iterator[None]:
-    """While entered, a file is made that is not there yet; what goes wrong is told in its name.
+    """While entered, a file is made; what goes wrong is told in its name.
 
     Raises:
-        CannotWriteError: It is there already, or its folder is missing or cannot be written.
+        CannotWriteError: Its folder cannot be written.
         StorageError: The disk is full.
     """
-    if not target.parent.is_dir():
-        raise CannotWriteError(f"{target}: its folder {target.parent} does not exist; type mkdir -p {target.parent}")
     try:
-        if os.path.lexists(target):
-            raise FileExistsError
         yield
-    except FileExistsError as error:
-        raise CannotWriteError(f"{target} is there already; name another file, or move it away") from error
     except PermissionError as error:
         raise CannotWriteError(f"{target} cannot be created ({error.strerror}); name a file in a folder of yours") from error
     except OSError as error:
@@ -71,13 +82,3 @@ def making(target: Path) -> Iterator[None]:
         if "unable to open" in reason or "readonly" in reason:
             raise CannotWriteError(f"{target} cannot be created ({reason}); name a file in a folder of yours") from error
         raise
-
-
-def _name(part: Path, target: Path) -> None:
-    """Give a file its name; raise FileExistsError where that is taken, were it only since a moment ago."""
-    try:
-        os.link(part, target)
-    except OSError:  # the name is taken, or a file system has no links
-        if os.path.lexists(target):
-            raise FileExistsError from None
-        part.rename(target)

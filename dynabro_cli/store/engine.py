@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, Engine, create_engine, event, inspect
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
-from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError
+from dynabro_cli.errors import CannotWriteError, DatabaseError, LostDatabaseError, NotFoundError, SpecError
+from dynabro_cli.store.connections import (
+    ATTEMPT_SECONDS,
+    allow_reading_only,
+    begin_immediate,
+    connect_reader,
+    hide_unreadable,
+    prepare_writer,
+)
 from dynabro_cli.store.file_systems import refuse_network
+from dynabro_cli.store.pinned_file import PinnedFile
+from dynabro_cli.store.reserved import SQLITE_MAGIC, owner
+from dynabro_cli.store.schema import Entry, entries, refuse_strangers
 from dynabro_cli.store.server import server_reader, server_writer
+from dynabro_cli.store.server_schema import refuse_server_strangers
+from dynabro_cli.store.stopping import stoppable
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION
 from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 
-ATTEMPT_SECONDS = 0.25
-"""How long SQLite itself waits for a lock: signals are not seen while it does."""
-RETRY_SECONDS = 0.02
-SQLITE_MAGIC = b"SQLite format 3\x00"
+IN_MEMORY = ":memory:"
+"""The name by which SQLite opens a database that is not a file."""
 
 
 def open_for_writing(database: str) -> Engine:
@@ -44,6 +51,9 @@ def open_for_writing(database: str) -> Engine:
     else:
         if not path.parent.is_dir():
             raise CannotWriteError(f"{path}: its folder {path.parent} does not exist; type mkdir -p {path.parent}")
+        other = owner(path.resolve())
+        if other is not None:
+            raise CannotWriteError(f"{path} belongs to the database {other}; name another with --db")
         if path.exists():
             version = file_version(path)
             if version is not None:
@@ -53,10 +63,12 @@ def open_for_writing(database: str) -> Engine:
         engine = sqlite_writer(path)
     with translated_errors(database, opening=True), engine.begin() as connection:
         _create_or_check(connection, database)
+    if path is not None:
+        event.listen(engine, "begin", lambda connection: _refuse_another(connection, path))
     return engine
 
 
-def open_read_only(database: str, *, patience: float | None = None) -> Engine:
+def open_read_only(database: str, *, patience: float | None = None, any_row: bool = False, any_schema: bool = False) -> Engine:
     """Open ``database`` so that nothing can be written to it, nor anywhere else by SQL.
 
     On a server, that is what a read-only transaction keeps from being written, which is never committed. A function of the
@@ -65,36 +77,43 @@ def open_read_only(database: str, *, patience: float | None = None) -> Engine:
     Args:
         database: A path, or an SQLAlchemy URL.
         patience: For how many seconds another program's lock on a file is waited for; None: ``busy_seconds``.
+        any_row: True for a caller that takes any value in any column; for the others, rows with such values are not there.
+        any_schema: True for a caller that finds out itself if a stranger has the place of a table or view.
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: It is something else, or of another schema version.
+        DatabaseError: It is something else, or of another schema version, or a stranger has the place of a table or view.
     """
     path = sqlite_path(database)
     if path is None:
         engine = server_reader(database, shown(database))
         with translated_errors(database, opening=True), engine.connect() as connection:
             known = server_version(connection, database)
-        if known is None:
-            name = shown(database)
-            raise DatabaseError(f"{name} is no dynabro database yet, but empty; type 'dynabro run --db {name}' to fill it")
-        check_version(known, database)
+            if known is None:
+                name = shown(database)
+                raise DatabaseError(f"{name} is no dynabro database yet, but empty; type 'dynabro run --db {name}' to fill it")
+            check_version(known, database)
+            if not any_schema:
+                refuse_server_strangers(connection, database, writing=False)
         return engine
     if not path.exists():
         raise NotFoundError(
             f"there is no database {path}; type 'dynabro run' to make one, or name another with --db or DYNABRO_DB"
         )
-    version = file_version(path)
+    version, found = examined(path, patience)
     if version is None:
         raise DatabaseError(f"{path} is no dynabro database yet, but empty; type 'dynabro run --db {path}' to fill it")
     check_version(version, str(path))
+    if not any_schema:
+        refuse_strangers(found, str(path), writing=False)
     uri = read_only_uri(path)
     engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        creator=lambda: sqlite3.connect(uri, uri=True, timeout=busy_seconds() if patience is None else patience),
-        poolclass=NullPool,
+        URL.create("sqlite", database=str(path)), creator=lambda: connect_reader(uri, patience), poolclass=NullPool
     )
-    event.listen(engine, "connect", _allow_reading_only)
+    stoppable(engine)
+    if not any_row:
+        event.listen(engine, "connect", lambda connection, _record: hide_unreadable(connection))
+    event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
     return engine
 
 
@@ -102,14 +121,19 @@ def sqlite_path(database: str) -> Path | None:
     """The file of an SQLite database; None for a database of another kind.
 
     Raises:
+        SpecError: ``database`` is empty, or in memory.
         DatabaseError: ``database`` looks like a URL and is none that SQLAlchemy knows.
     """
+    if not database.strip():
+        raise SpecError(f"db={database!r} names no file; type a path, such as --db results.db")
     if "://" not in database:
         try:
             path = Path(database).expanduser()
             path.exists()
         except (OSError, RuntimeError, ValueError) as error:
             raise CannotWriteError(f"{database!r} cannot be a file ({error}); name another with --db") from error
+        if str(path) == IN_MEMORY:
+            raise SpecError(f"db={database}: a database in memory is lost when the command ends. Try: --db results.db")
         return path
     try:
         url = make_url(database)
@@ -118,19 +142,20 @@ def sqlite_path(database: str) -> Path | None:
         raise DatabaseError(f"{kind}://... is no database URL; type a path, or a URL such as sqlite:///results.db") from error
     if url.get_backend_name() != "sqlite":
         return None
-    if not url.database or url.database == ":memory:":
+    if not url.database or str(Path(url.database)) == IN_MEMORY:
         raise DatabaseError(f"{database} names no file, and results are to be kept; type a path, such as --db results.db")
     return Path(url.database)
 
 
 def sqlite_writer(path: Path) -> Engine:
-    """An engine that writes an SQLite file."""
+    """An engine that writes an SQLite file; one that is not there any more, or not the same, is an error."""
     refuse_network(path)
-    engine = create_engine(
-        URL.create("sqlite", database=str(path)), connect_args={"timeout": ATTEMPT_SECONDS}, poolclass=NullPool
-    )
-    event.listen(engine, "connect", _prepare_writer)
-    event.listen(engine, "begin", _begin_immediate)
+    file = PinnedFile(path, ATTEMPT_SECONDS)
+    engine = create_engine(URL.create("sqlite", database=str(path)), creator=file.connect, poolclass=NullPool)
+    event.listen(engine, "connect", prepare_writer)
+    event.listen(engine, "begin", begin_immediate)
+    event.listen(engine, "commit", lambda _: file.check())  # SQLite writes to a removed file without a word
+    event.listen(engine, "handle_error", lambda _: file.check())
     return engine
 
 
@@ -156,9 +181,16 @@ def file_version(path: Path) -> int | None:
         DatabaseError: It is something else, or damaged.
         NotFoundError: It cannot be read.
     """
+    return examined(path)[0]
+
+
+def examined(path: Path, patience: float | None = None) -> tuple[int | None, list[Entry]]:
+    """The schema version and the schema of a file; ``patience`` as in ``open_read_only``, errors as in ``file_version``."""
     stranger = f"{path} is no dynabro database; name another file with --db"
     if path.is_dir():
         raise DatabaseError(f"{path} is a folder, not a database; name a file with --db")
+    if path.exists() and not path.is_file():
+        raise DatabaseError(f"{path} is a device or a pipe, not a database; name a file with --db")
     try:
         with path.open("rb") as file:
             head = file.read(len(SQLITE_MAGIC))
@@ -167,20 +199,19 @@ def file_version(path: Path) -> int | None:
             f"{path} cannot be read ({error.strerror}); change its permissions, or name another with --db"
         ) from error
     if not head:
-        return None
+        return None, []
     if head != SQLITE_MAGIC:
         raise DatabaseError(stranger)
     uri = read_only_uri(path, for_a_moment=True)
-    with translated_errors(str(path)), contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-        _distrust(connection)
+    with translated_errors(str(path)), contextlib.closing(connect_reader(uri, patience)) as connection:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
-    if application == 0 and version == 0 and tables == 0:
-        return None
+        found = entries(connection)
+    if application == 0 and version == 0 and not found:
+        return None, []
     if application != APPLICATION_ID:
         raise DatabaseError(stranger)
-    return version
+    return version, found
 
 
 def check_version(version: int, database: str) -> None:
@@ -197,23 +228,56 @@ def check_version(version: int, database: str) -> None:
 
 
 def _create_or_check(connection: Connection, database: str) -> None:
-    """Make the tables in an empty database, in the caller's transaction; check the version of one that is not empty."""
+    """Make the tables in an empty database, in the caller's transaction; check version and schema of one that is not empty."""
+    if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA user_version").scalar() == SCHEMA_VERSION:
+        refuse_to_write(connection, database)  # with its name, before a table is missed whose place it has
     version = server_version(connection, database)
     if version is None:
         migrate(connection)
+        return
+    check_version(version, database)
+    if connection.dialect.name != "sqlite":
+        refuse_to_write(connection, database)
+
+
+def refuse_to_write(connection: Connection, database: str) -> None:
+    """Raise DatabaseError if a database of the present version has anything that a writer is not to meet."""
+    if connection.dialect.name == "sqlite":
+        refuse_strangers(schema_of(connection), database, writing=True)
     else:
-        check_version(version, database)
+        refuse_server_strangers(connection, database, writing=True)
+
+
+def schema_of(connection: Connection) -> list[Entry]:
+    """The schema of an SQLite database, as a connection sees it."""
+    raw: Any = connection.connection.dbapi_connection
+    return entries(raw)
+
+
+def schema_at(version: int) -> list[Entry]:
+    """The schema of an SQLite database of an older version, as its migrations make it."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        _migrate_to(connection, f"{version:04}")
+        return schema_of(connection)
 
 
 def migrate(connection: Connection) -> None:
     """Bring the schema to this program's version, in the caller's transaction, and stamp the file."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    _migrate_to(connection, "head")
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _migrate_to(connection: Connection, revision: str) -> None:
+    from alembic import command  # a fifth of a second, for new and old databases only
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
 
 
 def server_version(connection: Connection, database: str) -> int | None:
@@ -232,55 +296,11 @@ def server_version(connection: Connection, database: str) -> int | None:
     raise DatabaseError(f"{shown(database)} holds other tables and is no dynabro database; name another with --db")
 
 
-def _prepare_writer(connection: sqlite3.Connection, _record: Any) -> None:
-    _distrust(connection)
-    connection.isolation_level = None  # SQLAlchemy, not the driver, says when a transaction begins
-    _switch_to_wal(connection)
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _distrust(connection: sqlite3.Connection) -> None:
-    """Let nothing that a database has been given, such as a trigger or a view, call functions that act outside of it."""
-    connection.execute("PRAGMA trusted_schema = OFF")
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL; SQLite itself does not wait for another program's write before this change, whatever the timeout."""
-    end = time.monotonic() + busy_seconds()
-    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > end:
-                raise
-            time.sleep(RETRY_SECONDS)
-
-
-def _begin_immediate(connection: Connection) -> None:
-    """Take the write lock at once: a read that turns into a write fails at once, whatever the timeout."""
+def _refuse_another(connection: Connection, path: Path) -> None:
+    """Raise DatabaseError if another database was copied over the file since it was opened."""
     raw: Any = connection.connection.dbapi_connection
-    end = time.monotonic() + busy_seconds()
-    while True:
-        try:
-            raw.execute("BEGIN IMMEDIATE")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > end:
-                raise
-
-
-def _allow_reading_only(connection: sqlite3.Connection, _record: Any) -> None:
-    """Refuse every SQL action but reading: ATTACH and VACUUM INTO would write files even on a read-only database."""
-    _distrust(connection)
-    connection.execute("PRAGMA query_only = ON")
-    reading = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-
-    def authorize(action: int, first: str | None, second: str | None, _database: str | None, _inner: str | None) -> int:
-        allowed = action in reading and second != "load_extension"
-        # table functions, such as json_each, announce themselves as a change of the schema, which query_only prevents
-        allowed |= action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
-        allowed |= action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in ("table_info", "table_xinfo", "table_list")
-        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-    connection.set_authorizer(authorize)
+    if raw.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise LostDatabaseError(
+            f"{path} was overwritten while this command was writing it. Try: restore a backup, or name another file with --db"
+        )
+    check_version(raw.execute("PRAGMA user_version").fetchone()[0], str(path))

@@ -14,8 +14,8 @@ from dynabro_cli.failpoints import failpoint
 from dynabro_cli.store import kappas
 from dynabro_cli.store.check import damage
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
-from dynabro_cli.store.engine import open_for_writing, sqlite_path
-from dynabro_cli.store.ownership import database_time, presumed_dead
+from dynabro_cli.store.engine import open_for_writing, refuse_to_write, sqlite_path
+from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.snapshot import snapshot
 from dynabro_cli.store.soundness import TIMES, unsound_runs
@@ -154,7 +154,7 @@ class _Merger:
         for name in TIMES:
             row[name] = moment(row[name])
         status = "interrupted" if row["status"] == "running" else row["status"]
-        return row | {"status": status, "owner": None, "heartbeat_at": None, "checkpoint": None}
+        return row | {"status": status, "checkpoint": None, **NOBODY}
 
     def _rows(self, table: Table, number: int, run_id: int) -> Iterator[Sequence[Row[Any]]]:
         """A run's rows of a table, in batches, with ``run_id`` as their run."""
@@ -188,6 +188,7 @@ def _rehearse(reading: Connection, there: list[RowMapping], database: str, merge
         merged.kappas = len(kappas.news(reading, None))
         return
     with snapshot(database) as connection:
+        refuse_to_write(connection, database)
         merged.kappas = len(kappas.news(reading, connection))
         here = _by_key(connection)
         for done, row in enumerate(there):
@@ -203,7 +204,7 @@ def _outline(connection: Connection) -> list[RowMapping]:
 
 
 def _by_key(connection: Connection) -> dict[str, RowMapping]:
-    columns = ("id", "run_key", "owner", "heartbeat_at", *COMPARED)
+    columns = ("id", "run_key", *NOBODY, *COMPARED)
     return {row["run_key"]: row for row in connection.execute(select(*(runs.c[name] for name in columns))).mappings()}
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from dynabro_cli.errors import DisconnectedError, NotFoundError, SpecError
+from dynabro_cli.digests import Comparison, compare
+from dynabro_cli.errors import DisconnectedError, LeftOutWarning, NotFoundError, SpecError, TimeLimitError
+from dynabro_cli.store.stopping import TimeLimit, within
+from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.translation import shown, translate, translated_errors
+from dynabro_cli.store.value_types import readable_row
 
 FETCH_ROWS = 1000
 
@@ -33,6 +38,9 @@ EXPORTS = {
     """,
 }
 
+EXPORTED = {"curves": ("runs", "evaluations"), "final": ("runs",), "rounds": ("runs", "rounds")}
+"""The tables that each export reads."""
+
 RUN_COLUMNS = (
     "id, status, task, model, method, aggregator, attack, switching, seed, budget_spent, rounds, final_accuracy, final_gap, "
     "wall_seconds, substr(run_key, 1, 10) AS run_key, precision, data"
@@ -47,45 +55,48 @@ class Table:
     rows: Iterator[tuple[Any, ...]]
 
 
-def query(engine: Engine, sql: str) -> Table:
+def query(engine: Engine, sql: str, *, timeout: float | None = None) -> Table:
     """Run one SQL statement that reads; a read-only engine refuses any other.
 
     On PostgreSQL the statement is a cursor's, which is a SELECT, VALUES or TABLE and nothing behind it, in a transaction that
     is read-only and never committed. What functions of the server do besides, the rights of the user's role decide. Values
     come as SQLite has them: numbers are int or float, truth is 1 or 0, and times are text.
 
+    Args:
+        engine: A read-only one.
+        sql: The statement.
+        timeout: Seconds within which the last row is to be read; None: any number.
+
     Raises:
         SpecError: The statement is wrong, or would write.
+        TimeLimitError: The time is over.
         DatabaseError: The database is damaged.
         DisconnectedError: The server has ended the connection.
     """
-    stream = _stream(engine, sql)
+    stream = _stream(engine, sql, timeout)
     columns = next(stream)
     return Table(list(columns), stream)
 
 
-def _stream(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
+def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[Any, ...]]:
     """Yield the column names, then the rows."""
+    limit = TimeLimit()
     try:
-        with engine.connect() as connection:
-            connection = connection.execution_options(yield_per=FETCH_ROWS)
-            if engine.dialect.name == "sqlite":
-                result = connection.exec_driver_sql(sql)
-            else:  # no colon or percent sign of the user's begins a parameter of the driver's
-                result = connection.execute(text(sql.replace(":", "\\:")))
-            if not result.returns_rows:
-                raise SpecError("the statement returns no rows; type a SELECT")
-            yield tuple(result.keys())
-            if engine.dialect.name == "sqlite":
-                yield from (tuple(row) for row in result)
-            else:
-                yield from (tuple(map(_plain, row)) for row in result)
+        with engine.connect() as connection, within(timeout, connection.connection.dbapi_connection, limit):
+            for row in _rows(connection, sql):
+                if limit.over:
+                    raise _too_late(timeout)
+                yield row
     except UnicodeEncodeError as error:
         raise SpecError("the statement is no text; type it in UTF-8") from error
     except DBAPIError as error:
+        if limit.over:
+            raise _too_late(timeout) from error
         reason = (str(error.orig).strip().splitlines() or [""])[0]
         no_select = re.match(r'syntax error at or near "(\w+)"', reason)  # of a server, which is given a cursor for it
-        writes = any(word in reason for word in ("authoriz", "readonly", "read-only", "prohibited", "data-modifying"))
+        writes = any(
+            word in reason for word in ("authoriz", "readonly", "read-only", "prohibited", "data-modifying", "cannot modify")
+        )
         if writes or (no_select and sql.split()[0] == no_select[1]):
             raise SpecError(f"only reading is allowed here ({reason}); type a SELECT") from error
         known = translate(error, shown(engine.url))
@@ -95,13 +106,66 @@ def _stream(engine: Engine, sql: str) -> Iterator[tuple[Any, ...]]:
         raise SpecError(f"SQL: {reason}; the README lists tables and columns, section 'The database'") from error
 
 
-def list_runs(engine: Engine, where: str | None = None) -> Table:
-    """The runs, newest last, that fulfil the SQL condition ``where``."""
+def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the column names, then the rows, of a statement."""
+    connection = connection.execution_options(yield_per=FETCH_ROWS)
+    if connection.dialect.name == "sqlite":
+        result = connection.exec_driver_sql(sql)
+    else:  # no colon or percent sign of the user's begins a parameter of the driver's
+        result = connection.execute(text(sql.replace(":", "\\:")))
+    if not result.returns_rows:
+        raise SpecError("the statement returns no rows; type a SELECT")
+    yield tuple(result.keys())
+    if connection.dialect.name == "sqlite":
+        yield from (tuple(row) for row in result)
+    else:
+        yield from (tuple(map(_plain, row)) for row in result)
+
+
+def _too_late(timeout: float | None) -> TimeLimitError:
+    return TimeLimitError(
+        f"timeout={timeout:g}: the statement was stopped after {timeout:g} s. Try: a longer --timeout, or narrow the statement"
+    )
+
+
+def tell_left_out(engine: Engine, names: Iterable[str], condition: str = "TRUE") -> None:
+    """Warn of rows of an SQLite database that cannot be read, and so are left out of what is read.
+
+    Args:
+        engine: A read-only one.
+        names: The tables that are read.
+        condition: An SQL condition on each: which of their rows.
+    """
+    if engine.dialect.name != "sqlite":  # a server keeps other types out
+        return
+    for name in names:
+        unreadable = f"NOT {readable_row(metadata.tables[name])} AND ({condition})"
+        count = next(query(engine, f"SELECT COUNT(*) FROM main.{name} WHERE {unreadable}").rows)[0]
+        if count:
+            warn_left_out(engine, f"{count} row{'s' if count > 1 else ''} of {name}", "a value is not of its column's type")
+
+
+def warn_left_out(engine: Engine, what: str, why: str) -> None:
+    """Warn that something of a database is left out, as ``dynabro db check`` would list it."""
+    warnings.warn(f"{what} left out, as {why}. Try: dynabro db check --db {shown(engine.url)}", LeftOutWarning, stacklevel=2)
+
+
+def list_runs(engine: Engine, where: str | None = None, *, any_row: bool = False) -> Table:
+    """The runs, newest last, that fulfil the SQL condition ``where``; ``any_row`` as the engine has it."""
+    if not any_row:
+        tell_left_out(engine, ("runs",))
     return query(engine, f"SELECT {RUN_COLUMNS} FROM runs {_condition(where)} ORDER BY id")
+
+
+def list_code(engine: Engine, where: str | None = None) -> Comparison:
+    """Compare the code of the runs that ``list_runs`` lists with the code at hand."""
+    rows = query(engine, f"SELECT code_digests, COUNT(*) FROM runs {_condition(where)} GROUP BY code_digests").rows
+    return compare((row[0], row[1]) for row in rows)
 
 
 def export(engine: Engine, what: str, where: str | None = None) -> Table:
     """The rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components."""
+    tell_left_out(engine, EXPORTED[what])
     return query(engine, EXPORTS[what].format(where=_condition(where)))
 
 
@@ -123,6 +187,7 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
                 .mappings()
                 .all()
             )
+    tell_left_out(engine, ("runs",))
     if len(found) != 1:
         many = f"{len(found)} runs have a key that begins with" if found else "there is no run"
         raise NotFoundError(f"{many} {name!r}; type dynabro runs to see ids and keys")
@@ -131,6 +196,7 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
 
 def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
     """(Byzantine workers, rounds) of a run."""
+    tell_left_out(engine, ("rounds", "byzantine_counts", "recovery", "worker_labels"), f"run_id = {int(run_id)}")
     sql = text("SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine")
     with translated_errors(engine.url), engine.connect() as connection:
         return [(row[0], row[1]) for row in connection.execute(sql, {"run": run_id})]

@@ -11,15 +11,26 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, update
 
 from dynabro_cli import events
-from dynabro_cli.errors import CannotWriteError, LostRunError, RunHeldError, StorageError
+from dynabro_cli.errors import DynabroError, LostDatabaseError, LostRunError, RunHeldError, StorageError
 from dynabro_cli.failpoints import failpoint
 from dynabro_cli.store import recovery
-from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, claim, continued, find, free_key, refuse_if_live, take_place
-from dynabro_cli.store.ownership import database_time, lease_seconds, new_owner
-from dynabro_cli.store.rows import counts, cut_text, finite, row_of, utc_now
+from dynabro_cli.store.claims import (
+    ENDED,
+    RERUN_SUFFIX,
+    Repeat,
+    always,
+    claim,
+    continued,
+    find,
+    free_key,
+    refuse_if_live,
+    take_place,
+)
+from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
+from dynabro_cli.store.rows import counts, cut_text, finite, row_of
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import evaluations, identities, rounds, runs, worker_labels
-from dynabro_cli.store.translation import translated_errors
+from dynabro_cli.store.translation import shown, translated_errors
 
 COMMIT_SECONDS = 1.0
 
@@ -32,6 +43,7 @@ class StoredRun:
     status: str
     final_accuracy: float | None
     final_gap: float | None
+    code_digests: str | None = None
 
 
 class _Resumption(NamedTuple):
@@ -54,7 +66,7 @@ class Recorder:
         engine: A database opened for writing.
         git_commit: What to note as the commit of the user's repository.
         sweep: The name of the sweep that the runs belong to.
-        repeat: Whether a run that has a result is recorded again, to take the result's place.
+        repeat: Says if a run that has a result is recorded again, to take the result's place.
         files: Where checkpoints are; by default beside the database.
 
     Attributes:
@@ -67,7 +79,7 @@ class Recorder:
         *,
         git_commit: str | None = None,
         sweep: str | None = None,
-        repeat: bool = True,
+        repeat: Repeat = always,
         files: SideFiles | None = None,
     ) -> None:
         self.owner = new_owner()
@@ -100,15 +112,33 @@ class Recorder:
             if row is None:
                 return None
             if row["status"] in ENDED:
-                return StoredRun(row["id"], row["status"], row["final_accuracy"], row["final_gap"])
+                return StoredRun(row["id"], row["status"], row["final_accuracy"], row["final_gap"], row["code_digests"])
             refuse_if_live(connection, row)
         return None
 
-    def failure(self, run_key: str) -> str | None:
-        """Return why the run with this key is stored as failed; None where it is not."""
+    def is_done(self, run_key: str) -> bool:
+        """Return True if the run with this key has a result that is not to be repeated.
+
+        Raises:
+            RunHeldError: Another live process is making it, or repeating it.
+        """
         with translated_errors(self._engine.url), self._engine.connect() as connection:
             row = find(connection, run_key)
-        return None if row is None or row["status"] != "failed" else row["error"] or ""
+            if row is not None and row["status"] in ENDED:
+                if not self._repeat(row):
+                    return True
+                row = find(connection, run_key + RERUN_SUFFIX)
+            if row is not None:
+                refuse_if_live(connection, row)
+        return False
+
+    def failure(self, run_key: str) -> str | None:
+        """Return why the run with this key, or its repetition, is stored as failed; None unless it is, or is made again."""
+        with translated_errors(self._engine.url), self._engine.connect() as connection:
+            row = find(connection, run_key)
+            if row is not None and row["status"] in ENDED:
+                row = find(connection, run_key + RERUN_SUFFIX)
+        return None if row is None or row["status"] != "failed" or self._repeat(row) else row["error"] or ""
 
     def checkpoint(self, run_key: str) -> bytes | None:
         """Return what the next run with this key can go on from; None where it has to begin at the beginning.
@@ -134,6 +164,7 @@ class Recorder:
 
         Raises:
             RunHeldError: Another live process is working on the run; ``LostRunError``: and has taken it over from here.
+            LostDatabaseError: The run, or the database, was removed or replaced.
             AlreadyStoredError: The run has a result, and is not to be repeated.
             BusyError: Another program holds the database.
             StorageError: The disk is full.
@@ -161,12 +192,12 @@ class Recorder:
         """Write a checkpoint, and then its name; files that are not needed any more go when the name is stored."""
         try:
             name = self._files.save(self._key, event.totals.rounds, self.owner, event.data)
-        except CannotWriteError:  # as the user was told at the start, and a run without checkpoints is better than none
-            self._commit({})
-            return
         except StorageError:
             self._commit({})  # where the run was taken over, its files are gone, and that is to be told
             raise
+        if name is None:  # a run without checkpoints is better than none
+            self._commit({})
+            return
         try:
             self._commit({"checkpoint": name})
         except LostRunError:
@@ -201,15 +232,14 @@ class Recorder:
             AlreadyStoredError: The run has a result.
         """
         with translated_errors(self._engine.url), self._engine.begin() as connection:
-            row = claim(connection, run_key, repeat=False)
+            row = claim(connection, run_key, repeat=self._repeat)
             if row is None or row["checkpoint"] is None:
                 return False
             ending = {
                 "status": "failed",
                 "error": cut_text(error),
-                "finished_at": utc_now(),
-                "owner": None,
-                "heartbeat_at": None,
+                "finished_at": database_time(connection),
+                **NOBODY,
             }
             connection.execute(update(runs).where(runs.c.id == row["id"]).values(ending))
         return True
@@ -220,21 +250,24 @@ class Recorder:
         self._totals = event.resumed or events.Totals(0, 0, 0, 0)
         failpoint("before-claim")
         with translated_errors(self._engine.url), self._engine.begin() as connection:
-            now = database_time(connection)
-            columns = event.record | {
-                "status": "running",
-                "git_commit": self._git_commit,
-                "pid": os.getpid(),
-                "owner": self.owner,
-                "heartbeat_at": now,
-                "error": None,
-                "finished_at": None,
-                **counts(self._totals),
-            }
+            now = sign_of_life(connection)
+            columns = (
+                event.record
+                | now
+                | {
+                    "status": "running",
+                    "git_commit": self._git_commit,
+                    "pid": os.getpid(),
+                    "owner": self.owner,
+                    "error": None,
+                    "finished_at": None,
+                    **counts(self._totals),
+                }
+            )
             row = claim(connection, event.run_key, repeat=self._repeat)
             self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
             if event.resumed is None:
-                self._run_id = self._begin(connection, row, columns | {"started_at": now}, event.labels)
+                self._run_id = self._begin(connection, row, columns | {"started_at": now["heartbeat_at"]}, event.labels)
             else:
                 self._run_id = self._go_on(connection, row, columns)
             self._old_files = self._files.names(self._key)  # while nobody else can claim it
@@ -277,21 +310,25 @@ class Recorder:
         if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
             self._commit({})
 
-    def _commit(self, changes: dict[str, Any], *, complete: bool = False) -> None:
-        """Write the rows that wait and the run's row, in one transaction; rows that could not be written go on waiting."""
+    def _commit(self, changes: dict[str, Any], *, ending: bool = False, complete: bool = False) -> None:
+        """Write the rows that wait and the run's row, in one transaction; rows that could not be written go on waiting.
+
+        Args:
+            changes: Columns of the run's row.
+            ending: The run leaves this recorder.
+            complete: The run has a result.
+        """
         new_rounds = [row_of(self._run_id, item) for item in self._rounds]
         new_evaluations = [row_of(self._run_id, item) for item in self._evaluations]
         new_identities = [row_of(self._run_id, item) for item in self._identities]
         failpoint("before-commit")
         with translated_errors(self._engine.url), self._engine.begin() as connection:
-            own = {"heartbeat_at": database_time(connection), "wall_seconds": time.monotonic() - self._started}
+            own = sign_of_life(connection) | {"wall_seconds": time.monotonic() - self._started}
+            if ending:
+                own |= {"finished_at": own["heartbeat_at"], **NOBODY}
             mine = (runs.c.id == self._run_id) & (runs.c.owner == self.owner) & (runs.c.status == "running")
             if not connection.execute(update(runs).where(mine).values(counts(self._totals) | own | changes)).rowcount:
-                lost, self._run_id = self._run_id, None
-                raise LostRunError(
-                    f"run {lost} was taken over by another process, as this one was silent for longer than "
-                    f"{lease_seconds():g} s; what it stores from here on counts; repeat the command to see it"
-                )
+                raise self._lost(connection)
             if new_rounds:
                 connection.execute(insert(rounds), new_rounds)
             if new_identities:
@@ -306,10 +343,23 @@ class Recorder:
         self._rounds, self._evaluations, self._identities = [], [], []
         self._last_commit = time.monotonic()
 
+    def _lost(self, connection: Connection) -> DynabroError:
+        """Leave the current run, whose row is not this recorder's any more; return the error that says why."""
+        lost, self._run_id = self._run_id, None
+        row = find(connection, self._key) or find(connection, self._key.removesuffix(RERUN_SUFFIX))
+        if row is None:
+            return LostDatabaseError(
+                f"run {lost} is not in {shown(self._engine.url)} any more: the run was removed, or the database was replaced. "
+                "Try: repeat the command to make the run again"
+            )
+        return LostRunError(
+            f"run {lost} was taken over by another process ({row['pid']} on {row['host']}), which found this one suspended or "
+            "silent; what that process stores counts; repeat the command to see it"
+        )
+
     def _end(self, status: str, changes: dict[str, Any]) -> None:
-        ending = {"status": status, "finished_at": utc_now(), "owner": None, "heartbeat_at": None}
         done = status in ENDED
-        self._commit(changes | ending | ({"checkpoint": None} if done else {}), complete=done)
+        self._commit({"status": status} | changes | ({"checkpoint": None} if done else {}), ending=True, complete=done)
         if done:
             self._remove_old_files()
         self._run_id = None

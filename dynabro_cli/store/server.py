@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
@@ -18,6 +18,7 @@ from dynabro_cli.errors import (
     NotFoundError,
     StorageError,
 )
+from dynabro_cli.store.stopping import stop
 
 TURN = 0x44594E42
 """The number of the lock that writers take in turns: ``DYNB``."""
@@ -45,7 +46,17 @@ def server_writer(database: str, name: str, patience: Callable[[], float]) -> En
 
 def server_reader(database: str, name: str) -> Engine:
     """An engine that reads; arguments and errors as those of ``server_writer``."""
-    return _engine(database, name, execution_options={"postgresql_readonly": True}, poolclass=NullPool)
+    engine = _engine(database, name, execution_options={"postgresql_readonly": True}, poolclass=NullPool)
+    event.listen(engine, "handle_error", _stop_statement)
+    return engine
+
+
+def _stop_statement(context: ExceptionContext) -> None:
+    """Where a signal breaks off the waiting for a statement, have the server stop it, and give the connection up."""
+    if context.connection is None or isinstance(context.sqlalchemy_exception, DBAPIError):
+        return
+    stop(context.connection.connection.dbapi_connection)
+    context.is_disconnect = True
 
 
 def _engine(database: str, name: str, **options: Any) -> Engine:

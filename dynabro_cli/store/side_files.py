@@ -3,81 +3,116 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-from collections.abc import Iterable
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from sqlalchemy.engine import URL, make_url
 
-from dynabro_cli.errors import CannotWriteError, StorageError
+from dynabro_cli.errors import StorageError
 from dynabro_cli.failpoints import failpoint
 from dynabro_cli.store.disk import sync
 from dynabro_cli.store.engine import sqlite_path
+from dynabro_cli.store.reserved import SQLITE_MAGIC
 
 MAGIC = b"dynabro checkpoint 1\n"
 DIGEST = hashlib.sha256().digest_size
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, after which nothing else can be stored either; any other error is of the folder alone."""
+
+Kind = Literal["checkpoints", "logs"]
+LOSSES: dict[Kind, str] = {
+    "checkpoints": "runs go on without new checkpoints, and an interrupted run goes back to its last one or to its beginning",
+    "logs": "runs go on without logs",
+}
 
 
 class SideFiles:
     """Checkpoints and logs of the runs of one database.
 
     A checkpoint is written under a name of its own, whole, before the database names it; a run's row never names half a file.
+    Where a folder cannot be written, for any reason but a full disk, runs go on without what would be in it.
 
     Args:
         folder: Where they are; made when the first file is.
+        tell: Is given a line for each folder that cannot be written, once.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda line: None) -> None:
         self.folder = folder
         self._checkpoints, self._logs = folder / "checkpoints", folder / "logs"
+        self._tell, self._told = tell, set[Kind]()
 
     @classmethod
-    def of(cls, database: str | URL) -> SideFiles:
+    def of(cls, database: str | URL, tell: Callable[[str], None] = lambda line: None) -> SideFiles:
         """Those of a database: in ``DYNABRO_STATE``, or beside it (``results.db.d``), or ``NAME.d`` here for a server's."""
         url = database if isinstance(database, str) else database.render_as_string(hide_password=False)
         path = sqlite_path(url)
         given = os.environ.get("DYNABRO_STATE")
         if given:
-            return cls(Path(given).expanduser())
+            return cls(Path(given).expanduser(), tell)
         if path is not None:
-            return cls(path.resolve().with_name(path.resolve().name + ".d"))
-        return cls(Path(f"{make_url(url).database}.d"))
+            return cls(path.resolve().with_name(path.resolve().name + ".d"), tell)
+        return cls(Path(f"{make_url(url).database}.d"), tell)
+
+    def probe(self) -> None:
+        """Write to both folders and leave nothing behind, so that what will be missing is told before a run begins."""
+        folders: dict[Kind, Path] = {"checkpoints": self._checkpoints, "logs": self._logs}
+        failed: dict[str, list[Kind]] = {}
+        for kind, folder in folders.items():
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=folder).close()
+                sync(folder)
+            except OSError as error:
+                if kind == "logs" or error.errno not in NO_ROOM:  # no room for a checkpoint is an error when there is one
+                    failed.setdefault(_reason(error), []).append(kind)
+        for reason, kinds in failed.items():
+            self._go_without(kinds, reason)
+
+    def go_without(self, kind: Kind, error: OSError) -> None:
+        """Tell, if it has not been told, that a folder cannot be written and what that costs."""
+        if kind not in self._told:
+            self._go_without([kind], _reason(error))
+
+    def _go_without(self, kinds: Sequence[Kind], reason: str) -> None:
+        self._told.update(kinds)
+        folders = " and ".join(str(self.folder / kind) for kind in kinds)
+        losses = "; ".join(LOSSES[kind] for kind in kinds)
+        advice = "make it writable, or name another folder with DYNABRO_STATE"
+        self._tell(f"{folders} cannot be written ({reason}); {losses}; {advice}")
 
     def log(self, run_key: str) -> Path:
         """The file of a run's log, which need not exist."""
         return self._logs / Path(f"{run_key}.log").name
 
-    def open_log(self, run_key: str) -> Path:
-        """As ``log``, in a folder that exists.
-
-        Raises:
-            CannotWriteError: The folder cannot be made.
-        """
-        _make(self._logs)
+    def open_log(self, run_key: str) -> Path | None:
+        """As ``log``, in a folder that exists; None if the folder cannot be made, which is told once."""
+        try:
+            self._logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.go_without("logs", error)
+            return None
         return self.log(run_key)
 
-    def log_problem(self) -> str | None:
-        """Why no log can be written, in one line; None where one can."""
-        try:
-            _make(self._logs)
-        except CannotWriteError as error:
-            return str(error)
-        if os.access(self._logs, os.W_OK):
-            return None
-        return f"{self._logs} cannot be written; change its permissions, or name another place with DYNABRO_STATE"
+    def save(self, run_key: str, rounds: int, owner: str, data: bytes) -> str | None:
+        """Write a checkpoint so that it is there whole or not at all.
 
-    def save(self, run_key: str, rounds: int, owner: str, data: bytes) -> str:
-        """Write a checkpoint so that it is there whole or not at all; return its name.
+        Returns:
+            Its name; None if the folder cannot be written, which is told once.
 
         Raises:
-            CannotWriteError: The folder cannot be made.
             StorageError: The disk is full.
         """
-        _make(self._checkpoints)
         name = f"{run_key}.{rounds}.{owner.rpartition(':')[2]}"
         part = self._checkpoints / f"{name}.part"
         try:
+            self._checkpoints.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:
                 file.write(MAGIC + hashlib.sha256(data).digest())
                 file.write(data[: len(data) // 2])
@@ -90,9 +125,11 @@ class SideFiles:
             sync(self._checkpoints)
             failpoint("after-rename")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            raise StorageError(f"{part}: {error.strerror}; make room; what was stored before is intact") from error
+            self.remove([part.name, name])
+            if error.errno in NO_ROOM:
+                raise StorageError(f"{part}: {error.strerror}; make room; what was stored before is intact") from error
+            self.go_without("checkpoints", error)
+            return None
         return name
 
     def load(self, name: str) -> bytes | None:
@@ -115,12 +152,27 @@ class SideFiles:
                 (self._checkpoints / name).unlink()
 
     def checkpoints(self) -> list[Path]:
-        """All files of checkpoints, finished or not."""
-        return sorted(self._checkpoints.iterdir()) if self._checkpoints.is_dir() else []
+        """All files of checkpoints, finished or not; empty if the folder is missing or cannot be read."""
+        with contextlib.suppress(OSError):
+            return sorted(self._checkpoints.iterdir())
+        return []
 
 
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotWriteError(f"{folder} cannot be made ({error.strerror}); name another place with DYNABRO_STATE") from error
+def open_log(path: Path) -> int:
+    """Open a run's log for appending; return the descriptor.
+
+    The folder may be a stranger's: nothing is added to a file elsewhere that a link names, or to a database.
+
+    Raises:
+        OSError: It cannot be written, or is not a log.
+    """
+    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if stat.S_ISREG(os.fstat(log).st_mode) and os.pread(log, len(SQLITE_MAGIC), 0) != SQLITE_MAGIC:
+        return log
+    os.close(log)
+    raise OSError(errno.EINVAL, f"{path.name} is not a log", str(path))
+
+
+def _reason(error: OSError) -> str:
+    """Why a folder cannot be written, in a few words."""
+    return "it is not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror or str(error)

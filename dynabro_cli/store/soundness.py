@@ -13,7 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection, DateTime, RowMapping, text
 
+from dynabro_cli.components import ParameterInfo
+from dynabro_cli.digests import parse
 from dynabro_cli.identity import ADDED_LATER, run_key
+from dynabro_cli.spec import fields
 from dynabro_cli.store import recovery
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.label_counts import counted_labels, of_labels
@@ -33,6 +36,7 @@ SCALARS = (
     *("attack_entry", "clock", "workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop"),
     *("weight_decay", "eval_every", "seed", "precision", "participation", "validation"),
 )
+LEGAL = {name: info for name, info in fields().items() if name in SCALARS}
 TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
 COMPONENTS = ("task", "model", "method", "aggregator", "attack", "switching", "data")
 
@@ -125,13 +129,26 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
         number = run["id"]
         if number in found:
             continue  # what its numbers come to together means nothing
-        problems = [*_of_row(run), *_of_rounds(run, kinds.get(number)), *_of_counts(run, counts.get(number))]
+        problems = [*_of_row(dict(run)), *_of_rounds(run, kinds.get(number)), *_of_counts(run, counts.get(number))]
         problems += [*of_labels(run, labels.get(number)), *_of_end(run, last.get(number)), *wrong_rows.get(number, ())]
         if not problems:  # else what the row is made of is wrong
             problems = _of_recovery(run, told.get(number), meant.get(number))
         if problems:
             found[number] = problems
     return dict(found)
+
+
+def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The spec of a run whose row agrees with itself; None if it does not, or a component of the spec has no name.
+
+    Args:
+        run: Its columns of the table ``runs``.
+    """
+    if _of_row(run):
+        return None
+    spec: dict[str, Any] = json.loads(run["spec"])
+    named = (spec.get(name) for name in ("method", "aggregator", "attack", "switching"))
+    return spec if all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in named) else None
 
 
 def _wrong_rows(connection: Connection) -> dict[int, list[str]]:
@@ -183,7 +200,7 @@ def _is_point(x: str, dimension: int) -> bool:
     return POINT.fullmatch(x) is not None and x.count(",") + 1 == dimension
 
 
-def _of_row(run: RowMapping) -> list[str]:
+def _of_row(run: Mapping[str, Any]) -> list[str]:
     """What is wrong with a row of ``runs`` by itself."""
     problems = []
     key, done, status = run["run_key"], run["status"] in ENDED, run["status"]
@@ -192,7 +209,10 @@ def _of_row(run: RowMapping) -> list[str]:
     if any(isinstance(value, str) and name != "error" and CONTROL.search(value) for name, value in run.items()):
         problems.append("a text of it is none that dynabro writes")
     problems += [f"its {name} is no time" for name in TIMES if run[name] is not None and moment(run[name]) is None]
+    problems += [f"its {name} is out of range" for name, info in LEGAL.items() if not _is_legal(info, run[name])]
     problems += _of_identity(run)
+    if run["code_digests"] is not None and parse(run["code_digests"]) is None:
+        problems.append("code_digests is not a JSON object of digests")
     if done and key.endswith(RERUN_SUFFIX):
         problems.append(f"its key ends in {RERUN_SUFFIX}, though it is complete")
     if done and run["checkpoint"] is not None:
@@ -204,7 +224,15 @@ def _of_row(run: RowMapping) -> list[str]:
     return problems
 
 
-def _of_identity(run: RowMapping) -> list[str]:
+def _is_legal(info: ParameterInfo, value: Any) -> bool:
+    try:
+        info.check(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _of_identity(run: Mapping[str, Any]) -> list[str]:
     """What is wrong with a run's key, and with the columns that repeat what its spec says."""
     try:
         spec, versions = json.loads(run["spec"]), json.loads(run["versions"])

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy import Connection, RowMapping, func, select, true
 
 from dynabro_cli.components import format_value
+from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.engine import open_read_only
-from dynabro_cli.store.ownership import database_time, presumed_dead
-from dynabro_cli.store.tables import evaluations, rounds, runs, sweeps
+from dynabro_cli.store.ownership import database_time, presumed_dead, silence
+from dynabro_cli.store.queries import tell_left_out
+from dynabro_cli.store.tables import evaluations, rounds, runs, sweep_runs, sweeps
 from dynabro_cli.store.translation import shown, translated_errors
 
 LAST_FAILURES = 5
@@ -58,7 +60,7 @@ class SweepState:
 
     Attributes:
         runs: How many it has; ``stored_before`` of them are not made, as they were stored.
-        finished: Those made since its beginning, diverged ones among them.
+        finished: Those that got a result since its beginning, here or elsewhere, diverged ones among them.
         to_go: Those that nobody has begun.
         elapsed: Seconds from its beginning to now, or to its end.
         seconds_to_go: At the speed so far; None where it is not known.
@@ -106,7 +108,7 @@ class Status:
         other_runs: Runs in progress that belong to none of ``sweeps``.
         counts: Runs by status.
         failures: The last ones, newest first.
-        last_sweep: The sweep that ended last, where none is in progress.
+        last_sweep: The sweep that began last of those that have ended; None while one is in progress.
     """
 
     database: str
@@ -139,6 +141,7 @@ def read_status(database: str, *, patience: float | None = None) -> Status:
         BusyError: Another program has locked it.
         DynabroError: It is something else, or cannot be read.
     """
+    tell_left_out(open_read_only(database, patience=patience), ("runs", "sweeps"))
     with _reading(database, patience) as connection:
         now = database_time(connection)
         live = _runs_in_progress(connection, now)
@@ -151,8 +154,8 @@ def read_status(database: str, *, patience: float | None = None) -> Status:
         ]
         active = tuple(state for state in states if not state.dead)
         of_sweeps = {run.id for state in active for run in state.in_progress}
-        ended = [row for row in entries if row["ended_at"] is not None]
-        last = None if active or not ended else max(ended, key=lambda row: row["ended_at"])
+        ended = [row for row in entries if row["ended_at"] is not None]  # the last by number, as clocks are set
+        last = None if active or not ended else ended[-1]
         counts = connection.execute(select(runs.c.status, func.count()).group_by(runs.c.status).order_by(runs.c.status))
         return Status(
             database=shown(database),
@@ -192,18 +195,15 @@ def _runs_in_progress(connection: Connection, now: dt.datetime) -> list[_Live]:
 
 def _run(row: RowMapping, label: str, now: dt.datetime) -> RunState:
     same = ("id", "run_key", "sweep", "budget", "budget_spent", "rounds", "gap", "byzantine_now", "host", "pid")
-    heard = None if row["heartbeat_at"] is None else _seconds(row["heartbeat_at"], now)
     values = {name: row[name] for name in same}
-    return RunState(**values, run=label, accuracy=row["test_accuracy"], heard=heard, dead=presumed_dead(row, now))
+    dead = presumed_dead(row, now)
+    return RunState(**values, run=label, accuracy=row["test_accuracy"], heard=silence(row, now), dead=dead)
 
 
 def _sweep(connection: Connection, row: RowMapping, live: Sequence[_Live], now: dt.datetime) -> SweepState:
     """A sweep with its runs in progress, which are those of its process."""
     own = [run for run in live if _process(run.owner) == _process(row["owner"])]
-    end = row["ended_at"] or now
-    since = (runs.c.sweep == row["name"]) & (runs.c.finished_at >= row["started_at"]) & (runs.c.finished_at <= end)
-    columns = (runs.c.status, runs.c.budget, runs.c.budget_spent, runs.c.wall_seconds, runs.c.finished_at)
-    made = connection.execute(select(*columns).where(since)).mappings().all()
+    made = _made(connection, row)
     finished = sum(run["status"] in ("finished", "diverged") for run in made)
     failed = sum(run["status"] == "failed" for run in made)
     same = ("id", "name", "status", "runs", "stored_before", "jobs", "executor", "started_at", "ended_at", "host", "pid")
@@ -215,12 +215,27 @@ def _sweep(connection: Connection, row: RowMapping, live: Sequence[_Live], now: 
         finished=finished,
         failed=failed,
         to_go=to_go,
-        elapsed=_seconds(row["started_at"], end),
+        elapsed=_seconds(row["started_at"], row["ended_at"] or now) if row["wall_seconds"] is None else row["wall_seconds"],
         seconds_to_go=None if dead or row["status"] != "running" else _seconds_to_go(row["started_at"], now, to_go, made, own),
-        heard=_seconds(row["heartbeat_at"], now),
+        heard=silence(row, now) or 0.0,
         dead=dead,
         in_progress=tuple(run.state for run in own),
     )
+
+
+def _made(connection: Connection, row: RowMapping) -> Sequence[RowMapping]:
+    """The runs that a sweep has made, or that others have made for it: those on its list that have ended since it began."""
+    columns = (runs.c.status, runs.c.budget, runs.c.budget_spent, runs.c.wall_seconds, runs.c.finished_at)
+    mine = sweep_runs.c.sweep_id == row["id"]
+    if not connection.execute(select(func.count()).where(mine)).scalar_one():  # a sweep of an older version has no list
+        since = (runs.c.sweep == row["name"]) & (runs.c.finished_at >= row["started_at"])
+        until = true() if row["ended_at"] is None else runs.c.finished_at <= row["ended_at"]
+        return connection.execute(select(*columns).where(since & until)).mappings().all()
+    before = sweep_runs.c.ended_before
+    repetition = (runs.c.run_key == sweep_runs.c.run_key + RERUN_SUFFIX) & before.is_not(None)
+    listed = sweep_runs.join(runs, (runs.c.run_key == sweep_runs.c.run_key) | repetition)
+    since = runs.c.status.in_((*ENDED, "failed")) & (before.is_(None) | (runs.c.finished_at != before))
+    return connection.execute(select(*columns).select_from(listed).where(mine & since)).mappings().all()
 
 
 def _seconds_to_go(

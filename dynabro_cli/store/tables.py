@@ -1,6 +1,6 @@
 """The tables of the database: a public interface, written against in SQL by its users.
 
-The views ``byzantine_histogram`` and ``final_accuracy`` belong to it too; the migrations define them.
+The views ``byzantine_histogram`` and ``final_accuracy`` belong to it too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 9
 APPLICATION_ID = 0x44594E42
 """``DYNB``, in SQLite's header field for the application that a file belongs to."""
 
@@ -85,6 +85,8 @@ runs = Table(
     Column("data", Text, nullable=False, server_default="iid"),
     Column("validation", Double, nullable=False, server_default="0"),
     Column("squared_gradients", Double),
+    Column("code_digests", Text),
+    Column("heartbeat_clock", Text),
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
 )
 
@@ -185,7 +187,19 @@ sweeps = Table(
     Column("owner", Text, nullable=False),
     Column("host", Text, nullable=False),
     Column("pid", Integer, nullable=False),
+    Column("rerun_after", Integer),
+    Column("heartbeat_clock", Text),
+    Column("wall_seconds", Double),
     CheckConstraint(f"status IN {SWEEP_STATUSES}", name="known_sweep_status"),
+)
+
+sweep_runs = Table(
+    "sweep_runs",
+    metadata,
+    Column("sweep_id", Integer, ForeignKey("sweeps.id", ondelete="CASCADE"), primary_key=True),
+    Column("run_key", String(80), primary_key=True),
+    Column("ended_before", DateTime),
+    sqlite_with_rowid=False,
 )
 
 SEARCH = ("rule", "workers", "byzantine", "dimension", "restarts", "steps", "seed", "version")
@@ -214,3 +228,33 @@ verified_kappa = Table(
 )
 
 Index("runs_cell", runs.c.task, runs.c.method, runs.c.switching)
+
+_CELL = (
+    "task, model, method, aggregator, pre_aggregators, attack, attack_entry, switching, clock, workers, byzantine, budget, "
+    "batch_size, learning_rate, lr_rule, lr_drop, weight_decay, eval_every"
+)
+_ADDED = "precision, participation, data, validation"
+VIEWS = {
+    "byzantine_histogram": """
+        CREATE VIEW byzantine_histogram AS
+        SELECT rounds.run_id, rounds.byzantine, COUNT(*) AS rounds
+        FROM runs JOIN rounds ON rounds.run_id = runs.id WHERE runs.rounds_every = 1
+        GROUP BY rounds.run_id, rounds.byzantine
+        UNION ALL
+        SELECT byzantine_counts.run_id, byzantine_counts.byzantine, byzantine_counts.rounds
+        FROM runs JOIN byzantine_counts ON byzantine_counts.run_id = runs.id WHERE runs.rounds_every <> 1
+    """,
+    "final_accuracy": f"""
+        CREATE VIEW final_accuracy AS
+        SELECT {_CELL}, COUNT(*) AS n, AVG(final_accuracy) AS mean,
+               CASE WHEN COUNT(*) > 1
+                    THEN SQRT(SUM((final_accuracy - cell_mean) * (final_accuracy - cell_mean)) / (COUNT(*) - 1)) END AS std,
+               AVG(final_gap) AS mean_gap,
+               SUM(CASE WHEN status = 'diverged' THEN 1 ELSE 0 END) AS diverged,
+               {_ADDED}
+        FROM (SELECT runs.*, AVG(final_accuracy) OVER (PARTITION BY {_CELL}, {_ADDED}) AS cell_mean
+              FROM runs WHERE status IN ('finished', 'diverged')) AS cells
+        GROUP BY {_CELL}, {_ADDED}
+    """,
+}
+"""The views as the migrations leave them."""

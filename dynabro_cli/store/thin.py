@@ -16,26 +16,30 @@ from sqlalchemy.pool import NullPool
 
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.failpoints import failpoint
+from dynabro_cli.store import ownership
 from dynabro_cli.store.claims import ENDED
-from dynabro_cli.store.copies import copy_database, making
+from dynabro_cli.store.connections import connect_reader
+from dynabro_cli.store.copies import copy_database, making, new_database
 from dynabro_cli.store.engine import migrate, open_read_only, read_only_uri, sqlite_path
 from dynabro_cli.store.queries import list_runs
+from dynabro_cli.store.stopping import watched
 from dynabro_cli.store.tables import (
     evaluations,
     identities,
     recovery,
     rounds,
     runs,
+    sweep_runs,
     sweeps,
     verified_kappa,
     worker_labels,
 )
-from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
+from dynabro_cli.store.translation import shown, translated_errors
 
 LARGEST_EVERY = 2**31 - 1
 NOBODY = {
-    "runs": {"owner": "NULL", "heartbeat_at": "NULL", "host": "''", "pid": "0", "git_commit": "NULL"},
-    "sweeps": {"owner": "''", "heartbeat_at": "started_at", "host": "''", "pid": "0"},
+    "runs": {**dict.fromkeys(ownership.NOBODY, "NULL"), "host": "''", "pid": "0", "git_commit": "NULL"},
+    "sweeps": {"owner": "''", "heartbeat_at": "started_at", "heartbeat_clock": "NULL", "host": "''", "pid": "0"},
 }
 """What an anonymous copy has in the place of columns that tell of people and machines."""
 NUMBERS = {
@@ -78,6 +82,7 @@ def thin(
     where: str | None = None,
     points: str | None = None,
     anonymous: bool = False,
+    force: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Thinned:
     """Copy the runs of an SQLite database that have a result, with the rounds whose number is a multiple of ``every``.
@@ -94,6 +99,7 @@ def thin(
         where: An SQL condition on ``runs``; those for which it does not hold keep the rounds that they have.
         points: An SQL condition on ``runs``; those for which it does not hold lose the models ``x`` of their evaluations.
         anonymous: Leave out who made the runs, and on which machine.
+        force: Replace a file that is there already, unless it is a database or a sweep.
         progress: Called with how many runs have been copied, and how many there are.
 
     Raises:
@@ -106,18 +112,24 @@ def thin(
     reader = open_read_only(database)
     for condition in filter(None, (where, points)):
         next(list_runs(reader, condition).rows, None)  # refused here, in words, where it is no condition or would do more
+    output = new_database(target, database, force=force)
     with making(target):
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        folder = Path(tempfile.mkdtemp(prefix=".dynabro.", suffix=".part", dir=target.parent))
     try:
         scratch = folder / "thin.db"
         with translated_errors(str(target)):
             _make_tables(scratch)
-        with translated_errors(database), making(target), contextlib.closing(_open(path, scratch)) as connection:
+        with (
+            translated_errors(database),
+            making(target),
+            contextlib.closing(_open(path, scratch)) as connection,
+            watched(connection),
+        ):
             connection.execute("BEGIN")  # from here on one moment's state is read
             thinned = _fill(connection, every, where, points, anonymous, progress)
             connection.execute("COMMIT")
         with translated_errors(str(target)):
-            copy_database(read_only_uri(scratch), target)
+            copy_database(read_only_uri(scratch), output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return replace(thinned, size_after=target.stat().st_size)
@@ -148,8 +160,8 @@ def _open(path: Path, scratch: Path) -> sqlite3.Connection:
 
     The other way round, tables named in a user's condition would be those of the file that is to be filled.
     """
-    connection = sqlite3.connect(read_only_uri(path), uri=True, timeout=busy_seconds(), isolation_level=None)
-    connection.execute("PRAGMA trusted_schema = OFF")
+    connection = connect_reader(read_only_uri(path), None)
+    connection.isolation_level = None
     connection.execute("ATTACH ? AS thin", (scratch.resolve().as_uri(),))
     connection.execute("PRAGMA thin.journal_mode = OFF")  # nobody goes on with it where this breaks off
     connection.execute("PRAGMA thin.synchronous = OFF")
@@ -171,6 +183,7 @@ def _fill(
     )
     _copy(connection, runs, RESULTS, (), NOBODY["runs"] if anonymous else None)
     _copy(connection, sweeps, "status <> 'running'", (), NOBODY["sweeps"] if anonymous else None)
+    _copy(connection, sweep_runs, "sweep_id IN (SELECT id FROM main.sweeps WHERE status <> 'running')", ())
     _copy(connection, verified_kappa, "TRUE", ())
     rows = kept = 0
     for done, (run, present) in enumerate(outline):

@@ -16,7 +16,7 @@ from dynabro_cli.store.server import server_error
 
 def busy_seconds() -> float:
     """For how long another program's lock on the database is waited for: ``DYNABRO_BUSY_SECONDS``."""
-    return seconds_setting("DYNABRO_BUSY_SECONDS", 60)
+    return seconds_setting("DYNABRO_BUSY_SECONDS")
 
 
 def shown(database: str | URL) -> str:
@@ -42,6 +42,9 @@ def translated_errors(database: str | URL, *, opening: bool = False) -> Iterator
         yield
     except (DBAPIError, sqlite3.Error) as error:
         raise translate(error, shown(database), opening=opening) from error
+    except ValueError as error:  # a text that is no time, in a column of times
+        name = shown(database)
+        raise DatabaseError(f"{name}: a value cannot be read ({error}). Try: dynabro db check --db {name}") from error
 
 
 def translate(error: DBAPIError | sqlite3.Error, database: str, *, opening: bool = False) -> DynabroError:

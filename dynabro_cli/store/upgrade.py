@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dynabro_cli.errors import DatabaseError, NotFoundError
 from dynabro_cli.store import recovery
-from dynabro_cli.store.copies import copy_database
+from dynabro_cli.store.copies import copy_database, new_database
 from dynabro_cli.store.engine import (
     check_version,
-    file_version,
+    examined,
     migrate,
     read_only_uri,
+    schema_at,
     server_version,
     sqlite_path,
     sqlite_writer,
 )
+from dynabro_cli.store.schema import MISSING, refusal, strangers
 from dynabro_cli.store.server import server_writer
+from dynabro_cli.store.server_schema import server_strangers
+from dynabro_cli.store.stopping import watched
 from dynabro_cli.store.tables import SCHEMA_VERSION
 from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 
@@ -26,14 +30,14 @@ def upgrade_file(database: str) -> str:
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: It is no dynabro database, or a newer one, or the backup's name is taken.
+        DatabaseError: It is no dynabro database, or a newer one, or has a stranger in it, or the backup's name is taken.
     """
     path = sqlite_path(database)
     backup = ""
     if path is not None:
         if not path.exists():
             raise NotFoundError(f"there is no database {path}; name another with --db or DYNABRO_DB")
-        version = file_version(path)
+        version, found = examined(path)
         if version is None:
             raise DatabaseError(f"{path} is an empty database; there is nothing to upgrade")
         engine = sqlite_writer(path)
@@ -41,6 +45,7 @@ def upgrade_file(database: str) -> str:
         engine = server_writer(database, shown(database), busy_seconds)
         with translated_errors(database, opening=True), engine.connect() as connection:
             version = server_version(connection, database)
+            strange = [one for one in server_strangers(connection) if one.why != MISSING]
         if version is None:
             raise DatabaseError(f"{shown(database)} is an empty database; there is nothing to upgrade")
     if version > SCHEMA_VERSION:
@@ -48,13 +53,30 @@ def upgrade_file(database: str) -> str:
     if version == SCHEMA_VERSION:
         return f"{shown(database)} has schema version {version} already; nothing to do"
     if path is not None:
+        strange = strangers(found, schema_at(version))
+    if strange:
+        drop = f"sqlite3 {path}" if path is not None else f"psql {shown(database)}"
+        way = (
+            "drop it, as with "
+            + drop
+            + " and DROP "
+            + strange[0].kind.upper()
+            + ", then repeat the command; or restore a backup"
+        )
+        raise refusal(database, strange, way)
+    if path is not None:
         copy = path.with_name(f"{path.name}.v{version}")
         if copy.exists():
             raise DatabaseError(f"{copy} is there already, from an upgrade before; move it away, then repeat the command")
+        output = new_database(copy, database)
         with translated_errors(database):
-            copy_database(read_only_uri(path), copy)
+            copy_database(read_only_uri(path), output)
         backup = f"; the old one is {copy}"
-    with translated_errors(database), engine.begin() as connection:
+    with (
+        translated_errors(database),
+        engine.begin() as connection,
+        watched(connection.connection.dbapi_connection),
+    ):
         migrate(connection)
         recovery.store(connection)
     return f"{shown(database)} upgraded from schema version {version} to {SCHEMA_VERSION}{backup}"

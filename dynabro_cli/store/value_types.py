@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Double, Integer, String, Table, Text, text
 
-from dynabro_cli.store.tables import runs
+from dynabro_cli.store.tables import STATUSES, SWEEP_STATUSES, runs, sweeps
 
 LARGEST_TEXT = 100_000
 """Bytes; the longest texts that dynabro writes, an error's, are a twenty-fifth of it."""
@@ -18,6 +18,28 @@ MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0
 def sane_row(dialect: str, table: Table = runs) -> str:
     """A condition for rows of a table whose values have their columns' types, and sizes that may be read."""
     return f"({_other_type(table, dialect)}) IS NULL"
+
+
+def readable_row(table: Table) -> str:
+    """A condition for rows of an SQLite table that can be read: ``sane_row``, and times and statuses are such.
+
+    It is false, and not NULL, for the others.
+    """
+    conditions = [sane_row("sqlite", table)]
+    for column in table.c:
+        if isinstance(column.type, DateTime):
+            conditions.append(f"({column.name} IS NULL OR {_is_moment(column.name)})")
+    known = {runs.name: STATUSES, sweeps.name: SWEEP_STATUSES}.get(table.name)
+    if known:
+        conditions.append(f"status IN {known}")
+    return f"COALESCE({' AND '.join(conditions)}, 0)"
+
+
+def _is_moment(name: str) -> str:
+    """A condition for texts of which Python can make a time: SQLite takes 30 February for 2 March."""
+    digits = "[0-9]" * 6
+    same = f"STRFTIME('%Y-%m-%d %H:%M:%S', {name}) = SUBSTR({name}, 1, 19)"
+    return f"({same} AND {name} > '0001' AND (LENGTH({name}) = 19 OR {name} GLOB '*.{digits}'))"
 
 
 def of_wrong_types(connection: Connection, table: Table) -> dict[int, str]:

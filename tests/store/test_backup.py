@@ -88,7 +88,7 @@ def test_a_file_system_without_links(engine: Engine, path: Path, monkeypatch: py
     def no_links(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(copies.os, "link", no_links)
+    monkeypatch.setattr(os, "link", no_links)
     back_up(str(path), path.with_name("copy.db"))
     assert names(path.parent) == {"results.db", "copy.db"}
     assert check(str(path.with_name("copy.db"))).problems == []
@@ -120,7 +120,7 @@ def test_a_copy_that_cannot_be_forced_to_the_disk(engine: Engine, path: Path, mo
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(copies.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match="No space left on device"):
         back_up(str(path), path.with_name("copy.db"))
     assert names(path.parent) == {"results.db"}

@@ -91,6 +91,8 @@ def test_a_clock_that_counts_computations_may_tick_several_times_in_a_round(engi
 
 
 WRONG = [
+    ("UPDATE runs SET code_digests = '[]' WHERE id = 1", "code_digests is not a JSON object of digests"),
+    ('UPDATE runs SET code_digests = \'{"engine":"1"}\' WHERE id = 1', "code_digests is not a JSON object of digests"),
     ("DELETE FROM rounds WHERE run_id = 1 AND round = 3", "5 of its 6 rounds are stored, from 0 to 5; it is to be 0 to 5"),
     ("DELETE FROM rounds WHERE run_id = 1 AND round = 5", "5 of its 6 rounds are stored, from 0 to 4; it is to be 0 to 5"),
     ("DELETE FROM rounds WHERE run_id = 3", "none of its 4 rounds is stored"),
@@ -259,7 +261,8 @@ def test_a_status_that_is_none_is_told(engine: Engine, path: Path) -> None:
 
 def test_a_run_that_a_dead_process_left_is_a_note(engine: Engine, database: str) -> None:
     fill(engine)
-    change(database, "UPDATE runs SET heartbeat_at = '2026-01-01 00:00:00.000000' WHERE id = 6")
+    change(database, "UPDATE runs SET owner = 'elsewhere:1:2:3', heartbeat_at = '2026-01-01 00:00:00.000000' WHERE id = 6")
+    change(database, "UPDATE runs SET heartbeat_clock = NULL")
     report = check(database)
     assert report.problems == []
     assert report.notes == ["run 6 is in progress in a process that is presumed dead; the same command goes on with it"]
@@ -284,14 +287,6 @@ def test_checkpoints_that_are_missing_or_of_no_run_are_notes(engine: Engine, dat
     assert check(database).notes == ["run 1: its checkpoint is missing or damaged; the same command begins it anew"]
 
 
-@pytest.mark.parametrize("backend", ["sqlite"])
-def test_triggers_are_a_note(engine: Engine, database: str) -> None:
-    change(database, "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM rounds; END")
-    assert check(database).notes == [
-        "it has 1 triggers, which dynabro has not made; they act whenever it stores something",
-    ]
-
-
 # --- damage
 
 
@@ -301,6 +296,7 @@ def test_damage_is_told_and_never_more_than_a_line(engine: Engine, path: Path) -
     fill(engine)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("VACUUM")  # a page that nothing is on may hold anything
     whole = path.read_bytes()
     pages = len(whole) // 4096
     damaged = [whole[: 4096 * page] + b"\xa5" * 4096 + whole[4096 * (page + 1) :] for page in range(1, pages)]
@@ -343,8 +339,8 @@ def no_column(path: Path) -> None:
 @pytest.mark.parametrize(("spoil", "what"), [(view_for_a_table, "rounds"), (no_table, "sweeps"), (no_column, "host")])
 def test_another_schema_is_told(spoil: Callable[[Path], None], what: str, engine: Engine, path: Path) -> None:
     spoil(path)
-    with pytest.raises(DatabaseError, match=what):
-        check(str(path))
+    problems = check(str(path)).problems
+    assert any(what in problem for problem in problems), problems
 
 
 def test_what_is_not_there(path: Path) -> None:

@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from dynabro_cli.resolve import resolve
 from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store import queries, server
 from dynabro_cli.store import upgrade as upgrade_module
+from dynabro_cli.store.connections import ATTEMPT_SECONDS
 from dynabro_cli.store.engine import open_for_writing, open_read_only, sqlite_path
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.tables import SCHEMA_VERSION, metadata
@@ -83,6 +85,8 @@ TABLES = {
         data TEXT 1 0
         validation DOUBLE 1 0
         squared_gradients DOUBLE 0 0
+        code_digests TEXT 0 0
+        heartbeat_clock TEXT 0 0
     """,
     "evaluations": """
         run_id INTEGER 1 1
@@ -155,6 +159,14 @@ TABLES = {
         owner TEXT 1 0
         host TEXT 1 0
         pid INTEGER 1 0
+        rerun_after INTEGER 0 0
+        heartbeat_clock TEXT 0 0
+        wall_seconds DOUBLE 0 0
+    """,
+    "sweep_runs": """
+        sweep_id INTEGER 1 1
+        run_key VARCHAR(80) 1 2
+        ended_before DATETIME 0 0
     """,
     "verified_kappa": """
         id INTEGER 1 1
@@ -713,10 +725,19 @@ def test_a_relative_path_and_a_home(path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite+pysqlite://"])
-def test_a_database_in_memory_is_refused(operation: Callable[[str], object], url: str) -> None:
-    with pytest.raises(DatabaseError, match="names no file"):
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "sqlite+pysqlite://", ":memory:", "./:memory:", "sqlite:///.//:memory:"]
+)
+def test_a_database_in_memory_is_refused(
+    operation: Callable[[str], object], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite opens one by this name, be it after a path is normalised, and it has no write-ahead log to wait for."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        (SpecError, DatabaseError), match=f"{re.escape(url)}(: a database in memory is lost when| names no file)"
+    ):
         operation(url)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
@@ -938,7 +959,7 @@ def test_a_write_waits_for_another_program(engine: Engine, path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         written = pool.submit(write)
         with pytest.raises(concurrent.futures.TimeoutError):  # beyond what SQLite itself waits
-            written.result(timeout=2 * engine_module.ATTEMPT_SECONDS)
+            written.result(timeout=2 * ATTEMPT_SECONDS)
         other.execute("COMMIT")
         written.result()
     assert attempts == 1

@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,25 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import LostRunError, RunHeldError
-from dynabro_cli.store import ownership
-from dynabro_cli.store.ownership import heartbeats, new_owner, presumed_dead
+from dynabro_cli.store import claims, ownership
+from dynabro_cli.store import recorder as recorder_module
+from dynabro_cli.store.ownership import heartbeats, new_owner, presumed_dead, silence
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
-from tests.store.made import KEY, change, checkpointed, evaluated, finished, read, record, rounds, started, totals, whole_run
-
-LONG_AGO = "2020-02-02 00:00:00"
+from tests.store.made import (
+    KEY,
+    change,
+    checkpointed,
+    evaluated,
+    finished,
+    read,
+    record,
+    rounds,
+    silent,
+    started,
+    totals,
+    whole_run,
+)
 
 
 @pytest.fixture
@@ -46,7 +60,7 @@ def test_a_silent_owner_is_replaced_and_writes_no_more(engine: Engine, database:
     first = record(engine, [started(), rounds(0, 3)])
     with pytest.raises(RunHeldError, match="is in progress in process"):
         record(engine, [started()])
-    change(database, f"UPDATE runs SET heartbeat_at = '{LONG_AGO}'")
+    silent(database, first)
     second = record(engine, [started(), rounds(0, 1)])
     with pytest.raises(LostRunError, match="was taken over by another process"):
         first.record(finished(4))
@@ -64,8 +78,7 @@ ENDINGS = (Recorder.interrupted, lambda it: it.failed("x"), lambda it: it.record
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_whatever_a_replaced_owner_writes(ending: Any, engine: Engine, database: str, files: SideFiles) -> None:
-    first = record(engine, [started(), rounds(0, 3)])
-    change(database, f"UPDATE runs SET heartbeat_at = '{LONG_AGO}'")
+    first = silent(database, record(engine, [started(), rounds(0, 3)]))
     record(engine, whole_run())
     before = everything(database)
     with pytest.raises(LostRunError):
@@ -74,8 +87,7 @@ def test_whatever_a_replaced_owner_writes(ending: Any, engine: Engine, database:
 
 
 def test_every_commit_is_a_sign_of_life(engine: Engine, database: str) -> None:
-    recorder = record(engine, [started(), rounds(0, 3)])
-    change(database, f"UPDATE runs SET heartbeat_at = '{LONG_AGO}'")
+    recorder = silent(database, record(engine, [started(), rounds(0, 3)]))
     recorder.record(checkpointed(4))
     with pytest.raises(RunHeldError):
         record(engine, [started()])
@@ -83,10 +95,9 @@ def test_every_commit_is_a_sign_of_life(engine: Engine, database: str) -> None:
 
 def test_heartbeats_keep_a_silent_owner_alive(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0.4")
-    recorder, other = record(engine, [started()]), record(engine, [started("cd" * 32)])
-    change(database, f"UPDATE runs SET heartbeat_at = '{LONG_AGO}'")
+    recorder, other = (silent(database, record(engine, [started(key)])) for key in (KEY, "cd" * 32))
     with heartbeats(engine, [recorder.owner]):
-        while read(database, f"SELECT COUNT(*) FROM runs WHERE heartbeat_at > '{LONG_AGO}'") != [(1,)]:
+        while read(database, "SELECT COUNT(heartbeat_clock) FROM runs") != [(1,)]:
             assert other.run_id is not None
         with pytest.raises(RunHeldError):
             record(engine, [started()])
@@ -107,25 +118,94 @@ def test_a_process_that_has_ended_is_known_to_be_dead_at_once(engine: Engine, da
     assert read(database, "SELECT status FROM runs") == [("finished",)]
 
 
+def row(owner: str | None, heard: float | None, *, clock: str | None = None, behind: float = 0) -> dict[str, Any]:
+    """A row whose writer was heard of so many seconds ago by the database's clock, or ``behind`` by a monotonic one."""
+    moment = None if heard is None else NOW - dt.timedelta(seconds=heard)
+    steady = None if clock is None else f"{clock}:{time.monotonic() - behind:.3f}"
+    return {"owner": owner, "heartbeat_at": moment, "heartbeat_clock": steady}
+
+
+NOW = dt.datetime(2026, 1, 1, 12)
+DAY = 86400.0
+
+
 def test_when_an_owner_is_presumed_dead(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = dt.datetime(2026, 1, 1, 12)
-    lately, long_ago = now - dt.timedelta(seconds=100), now - dt.timedelta(seconds=130)
     me = new_owner()
     machine, pid, beginning, _ = me.split(":")
     for owner, heard, expected in (
-        (me, lately, False),
-        (me, long_ago, True),  # it is there, and stopped
-        (dead, lately, True),
-        (f"elsewhere:{dead.partition(':')[2]}", lately, False),  # its process cannot be seen from here
-        (f"elsewhere:{pid}:1:ab", long_ago, True),
-        (f"{machine}:{pid}:{int(beginning) + 1}:ab", lately, True),  # another process of that number
+        (me, 100, False),
+        (me, DAY, False),  # it runs, whatever the clock says
+        (me, -DAY, False),
+        (me, None, False),
+        (dead, 100, True),
+        (dead, -DAY, True),
+        (f"elsewhere:{dead.partition(':')[2]}", 100, False),  # its process cannot be seen from here
+        (f"elsewhere:{pid}:1:ab", 130, True),
+        (f"{machine}:{pid}:{int(beginning) + 1}:ab", 100, True),  # another process of that number
         (None, None, True),
-        ("no such form", lately, False),
+        ("no such form", 100, False),
         ("no such form", None, True),
+        (f"{machine}:{'9' * 30}:1:ab", 100, False),  # no such number can be asked for
+        (f"{machine}:{'9' * 30}:1:ab", 130, True),
     ):
-        assert presumed_dead({"owner": owner, "heartbeat_at": heard}, now) is expected, owner
+        assert presumed_dead(row(owner, heard), NOW) is expected, (owner, heard)
     monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "10")
-    assert presumed_dead({"owner": me, "heartbeat_at": now - dt.timedelta(seconds=11)}, now)
+    assert presumed_dead(row("elsewhere:1:1:ab", 11), NOW)
+
+
+@pytest.mark.parametrize("heard", [100, DAY, -DAY])
+def test_silence_on_one_machine_is_measured_by_a_clock_that_nobody_sets(heard: float) -> None:
+    """As of a process in another container, which cannot be seen, but whose clock runs as this one's."""
+    clock = ownership._clock()
+    assert clock is not None
+    assert not presumed_dead(row("elsewhere:1:1:ab", heard, clock=clock, behind=100), NOW)
+    assert presumed_dead(row("elsewhere:1:1:ab", heard, clock=clock, behind=130), NOW)
+    assert silence(row("elsewhere:1:1:ab", heard, clock=clock, behind=100), NOW) == pytest.approx(100, abs=1)
+    other = row("elsewhere:1:1:ab", heard, clock="another", behind=1000)
+    assert presumed_dead(other, NOW) is (heard == DAY)
+    assert silence(other, NOW) == max(0, heard)
+    assert presumed_dead(row("elsewhere:1:1:ab", DAY) | {"heartbeat_clock": f"{clock}:never"}, NOW)
+
+
+def test_a_stopped_process_is_presumed_dead_when_it_is_silent() -> None:
+    program = "from dynabro_cli.store.ownership import new_owner; print(new_owner(), flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        owner, clock = process.stdout.readline().strip(), ownership._clock()
+        late, lately = (row(owner, DAY, clock=clock, behind=behind) for behind in (130, 100))
+        assert not presumed_dead(late, NOW)
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert presumed_dead(late, NOW)
+        assert not presumed_dead(lately, NOW)
+        process.send_signal(signal.SIGCONT)
+        os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
+        assert not presumed_dead(late, NOW)
+        process.kill()
+        process.wait()
+        assert presumed_dead(lately, NOW)
+
+
+def test_a_process_of_which_nothing_is_known_is_judged_by_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another user's where the system hides it, or any where there is no /proc."""
+    me = new_owner()
+    monkeypatch.setattr(Path, "read_text", lambda path: (_ for _ in ()).throw(FileNotFoundError(2, "hidden")))
+    assert ownership._process(os.getpid()) == ("", False)
+    assert not presumed_dead(row(me, 100), NOW)
+    assert presumed_dead(row(me, 130), NOW)
+
+
+def test_a_clock_that_is_set_forward_evicts_nobody(
+    engine: Engine, database: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = record(engine, [started(), rounds(0, 3)])
+    late = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None) + dt.timedelta(days=1)
+    for module in (claims, recorder_module, ownership):
+        monkeypatch.setattr(module, "database_time", lambda connection: late)
+    with pytest.raises(RunHeldError, match=r"heard of \d s ago"):
+        record(engine, [started()])
+    recorder.record(finished(4))
+    assert read(database, "SELECT status, rounds FROM runs") == [("finished", 4)]
 
 
 def test_a_process_that_has_ended_and_is_not_waited_for_is_dead() -> None:
@@ -133,7 +213,7 @@ def test_a_process_that_has_ended_and_is_not_waited_for_is_dead() -> None:
         assert process.stdout is not None
         process.stdout.read()  # until it has ended
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert ownership._beginning(process.pid) is None
+        assert ownership._process(process.pid) is None
 
 
 # --- going on from checkpoints

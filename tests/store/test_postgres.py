@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, event
@@ -160,9 +161,7 @@ def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], ob
 def test_upgrade(old: int, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
         before.setattr(engine_module, "SCHEMA_VERSION", old)
-        before.setattr(
-            engine_module.command, "upgrade", lambda config, _, up=engine_module.command.upgrade: up(config, f"000{old}")
-        )
+        before.setattr(command, "upgrade", lambda config, _, up=command.upgrade: up(config, f"000{old}"))
         open_for_writing(database).dispose()
     for operation in OPENERS:
         with pytest.raises(DatabaseError, match="type dynabro db upgrade --db postgresql"):
@@ -248,11 +247,12 @@ CLAIM = """
 import sys
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.repetition import never
 from tests.store.made import record, whole_run
 engine = open_for_writing(sys.argv[1])
 for number in range(50):
     try:
-        record(engine, whole_run(key=f"{number:064}"), repeat=False)
+        record(engine, whole_run(key=f"{number:064}"), repeat=never)
         print(number)
     except (AlreadyStoredError, RunHeldError):
         pass

@@ -25,6 +25,7 @@ from dynabro_cli.errors import AlreadyStoredError, BusyError, StorageError
 from dynabro_cli.store import recorder as recorder_module
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.repetition import never
 from tests.store.made import (
     KEY,
     RECORD,
@@ -393,19 +394,20 @@ def test_a_result_is_not_repeated_unasked(engine: Engine, database: str) -> None
     record(engine, whole_run(3))
     before = read(database, "SELECT * FROM runs")
     with pytest.raises(AlreadyStoredError, match="run 1 is stored as finished already"):
-        record(engine, whole_run(5), repeat=False)
+        record(engine, whole_run(5), repeat=never)
     assert read(database, "SELECT * FROM runs") == before
     record(engine, [started("cd" * 32), rounds(0, 4)]).failed("bang")
-    record(engine, whole_run(5, key="cd" * 32), repeat=False)  # which was no result
+    record(engine, whole_run(5, key="cd" * 32), repeat=never)  # which was no result
     assert read(database, "SELECT status, rounds FROM runs ORDER BY rounds") == [("finished", 3), ("finished", 5)]
 
 
 def test_why_a_run_failed(engine: Engine, database: str) -> None:
-    recorder = record(engine, whole_run(3))
+    recorder = record(engine, whole_run(3), repeat=never)
     assert recorder.failure(KEY) is None
     assert recorder.failure("cd" * 32) is None
     record(engine, [started("cd" * 32)]).failed("bang")
     assert recorder.failure("cd" * 32) == "bang"
+    assert Recorder(engine).failure("cd" * 32) is None  # which makes it again
     change(database, "UPDATE runs SET error = NULL")
     assert recorder.failure("cd" * 32) == ""
 

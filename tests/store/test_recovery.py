@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from dynabro_cli import events
 from dynabro_cli.store import recovery
 from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.engine import open_for_writing, schema_at
 from dynabro_cli.store.merge import merge
 from dynabro_cli.store.recovery import Point, Switch, episodes, worst_window
 from dynabro_cli.store.tables import recovery as table
@@ -295,14 +295,19 @@ def test_runs_without_a_row_get_one_from_an_upgrade(path: Path) -> None:
     change(path, "DROP VIEW final_accuracy")
     for name in ("recovery", "identities", "worker_labels", "verified_kappa"):
         change(path, f"DROP TABLE {name}")
-    for column in ("participation", "data", "validation", "squared_gradients"):
+    for column in ("participation", "data", "validation", "squared_gradients", "code_digests", "heartbeat_clock"):
         change(path, f"ALTER TABLE runs DROP COLUMN {column}")
     for column in ("validation_accuracy", "validation_loss"):
         change(path, f"ALTER TABLE evaluations DROP COLUMN {column}")
+    change(path, "DROP TABLE sweep_runs")
+    for column in ("rerun_after", "heartbeat_clock", "wall_seconds"):
+        change(path, f"ALTER TABLE sweeps DROP COLUMN {column}")
     means = [(acceptance,) for (acceptance,) in read(path, "SELECT acceptance FROM rounds WHERE run_id = 1")]
     assert len(means) == 4
     change(path, "ALTER TABLE rounds DROP COLUMN acceptance")
-    change(path, "CREATE VIEW final_accuracy AS SELECT 1")
+    for old in schema_at(4):
+        if old.name == "final_accuracy":
+            change(path, str(old.sql))
     change(path, "UPDATE alembic_version SET version_num = '0004'")
     change(path, "PRAGMA user_version = 4")
     upgrade_file(str(path))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from dynabro_cli.errors import CannotWriteError, StorageError
+from dynabro_cli.errors import StorageError
 from dynabro_cli.store.ownership import new_owner
 from dynabro_cli.store.side_files import SideFiles
 
@@ -45,22 +47,76 @@ def test_a_name_leads_nowhere_else(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    files = SideFiles(tmp_path / "file" / "state")
-    with pytest.raises(CannotWriteError, match="DYNABRO_STATE"):
-        files.save(KEY, 7, new_owner(), b"data")
-    with pytest.raises(CannotWriteError):
-        files.open_log(KEY)
+    told: list[str] = []
+    files = SideFiles(tmp_path / "file" / "state", told.append)
+    assert files.save(KEY, 7, new_owner(), b"data") is None
+    assert files.save(KEY, 8, new_owner(), b"data") is None
+    assert files.open_log(KEY) is None
+    assert files.checkpoints() == []
+    checkpoints, logs = told
+    for kind, line in (("checkpoints", checkpoints), ("logs", logs)):
+        assert line.startswith(f"{files.folder / kind} cannot be written (it is not a folder); runs go on without ")
+        assert line.endswith("; make it writable, or name another folder with DYNABRO_STATE")
 
 
-def test_a_disk_that_is_full_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE, errno.ESTALE])
+def test_what_is_not_a_full_disk_costs_the_checkpoint_alone(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    files = SideFiles(tmp_path / "state", told.append)
+    first = files.save(KEY, 7, new_owner(), b"data")
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "fsync", fail)
+        assert files.save(KEY, 9, new_owner(), b"more") is None
+        assert files.save(KEY, 11, new_owner(), b"more") is None
+    assert len(told) == 1
+    assert f"({os.strerror(number)})" in told[0]
+    assert [path.name for path in files.checkpoints()] == [first]
+    assert files.save(KEY, 13, new_owner(), b"more") is not None  # it may be writable again
+
+
+def test_what_will_be_missing_is_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    files = SideFiles(tmp_path / "state", told.append)
+    files.probe()
+    assert told == []
+    assert [path.name for path in sorted((tmp_path / "state").rglob("*"))] == ["checkpoints", "logs"]
+    (tmp_path / "state" / "logs").rmdir()
+    (tmp_path / "state" / "logs").touch()
+    files.probe()
+    files.go_without("logs", OSError(errno.EACCES, "Permission denied"))
+    (line,) = told
+    assert line.startswith(f"{tmp_path}/state/logs cannot be written (it is not a folder); runs go on without logs; ")
+
+    def fail(number: int) -> object:
+        raise OSError(number, os.strerror(number))
+
+    other = SideFiles(tmp_path / "other", told.append)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: fail(errno.EROFS))  # noqa: A006
+    other.probe()
+    assert told[1].startswith(f"{other.folder}/checkpoints and {other.folder}/logs cannot be written (Read-only file system); ")
+    full = SideFiles(tmp_path / "full", told.append)
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: fail(errno.ENOSPC))  # noqa: A006
+    full.probe()
+    assert told[2].startswith(f"{full.folder}/logs cannot be written (No space left on device); ")
+    assert len(told) == 3  # no room for a checkpoint ends the command when there is one
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_disk_that_is_full_leaves_no_half_file(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files = SideFiles(tmp_path / "state")
     first = files.save(KEY, 7, new_owner(), b"data")
 
     def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="No space left on device; make room; what was stored before is intact"):
+    with pytest.raises(StorageError, match=f"{os.strerror(number)}; make room; what was stored before is intact"):
         files.save(KEY, 9, new_owner(), b"more")
     assert [path.name for path in files.checkpoints()] == [first]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,23 @@ from sqlalchemy import Engine
 
 from dynabro_cli.errors import BusyError, NotFoundError
 from dynabro_cli.events import Totals
+from dynabro_cli.store import ownership
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.status import gist, read_status
-from dynabro_cli.store.sweep_entry import SweepEntry
-from tests.store.made import KEY, RECORD, a_round, change, evaluated, record, rounds, started, whole_run
+from dynabro_cli.store.sweep_entry import SweepEntry, to_make
+from tests.store.made import KEY, RECORD, a_round, change, evaluated, read, record, rounds, started, whole_run
 from tests.store.test_sweep_entry import gone
 
 OTHERS = [letter * 64 for letter in "bcdef"]
 
 
-def entry(engine: Engine, name: str = "small", runs: int = 6, stored_before: int = 1) -> SweepEntry:
-    return SweepEntry(engine, name=name, runs=runs, stored_before=stored_before, jobs=2, executor="local")
+MADE = (KEY, *OTHERS[:3], "1" * 64)
+"""The runs that a sweep of six makes, as one was stored before."""
+
+
+def entry(engine: Engine, name: str = "small", runs: int = 6, made: Sequence[str] = MADE) -> SweepEntry:
+    return SweepEntry(engine, name=name, runs=runs, to_make=dict.fromkeys(made), jobs=2, executor="local")
 
 
 @contextlib.contextmanager
@@ -67,7 +74,7 @@ def test_a_sweep_in_progress(engine: Engine, database: str) -> None:
 
 def test_the_time_to_go(engine: Engine, database: str) -> None:
     """So far: 50 of a finished run, 20 of one in progress, 10 of one that had 10 before; 30, 30 and twice 50 are left."""
-    with entry(engine, runs=5, stored_before=0), half_way(engine), half_way(engine, OTHERS[1]) as resumed:
+    with entry(engine, runs=5), half_way(engine), half_way(engine, OTHERS[1]) as resumed:
         record(engine, whole_run(50, key=OTHERS[0]), sweep="small")
         assert read_status(database).sweeps[0].to_go == 2
         change(database, "UPDATE sweeps SET started_at = '2026-01-01 00:00:00'")
@@ -122,6 +129,65 @@ def test_what_looks_dead(engine: Engine, database: str) -> None:
         assert len(now.sweeps) == 1
         assert now.dead_sweeps == ()
     assert read_status(database).dead_sweeps == ()
+
+
+def test_a_sweep_counts_the_runs_on_its_list_whatever_the_clock_says(
+    engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of one during which the clock was set back, or of which another command made a run under another name."""
+    with entry(engine):
+        monkeypatch.setattr(ownership, "database_time", lambda connection: dt.datetime(2020, 1, 1))
+        for key in MADE[:3]:
+            record(engine, whole_run(key=key), sweep="small")
+        monkeypatch.undo()
+        record(engine, whole_run(key=MADE[3]), sweep="other")
+        record(engine, [started(MADE[4])], sweep="small").failed("bang")
+        (sweep,) = read_status(database).sweeps
+        assert (sweep.finished, sweep.failed, sweep.to_go) == (4, 1, 0)
+    last = read_status(database).last_sweep
+    assert last is not None
+    assert (last.finished, last.failed, last.to_go) == (4, 1, 0)
+
+
+def test_what_a_sweep_makes_again_counts_when_it_is_made_again(engine: Engine, database: str) -> None:
+    for key in MADE[:2]:
+        record(engine, [started(key)]).failed("bang")
+    record(engine, whole_run(key=MADE[2]))
+    before = to_make(engine, MADE, retry_failed=True)
+    ((ended,),) = read(database, f"SELECT finished_at FROM runs WHERE run_key = '{MADE[2]}'")
+    before[MADE[2]] = dt.datetime.fromisoformat(str(ended))  # as of a sweep that repeats results
+    with SweepEntry(engine, name="small", runs=6, to_make=before, jobs=2, executor="local"):
+        assert [(sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps] == [(0, 0, 5)]
+        record(engine, [started(MADE[0])]).failed("again")
+        record(engine, [started(MADE[2]), rounds(0, 1)]).failed("the repetition")
+        assert [(sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps] == [(0, 2, 3)]
+        for key in MADE[:3]:
+            record(engine, whole_run(key=key))
+        assert [(sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps] == [(3, 0, 2)]
+
+
+def test_a_sweep_of_an_older_version_counts_by_time(engine: Engine, database: str) -> None:
+    with entry(engine):
+        record(engine, whole_run(), sweep="small")
+        change(database, "DELETE FROM sweep_runs")
+        record(engine, whole_run(key=MADE[1]), sweep="other")
+        assert [(sweep.finished, sweep.to_go) for sweep in read_status(database).sweeps] == [(1, 4)]
+    last = read_status(database).last_sweep
+    assert last is not None
+    assert (last.finished, last.to_go) == (1, 4)
+
+
+def test_the_last_sweep_is_the_last_whatever_the_clock_says(
+    engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with entry(engine, "first"):
+        pass
+    monkeypatch.setattr(ownership, "database_time", lambda connection: dt.datetime(2020, 1, 1))
+    with entry(engine, "second"):
+        pass
+    last = read_status(database).last_sweep
+    assert last is not None
+    assert last.name == "second"
 
 
 def test_failures_newest_first_in_a_line(engine: Engine, database: str) -> None:

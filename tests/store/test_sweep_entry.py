@@ -12,15 +12,16 @@ import pytest
 from sqlalchemy import Engine, select
 
 from dynabro_cli.errors import BusyError, InterruptedRunError, PreemptedError, RunError
+from dynabro_cli.store import ownership
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.ownership import database_time, heartbeats, new_owner, presumed_dead
-from dynabro_cli.store.sweep_entry import SweepEntry, stored_already
+from dynabro_cli.store.sweep_entry import SweepEntry, to_make
 from dynabro_cli.store.tables import sweeps
 from tests.store.made import change, finished, read, record, started, whole_run
 
 
-def entry(engine: Engine, name: str = "small") -> SweepEntry:
-    return SweepEntry(engine, name=name, runs=7, stored_before=2, jobs=3, executor="local")
+def entry(engine: Engine, name: str = "small", keys: str = "abcde") -> SweepEntry:
+    return SweepEntry(engine, name=name, runs=7, to_make={key * 64: None for key in keys}, jobs=3, executor="local")
 
 
 def gone() -> str:
@@ -87,7 +88,9 @@ def test_heartbeats_keep_it_alive(engine: Engine, database: str, monkeypatch: py
     """Its process cannot be looked at from another machine, so only its last sign of life counts there."""
     monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0.2")
     with entry(engine) as mine:
-        change(database, "UPDATE sweeps SET heartbeat_at = '2020-01-01 00:00:00'")
+        mine.owner = "elsewhere:1:2:3"
+        old = "heartbeat_at = '2020-01-01 00:00:00', heartbeat_clock = NULL"
+        change(database, f"UPDATE sweeps SET owner = '{mine.owner}', {old}")
         assert is_dead(engine)
         with heartbeats(engine, [mine.owner]):
             while read(database, "SELECT COUNT(*) FROM sweeps WHERE heartbeat_at < '2021-01-01'") != [(0,)]:
@@ -123,13 +126,44 @@ def test_a_beginning_that_cannot_be_written_is_one(path: Path, monkeypatch: pyte
     assert read(path, "SELECT * FROM sweeps") == []
 
 
-def test_what_is_stored_already(engine: Engine) -> None:
+def test_what_is_to_be_made(engine: Engine) -> None:
     keys = {name: name * 64 for name in "abcd"}
     record(engine, [started(keys["a"]), finished(1)])
     record(engine, whole_run(key=keys["b"]))
     record(engine, [started(keys["c"])]).failed("bang")
     record(engine, [started(keys["d"])]).interrupted()
     asked = [keys["a"], keys["c"], keys["d"], "e" * 64]
-    assert stored_already(engine, asked, retry_failed=False) == 2
-    assert stored_already(engine, asked, retry_failed=True) == 1
-    assert stored_already(engine, [], retry_failed=False) == 0
+    assert to_make(engine, asked, retry_failed=False) == {keys["d"]: None, "e" * 64: None}
+    again = to_make(engine, asked, retry_failed=True)
+    assert list(again) == [keys["c"], keys["d"], "e" * 64]
+    assert [when is None for when in again.values()] == [False, True, True]
+    assert to_make(engine, [], retry_failed=False) == {}
+
+
+def test_the_runs_of_a_sweep_are_listed_and_those_of_its_former_times_are_not(engine: Engine, database: str) -> None:
+    with entry(engine, keys="ab"), entry(engine, "other", keys="c"):
+        pass
+    with entry(engine, keys="b") as live, entry(engine, keys="a"):  # of which another process could be making one
+        assert live.owner
+    change(database, "UPDATE sweeps SET status = 'running', owner = ? WHERE id = 3", gone())
+    with entry(engine, keys="b"):
+        pass
+    listed = read(database, "SELECT sweep_id, run_key, ended_before FROM sweep_runs ORDER BY sweep_id")
+    assert listed == [(2, "c" * 64, None), (5, "b" * 64, None)]
+
+
+def test_those_of_a_live_namesake_stay(engine: Engine, database: str) -> None:
+    with entry(engine, keys="ab"), entry(engine, keys="b"):
+        assert read(database, "SELECT sweep_id, COUNT(*) FROM sweep_runs GROUP BY sweep_id ORDER BY 1") == [(1, 2), (2, 1)]
+
+
+def test_how_long_it_takes_is_measured_by_a_clock_that_nobody_sets(
+    engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter([dt.datetime(2026, 1, 1, 12), dt.datetime(2026, 1, 1, 11)])
+    monkeypatch.setattr(ownership, "database_time", lambda connection: next(moments))
+    with entry(engine):
+        pass
+    ((seconds, backwards),) = read(database, "SELECT wall_seconds, ended_at < started_at FROM sweeps")
+    assert 0 <= seconds < 60
+    assert backwards

@@ -61,9 +61,9 @@ def filled(engine: Engine, path: Path) -> Path:
     record(engine, sound.beginning(6, 4)).interrupted()
     record(engine, sound.beginning(7, 2)[:2]).failed("why")
     record(engine, long_run(1, 41)[:1])  # a repetition in progress
-    with SweepEntry(engine, name="done", runs=1, stored_before=0, jobs=1, executor="local"):
+    with SweepEntry(engine, name="done", runs=1, to_make={sound.key(1): None}, jobs=1, executor="local"):
         pass
-    SweepEntry(engine, name="going on", runs=1, stored_before=0, jobs=1, executor="local").__enter__()
+    SweepEntry(engine, name="going on", runs=1, to_make={sound.key(2): None}, jobs=1, executor="local").__enter__()
     engine.dispose()
     return path
 
@@ -106,6 +106,7 @@ def test_all_else_is_as_it_was(filled: Path, target: Path) -> None:
         "SELECT * FROM evaluations WHERE run_id <= 5 ORDER BY 1, 2",
         "SELECT * FROM rounds WHERE run_id <= 5 AND round % 7 = 0 ORDER BY 1, 2",
         "SELECT * FROM sweeps WHERE name = 'done'",
+        "SELECT * FROM sweep_runs WHERE sweep_id = 1",
         "SELECT type, name, sql FROM sqlite_master ORDER BY name",
         "PRAGMA user_version",
         "PRAGMA application_id",
@@ -113,6 +114,7 @@ def test_all_else_is_as_it_was(filled: Path, target: Path) -> None:
         assert read(filled, sql)
         assert read(target, sql.replace("7 = 0", "7 = 0 AND round % 7 = 0")) == read(filled, sql), sql
     assert read(target, "SELECT name FROM sweeps") == [("done",)]
+    assert read(target, "SELECT sweep_id, run_key FROM sweep_runs") == [(1, sound.key(1))]
     assert read(target, "SELECT x FROM evaluations WHERE run_id = 1") == [("[3.0,-3.0]",), ("[0.125,1.0]",)]
     assert read(target, "PRAGMA journal_mode") == [("delete",)]  # one file, and no more, is to be given away
 

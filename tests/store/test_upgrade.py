@@ -52,8 +52,9 @@ def old(request: pytest.FixtureRequest, path: Path, tmp_path: Path, monkeypatch:
         columns = ", ".join(row[0] for row in read(path, "SELECT name FROM pragma_table_info(?)", table))
         for row in read(present, f"SELECT {columns} FROM {table}"):
             change(path, f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(row))})", *row)
-    if version >= 3:  # whose owners are alive for as long as they are heard of
-        change(path, "UPDATE runs SET heartbeat_at = '2026-01-01 00:00:00.000000' WHERE heartbeat_at IS NOT NULL")
+    if version >= 3:  # whose owner may be of another machine, and was not heard of for long
+        silence = "owner = 'elsewhere:1:2:3', heartbeat_at = '2026-01-01 00:00:00.000000'"
+        change(path, f"UPDATE runs SET {silence} WHERE heartbeat_at IS NOT NULL")
     for left in path.parent.glob("present.db*"):
         left.unlink()
     assert read(path, "SELECT version_num FROM alembic_version") == [(f"000{version}",)]
@@ -92,6 +93,26 @@ def test_an_upgraded_database_is_as_a_new_one(old: int, path: Path) -> None:
     for event in sound.run(2):
         recorder.record(event)
     assert read(path, "SELECT status FROM runs ORDER BY id") == [("finished",), ("finished",)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("CREATE TRIGGER t AFTER UPDATE ON runs BEGIN DELETE FROM rounds; END", "trigger 't'"),
+        ("CREATE UNIQUE INDEX i ON runs (seed)", "index 'i'"),
+        ("DROP VIEW final_accuracy", "view 'final_accuracy' is missing"),
+        ("ALTER TABLE rounds ADD COLUMN y INTEGER CHECK (y > 1)", "table 'rounds'"),
+    ],
+)
+def test_an_older_database_with_a_stranger_is_not_upgraded(statement: str, what: str, old: int, path: Path) -> None:
+    change(path, statement)
+    before = [read(path, sql) for sql in STATE]
+    with pytest.raises(DatabaseError) as caught:
+        upgrade_file(str(path))
+    assert what in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert [read(path, sql) for sql in STATE] == before
+    assert not path.with_name(f"{path.name}.v{old}").exists()
 
 
 def test_a_migration_that_fails_in_the_middle_changes_nothing(

@@ -1,0 +1,124 @@
+"""Connections to SQLite files: how they wait for others, and what they let a database do."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+import time
+from typing import Any
+
+from sqlalchemy import Connection
+
+from dynabro_cli.store.tables import VIEWS, metadata
+from dynabro_cli.store.translation import busy_seconds
+from dynabro_cli.store.value_types import readable_row
+
+ATTEMPT_SECONDS = 0.25
+"""How long SQLite itself waits for a lock: signals are not seen while it does."""
+RETRY_SECONDS = 0.02
+
+
+def prepare_writer(connection: sqlite3.Connection, _record: Any) -> None:
+    """Prepare a connection that an engine writes with."""
+    distrust(connection)
+    connection.isolation_level = None  # SQLAlchemy, not the driver, says when a transaction begins
+    _switch_to_wal(connection)
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def distrust(connection: sqlite3.Connection) -> None:
+    """Let nothing that a database has been given, such as a trigger or a view, call functions that act outside of it."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL; SQLite itself does not wait for another program's write before this change, whatever the timeout."""
+    end = time.monotonic() + busy_seconds()
+    while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(RETRY_SECONDS)
+
+
+def begin_immediate(connection: Connection) -> None:
+    """Take the write lock at once: a read that turns into a write fails at once, whatever the timeout."""
+    raw: Any = connection.connection.dbapi_connection
+    end = time.monotonic() + busy_seconds()
+    while True:
+        try:
+            raw.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+
+
+def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
+    """Connect to a file by its URI; another program's lock is waited for here, where a signal ends the waiting.
+
+    Args:
+        uri: SQLite's, with its mode.
+        patience: Seconds to wait; None: ``busy_seconds``.
+
+    Raises:
+        sqlite3.OperationalError: The file is locked for longer.
+    """
+    patience = busy_seconds() if patience is None else patience
+    connection = sqlite3.connect(uri, uri=True, timeout=min(ATTEMPT_SECONDS, patience))
+    end = time.monotonic() + patience
+    try:
+        while True:
+            try:
+                connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+                break
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > end:
+                    raise
+        connection.execute(f"PRAGMA busy_timeout = {round(1000 * patience)}")
+        distrust(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def hide_unreadable(connection: sqlite3.Connection) -> None:
+    """Have statements see only rows whose values are such as their columns have, for as long as the connection is open.
+
+    SQLite stores any type in any column, and looks for a name among temporary views first.
+    """
+    connection.executescript(_filters())
+
+
+@functools.cache
+def _filters() -> str:
+    """The temporary views that take the places of tables and views."""
+    tables = [
+        f"CREATE TEMP VIEW {name} AS SELECT * FROM main.{name} WHERE {readable_row(table)}"
+        for name, table in metadata.tables.items()
+    ]
+    views = [sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1) for sql in VIEWS.values()]
+    return ";".join([*tables, *views])
+
+
+def allow_reading_only(connection: sqlite3.Connection) -> None:
+    """Refuse every SQL action but reading: ATTACH and VACUUM INTO would write files even on a read-only database.
+
+    Bytes that are not UTF-8 come as their escapes.
+    """
+    connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
+    connection.execute("PRAGMA query_only = ON")
+    reading = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+    def authorize(action: int, first: str | None, second: str | None, _database: str | None, _inner: str | None) -> int:
+        allowed = action in reading and second != "load_extension"
+        # table functions, such as json_each, announce themselves as a change of the schema, which query_only prevents
+        allowed |= action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
+        allowed |= action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in ("table_info", "table_xinfo", "table_list")
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    connection.set_authorizer(authorize)

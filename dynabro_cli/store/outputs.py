@@ -1,0 +1,254 @@
+"""Files that commands write: beside their place, then put there whole, and never in the place of what would be lost."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from dynabro_cli.errors import CannotWriteError, SpecError, StorageError
+from dynabro_cli.store.disk import sync
+from dynabro_cli.store.engine import sqlite_path
+from dynabro_cli.store.reserved import SIDE_SUFFIXES, is_sqlite, owner
+from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.strict_yaml import Pairs, read_yaml
+from dynabro_cli.sweep_file import KEYS, MOST_CHARACTERS
+
+HEAD_BYTES = 4096
+HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+ATTEMPTS = 5
+MOST_LINKS = 40
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file that commands write.
+
+    Attributes:
+        name: Its name in messages, such as ``a CSV file``.
+        replaces: Given a file and its first ``HEAD_BYTES`` bytes, True if a new file of this kind may replace it unasked.
+    """
+
+    name: str
+    replaces: Callable[[Path, bytes], bool]
+
+
+def _is_csv(path: Path, head: bytes) -> bool:
+    return not head or (path.suffix.lower() == ".csv" and b"\0" not in head and not _is_sweep(path))
+
+
+CSV = Kind("a CSV file", _is_csv)
+DATABASE = Kind("a database", lambda path, head: False)
+PICTURES = {
+    "png": Kind("a PNG picture", lambda path, head: not head or head.startswith(b"\x89PNG\r\n\x1a\n")),
+    "pdf": Kind("a PDF file", lambda path, head: not head or head.startswith(b"%PDF-")),
+    "svg": Kind("an SVG picture", lambda path, head: not head or b"<svg" in head),
+}
+
+
+@dataclass(frozen=True)
+class Output:
+    """A file to write, with what it must not replace.
+
+    Attributes:
+        target: The file, as the user names it.
+        kind: The kind of file that is written.
+        database: The database that the command reads; its files are never replaced.
+        force: Replace a file of another kind, too.
+        source: Another file that the command reads, and that it does not replace; it need not exist.
+    """
+
+    target: Path
+    kind: Kind
+    database: str
+    force: bool = False
+    source: Path | None = None
+
+    def place(self) -> Path:
+        """Return where the file goes: ``target`` with symbolic links followed.
+
+        Raises:
+            CannotWriteError: What is there must not be replaced, or cannot be.
+        """
+        if self.kind is DATABASE and not self.force and os.path.lexists(self.target):
+            raise CannotWriteError(f"{self.target} is there already; name another file, or move it away")
+        with self.errors():
+            try:
+                path = self.target.resolve()
+            except (RuntimeError, ValueError) as error:  # a circle of links, or a name that no file can have
+                raise CannotWriteError(f"{self.target} cannot be written ({error}); name another file") from error
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if path.is_file() and not os.access(path, os.R_OK | os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            self._refuse_reserved(path)
+            if os.path.lexists(path):
+                self._refuse_precious(path)
+        return path
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[BinaryIO]:
+        """Open the file; what is written gets its name when the block ends without an error, and is removed otherwise.
+
+        A device, a pipe, or an open file such as ``/dev/stdout`` is written as it is.
+
+        Raises:
+            CannotWriteError: What is there must not be replaced, or cannot be.
+            StorageError: The disk is full.
+        """
+        stream = self._stream()
+        if stream is not None:
+            with self.errors(), stream:
+                yield stream
+            return
+        part = part_of(self.place())
+        try:
+            with self.errors():
+                with part.open("xb") as file:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                self.publish(part)
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+    def publish(self, part: Path) -> None:
+        """Give a finished file, which lies beside its place, its name, after another look at what is there by now.
+
+        Raises:
+            CannotWriteError: What is there must not be replaced.
+            OSError: The folder cannot be written.
+        """
+        for _ in range(ATTEMPTS):
+            path = self.place()
+            try:
+                mode = stat.S_IMODE(path.stat().st_mode)
+            except FileNotFoundError:
+                if _link(part, path):
+                    break
+            else:
+                with contextlib.suppress(OSError):  # a file system without permissions
+                    part.chmod(mode)
+                part.replace(path)
+                break
+        else:
+            raise CannotWriteError(f"{self.target} is changed by another program all the time; name another file")
+        sync(path.parent)
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn errors of the file system into errors that name the file."""
+        try:
+            yield
+        except BrokenPipeError:  # whoever read has left, which is no error
+            raise
+        except OSError as error:
+            problem = f"{self.target} cannot be written ({error.strerror})"
+            if error.errno in HALF_WAY:
+                raise StorageError(f"{problem}; make room, or name another file") from error
+            raise CannotWriteError(f"{problem}; name another file") from error
+
+    def _refuse_reserved(self, path: Path) -> None:
+        """Refuse the place of a database, of a file that belongs to one, and of checkpoints and logs."""
+        own = sqlite_path(self.database)
+        if is_sqlite(path) or (own is not None and own.resolve() == path):
+            raise CannotWriteError(f"{self.target} is a database, and is never overwritten; name another file, or move it away")
+        database = owner(path)
+        if database is not None:
+            raise CannotWriteError(f"{self.target} belongs to the database {database}; name another file")
+        for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES if self.kind is DATABASE):
+            if side.exists():  # SQLite would take what is in it for a part of the new database
+                raise CannotWriteError(f"{side} was left behind by another database; move it away, or name another file")
+        folder = SideFiles.of(self.database).folder.resolve()
+        for kept in (folder / "checkpoints", folder / "logs"):
+            if path == kept or kept in path.parents:
+                raise CannotWriteError(f"{self.target} is where dynabro keeps checkpoints and logs; name another file")
+
+    def _refuse_precious(self, path: Path) -> None:
+        """Refuse a file that is there already, unless it is of the same kind, or is to be replaced."""
+        if not path.is_file():
+            raise CannotWriteError(f"{self.target} is not a regular file; name another file")
+        if self.source is not None and self.source.exists() and path.samefile(self.source):
+            raise CannotWriteError(f"{self.target} is what is read here, and is never overwritten; name another file")
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        if self.kind.replaces(path, head):
+            return
+        if _is_sweep(path):
+            raise CannotWriteError(f"{self.target} is a sweep, and is never overwritten; move it away, or name another file")
+        if not self.force:
+            raise CannotWriteError(
+                f"{self.target} is there already, and is not {self.kind.name}; name another file, or type --force to replace it"
+            )
+
+    def _stream(self) -> BinaryIO | None:
+        """Open a target that is no regular file and cannot be replaced; None for all others."""
+        with self.errors():
+            descriptor = _descriptor(self.target)
+            if descriptor is not None:
+                if is_sqlite(Path(self.target)):
+                    raise CannotWriteError(
+                        f"{self.target} is a database, and is never overwritten; name another file, or move it away"
+                    )
+                return os.fdopen(os.dup(descriptor), "wb")
+            with contextlib.suppress(FileNotFoundError, ValueError):  # ``place`` says what is wrong with a name
+                if _is_stream(self.target.stat().st_mode):
+                    file = os.fdopen(os.open(self.target, os.O_WRONLY), "wb")
+                    if _is_stream(os.fstat(file.fileno()).st_mode):
+                        return file
+                    file.close()
+        return None
+
+
+def part_of(path: Path) -> Path:
+    """Return a name beside ``path``, which no other process uses, for a file that is not finished."""
+    return path.with_name(f".dynabro.{secrets.token_hex(8)}.part")
+
+
+def _link(part: Path, path: Path) -> bool:
+    """Give a file a name that is free; False if it was taken meanwhile."""
+    try:
+        os.link(part, path)
+    except OSError:  # the name is taken, or the file system has no links
+        if os.path.lexists(path):
+            return False
+        part.rename(path)
+    return True
+
+
+def _is_stream(mode: int) -> bool:
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+def _descriptor(path: Path) -> int | None:
+    """The number of the open file of this process that a path such as ``/dev/stdout`` or ``/dev/fd/3`` stands for, or None."""
+    for _ in range(MOST_LINKS):
+        folder = os.path.realpath(path.parent)
+        if folder in ("/dev/fd", f"/proc/{os.getpid()}/fd") and path.name.isdigit():
+            return int(path.name)
+        if not path.is_symlink():
+            break
+        path = Path(folder) / path.readlink()
+    return None
+
+
+def _is_sweep(path: Path) -> bool:
+    """True if a file is a sweep, be it one with mistakes: YAML with a name and another key of a sweep."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+        if re.search(r"^[\s{'\"]*name\b", text, re.MULTILINE) is None:  # YAML takes seconds to read where there is much of it
+            return False
+        document = read_yaml(text, path.name)
+    except (SpecError, ValueError):  # no YAML, or no text
+        return False
+    keys = {key.text for key, _ in document.pairs} if isinstance(document, Pairs) else set()
+    return "name" in keys and len(keys & set(KEYS)) > 1

@@ -1,0 +1,77 @@
+"""The file of an SQLite database that is being written: never made anew when it goes missing, nor taken for another one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+from typing import NoReturn
+
+from dynabro_cli.errors import LostDatabaseError
+from dynabro_cli.store.reserved import SQLITE_MAGIC
+
+
+class PinnedFile:
+    """Opens connections to a file, the first of which may make it; the others want that very file.
+
+    Without this, SQLite makes an empty database in the place of one that was removed.
+
+    Args:
+        path: The file.
+        timeout: Seconds that SQLite itself waits for a lock.
+    """
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self._name, self._path, self._timeout = path, Path(os.path.abspath(path)), timeout
+        self._known: tuple[int, int] | None = None
+        self._filled = False  # until then it is being made, here or by another process
+
+    def connect(self) -> sqlite3.Connection:
+        """Open a connection.
+
+        Raises:
+            LostDatabaseError: The file is not there any more, or is not the same.
+            sqlite3.Error: It cannot be opened.
+        """
+        self.check()
+        mode = "rwc" if self._known is None else "rw"
+        uri = f"{self._path.as_uri()}?mode={mode}"
+        try:
+            connection = sqlite3.connect(uri, uri=True, timeout=self._timeout, check_same_thread=False)
+        except sqlite3.Error:
+            self.check()
+            raise
+        if self._known is None:
+            with contextlib.suppress(OSError):  # the next connection looks again
+                self._known = _identity(self._path)
+        return connection
+
+    def check(self) -> None:
+        """Raise LostDatabaseError if the file is not there any more, is another one, or has another content."""
+        if self._known is None:
+            return
+        try:
+            same = _identity(self._path) == self._known
+            with self._path.open("rb") as file:
+                head = file.read(len(SQLITE_MAGIC))
+        except FileNotFoundError:
+            self._lost("removed or renamed", "put it back and repeat the command, or repeat it to begin a new database")
+        except OSError:  # which SQLite has a word for
+            return
+        if not same:
+            self._lost("replaced by another file", "put it back, or repeat the command, which goes on with the other file")
+        if head == SQLITE_MAGIC:
+            self._filled = True
+        elif self._filled and not head:
+            self._lost("emptied", "restore a backup, or repeat the command to begin a new database")
+        elif self._filled:
+            self._lost("overwritten", "restore a backup, or name another file with --db")
+
+    def _lost(self, what: str, advice: str) -> NoReturn:
+        raise LostDatabaseError(f"{self._name} was {what} while this command was writing it. Try: {advice}")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino

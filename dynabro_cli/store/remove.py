@@ -1,0 +1,155 @@
+"""``dynabro db remove``: runs, with all that is stored of them, out of a database."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, delete, literal_column, select
+
+from dynabro_cli.errors import BusyError, RunHeldError
+from dynabro_cli.failpoints import failpoint
+from dynabro_cli.store.claims import RERUN_SUFFIX, refuse_if_live
+from dynabro_cli.store.engine import open_for_writing, open_read_only
+from dynabro_cli.store.queries import query
+from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.tables import runs
+from dynabro_cli.store.translation import translated_errors
+from dynabro_cli.store.value_types import moment
+
+BATCH = 500
+"""How many runs one statement names."""
+KEY = re.compile(r"[0-9a-f]{64}")
+"""A key that dynabro makes; files are called by no other."""
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """A run that is to be removed, as it was when that was decided."""
+
+    id: int
+    run_key: Any
+    status: Any
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What is to be removed.
+
+    Attributes:
+        runs: The runs, by id. With a run goes its repetition that has no result yet.
+        files: Their checkpoints and logs.
+    """
+
+    runs: tuple[Doomed, ...]
+    files: tuple[Path, ...]
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """How many runs have each status."""
+        return dict(sorted(Counter(str(run.status) for run in self.runs).items()))
+
+
+def choose(database: str, where: str) -> Removal:
+    """Return what there is to remove; write nothing.
+
+    Values of a run that is damaged are not looked at, so that it can be removed.
+
+    Args:
+        database: A path or URL.
+        where: An SQL condition on ``runs``.
+
+    Raises:
+        SpecError: The condition is wrong, or does more than read.
+        NotFoundError: There is no such database.
+        RunHeldError: A live process is making one of the runs.
+        DatabaseError: The database is something else, or damaged.
+    """
+    engine = open_read_only(database, any_row=True)
+    ids = [row[0] for row in query(engine, f"SELECT id FROM runs WHERE ({where}) ORDER BY id").rows]
+    with translated_errors(database), engine.connect() as connection:
+        found = [row for batch in _batches(ids) for row in _rows(connection, runs.c.id.in_(batch))]
+        again = [f"{row['run_key']}{RERUN_SUFFIX}" for row in found]
+        found += [row for batch in _batches(again) for row in _rows(connection, runs.c.run_key.in_(batch))]
+        doomed = {row["id"]: Doomed(row["id"], row["run_key"], row["status"]) for row in found}
+        for row in found:
+            _refuse_if_live(connection, row)
+        removed = tuple(doomed[number] for number in sorted(doomed))
+        return Removal(removed, tuple(_files(connection, SideFiles.of(engine.url), removed)))
+
+
+def remove(database: str, removal: Removal) -> list[Path]:
+    """Remove runs in one transaction, and then their files; return the files that could not be removed.
+
+    Args:
+        database: A path or URL.
+        removal: What ``choose`` has returned.
+
+    Raises:
+        BusyError: A run is not what it was, or a live process is making it; nothing is removed.
+        DynabroError: The database cannot be written; nothing is removed.
+    """
+    engine = open_for_writing(database)
+    with translated_errors(database), engine.begin() as connection:
+        for batch in _batches(removal.runs):
+            _remove(connection, batch)
+            failpoint("mid-remove")
+    engine.dispose()
+    failpoint("after-remove")
+    return [path for path in removal.files if not _unlink(path)]
+
+
+def _remove(connection: Connection, batch: Sequence[Doomed]) -> None:
+    """Delete the rows of runs that are what they were."""
+    ids = [run.id for run in batch]
+    present = {row["id"]: row for row in _rows(connection, runs.c.id.in_(ids))}
+    for run in batch:
+        row = present.get(run.id, {})
+        if (row.get("run_key"), row.get("status")) != (run.run_key, run.status):
+            raise BusyError(f"run {run.id} is not what it was; nothing is removed; repeat the command to see what there is")
+        _refuse_if_live(connection, row)
+    connection.execute(delete(runs).where(runs.c.id.in_(ids)))  # which takes their rows in other tables along
+
+
+def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[dict[str, Any]]:
+    """What says whose runs are; of a damaged row as much as can be read."""
+    columns = (runs.c.id, runs.c.run_key, runs.c.status, runs.c.owner, runs.c.heartbeat_clock, runs.c.host, runs.c.pid)
+    raw: ColumnElement[Any] = literal_column("heartbeat_at").label("heartbeat_at")
+    found = [dict(row) for row in connection.execute(select(*columns, raw).where(condition)).mappings()]
+    return [row | {"owner": str(row["owner"] or ""), "heartbeat_at": moment(row["heartbeat_at"])} for row in found]
+
+
+def _refuse_if_live(connection: Connection, row: dict[str, Any]) -> None:
+    try:
+        refuse_if_live(connection, row)
+    except RunHeldError as error:
+        raise RunHeldError(f"{error}; nothing is removed") from None
+
+
+def _files(connection: Connection, files: SideFiles, removed: Sequence[Doomed]) -> Iterator[Path]:
+    """The checkpoints of runs, and the logs of those that nothing is left of."""
+    keys = {str(run.run_key) for run in removed}
+    named = {key for key in keys if KEY.fullmatch(key.removesuffix(RERUN_SUFFIX))}
+    yield from (path for path in files.checkpoints() if path.name.partition(".")[0] in named)
+    unfinished = [key.removesuffix(RERUN_SUFFIX) for key in named if key.endswith(RERUN_SUFFIX)]
+    left = {row["run_key"] for batch in _batches(unfinished) for row in _rows(connection, runs.c.run_key.in_(batch))} - keys
+    logs = {files.log(key) for key in {key.removesuffix(RERUN_SUFFIX) for key in named} - left}
+    yield from (path for path in sorted(logs) if path.is_file())
+
+
+def _unlink(path: Path) -> bool:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))

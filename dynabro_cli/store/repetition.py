@@ -1,0 +1,125 @@
+"""Which stored results a sweep makes again: none, all, those of other code, or those that a broken-off rerun has left."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import Connection, RowMapping, func, select
+
+from dynabro_cli.digests import Comparison, changed_components, compare
+from dynabro_cli.errors import NotFoundError
+from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, Repeat
+from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.store.tables import runs, sweeps
+from dynabro_cli.store.translation import translated_errors
+
+Rerun = Literal["none", "changed", "all"]
+"""What a sweep makes again: no result, those of which a component has changed, or all of them."""
+
+
+def never(row: Mapping[str, Any] | RowMapping) -> bool:
+    """Make no run again."""
+    return False
+
+
+def changed(row: Mapping[str, Any] | RowMapping) -> bool:
+    """Make a run again if a component of it has changed; not if that is not known, or if only the engine has changed."""
+    return bool(changed_components(row["code_digests"]))
+
+
+@dataclass(frozen=True)
+class UpTo:
+    """Make the runs again whose id is at most ``last``; a repetition has a higher id, whatever the clocks say.
+
+    Attributes:
+        last: The highest id of a result or a failure when the rerun began.
+        goes_on: True if a command before began the rerun, and was broken off.
+    """
+
+    last: int
+    goes_on: bool = False
+
+    def __call__(self, row: Mapping[str, Any] | RowMapping) -> bool:
+        """Return True if the run was there when the rerun began."""
+        return bool(row["id"] <= self.last)
+
+
+def repetition(connection: Connection, sweep: str | None, rerun: Rerun) -> Repeat:
+    """Return which runs a sweep makes again, as the database stands when it begins.
+
+    The next rerun of a sweep of this name continues one that was broken off. Where that began is in its row in ``sweeps``,
+    until each of its runs has been made.
+
+    Args:
+        connection: To the database.
+        sweep: The sweep's name.
+        rerun: What it is to make again.
+    """
+    if rerun != "all":
+        return changed if rerun == "changed" else never
+    latest = select(sweeps.c.rerun_after).where(sweeps.c.name == sweep).order_by(sweeps.c.id.desc()).limit(1)
+    left = connection.execute(latest).scalar()
+    if left is not None:
+        return UpTo(left, goes_on=True)
+    highest = connection.execute(select(func.max(runs.c.id)).where(runs.c.status.in_((*ENDED, "failed")))).scalar()
+    return UpTo(highest or 0)
+
+
+class Standing:
+    """What there is of runs when a sweep begins.
+
+    Args:
+        connection: To the database; None if there is none yet.
+        repeat: Which runs are made again.
+    """
+
+    def __init__(self, connection: Connection | None, repeat: Repeat = never) -> None:
+        columns = select(runs.c.run_key, runs.c.id, runs.c.status, runs.c.finished_at, runs.c.code_digests)
+        found = [] if connection is None else connection.execute(columns).mappings().all()
+        self._rows = {row["run_key"]: row for row in found}
+        self._repeat = repeat
+
+    def of(self, run_key: str) -> Literal["stored", "failed"] | None:
+        """Return how a run has ended, which is then not made; None if it is made, or made again.
+
+        The caller decides if a failed run is made again.
+        """
+        row = self._rows.get(run_key)
+        if row is not None and row["status"] in ENDED:
+            if not self._repeat(row):
+                return "stored"
+            row = self._rows.get(run_key + RERUN_SUFFIX)
+        return "failed" if row is not None and row["status"] == "failed" and not self._repeat(row) else None
+
+    def ended(self, run_key: str) -> dt.datetime | None:
+        """Return when the result or the failure of a run ended; None if there is neither."""
+        row = self._rows.get(run_key)
+        return row["finished_at"] if row is not None and row["status"] in (*ENDED, "failed") else None
+
+    def compare(self, keys: Iterable[str]) -> Comparison:
+        """Compare the code of those of the runs that have a result with the code at hand."""
+        rows = (self._rows.get(key) for key in keys)
+        return compare((row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED)
+
+
+def stand(database: str, sweep: str | None, rerun: Rerun) -> tuple[Repeat, Standing]:
+    """Return which stored runs a sweep would make again, and what there is of its runs.
+
+    Args:
+        database: A path or URL; it need not exist.
+        sweep: The sweep's name.
+        rerun: What it is to make again.
+
+    Raises:
+        DynabroError: The database is something else, or cannot be read.
+    """
+    try:
+        engine = open_read_only(database)
+    except NotFoundError:
+        return never, Standing(None)
+    with translated_errors(database), engine.connect() as connection:
+        repeat = repetition(connection, sweep, rerun)
+        return repeat, Standing(connection, repeat)

@@ -1,0 +1,234 @@
+"""Compare the schema of a database with dynabro's: a trigger, or another thing in the place of a table or view, is a stranger.
+
+A stranger may delete what dynabro stores, or have it read numbers that nobody measured. SQLite's record of the schema is
+compared with what dynabro makes, definition by definition, whatever their order, letter case and white space. What users may
+add stays legal: tables and views under other names, columns without a clause, and indexes on columns.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from dynabro_cli.errors import DatabaseError
+from dynabro_cli.store.tables import VIEWS, metadata
+from dynabro_cli.store.translation import shown
+
+_VERSION = (
+    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
+"""The table of the migrations."""
+_TOKEN = re.compile(r"""--[^\n]*|/\*.*?\*/|('(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|\w+|[^\s\w])""", re.DOTALL)
+_WORD = r"[^\W\d]\w*"
+_NAME = rf"""({_WORD}|"{_WORD}"|`{_WORD}`|\[{_WORD}\])"""
+_TYPES = "integer|int|bigint|text|varchar|char|real|double|precision|float|numeric|decimal|boolean|date|datetime|blob|json"
+_PLAIN_COLUMN = re.compile(rf"{_NAME}(( ({_TYPES}))+( \( \d+( , \d+)? \))?)?")
+_PART = rf"{_NAME}( collate (binary|nocase|rtrim))?( asc| desc)?"
+_PLAIN_INDEX = re.compile(rf"create index {_NAME} on {_NAME} \( {_PART}( , {_PART})* \)")
+_TAKEN = {"cell_mean", *(column.name for table in metadata.tables.values() for column in table.c)}
+"""Names that dynabro's statements use: another column of such a name would take its place, or make it ambiguous."""
+NEW_ONE = "dynabro db merge {} --db NEW.db, which copies the runs alone into a new database"
+_CLAUSES = {"constraint", "primary", "unique", "check", "foreign"}
+"""What the definitions of a table begin with that are not columns."""
+MISSING = "is missing"
+MOST_LETTERS = 60
+"""Of a name in a message."""
+
+Tokens = tuple[str, ...]
+Kind = Literal["trigger", "index", "view", "table"]
+
+
+class Entry(NamedTuple):
+    """A row of SQLite's ``sqlite_master``."""
+
+    type: str
+    name: str
+    table: str
+    sql: str | None
+
+
+class Stranger(NamedTuple):
+    """A thing in a database that dynabro has not made.
+
+    Attributes:
+        kind: Its kind, or the kind of dynabro's thing whose place it takes.
+        name: Its name in the database, which may be any text.
+        why: What is wrong with it, in words.
+    """
+
+    kind: Kind
+    name: str
+    why: str
+
+    @property
+    def acts(self) -> bool:
+        """True if it acts only when something is stored, and so does not disturb a reader."""
+        return self.kind in ("trigger", "index")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {_quoted(self.name)} {self.why}"
+
+
+def entries(raw: sqlite3.Connection) -> list[Entry]:
+    """Return the schema of an SQLite database; bytes that are not UTF-8 become replacement characters."""
+    usual = raw.text_factory
+    raw.text_factory = lambda data: data.decode("utf-8", "replace")
+    try:
+        rows = raw.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
+    finally:
+        raw.text_factory = usual
+    return [Entry(str(row[0]), str(row[1]), str(row[2]), None if row[3] is None else str(row[3])) for row in rows]
+
+
+def refuse_strangers(found: Sequence[Entry], database: str, *, writing: bool) -> None:
+    """Refuse a database with a stranger in it.
+
+    Args:
+        found: The schema of the database.
+        database: What the user named.
+        writing: False for a reader, which triggers and indexes do not disturb.
+
+    Raises:
+        DatabaseError: There is one.
+    """
+    strange = [one for one in strangers(found) if writing or not one.acts]
+    if strange:
+        raise refusal(database, strange, way_on(found, database))
+
+
+def way_on(found: Sequence[Entry], database: str) -> str:
+    """What to type where a database has a stranger."""
+    return "restore a backup, or name another with --db" if unreadable(found) else NEW_ONE.format(shown(database))
+
+
+def refusal(database: str, strange: Sequence[object], way: str) -> DatabaseError:
+    """The error that names the first of several strangers, and how to go on."""
+    more = f" (and {len(strange) - 1} more; dynabro db check lists them)" if len(strange) > 1 else ""
+    return DatabaseError(f"{shown(database)}: {strange[0]}{more}. Try: {way}")
+
+
+def strangers(found: Iterable[Entry], made: Iterable[Entry] | None = None) -> list[Stranger]:
+    """Return what a schema has that dynabro does not make, and what it lacks.
+
+    Args:
+        found: The schema of a database.
+        made: The schema as dynabro makes it; None for the present version.
+    """
+    expected = _present() if made is None else {one.name: one for one in made if one.sql is not None}
+    tables = {name for name, one in expected.items() if one.type == "table"}
+    missing = {name: one for name, one in expected.items() if one.type != "index"}  # without an index, reading is slower
+    strange = []
+    for own in found:
+        name = own.name.lower()
+        missing.pop(name, None)
+        if own.type == "trigger":
+            strange.append(Stranger("trigger", own.name, f"on {_quoted(own.table)} acts whenever something is stored"))
+        elif name in expected:
+            strange += _difference(own, expected[name])
+        elif own.type == "index" and own.table.lower() in tables and not _is_plain_index(own.sql):
+            strange.append(Stranger("index", own.name, f"on {_quoted(own.table)} is unique, partial or computed"))
+    return strange + [Stranger(_kind(one), name, MISSING) for name, one in missing.items()]
+
+
+def unreadable(found: Iterable[Entry]) -> str | None:
+    """Say which table of dynabro's is missing, or is a view, or virtual, or computes a column; None if none is."""
+    own = {one.name.lower(): one.sql for one in found if one.type == "table"}
+    for table in metadata.tables.values():
+        head, definitions, _ = _parts(own.get(table.name))
+        if head[:2] != ("create", "table"):
+            return f"has no table {table.name}, or another thing of that name"
+        columns = {tokens[0]: tokens for tokens in definitions if tokens}
+        for name in table.columns.keys():  # noqa: SIM118
+            if name not in columns or "as" in columns[name]:
+                return f"has no column {name} in its table {table.name}, or computes it"
+        if any(_bare(name) in _TAKEN for name in columns.keys() - set(table.columns.keys()) - _CLAUSES):
+            return f"has a column more in its table {table.name}, of a name that dynabro's statements use"
+    return None
+
+
+def _difference(own: Entry, expected: Entry) -> list[Stranger]:
+    """What is wrong with a thing that has the name of one of dynabro's."""
+    kind = _kind(expected)
+    if own.type != expected.type:
+        return [Stranger(kind, own.name, f"is a {own.type}, not dynabro's {kind}")]
+    if own.type != "table":
+        same = _tokens(own.sql) == _tokens(expected.sql)
+        return [] if same else [Stranger(kind, own.name, f"is not dynabro's {kind} of that name")]
+    head, definitions, tail = _parts(own.sql)
+    meant_head, meant, meant_tail = _parts(expected.sql)
+    if head != meant_head or tail != meant_tail:
+        return [Stranger(kind, own.name, "is of another kind than dynabro's table of that name")]
+    lost = [one for one in meant if one not in definitions]
+    added = [one for one in definitions if one not in meant and not _is_plain_column(one)]
+    wrong = [*lost, *added]
+    return [Stranger(kind, own.name, f"has another definition of {_quoted(' '.join(wrong[0]))}")] if wrong else []
+
+
+def _kind(entry: Entry) -> Kind:
+    kinds: dict[str, Kind] = {"table": "table", "view": "view", "index": "index"}
+    return kinds[entry.type]
+
+
+@functools.cache
+def _present() -> dict[str, Entry]:
+    """The schema of the present version."""
+    found = [Entry("table", "alembic_version", "alembic_version", _VERSION)]
+    dialect = sqlite.dialect()
+    for table in metadata.sorted_tables:
+        found.append(Entry("table", table.name, table.name, str(CreateTable(table).compile(dialect=dialect))))
+        for index in table.indexes:
+            found.append(Entry("index", str(index.name), table.name, str(CreateIndex(index).compile(dialect=dialect))))
+    found += [Entry("view", name, name, sql) for name, sql in VIEWS.items()]
+    return {one.name: one for one in found}
+
+
+@functools.lru_cache(maxsize=256)
+def _tokens(sql: str | None) -> Tokens:
+    """The words and signs of a statement; what is quoted stays as it is."""
+    words = (match[1] for match in _TOKEN.finditer(sql or ""))
+    return tuple(word if word[0] in "'\"`[" else word.lower() for word in words if word)
+
+
+@functools.lru_cache(maxsize=256)
+def _parts(sql: str | None) -> tuple[Tokens, tuple[Tokens, ...], Tokens]:
+    """What is before the definitions of a CREATE TABLE statement, the definitions, and what is behind them."""
+    tokens = _tokens(sql)
+    if "(" not in tokens:
+        return tokens, (), ()
+    start = tokens.index("(")
+    definitions: list[Tokens] = []
+    depth, begin = 0, start + 1
+    for place in range(start, len(tokens)):
+        depth += (tokens[place] == "(") - (tokens[place] == ")")
+        if depth == 0 or (depth == 1 and tokens[place] == ","):
+            definitions.append(tokens[begin:place])
+            begin = place + 1
+        if depth == 0:
+            return tokens[:start], tuple(definitions), tokens[begin:]
+    return tokens, (), ()
+
+
+def _is_plain_column(definition: Tokens) -> bool:
+    """True for a column that a user has added, which stores what it is given and nothing else."""
+    return _PLAIN_COLUMN.fullmatch(" ".join(definition)) is not None and _bare(definition[0]) not in _TAKEN
+
+
+def _bare(name: str) -> str:
+    """A column's name without its quotes."""
+    return name.strip('"`[]').lower()
+
+
+def _is_plain_index(sql: str | None) -> bool:
+    """True for an index on columns, and for one that a table's definition makes, which has no statement."""
+    return sql is None or _PLAIN_INDEX.fullmatch(" ".join(_tokens(sql))) is not None
+
+
+def _quoted(text: str) -> str:
+    """A text of the database in letters that can be printed, and not too many."""
+    return ascii(text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3]}...")

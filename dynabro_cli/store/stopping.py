@@ -1,0 +1,197 @@
+"""Stop statements in progress: at Ctrl-C and SIGTERM, and after a time limit.
+
+SQLite returns to Python when a statement does, and Python calls the handlers of signals only then. So a thread reads the
+signals as they come, and stops the statements of all connections that read. The error of the statement then gives way to what
+the handler raises. PostgreSQL's driver looks for signals while it waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dynabro_cli.errors import InterruptedRunError, PreemptedError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+STOP_SECONDS = 0.05
+"""Between two attempts: a statement that begins at the same time as the first does not notice it."""
+HARD_SECONDS = 0.8
+"""From a signal to the end of a command whose statement does not stop, as within one call of SQLite's LIKE."""
+LATEST_SECONDS = 4.5
+"""From a signal to the end of a command, whatever it is doing: native code that does not return to Python hears of nothing."""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_reading: dict[int, Any] = {}
+"""The connections whose statements are stopped."""
+_hard = threading.Event()
+_came: list[int] = []
+_ends: list[socket.socket] = []
+
+
+class TimeLimit:
+    """A time limit that may be over."""
+
+    def __init__(self) -> None:
+        self.over = False
+
+
+def stoppable(engine: Engine) -> None:
+    """Have the statements of an SQLite engine stopped at Ctrl-C and SIGTERM, if Python's main thread connects."""
+    from sqlalchemy import event
+
+    event.listen(engine, "connect", lambda connection, _record: _watch(connection))
+    event.listen(engine, "close", lambda connection, _record: _forget(connection))
+
+
+@contextlib.contextmanager
+def watched(connection: Any) -> Iterator[None]:
+    """While entered, the statements of an SQLite connection are stopped at Ctrl-C and SIGTERM; those of others by others."""
+    if not isinstance(connection, sqlite3.Connection):
+        yield
+        return
+    _watch(connection)
+    try:
+        yield
+    finally:
+        _forget(connection)
+
+
+@contextlib.contextmanager
+def within(seconds: float | None, connection: Any, limit: TimeLimit) -> Iterator[None]:
+    """While entered, the statements of a driver's connection are stopped once a time is over; None: there is no limit.
+
+    A statement that is stopped raises its driver's error, and ``limit`` says that the time is over.
+    """
+    if seconds is None:
+        yield
+        return
+    done = threading.Event()
+
+    def run() -> None:
+        if done.wait(seconds):
+            return
+        limit.over = True
+        while not done.is_set():
+            stop(connection)
+            done.wait(STOP_SECONDS)
+
+    thread = threading.Thread(target=run, daemon=True, name="dynabro time limit")
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def stop(connection: Any) -> None:
+    """Stop the statement that a driver's connection has in progress, if any; a closed connection has none."""
+    with contextlib.suppress(Exception):
+        if isinstance(connection, sqlite3.Connection):
+            connection.interrupt()
+        else:
+            connection.cancel()
+
+
+@contextlib.contextmanager
+def ending_the_process() -> Iterator[None]:
+    """While entered, a signal ends the process if a statement does not stop within ``HARD_SECONDS``.
+
+    All else has ``LATEST_SECONDS``. For a command line: nothing is lost if a connection only reads, and what writes may be
+    killed at any time. An error that a signal leads to gives way to the signal: SQLite drops what a handler raises within its
+    authorizer, and says that the statement is not allowed.
+
+    Raises:
+        KeyboardInterrupt: In the place of another error, after Ctrl-C.
+        PreemptedError: The same, after SIGTERM.
+    """
+    _came.clear()
+    _hard.set()
+    if not _ends and threading.current_thread() is threading.main_thread():
+        _listen()
+    try:
+        yield
+    except (PreemptedError, InterruptedRunError):
+        raise
+    except Exception:
+        number = _signal_that_came()
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        if number == signal.SIGTERM:
+            raise PreemptedError("terminated") from None
+        raise
+    finally:
+        _hard.clear()
+
+
+def _signal_that_came() -> int | None:
+    """The first Ctrl-C or SIGTERM, if any."""
+    waiting = b""
+    with contextlib.suppress(OSError):
+        for end in _ends:
+            waiting = end.recv(64, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    return next((one for one in (*_came, *waiting) if one in SIGNALS), None)
+
+
+def _watch(connection: Any) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return  # signals are the main thread's, which is not in this statement
+    if not _ends:
+        _listen()
+    _reading[id(connection)] = connection
+
+
+def _forget(connection: Any) -> None:
+    _reading.pop(id(connection), None)
+
+
+def _listen() -> None:
+    """Have Python write signals to a socket as they come, and a thread read it; unless somebody else has them written."""
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    if before != -1:
+        signal.set_wakeup_fd(before)
+        reading.close()
+        writing.close()
+        return
+    _ends.append(reading)
+    threading.Thread(target=_stop_at_signals, args=(reading, writing), daemon=True, name="dynabro statements").start()
+
+
+def _stop_at_signals(reading: socket.socket, _writing: socket.socket) -> None:
+    """Stop the statements of all connections at each signal, until they are closed."""
+    while came := reading.recv(64, socket.MSG_PEEK):
+        _came.extend(came)  # before it is gone from the socket: one of the two always has it
+        reading.recv(len(came))
+        number = next((one for one in came if one in SIGNALS), None)
+        if number is None:
+            continue
+        began = time.monotonic()
+        while _reading and time.monotonic() < began + HARD_SECONDS:
+            for connection in list(_reading.values()):
+                stop(connection)
+            time.sleep(STOP_SECONDS)
+        while not _reading and _hard.is_set() and time.monotonic() < began + LATEST_SECONDS:
+            time.sleep(STOP_SECONDS)
+        if _hard.is_set():
+            _end(number)
+
+
+def _end(number: int) -> None:
+    """End this process, as what it is doing does not."""
+    terminated = number == signal.SIGTERM
+    code = PreemptedError.exit_code if terminated else InterruptedRunError.exit_code
+    with contextlib.suppress(OSError):
+        os.write(2, b"dynabro: terminated\n" if terminated else b"dynabro: interrupted\n")
+    os._exit(code)

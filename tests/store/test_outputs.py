@@ -1,0 +1,466 @@
+"""``store.outputs``: what a written file never replaces, and that it is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sqlite3
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dynabro_cli.errors import CannotWriteError, DatabaseError, StorageError
+from dynabro_cli.selection import SELECTED
+from dynabro_cli.store import outputs
+from dynabro_cli.store.engine import open_for_writing, open_read_only
+from dynabro_cli.store.outputs import CSV, DATABASE, PICTURES, Kind, Output
+from tests.store.made import change
+
+NEW = b"a,b\n1,2\n"
+SWEEP = "name: mine\nbase: {task: digits}\n"
+CHOSEN = "name: mine-selected\ndescription: What was chosen of mine on its validation split\nbase: {task: digits}\n"
+TABLE = "CREATE TABLE kept (x)"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to be in."""
+    monkeypatch.delenv("DYNABRO_STATE", raising=False)
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+def write(
+    target: str | Path,
+    kind: Kind = CSV,
+    content: bytes = NEW,
+    *,
+    force: bool = False,
+    database: str = "results.db",
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:
+    with Output(Path(target), kind, database, force).writing() as file:
+        file.write(content)
+        file.flush()
+        meanwhile()
+
+
+def everything(folder: Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
+# --- what is never replaced
+
+
+def a_database(folder: Path) -> Path:
+    change(folder / "other.db", TABLE)
+    return folder / "other.db"
+
+
+def a_link(folder: Path) -> Path:
+    (folder / "out.csv").symlink_to(a_database(folder))
+    return folder / "out.csv"
+
+
+def a_hard_link(folder: Path) -> Path:
+    os.link(a_database(folder), folder / "out.csv")
+    return folder / "out.csv"
+
+
+def by_another_way(folder: Path) -> Path:
+    a_database(folder)
+    return Path("..") / folder.name / "." / "other.db"
+
+
+def beside(suffix: str, content: bytes | None = b"", base: Callable[[Path], Path] = a_database) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = base(folder)
+        path = path.with_name(path.name + suffix)
+        if content is not None:
+            path.write_bytes(content)
+        return path
+
+    return make
+
+
+def a_database_that_is_begun(folder: Path) -> Path:
+    (folder / "new.db").touch()
+    (folder / "new.db-journal").write_bytes(b"x")
+    return folder / "new.db"
+
+
+def a_linked_log(folder: Path) -> Path:
+    (folder / "out.csv").symlink_to(beside("-wal")(folder))
+    return folder / "out.csv"
+
+
+def a_run_log(folder: Path) -> Path:
+    a_database(folder)
+    path = folder / "other.db.d" / "logs" / "key.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("begun")
+    return path
+
+
+def into_the_folder(folder: Path) -> Path:
+    a_run_log(folder)
+    (folder / "plots").symlink_to("other.db.d")
+    return Path("plots/new.csv")
+
+
+def of_a_server(folder: Path) -> Path:
+    (folder / "results.d" / "checkpoints").mkdir(parents=True)
+    return folder / "results.d" / "checkpoints" / "key.1.x"
+
+
+def a_sweep(folder: Path) -> Path:
+    (folder / "out.csv").write_text(SWEEP)
+    return folder / "out.csv"
+
+
+def a_sweep_with_mistakes(folder: Path) -> Path:
+    (folder / "grid.yaml").write_text(f"# mine\n{SWEEP}grdi: {{}}\n")
+    return folder / "grid.yaml"
+
+
+RESERVED = {
+    "database": a_database,
+    "link": a_link,
+    "hard link": a_hard_link,
+    "relative": by_another_way,
+    "wal": beside("-wal"),
+    "wal that is not there": beside("-wal", None),
+    "shm": beside("-shm"),
+    "journal": beside("-journal"),
+    "capitals": beside("-WAL"),
+    "wal of an empty database": beside("-wal", b"", lambda folder: Path(folder / "new.db").touch() or folder / "new.db"),
+    "linked wal": a_linked_log,
+    "begun": a_database_that_is_begun,
+    "folder that is not there": beside(".d", None),
+    "log": a_run_log,
+    "into the folder": into_the_folder,
+    "checkpoints of a server's": of_a_server,
+    "sweep": a_sweep,
+    "sweep with mistakes": a_sweep_with_mistakes,
+}
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("kind", [CSV, DATABASE, PICTURES["svg"], SELECTED], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("make", RESERVED.values(), ids=RESERVED)
+def test_reserved_files_are_never_replaced(make: Callable[[Path], Path], kind: Kind, force: bool, folder: Path) -> None:
+    target = make(folder)
+    before = everything(folder)
+    with pytest.raises(CannotWriteError) as caught:
+        write(target, kind, force=force, database="postgresql+psycopg://host/results")
+    assert str(target) in str(caught.value)
+    assert "--force" not in str(caught.value)
+    assert everything(folder) == before
+
+
+def test_the_own_database_is_not_replaced_even_where_it_is_damaged(folder: Path) -> None:
+    (folder / "results.db").write_bytes(b"damaged")
+    with pytest.raises(CannotWriteError, match="is a database"):
+        write("results.db", force=True)
+    (folder / "results.db").unlink()
+    with pytest.raises(CannotWriteError, match="is a database"):
+        write("results.db", force=True)
+
+
+def test_a_state_folder_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNABRO_STATE", ".")
+    (folder / "logs").mkdir()
+    for target in ("logs/new.csv", "logs", "checkpoints"):
+        with pytest.raises(CannotWriteError):
+            write(target, force=True)
+    write("new.csv")
+
+
+def test_what_is_read_is_not_replaced(folder: Path) -> None:
+    Path("chosen.yaml").write_text(CHOSEN)
+    os.link("chosen.yaml", "same.yaml")
+    with pytest.raises(CannotWriteError, match="is what is read here"):
+        Output(Path("same.yaml"), SELECTED, "results.db", True, Path("chosen.yaml")).place()
+    assert Output(Path("new.yaml"), SELECTED, "results.db", False, Path("smoke")).place() == folder / "new.yaml"
+
+
+@pytest.mark.parametrize("name", ["other.db-wal", "other.db-shm", "other.db-journal", "other.db.d/new.db"])
+def test_no_database_is_made_in_the_place_of_a_log(name: str, folder: Path) -> None:
+    a_database(folder)
+    (folder / "other.db.d").mkdir()
+    for content in (None, b""):
+        if content is not None:
+            (folder / name).write_bytes(content)
+        before = everything(folder)
+        with pytest.raises(CannotWriteError, match="belongs to the database"):
+            open_for_writing(name)
+        assert everything(folder) == before
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_a_database_is_not_made_beside_the_log_of_one_that_is_gone(suffix: str, folder: Path) -> None:
+    (folder / f"copy.db{suffix}").write_bytes(b"old")
+    with pytest.raises(CannotWriteError, match="was left behind by another database"):
+        write("copy.db", DATABASE)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: os.mkfifo(path), lambda path: path.symlink_to("/dev/null")], ids=["pipe", "device"]
+)
+def test_a_device_or_a_pipe_is_no_database(make: Callable[[Path], None], folder: Path) -> None:
+    make(folder / "results.db")
+    for opened in (open_for_writing, open_read_only):
+        with pytest.raises(DatabaseError, match="is a device or a pipe, not a database"):
+            opened("results.db")
+
+
+# --- what is replaced, and with what
+
+
+PNG = b"\x89PNG\r\n\x1a\n..."
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("out.csv", b"x,y\n", CSV),
+        ("OUT.CSV", b"", CSV),
+        ("out.txt", b"", CSV),
+        ("out.png", PNG, PICTURES["png"]),
+        ("out.pdf", b"%PDF-1.4", PICTURES["pdf"]),
+        ("out.svg", b"<?xml ?>\n<svg ", PICTURES["svg"]),
+        ("out", CHOSEN.encode(), SELECTED),
+        ("out", b"", SELECTED),
+    ],
+)
+def test_a_file_of_the_same_kind_is_replaced(name: str, content: bytes, kind: Kind, folder: Path) -> None:
+    Path(name).write_bytes(content)
+    write(name, kind)
+    assert everything(folder) == {name: NEW}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("thesis.tex", b"\\begin", CSV),
+        ("out.csv", b"PK\x03\x04\x00\x00", CSV),
+        ("out.csv", PNG, PICTURES["svg"]),
+        ("out.png", b"%PDF-1.4", PICTURES["png"]),
+        ("out.pdf", PNG, PICTURES["pdf"]),
+        ("notes.yaml", b"todo: [this, that]\nname: x\n", SELECTED),
+        ("copy.db", b"", DATABASE),
+    ],
+)
+def test_a_file_of_another_kind_needs_force(name: str, content: bytes, kind: Kind, folder: Path) -> None:
+    Path(name).write_bytes(content)
+    with pytest.raises(CannotWriteError, match=r"is there already; name another|is not an? .*type --force to replace it"):
+        write(name, kind)
+    assert everything(folder) == {name: content}
+    write(name, kind, force=True)
+    assert everything(folder) == {name: NEW}
+
+
+def test_a_link_is_followed_and_stays(folder: Path) -> None:
+    Path("real.csv").write_bytes(b"old")
+    Path("link.csv").symlink_to("real.csv")
+    Path("new.csv").symlink_to("later.csv")
+    write("link.csv")
+    write("new.csv")
+    assert Path("link.csv").readlink() == Path("real.csv")
+    assert [Path(name).read_bytes() for name in ("real.csv", "later.csv")] == [NEW, NEW]
+
+
+def test_another_name_of_a_file_keeps_what_it_has(folder: Path) -> None:
+    Path("old.csv").write_bytes(b"old")
+    os.link("old.csv", "out.csv")
+    write("out.csv")
+    assert (Path("old.csv").read_bytes(), Path("out.csv").read_bytes()) == (b"old", NEW)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_permissions_are_the_umasks_or_those_of_the_file_before(umask: int, folder: Path) -> None:
+    before = os.umask(umask)
+    try:
+        write("new.csv")
+        Path("old.csv").touch()
+        Path("old.csv").chmod(0o640)
+        write("old.csv")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(os.stat(name).st_mode) for name in ("new.csv", "old.csv")] == [0o666 & ~umask, 0o640]
+
+
+@pytest.mark.parametrize("mode", [os.R_OK, os.W_OK])
+def test_a_file_without_permission(mode: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("out.csv").write_bytes(b"old")
+    monkeypatch.setattr(os, "access", lambda _, wanted: not wanted & mode)  # root may do everything
+    with pytest.raises(CannotWriteError, match="Permission denied"):
+        write("out.csv", force=True)
+    assert everything(folder) == {"out.csv": b"old"}
+
+
+@pytest.mark.parametrize("name", ["sub", "sub/", "missing/out.csv", "x" * 256, "round", "sock"])
+def test_what_no_file_can_be(name: str, folder: Path) -> None:
+    import socket
+
+    Path("sub").mkdir()
+    Path("round").symlink_to("round")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind("sock")
+    before = everything(folder)
+    with pytest.raises(CannotWriteError):
+        write(name, force=True)
+    assert everything(folder) == before
+
+
+# --- whole or not at all
+
+
+class StopError(Exception):
+    """Something goes wrong in the middle."""
+
+
+def stop() -> None:
+    """Break off."""
+    raise StopError
+
+
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_what_breaks_off_leaves_what_was_there(old: bytes | None, folder: Path) -> None:
+    if old is not None:
+        Path("out.csv").write_bytes(old)
+    with pytest.raises(StopError):
+        write("out.csv", content=NEW * 10_000, meanwhile=stop)
+    assert everything(folder) == ({} if old is None else {"out.csv": old})
+
+
+@pytest.fixture
+def _small_files() -> Iterator[None]:
+    """No file may grow beyond 20 kB, which is as if the disk were full there."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)
+
+
+@pytest.mark.usefixtures("_small_files")
+def test_a_full_disk_leaves_what_was_there(folder: Path) -> None:
+    Path("out.csv").write_bytes(b"old")
+    with pytest.raises(StorageError, match=r"out\.csv cannot be written \(File too large\); make room"):
+        write("out.csv", content=NEW * 10_000)
+    assert everything(folder) == {"out.csv": b"old"}
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_database_that_grows_into_the_place_meanwhile(
+    old: bytes | None, links: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    if old is not None:
+        Path("out.csv").write_bytes(old)
+
+    def grow() -> None:
+        Path("out.csv").unlink(missing_ok=True)
+        change(Path("out.csv"), TABLE)
+
+    with pytest.raises(CannotWriteError, match="is a database"):
+        write("out.csv", meanwhile=grow)
+    with sqlite3.connect("out.csv") as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("kept",)]
+    assert [path.name for path in folder.iterdir()] == ["out.csv"]
+
+
+def test_a_database_that_grows_into_the_place_between_check_and_link(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def late(old: Path, new: Path) -> None:
+        if not new.exists():
+            change(new, TABLE)
+        link(old, new)
+
+    monkeypatch.setattr(os, "link", late)
+    with pytest.raises(CannotWriteError, match="is a database"):
+        write("out.csv")
+    with sqlite3.connect("out.csv") as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("kept",)]
+
+
+def test_a_file_system_without_links(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    write("out.csv")
+    assert everything(folder) == {"out.csv": NEW}
+
+
+def test_two_at_once_are_both_whole(folder: Path) -> None:
+    first = Output(Path("out.csv"), CSV, "results.db")
+    with first.writing() as one, Output(Path("out.csv"), CSV, "results.db").writing() as two:
+        one.write(b"one\n")
+        two.write(b"two\n")
+    assert everything(folder) == {"out.csv": b"one\n"}
+
+
+# --- what is no file
+
+
+def test_devices_and_pipes_are_written_as_they_are(folder: Path) -> None:
+    write("/dev/null")
+    with pytest.raises(StorageError, match="No space left on device"):
+        write("/dev/full")
+    os.mkfifo("pipe")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(Path("pipe").read_bytes()))
+    reader.start()
+    write("pipe")
+    reader.join()
+    assert read == [NEW]
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "link"])
+def test_an_open_file_goes_on_where_it_is(name: str, folder: Path) -> None:
+    with Path("all.txt").open("wb", buffering=0) as file:
+        file.write(b"first\n")
+        Path("link").symlink_to(f"/dev/fd/{file.fileno()}")
+        write(name.format(file.fileno()))
+        file.write(b"last\n")
+    assert Path("all.txt").read_bytes() == b"first\n" + NEW + b"last\n"
+
+
+def test_an_open_database_is_not_written(folder: Path) -> None:
+    path = a_database(folder)
+    before = path.read_bytes()
+    with path.open("r+b") as file, pytest.raises(CannotWriteError, match="is a database"):
+        write(f"/dev/fd/{file.fileno()}", force=True)
+    assert path.read_bytes() == before
+
+
+def test_an_open_file_that_is_closed(folder: Path) -> None:
+    with pytest.raises(CannotWriteError):
+        write("/dev/fd/999")
+
+
+def test_a_name_that_no_file_can_have(folder: Path) -> None:
+    with pytest.raises(CannotWriteError, match="null"):
+        write("a\0b")
+
+
+def test_parts_are_hidden_and_belong_to_one_process() -> None:
+    names = {outputs.part_of(Path("/x/out.csv")).name for _ in range(100)}
+    assert len(names) == 100
+    assert all(name.startswith(".") and name.endswith(".part") for name in names)

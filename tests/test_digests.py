@@ -1,0 +1,242 @@
+"""Digests of components and of the engine: what they cover, how they are found without torch, and what counts as changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dynabro_cli import digests
+from dynabro_cli.digests import ENGINE, ROOT, Comparison, changed, changed_components, compare, digests_of, parse
+from dynabro_cli.resolve import REGISTRIES, resolve
+from dynabro_cli.spec import RunSpec
+
+ZEROS = "0" * 16
+
+
+def names(paths: set[Path]) -> set[str]:
+    return {str(path.relative_to(ROOT)) for path in paths}
+
+
+def covered(name: str) -> set[str]:
+    """The files of a component's digest."""
+    return names(digests._closure([ROOT / f"{name}.py"], digests._holds_components))
+
+
+def text(**changes: str) -> str:
+    """The digests of a run at hand; ``changes`` replace some of them."""
+    known = {name: digests.at_hand(name) for name in ("aggregators/cwtm", "attacks/sf", ENGINE)}
+    return json.dumps(known | {name.replace("_", "/", 1): digest for name, digest in changes.items()})
+
+
+# --- what is covered
+
+
+def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> None:
+    assert covered("aggregators/mean") == {"aggregators/mean.py"}
+    assert covered("aggregators/cwtm") == {"aggregators/cwtm.py", "aggregators/_order.py"}
+    assert covered("aggregators/krum") == {"aggregators/krum.py", "aggregators/_selection.py"}
+    assert {"tasks/cifar10.py", "tasks/mnist.py", "tasks/_torchvision.py"} <= covered("tasks/image_folder")
+    assert covered("pre_aggregators/arc") == {"pre_aggregators/arc.py"}
+
+
+def test_the_engine_is_what_computes_and_is_no_component() -> None:
+    found = names(digests._closure(sorted((ROOT / "simulation").glob("*.py")), digests._is_engine))
+    assert {path.name for path in (ROOT / "simulation").glob("*.py")} <= {Path(name).name for name in found}
+    assert {"streams.py", "samples.py", "participation.py", "assembly.py", "pre_aggregators/_chain.py"} <= found
+    assert {"gradients/engine.py", "gradients/worker_layers.py", "aggregators/_api.py", "vectors/gram.py"} <= found
+    assert found.isdisjoint({"errors.py", "spec.py", "resolve.py", "digests.py", "__init__.py"})
+    assert found.isdisjoint({"aggregators/cwtm.py", "attacks/sf.py", "methods/sgd.py"})
+
+
+def test_every_component_is_found_by_its_name_and_by_its_entry() -> None:
+    for kind, registry in REGISTRIES.items():
+        for name, entry in registry.entries().items():
+            digest = digests.at_hand(f"{kind}/{name}")
+            assert digest is not None
+            assert digest == digests.of_entry(entry), name
+    assert set(REGISTRIES) == set(digests.KINDS)
+    assert digests.at_hand("aggregators/nothing") is None
+
+
+def test_a_run_has_all_of_its_components() -> None:
+    spec = RunSpec(attack="mixed:parts=sf/ipm:epsilon=2", pre_aggregators="nnm+clipping:c=2", method="dynabro", aggregator="gm")
+    found = parse(digests_of(resolve(spec).components))
+    assert found is not None
+    assert set(found) == {
+        *(
+            "tasks/digits",
+            "models/cnn-digits",
+            "methods/dynabro",
+            "aggregators/gm",
+            "attacks/mixed",
+            "attacks/sf",
+            "attacks/ipm",
+        ),
+        *("pre_aggregators/nnm", "pre_aggregators/clipping", "switching/periodic", "partitions/iid", ENGINE),
+    }
+    assert changed(json.dumps(found)) == ()
+
+
+PROGRAM = """
+import json, sys
+from dynabro_cli import digests
+names = ("aggregators/cwtm", "aggregators/cwmed", "aggregators/mean", "attacks/sf", "engine")
+print(json.dumps({name: digests.at_hand(name) for name in names} | {"torch": "torch" in sys.modules}))
+"""
+
+
+def program(text: str, root: Path) -> Any:
+    answer = subprocess.run([sys.executable, "-c", text], cwd=root, capture_output=True, text=True, check=True)
+    return json.loads(answer.stdout)
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the program in it, to be edited."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(ROOT, tmp_path / ROOT.name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_an_edit_changes_the_digests_that_cover_it_and_no_other(copy: Path) -> None:
+    before = program(PROGRAM, copy)
+    assert before == {name: digests.at_hand(name) for name in before if name != "torch"} | {"torch": False}
+    package = copy / ROOT.name
+    for file in (package / "aggregators" / "_order.py", package / "simulation" / "loop.py"):
+        file.write_text("# a comment\n" + file.read_text())
+    (package / "aggregators" / "_api.py").touch()
+    assert program(PROGRAM, copy) == before
+
+    with (package / "aggregators" / "_order.py").open("a") as file:
+        file.write("\nMORE = 1\n")
+    after = program(PROGRAM, copy)
+    assert [name for name in before if before[name] != after[name]] == ["aggregators/cwtm", "aggregators/cwmed"]
+    with (package / "streams.py").open("a") as file:
+        file.write("\nMORE = 1\n")
+    last = program(PROGRAM, copy)
+    assert [name for name in before if after[name] != last[name]] == ["engine"]
+
+
+EDITED_WHILE_IT_RUNS = """
+import json, pathlib, sys
+import dynabro_cli.simulation
+from dynabro_cli import digests
+from dynabro_cli.spec import RunSpec
+for name in ("aggregators/_order.py", "streams.py"):
+    file = pathlib.Path(digests.ROOT, name)
+    file.write_text(file.read_text() + "MORE = 1\\n")
+print(json.dumps({name: digests.at_hand(name) for name in ("aggregators/cwtm", "engine")}))
+"""
+
+
+def test_a_process_that_computes_knows_the_code_that_it_began_with(copy: Path) -> None:
+    assert program(EDITED_WHILE_IT_RUNS, copy) == {name: digests.at_hand(name) for name in ("aggregators/cwtm", "engine")}
+
+
+# --- components of a user's
+
+
+def entry(file: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a user's file registers."""
+    monkeypatch.setitem(sys.modules, "a_users_rules", SimpleNamespace(__file__=str(file)))
+    return SimpleNamespace(factory=SimpleNamespace(__module__="a_users_rules"))
+
+
+def test_a_file_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its digest covers files beside it and dynabro's, wherever it is, and not what is installed."""
+    found = []
+    for place, helper, body in (("a", "1", "2"), ("b", "1", "2"), ("c", "0", "2"), ("d", "1", "0")):
+        folder = tmp_path / place
+        folder.mkdir()
+        (folder / "helper.py").write_text(f"value = {helper}")
+        (folder / "torch.pyi").write_text("")
+        rules = folder / "rules.py"
+        rules.write_text(
+            f"import torch, missing, helper\nfrom dynabro_cli.aggregators._order import middle_mean\nbody = {body}"
+        )
+        found.append(digests.of_entry(entry(rules, monkeypatch)))
+        files = digests._closure([rules], digests._holds_components)
+        assert files == {rules, folder / "helper.py", ROOT / "aggregators" / "_order.py"}
+    assert found[0] == found[1]
+    assert len({*found}) == 3
+    assert None not in found
+
+
+def test_a_package_of_a_user(tmp_path: Path) -> None:
+    package = tmp_path / "rules" / "inner"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package.parent / "near.py").write_text("")
+    (package / "here.py").write_text("from .......... import too_far")
+    (tmp_path / "elsewhere.py").write_text("")
+    (package / "rule.py").write_text("from ..near import a\nfrom .here import b\nimport elsewhere\nimport rules.inner.rule\n")
+    files = digests._closure([package / "rule.py"], digests._holds_components)
+    assert files == {package / "rule.py", package / "here.py", package.parent / "near.py"}
+
+
+def test_without_sources_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert digests.of_entry(entry(tmp_path / "gone.py", monkeypatch)) is None
+    (tmp_path / "rule.pyc").write_bytes(b"\0\0")
+    assert digests.of_entry(entry(tmp_path / "rule.pyc", monkeypatch)) is None
+    monkeypatch.setattr(digests, "ROOT", tmp_path)
+    assert digests.of_engine.__wrapped__() is None
+    assert digests.at_hand.__wrapped__("aggregators/cwtm") is None
+
+
+def test_a_run_whose_code_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "of_engine", lambda: None)
+    gone = entry(tmp_path / "gone.py", monkeypatch)
+    assert digests_of({"aggregators/gone": gone}) is None
+    assert digests_of({"aggregators/gone": gone, "attacks/sf": REGISTRIES["attacks"].entry("sf")}) == json.dumps(
+        {"attacks/sf": digests.at_hand("attacks/sf")}, separators=(",", ":")
+    )
+
+
+# --- comparing
+
+
+def test_what_has_changed() -> None:
+    assert changed(text()) == ()
+    assert changed(text(attacks_sf=ZEROS, engine=ZEROS)) == ("attacks/sf", "engine")
+    assert changed_components(text(attacks_sf=ZEROS, engine=ZEROS)) == ("attacks/sf",)
+    assert changed(text(aggregators_gone=ZEROS)) == ()  # which nobody knows here
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(None, "", "null", "{}", "[]", "1", "{", "[" * 100_000, '{"engine": 1}', '{"engine": "x"}', '{"engine": null}'),
+        *('{"\\u001b[31m/x": "0000000000000000"}', '{"aggregators/\\n": "0000000000000000"}', '{"a/../b": "0000000000000000"}'),
+    ],
+)
+def test_what_is_not_known_has_not_changed(wrong: str | None) -> None:
+    assert parse(wrong) is None
+    assert changed(wrong) == ()
+    assert compare([(wrong, 3)]) == Comparison(runs=3, unknown=3)
+    assert compare([(wrong, 3)]).line is None
+
+
+def test_differences_are_one_line() -> None:
+    found = compare([(text(), 5), (text(attacks_sf=ZEROS), 2), (text(attacks_sf=ZEROS, aggregators_cwtm=ZEROS), 1), (None, 4)])
+    assert found == Comparison(12, 3, {"attacks/sf": 3, "aggregators/cwtm": 1}, 0, 4)
+    assert found.line == "stored runs made with other code: 3 of 12 (attacks/sf: 3, aggregators/cwtm: 1)"
+    found = compare([(text(engine=ZEROS), 2), (text(), 1)])
+    assert found == Comparison(3, 0, {}, 2, 0)
+    assert found.line == "stored runs made with another version of the engine: 2 of 3"
+    found = compare([(text(engine=ZEROS, attacks_sf=ZEROS), 2)])
+    assert found.line == (
+        "stored runs made with other code: 2 of 2 (attacks/sf: 2); with another version of the engine: 2 of 2"
+    )
+    many = Comparison(9, 9, {f"aggregators/{letter}": 9 for letter in "abcdef"})
+    assert many.line is not None
+    assert many.line.endswith("(aggregators/a: 9, aggregators/b: 9, aggregators/c: 9, aggregators/d: 9, and 2 more)")
