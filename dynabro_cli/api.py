@@ -13,6 +13,14 @@ from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
 from dynabro_cli.resolve import REGISTRIES
 from dynabro_cli.switching._api import Switching, SwitchingSetting
 
+COMPUTED_IN = {
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+}
+"""Legal types of vectors, and the type that each is computed in."""
+
 
 class BoundAggregator:
     """An aggregation rule in its setting; a stateful rule keeps its state here."""
@@ -30,15 +38,29 @@ class BoundAggregator:
         return self._rule.kappa
 
     def __call__(self, messages: Tensor, computations: int = 1) -> Tensor:
-        """Aggregate messages [m, d], each the mean of ``computations`` mini-batches, to [d]."""
-        _check_rows(messages, self._workers)
-        result, self._state = self._rule.aggregate(messages, self._state, computations)
+        """Aggregate messages [m, d], each the mean of ``computations`` mini-batches, to [d], of their type.
+
+        The messages are floating-point numbers on any device, contiguous or not. Half-precision types are computed with in
+        single precision. The gradient flows through rules that have one.
+
+        Raises:
+            TypeError: The messages are not a tensor.
+            ValueError: The messages have another shape or type, or no columns; or not the shape, type and device of those
+                that the rule remembers.
+        """
+        result, self._state = self._aggregated(messages, computations)
         return result
 
     def preview(self, messages: Tensor, computations: int = 1) -> Tensor:
         """What a call would return; a stateful rule stays as it is."""
-        _check_rows(messages, self._workers)
-        return self._rule.aggregate(messages, self._state, computations)[0]
+        return self._aggregated(messages, computations)[0]
+
+    def _aggregated(self, messages: Tensor, computations: int) -> tuple[Tensor, dict[str, Tensor]]:
+        _check_vectors("messages", messages, self._workers)
+        for value in self._state.values():
+            _check_remembered(messages, value)
+        result, state = self._rule.aggregate(_computed_with(messages), self._state, computations)
+        return result.to(messages.dtype), {name: value.detach() for name, value in state.items()}
 
 
 class BoundAttack:
@@ -60,10 +82,12 @@ class BoundAttack:
             defence: For attacks that see it, what maps messages [m, d] to the aggregate [d], such as ``preview`` of a rule.
 
         Raises:
-            ValueError: A shape or type is wrong, or the attack needs a defence and none is given.
+            TypeError: The gradients or the mask are not a tensor.
+            ValueError: A shape, type or device is wrong, or the attack needs a defence and none is given.
         """
-        _check_rows(gradients, self._workers)
-        self._check_mask(byzantine)
+        _check_vectors("gradients", gradients, self._workers)
+        self._check_mask(byzantine, gradients.device)
+        given, gradients = gradients, _computed_with(gradients)
         seen: tuple[Defence, ...] = ()
         if self._attack.sees_defence:
             if defence is None:
@@ -75,24 +99,70 @@ class BoundAttack:
         if self._attack.observe is not None:
             self._state = self._attack.observe(gradients, byzantine, self._state)
         self._state = self._attack.advance(byzantine, self._state)
-        return messages
+        return messages.to(given.dtype)
 
     def labels(self, labels: Tensor, byzantine: Tensor, classes: int) -> Tensor:
         """Map the labels [m, n] of the workers' mini-batches to those that an attack on data has gradients computed with."""
-        _check_rows(labels, self._workers)
-        self._check_mask(byzantine)
+        _check_rows("labels", labels, self._workers)
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            raise ValueError(f"labels must be whole numbers, not {labels.dtype}; pass labels.long()")
+        self._check_mask(byzantine, labels.device)
         return labels if self._attack.labels is None else self._attack.labels(labels, byzantine, classes)
 
-    def _check_mask(self, byzantine: Tensor) -> None:
+    def _check_mask(self, byzantine: Tensor, device: torch.device) -> None:
+        _check_tensor("byzantine", byzantine)
+        if byzantine.device != device:
+            raise ValueError(
+                f"byzantine is on {byzantine.device}, and the vectors on {device}; pass byzantine.to({str(device)!r})"
+            )
         if byzantine.shape != (self._workers,) or byzantine.dtype != torch.bool:
             raise ValueError(
                 f"byzantine must be a bool tensor of shape [{self._workers}], not {byzantine.dtype} {list(byzantine.shape)}"
             )
 
 
-def _check_rows(matrix: Tensor, workers: int) -> None:
-    if matrix.ndim != 2 or matrix.shape[0] != workers:
-        raise ValueError(f"expected a matrix of shape [{workers}, d], one row a worker, not {list(matrix.shape)}")
+def _check_tensor(name: str, given: object) -> None:
+    if not isinstance(given, Tensor):
+        raise TypeError(f"{name} must be a torch tensor, not {type(given).__name__}; pass torch.as_tensor({name})")
+
+
+def _check_rows(name: str, matrix: Tensor, workers: int) -> None:
+    _check_tensor(name, matrix)
+    if matrix.ndim != 2 or matrix.shape[0] != workers or not matrix.shape[1]:
+        raise ValueError(
+            f"{name}: expected a matrix of shape [{workers}, d], one row a worker, not {list(matrix.shape)}; "
+            "d must be at least 1"
+        )
+
+
+def _check_vectors(name: str, matrix: Tensor, workers: int) -> None:
+    """Raise TypeError or ValueError unless ``matrix`` is what rules and attacks compute with."""
+    _check_rows(name, matrix, workers)
+    if matrix.dtype not in COMPUTED_IN:
+        legal = ", ".join(str(dtype) for dtype in COMPUTED_IN)
+        advice = "" if matrix.is_complex() else f"; pass {name}.float()"
+        raise ValueError(f"{name} must be floating-point numbers ({legal}), not {matrix.dtype}{advice}")
+    if matrix.layout != torch.strided or matrix.is_meta:
+        raise ValueError(f"{name} must be a dense tensor with values, not {matrix.layout} on {matrix.device}")
+
+
+def _check_remembered(messages: Tensor, remembered: Tensor) -> None:
+    """Raise ValueError if a rule that remembers vectors is given others."""
+    if remembered.device != messages.device:
+        raise ValueError(
+            f"messages are on {messages.device}, and those before them were on {remembered.device}; "
+            "make another aggregator for them"
+        )
+    expected = COMPUTED_IN[messages.dtype]
+    if remembered.ndim and (remembered.shape[-1] != messages.shape[1] or remembered.dtype not in (expected, torch.bool)):
+        raise ValueError(
+            f"messages have {messages.shape[1]} columns in {messages.dtype}, and the rule remembers a vector of "
+            f"{remembered.shape[-1]} in {remembered.dtype}; make another aggregator for them"
+        )
+
+
+def _computed_with(vectors: Tensor) -> Tensor:
+    return vectors.to(COMPUTED_IN[vectors.dtype])
 
 
 def make_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 0) -> BoundAggregator:

@@ -16,11 +16,13 @@ import re
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.footprint import Footprint
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
+Check: TypeAlias = "Callable[[Component[Any], Any], None]"
 AUTO = "auto"
 
 
@@ -155,13 +157,19 @@ def format_value(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Entry(Generic[Factory]):
-    """A registered algorithm: its name, its parameter block, its factory, and where it is described."""
+    """A registered algorithm: its name, its parameter block, its factory, where it is described, and what is legal.
+
+    ``check`` raises SpecError for a component and a setting in which it cannot be built; None: only building it can tell.
+    ``footprint`` maps parameters and setting to the memory that it takes beyond the usual; None: nothing to speak of.
+    """
 
     kind: str
     name: str
     parameters: type
     factory: Factory
     reference: str
+    check: Check | None = None
+    footprint: Callable[[Any, Any], Footprint] | None = None
 
     @property
     def doc(self) -> str:
@@ -204,7 +212,7 @@ class Component(Generic[Factory]):
     def name(self) -> str:
         return self.entry.name
 
-    @property
+    @functools.cached_property
     def text(self) -> str:
         """The canonical string: parameters that differ from their default, in declared order."""
         shown = [
@@ -213,6 +221,11 @@ class Component(Generic[Factory]):
             if info.required or getattr(self.parameters, info.field) != info.default
         ]
         return self.name + (":" + ",".join(shown) if shown else "")
+
+    @property
+    def inner(self) -> tuple[Component[Any], ...]:
+        """Components that the parameters name: a block that has some says so by a property ``components``."""
+        return tuple(getattr(self.parameters, "components", ()))
 
     @property
     def mapping(self) -> dict[str, Any]:
@@ -226,14 +239,25 @@ class Component(Generic[Factory]):
         """
         values = {}
         for info in self.entry.infos:
-            meant = None if info.auto is None else info.auto(self.parameters, setting)
-            if meant is not None and getattr(self.parameters, info.field) in (None, meant):
+            given = getattr(self.parameters, info.field)
+            if info.auto is None or (given is None and info.default is None and not info.limits["fixed"]):
+                continue  # auto already: what it comes to may be as large as the model, and is not needed
+            meant = info.auto(self.parameters, setting)
+            if meant is not None and given in (None, meant):
                 values[info.field] = meant if info.default == meant or info.limits["fixed"] else None
+        if all(getattr(self.parameters, name) == value for name, value in values.items()):
+            return self
         return dataclasses.replace(self, parameters=dataclasses.replace(self.parameters, **values))
 
     def build(self, setting: Any) -> Any:
-        """Call the factory with the parameters and the run's setting."""
+        """Call the factory with the parameters and the run's setting, unless its check raises SpecError."""
+        if self.entry.check is not None:
+            self.entry.check(self, setting)
         return self.entry.factory(self.parameters, setting)
+
+    def footprint(self, setting: Any) -> Footprint:
+        """The memory that it takes beyond the usual in this setting."""
+        return Footprint() if self.entry.footprint is None else self.entry.footprint(self.parameters, setting)
 
 
 class Registry(Generic[Factory]):
@@ -248,15 +272,29 @@ class Registry(Generic[Factory]):
         self.kind = kind
         self.package = package
         self._entries: dict[str, Entry[Factory]] = {}
+        self._parsed: dict[str, Component[Factory]] = {}
         self._discovered = False
 
-    def register(self, name: str, parameters: type = NoParameters, *, reference: str) -> Callable[[Factory], Factory]:
-        """Register the decorated factory under ``name``; a name that is taken raises ValueError."""
+    def register(
+        self,
+        name: str,
+        parameters: type = NoParameters,
+        *,
+        reference: str,
+        check: Check | None = None,
+        footprint: Callable[[Any, Any], Footprint] | None = None,
+    ) -> Callable[[Factory], Factory]:
+        """Register the decorated factory under ``name``; a name that is taken raises ValueError.
+
+        ``check`` tells without building in which settings the component is legal, where that takes long otherwise.
+        ``footprint`` maps parameters and setting to the memory that the component takes beyond the usual.
+        """
 
         def decorate(factory: Factory) -> Factory:
             if name in self._entries:
                 raise ValueError(f"{self.kind} {name!r} is registered twice")
-            self._entries[name] = Entry(self.kind, name, parameters, factory, reference)
+            self._entries[name] = Entry(self.kind, name, parameters, factory, reference, check, footprint)
+            self._entries = dict(sorted(self._entries.items()))
             return factory
 
         return decorate
@@ -269,18 +307,24 @@ class Registry(Generic[Factory]):
                 if not module.name.startswith("_"):
                     importlib.import_module(f"{self.package}.{module.name}")
             self._discovered = True
-        return dict(sorted(self._entries.items()))
+        return dict(self._entries)
 
     def entry(self, name: str) -> Entry[Factory]:
         """Return the entry called ``name``; raise SpecError with the legal names where there is none."""
-        entries = self.entries()
-        if name not in entries:
-            hint = did_you_mean(name, entries)
-            raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(entries)}")
-        return entries[name]
+        if not self._discovered or name not in self._entries:
+            entries = self.entries()
+            if name not in entries:
+                hint = did_you_mean(name, entries)
+                raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(entries)}")
+        return self._entries[name]
 
     def parse(self, text: str) -> Component[Factory]:
-        """Read ``name:key=value,...``; raise SpecError that lists every problem in it."""
+        """Read ``name:key=value,...``, each text once; raise SpecError that lists every problem in it."""
+        if text not in self._parsed:
+            self._parsed[text] = self._read(text)
+        return self._parsed[text]
+
+    def _read(self, text: str) -> Component[Factory]:
         name, colon, rest = text.strip().partition(":")
         entry = self.entry(name)
         raw, problems = _split(rest if colon else "", f"{self.kind} {text!r}")

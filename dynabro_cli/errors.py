@@ -49,6 +49,10 @@ class DatabaseError(DynabroError):
     exit_code = 65
 
 
+class LostDatabaseError(DatabaseError):
+    """The database was removed, replaced or emptied while it was written, or a run in progress was removed from it."""
+
+
 class NotFoundError(DynabroError):
     """A data set, a database, a run or a sweep that was asked for is not there."""
 
@@ -101,6 +105,12 @@ class AlreadyStoredError(DynabroError):
     """The run has a result in the database, and was not asked to be repeated."""
 
 
+class TimeLimitError(DynabroError):
+    """A statement took longer than it was given."""
+
+    exit_code = 124
+
+
 class InterruptedRunError(DynabroError):
     """Ctrl-C; the text says what became of the run."""
 
@@ -111,6 +121,10 @@ class PreemptedError(DynabroError):
     """SIGTERM, as of a cluster that wants its machine back; the same command goes on later."""
 
     exit_code = 75
+
+
+class LeftOutWarning(UserWarning):
+    """Rows of a database are left out of what is read, as they hold what dynabro does not write; the command line prints it."""
 
 
 def did_you_mean(got: str, legal: Iterable[str]) -> str:

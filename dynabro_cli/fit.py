@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import torch
-
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.assembly import (
     assemble,
@@ -21,12 +19,13 @@ from dynabro_cli.attacks._api import Attack
 from dynabro_cli.attacks._entry import conflicts as entry_conflicts
 from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import Method
 from dynabro_cli.partitions._api import PartitionSetting
 from dynabro_cli.samples import sample_conflicts
 from dynabro_cli.spec import RunSpec
 from dynabro_cli.switching._api import Switching
-from dynabro_cli.tasks._api import Task
+from dynabro_cli.tasks._api import ImageShape, Task
 
 T = TypeVar("T")
 Parts = dict[str, "Component[Any] | None"]
@@ -127,5 +126,13 @@ def check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[An
     if parts["data"] is not None:
         problems.attempt(parts["data"].build, PartitionSetting(spec.workers or 0))
     if parts["model"] is not None and task.shape is not None:
-        with torch.device("meta"):
-            problems.attempt(parts["model"].build, task.shape)
+        problems.attempt(_check_model, parts["model"], task.shape)
+
+
+def _check_model(model: Component[Any], shape: ImageShape) -> None:
+    """Raise SpecError if there is no such network for images of this shape."""
+    if model.entry.check is not None:
+        model.entry.check(model, shape)
+        return
+    with torch.device("meta"):
+        model.build(shape)

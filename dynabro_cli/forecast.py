@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from dynabro_cli.components import Component
+from dynabro_cli.devices import devices_of, kind_of
+from dynabro_cli.digests import Comparison
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.methods._api import MethodSetting
 from dynabro_cli.resolve import Run
-from dynabro_cli.simulation.setup import pick_device
 from dynabro_cli.store.engine import open_read_only, sqlite_path
-from dynabro_cli.store.queries import query
+from dynabro_cli.store.queries import query, tell_left_out
+from dynabro_cli.store.repetition import Rerun, UpTo, stand
 
 BYTES_A_ROW = 55
 """Of ``rounds`` and ``evaluations``, all else shared out among them: 53 in a database of 11 MNIST runs, 50 in one of 60 runs of
@@ -27,7 +28,6 @@ BYTES_A_RUN = 1500
 ENOUGH_ROWS = 10_000
 DRAWS = 2000
 
-STATES = "SELECT run_key, status FROM runs"
 SPEEDS = """
     SELECT task, model, workers, batch_size, precision, participation, method, device, SUM(budget_spent), SUM(wall_seconds)
     FROM runs
@@ -53,6 +53,8 @@ class Forecast:
         bytes: By how much the database grows.
         jobs: How many runs there will be at a time.
         elapsed: What the timed ones take so many at a time: their shares, or the longest of them where that is more.
+        code: How the code that the stored ones were made with compares with the code at hand.
+        goes_on: True if a rerun that was broken off is continued.
     """
 
     planned: int
@@ -64,10 +66,19 @@ class Forecast:
     bytes: int
     jobs: int = 1
     elapsed: float | None = None
+    code: Comparison = field(default_factory=Comparison)
+    goes_on: bool = False
 
 
 def forecast(
-    runs: Sequence[Run], database: str, *, device: str = "auto", retry_failed: bool = False, jobs: int = 1
+    runs: Sequence[Run],
+    database: str,
+    *,
+    device: str = "auto",
+    retry_failed: bool = False,
+    jobs: int = 1,
+    sweep: str | None = None,
+    rerun: Rerun = "none",
 ) -> Forecast:
     """Compare ``runs`` with what ``database`` has, which need not exist.
 
@@ -81,23 +92,27 @@ def forecast(
         device: Where to compute.
         retry_failed: Whether runs that are stored as failed are run again.
         jobs: How many runs at a time.
+        sweep: The name of the sweep.
+        rerun: Which stored runs it makes again.
 
     Raises:
         SpecError: The device is not there.
         DynabroError: The database is something else, or cannot be read.
     """
-    kind = pick_device(device).type
-    states, speeds, bytes_a_row = _read(database, kind)
-    found = [states.get(run.key) for run in runs]
-    stored = sum(state in ("finished", "diverged") for state in found)
-    failed = 0 if retry_failed else found.count("failed")
-    waiting = ("finished", "diverged") if retry_failed else ("finished", "diverged", "failed")
-    to_do = [run for run, state in zip(runs, found, strict=True) if state not in waiting]
+    kind = kind_of(device)
+    speeds, bytes_a_row = _read(database, kind)
+    repeat, standing = stand(database, sweep, rerun)
+    keys = [run.key for run in runs]
+    found = [standing.of(key) for key in keys]
+    left = ("stored",) if retry_failed else ("stored", "failed")
+    stored, failed = (found.count(state) if state in left else 0 for state in ("stored", "failed"))
+    to_do = [run for run, state in zip(runs, found, strict=True) if state not in left]
     times = [time for run in to_do if (time := _seconds(run, speeds)) is not None]
     growth = round(sum(BYTES_A_RUN + bytes_a_row * _rows(run) for run in to_do))
     jobs = max(1, min(jobs, len(to_do)))
     seconds, elapsed = (sum(times), max(sum(times) / jobs, *times)) if times else (None, None)
-    return Forecast(len(runs), stored, failed, len(to_do), len(times), seconds, growth, jobs, elapsed)
+    code, goes_on = standing.compare(keys), isinstance(repeat, UpTo) and repeat.goes_on
+    return Forecast(len(runs), stored, failed, len(to_do), len(times), seconds, growth, jobs, elapsed, code, goes_on)
 
 
 def usual_jobs(device: str, cores: int, jobs_per_gpu: int) -> int:
@@ -106,9 +121,7 @@ def usual_jobs(device: str, cores: int, jobs_per_gpu: int) -> int:
     Raises:
         SpecError: The device is not there.
     """
-    if pick_device(device).type == "cpu":
-        return cores
-    return jobs_per_gpu * (torch.cuda.device_count() if device in ("auto", "cuda") else 1)
+    return cores if kind_of(device) == "cpu" else jobs_per_gpu * len(devices_of(device))
 
 
 def run_seconds(runs: Sequence[Run], database: str, *, device: str = "auto") -> dict[str, float]:
@@ -118,28 +131,28 @@ def run_seconds(runs: Sequence[Run], database: str, *, device: str = "auto") -> 
         SpecError: The device is not there.
         DynabroError: The database is something else, or cannot be read.
     """
-    _, speeds, _ = _read(database, pick_device(device).type)
+    speeds, _ = _read(database, kind_of(device))
     return {run.key: time for run in runs if (time := _seconds(run, speeds)) is not None}
 
 
-def _read(database: str, kind: str) -> tuple[dict[str, str], dict[Like, float], float]:
-    """Status by key; seconds a computation by likeness, on devices of ``kind``; bytes a row."""
+def _read(database: str, kind: str) -> tuple[dict[Like, float], float]:
+    """Seconds a computation by likeness, on devices of ``kind``; bytes a row."""
     try:
-        engine = open_read_only(database)
+        engine, everything = open_read_only(database), open_read_only(database, any_row=True)
     except NotFoundError:
-        return {}, {}, BYTES_A_ROW
-    states = {row[0]: row[1] for row in query(engine, STATES).rows}
+        return {}, BYTES_A_ROW
+    tell_left_out(engine, ("runs",))
     sums: dict[Like, tuple[float, float]] = {}
     for *like, method, device, spent, seconds in query(engine, SPEEDS).rows:
-        if device.split()[0].partition(":")[0] == kind:
+        if device.partition(" ")[0].partition(":")[0] == kind:
             for key in ((*like, method), tuple(like)):
                 before = sums.get(key, (0, 0))
                 sums[key] = (before[0] + spent, before[1] + seconds)
     speeds = {key: seconds / spent for key, (spent, seconds) in sums.items() if spent}
-    rows = next(query(engine, ROWS).rows)[0]
+    rows = next(query(everything, ROWS).rows)[0]
     path = sqlite_path(database)
     measured = path.stat().st_size / rows if path is not None and rows >= ENOUGH_ROWS else None
-    return states, speeds, measured or BYTES_A_ROW
+    return speeds, measured or BYTES_A_ROW
 
 
 def _seconds(run: Run, speeds: dict[Like, float]) -> float | None:

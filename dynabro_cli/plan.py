@@ -15,9 +15,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.pre_aggregators._chain import split_chain
 from dynabro_cli.resolve import REGISTRIES, Run, resolve
 from dynabro_cli.spec import RunSpec, fields, format_drops, parse_drops
-from dynabro_cli.sweep_file import Sweep, Values
-
-MOST_RUNS = 100_000
+from dynabro_cli.sweep_file import MOST_RUNS, Sweep, Values, too_many
 
 KINDS = {
     "task": "tasks",
@@ -65,7 +63,7 @@ def plan(sweep: Sweep) -> Plan:
     """
     total = math.prod(len(axis.points) for axis in sweep.grid) * max(1, len(sweep.seeds))
     if total > MOST_RUNS:
-        raise SpecError(f"{sweep.name}: it has {total:,} points, and a sweep may have {MOST_RUNS:,}; make several of it")
+        raise SpecError(f"{sweep.name}: {too_many(f'{total:,} points')}")
     components = _component_problems(sweep)
     problems = _Problems(set(components))
     exclusions = _Exclusions(sweep)

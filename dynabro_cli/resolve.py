@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.assembly import assemble, attack_setting, chain_setting, cohort_rule, method_setting, switching_setting
 from dynabro_cli.attacks import _api as attacks
 from dynabro_cli.attacks._entry import usual_entry
-from dynabro_cli.components import Component, Registry
+from dynabro_cli.components import Component, Entry, Registry
 from dynabro_cli.errors import SpecError
 from dynabro_cli.fit import Parts, Problems, aggregator_of, check_fit, conflicts
 from dynabro_cli.identity import run_key
@@ -59,7 +60,7 @@ class Run:
     @property
     def mapping(self) -> dict[str, Any]:
         """Every field and every component parameter, defaults materialised."""
-        plain = dataclasses.asdict(self.spec)
+        plain = vars(self.spec)
         parts = {
             name: getattr(self, name).mapping
             for name in ("task", "model", "method", "aggregator", "attack", "switching", "data")
@@ -68,7 +69,16 @@ class Run:
         return plain | parts | {"pre_aggregators": [part.mapping for part in self.pre_aggregators]}
 
     @property
+    def components(self) -> dict[str, Entry[Any]]:
+        """All that the run is put together from, by the names that ``dynabro show`` takes: ``aggregators/cwtm``."""
+        kinds = {registry.kind: name for name, registry in REGISTRIES.items()}
+        single = (self.task, self.model, self.method, self.aggregator, self.attack, self.switching, self.data)
+        parts = [part for part in (*single, *self.pre_aggregators) if part is not None]
+        return {f"{kinds[part.entry.kind]}/{part.name}": part.entry for own in parts for part in (own, *own.inner)}
+
+    @functools.cached_property
     def key(self) -> str:
+        """The run key, 64 hexadecimal digits."""
         return run_key(self.mapping)
 
     def assemble(self, measured_noise: float | None = None) -> tuple[Method, Aggregator]:

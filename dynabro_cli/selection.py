@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -16,13 +17,18 @@ from dynabro_cli.plan import Plan, cell
 from dynabro_cli.resolve import Run
 from dynabro_cli.spec import fields
 from dynabro_cli.store.engine import open_read_only
-from dynabro_cli.store.queries import query
+from dynabro_cli.store.outputs import Kind
+from dynabro_cli.store.queries import query, tell_left_out
 from dynabro_cli.store.translation import shown
+from dynabro_cli.sweep_file import parse_sweep
 
 SCORES = """
     SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
     WHERE status IN ('finished', 'diverged') AND validation_accuracy IS NOT NULL
 """
+SUFFIX = "-selected"
+DESCRIPTION = "What was chosen of {} on its validation split"
+"""Name and description of a sweep that was chosen from another one."""
 USUAL = 0.1
 """The share held out that is proposed where there is none."""
 
@@ -175,7 +181,9 @@ def read_scores(planned: Plan, database: str, command: str) -> dict[str, Score]:
             f"type dynabro sweep {more}, then dynabro select {more}"
         )
     try:
-        rows = query(open_read_only(database), SCORES).rows
+        engine = open_read_only(database)
+        tell_left_out(engine, ("runs",))
+        rows = query(engine, SCORES).rows
         found = {key: Score(status, accuracy) for key, status, accuracy in rows}
     except NotFoundError:
         found = {}
@@ -188,6 +196,21 @@ def read_scores(planned: Plan, database: str, command: str) -> dict[str, Score]:
     return found
 
 
+def _is_selected(path: Path, head: bytes) -> bool:
+    """True for what ``as_sweep`` writes, as its name and description tell."""
+    try:
+        sweep = parse_sweep(path.read_text(encoding="utf-8"), path.name) if head else None
+    except (ValueError, SpecError):
+        return False
+    if sweep is None:
+        return True
+    name = sweep.name.removesuffix(SUFFIX)
+    return sweep.name.endswith(SUFFIX) and sweep.description == DESCRIPTION.format(name)
+
+
+SELECTED = Kind("a sweep that dynabro select wrote", _is_selected)
+
+
 def as_sweep(planned: Plan, choices: Sequence[Choice]) -> str:
     """The chosen runs as a sweep in YAML, with the whole training set: every point that they had, with every seed."""
     sweep = planned.sweep
@@ -197,8 +220,8 @@ def as_sweep(planned: Plan, choices: Sequence[Choice]) -> str:
     runs = [run for choice in choices for run in choice.best.runs]
     points = list(dict.fromkeys(_of(run, varied) for run in runs))
     document: dict[str, Any] = {
-        "name": f"{sweep.name}-selected",
-        "description": f"What was chosen of {sweep.name} on its validation split",
+        "name": f"{sweep.name}{SUFFIX}",
+        "description": DESCRIPTION.format(sweep.name),
         "base": {name: format_value(getattr(first.spec, name)) for name in kept} | {"validation": "0"},
         "grid": {"chosen": [dict(zip(varied, map(format_value, point), strict=True)) for point in points]},
         "seeds": sorted({run.spec.seed for run in runs}),

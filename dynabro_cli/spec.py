@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dynabro_cli.components import ParameterInfo, format_value, parameter, parameter_infos
 from dynabro_cli.errors import SpecError, did_you_mean
+
+MOST_WORKERS = 1_000_000
+"""So many masks, numbers and tables of the workers can be made at once, wherever a spec is looked at."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +42,7 @@ class RunSpec:
         choices=("round", "computation"),
         help="what the strategy counts; by computation, identities can change within a round",
     )
-    workers: int | None = parameter(None, minimum=1, help="number of workers, m")
+    workers: int | None = parameter(None, minimum=1, maximum=MOST_WORKERS, help="number of workers, m")
     byzantine: int | None = parameter(None, minimum=0, help="declared number of Byzantine workers, f")
     budget: int | None = parameter(None, minimum=1, help="gradient computations that each worker makes in the run")
     batch_size: int | None = parameter(None, minimum=1, help="samples of one gradient computation, B")
@@ -103,7 +107,8 @@ class RunSpec:
         return found
 
 
-def fields() -> dict[str, ParameterInfo]:
+@functools.cache
+def fields() -> Mapping[str, ParameterInfo]:
     """The fields of RunSpec by name, with their types, ranges and meanings."""
     return {info.field: info for info in parameter_infos(RunSpec)}
 

@@ -6,6 +6,7 @@ Nothing is constructed or executed: tags, anchors, aliases and merge keys are re
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import yaml
 from dynabro_cli.errors import SpecError
 
 DEEPEST = 8
+MOST_PROBLEMS = 100
 NULLS = ("", "~", "null", "Null", "NULL")
 
 
@@ -57,7 +59,7 @@ def read_yaml(text: str, source: str) -> Node:
     """
     reader = _Reader(source)
     try:
-        documents = list(reader.documents(yaml.parse(text, Loader=yaml.SafeLoader)))
+        documents = list(itertools.islice(reader.documents(yaml.parse(text, Loader=yaml.SafeLoader)), 2))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         context = f" ({error.context})" if error.context else ""
@@ -120,3 +122,10 @@ class _Reader:
 
     def _refuse(self, line: int, problem: str) -> None:
         self.problems.append(f"{self.source}:{line}: {problem}")
+        stop_at_many(self.problems, self.source)
+
+
+def stop_at_many(problems: list[str], source: str) -> None:
+    """Raise SpecError with ``problems`` if there are so many that nobody would read more of them."""
+    if len(problems) >= MOST_PROBLEMS:
+        raise SpecError([*problems, f"{source}: it is not read further, as {len(problems)} problems were found"])

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.spec import fields, parse_drops
-from dynabro_cli.strict_yaml import Items, Node, Pairs, Word, read_yaml
+from dynabro_cli.strict_yaml import Items, Node, Pairs, Word, read_yaml, stop_at_many
 
 KEYS = ("name", "description", "base", "grid", "exclude", "seeds")
+MOST_RUNS = 100_000
 MOST_SEEDS = 10_000
 MOST_CHARACTERS = 1_000_000
 COMMA = "; inside [ ] and { } a value with a comma needs quotes"
@@ -107,6 +108,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(range(first, last + 1))
 
 
+def too_many(what: str) -> str:
+    """The problem of a sweep with more points than a sweep may have."""
+    return f"it has {what}, and a sweep may have {MOST_RUNS:,} points; make several of it"
+
+
 class _Reading:
     """Turns nodes into a Sweep, and collects what is wrong with them."""
 
@@ -141,6 +147,7 @@ class _Reading:
 
     def _refuse(self, line: int, *problems: str) -> None:
         self.problems += [f"{self.source}:{line}: {problem}" for problem in problems]
+        stop_at_many(self.problems, self.source)
 
     def _text(self, node: Node, name: str) -> str:
         if isinstance(node, Word) and node.text is not None:
@@ -227,6 +234,9 @@ class _Reading:
                 if not isinstance(word, Word) or word.text is None:
                     raise SpecError("seeds must be a seed, a list of seeds, or FIRST..LAST such as 0..4")
                 seeds += parse_seeds(word.text)
+                if len(seeds) > MOST_RUNS:
+                    self._refuse(word.line, too_many(f"{len(seeds):,} seeds so far"))
+                    break
             except SpecError as error:
                 self._refuse(word.line, *error.problems)
         if not words:

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
-from dynabro_cli.sweep_file import MOST_CHARACTERS, Axis, Sweep, check_value, parse_seeds, parse_sweep
+from dynabro_cli.sweep_file import (
+    MOST_CHARACTERS,
+    MOST_RUNS,
+    Axis,
+    Sweep,
+    check_value,
+    parse_seeds,
+    parse_sweep,
+    too_many,
+)
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -30,7 +39,7 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
         SpecError: With every problem of the file, then of the settings.
     """
     if name == "-":
-        return set_fields(parse_sweep(sys.stdin.read(), "<stdin>"), settings)
+        return set_fields(parse_sweep(sys.stdin.read(MOST_CHARACTERS + 1), "<stdin>"), settings)
     own = shipped()
     path = own[name] if name in own else Path(name)
     try:
@@ -83,7 +92,10 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     if problems:
         raise SpecError(problems)
     if "seeds" in values:
-        seeds = tuple(dict.fromkeys(seed for text in values.pop("seeds") for seed in parse_seeds(text)))
+        texts = values.pop("seeds")
+        if (total := sum(len(parse_seeds(text)) for text in texts)) > MOST_RUNS:
+            raise SpecError(f"--set seeds: {too_many(f'{total:,} seeds')}")
+        seeds = tuple(dict.fromkeys(seed for text in texts for seed in parse_seeds(text)))
         sweep = replace(_without(sweep, "seed"), seeds=seeds)
     for name, texts in values.items():
         sweep = _without(sweep, name)

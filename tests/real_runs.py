@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from dynabro_cli.executors.local import execute
@@ -22,4 +23,5 @@ def fill(database: Path | str) -> None:
     """Run ``SPECS`` into a database, which is made."""
     recorder = Recorder(open_for_writing(str(database)))
     for spec in SPECS:
-        execute(resolve(spec), recorder, lambda _: None, data_dir=None, device="cpu", threads=None)
+        run = resolve(spec)  # without checkpoints, however slow the machine is
+        execute(run, recorder, lambda _: None, data_dir=None, device="cpu", threads=None, checkpoint_every=math.inf)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import doctest
+from typing import Any
 
 import pytest
 import torch
 
 from dynabro_cli import api
+from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.api import make_aggregator, make_attack, make_switching
+from dynabro_cli.attacks._api import REGISTRY as KINDS
 from dynabro_cli.errors import SpecError
 
 
@@ -29,6 +32,109 @@ def test_aggregator_refuses_a_matrix_of_another_shape(shape: tuple[int, ...]) ->
     aggregator = make_aggregator("mean", workers=3, byzantine=0)
     with pytest.raises(ValueError, match=r"expected a matrix of shape \[3, d\], one row a worker, not \["):
         aggregator(torch.zeros(shape))
+
+
+REFUSED = {
+    "whole numbers": (
+        torch.ones(3, 4, dtype=torch.int64),
+        ValueError,
+        r"must be floating-point numbers \(.*\), not torch.int64; ",
+    ),
+    "truth values": (
+        torch.ones(3, 4, dtype=torch.bool),
+        ValueError,
+        "must be floating-point numbers .*, not torch.bool; pass ",
+    ),
+    "complex": (torch.ones(3, 4, dtype=torch.complex64), ValueError, "must be floating-point numbers .*, not torch.complex64$"),
+    "no columns": (
+        torch.ones(3, 0),
+        ValueError,
+        r"expected a matrix of shape \[3, d\], .*, not \[3, 0\]; d must be at",
+    ),
+    "no values": (torch.ones(3, 4, device="meta"), ValueError, "must be a dense tensor with values, not .* on meta"),
+    "sparse": (torch.ones(3, 4).to_sparse(), ValueError, "must be a dense tensor with values, not torch.sparse_coo"),
+    "a list": ([[1.0, 2.0]] * 3, TypeError, r"must be a torch tensor, not list; pass torch.as_tensor\("),
+}
+RULES = [*(name for name in AGGREGATORS.entries() if name not in ("mfm", "centered-clipping")), "mfm:threshold=1"]
+RULES += ["centered-clipping:tau=1", "nnm+krum", "nnm+cwtm", "arc+mean", "bucketing:s=1+gm", "clipping:c=1+caf"]
+ATTACKS = [
+    {"shift": "shift:lambda=2", "momentum-tailored": "momentum-tailored:lambda=2"}.get(name, name) for name in KINDS.entries()
+]
+
+
+@pytest.mark.parametrize(("given", "error", "line"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("rule", RULES)
+def test_what_no_rule_can_compute_with_is_refused_by_every_rule(
+    rule: str, given: Any, error: type[Exception], line: str
+) -> None:
+    aggregator = make_aggregator(rule, workers=3, byzantine=0)
+    for call in (aggregator, aggregator.preview):
+        with pytest.raises(error, match=f"messages.*{line}"):
+            call(given)
+
+
+@pytest.mark.parametrize(("given", "error", "line"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("text", ATTACKS)
+def test_what_no_attack_can_compute_with_is_refused_by_every_attack(
+    text: str, given: Any, error: type[Exception], line: str
+) -> None:
+    attack = make_attack(text, workers=3, beta=0.9)
+    with pytest.raises(error, match=f"gradients.*{line}"):
+        attack(given, torch.zeros(3, dtype=torch.bool), lambda messages: messages[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rule", RULES)
+def test_half_precision_is_computed_with_in_single_precision(rule: str, dtype: torch.dtype) -> None:
+    messages = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).to(dtype)
+    aggregate = make_aggregator(rule, workers=3, byzantine=0)(messages)
+    assert aggregate.dtype == dtype
+    assert torch.equal(aggregate, make_aggregator(rule, workers=3, byzantine=0)(messages.float()).to(dtype))
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_attacks_compute_with_half_precision_in_single_precision(text: str) -> None:
+    own, mask = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).half(), torch.tensor([True, False, False])
+    attacks = [make_attack(text, workers=3, beta=0.9) for _ in range(2)]
+    sent, single = (one(vectors, mask, median) for one, vectors in zip(attacks, (own, own.float()), strict=True))
+    assert sent.dtype == torch.float16
+    torch.testing.assert_close(sent, single.half(), rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(sent[1:], own[1:])
+
+
+def median(messages: torch.Tensor) -> torch.Tensor:
+    return messages.median(0).values
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_messages_may_have_any_strides_and_a_gradient(rule: str) -> None:
+    columns = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    aggregators = [make_aggregator(rule, workers=3, byzantine=0) for _ in range(3)]
+    plain = aggregators[0](columns.T.contiguous())
+    torch.testing.assert_close(aggregators[1](columns.T), plain)
+    learned = columns.T.clone().requires_grad_()
+    for _ in range(2):  # what a rule remembers has no gradient, or a second one would go through it
+        aggregate = aggregators[2](learned)
+        aggregate.sum().backward()
+    assert learned.grad is not None
+    assert not all(value.requires_grad for value in aggregators[2]._state.values()) or not aggregators[2]._state
+
+
+def test_a_rule_that_remembers_vectors_refuses_others() -> None:
+    rule = make_aggregator("centered-clipping:tau=1", workers=3, byzantine=1)
+    rule(torch.ones(3, 4))
+    with pytest.raises(ValueError, match=r"messages have 5 columns in torch.float32, and the rule remembers a vector of 4 in "):
+        rule(torch.ones(3, 5))
+    with pytest.raises(ValueError, match=r"messages have 4 columns in torch.float64, and the rule .* in torch.float32; make "):
+        rule(torch.ones(3, 4).double())
+    rule(torch.ones(3, 4).half())
+    make_aggregator("dnc", workers=3, byzantine=1)(torch.ones(3, 5))
+
+
+def test_labels_are_whole_numbers() -> None:
+    attack = make_attack("label-flip", workers=3)
+    with pytest.raises(ValueError, match=r"labels must be whole numbers, not torch\.float32"):
+        attack.labels(torch.ones(3, 4), torch.zeros(3, dtype=torch.bool), 10)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 4)])

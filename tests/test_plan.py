@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.plan import MOST_RUNS, Plan, cell, distinguishing, plan
+from dynabro_cli.plan import Plan, cell, distinguishing, plan
 from dynabro_cli.resolve import resolve
 from dynabro_cli.spec import RunSpec
-from dynabro_cli.sweep_file import Sweep, parse_sweep
+from dynabro_cli.sweep_file import MOST_RUNS, Sweep, parse_sweep
 from dynabro_cli.sweep_lookup import load_sweep, set_fields, shipped
 
 
@@ -141,7 +141,17 @@ def test_a_wrong_component_is_told_once_with_its_place() -> None:
 
 def test_a_grid_that_is_too_large() -> None:
     text = "grid: {workers: [3, 5, 7, 9, 11], budget: [1, 2, 3]}\nseeds: 0..9999\n"
-    assert problems(text) == [f"x: it has 150,000 points, and a sweep may have {MOST_RUNS:,}; make several of it"]
+    assert problems(text) == [f"x: it has 150,000 points, and a sweep may have {MOST_RUNS:,} points; make several of it"]
+
+
+def test_points_are_counted_before_any_is_made() -> None:
+    """10^16 of them; what is wrong with components is not looked for either."""
+    axes = "".join(f"  axis {k}:\n" + "".join(f"    - {{{name}: {v}}}\n" for v in range(1, 101)) for k, name in enumerate(FREE))
+    (line,) = problems(f"grid:\n{axes}")
+    assert line == f"x: it has {100 ** len(FREE):,} points, and a sweep may have {MOST_RUNS:,} points; make several of it"
+
+
+FREE = ("workers", "byzantine", "budget", "batch_size", "eval_every", "learning_rate", "weight_decay", "seed")
 
 
 def test_a_parameter_that_is_what_auto_comes_to_makes_no_other_run() -> None:

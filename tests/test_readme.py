@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli import errors
+from dynabro_cli.settings import SETTINGS
 from dynabro_cli.spec import RunSpec, fields
 from dynabro_cli.store import queries
 from dynabro_cli.store.engine import open_read_only
@@ -196,3 +197,18 @@ def test_a_sweep_of_the_readme_can_be_planned(command: str) -> None:
 
     parameters = parse(shlex.split(command))
     assert plan(load_sweep(parameters["name"], parameters["settings"] or ())).runs
+
+
+# --- settings
+
+
+def test_every_setting_is_documented() -> None:
+    text = section("Run an experiment").partition("### Settings from the environment\n")[2].partition("\n### ")[0]
+    ((_, rows),) = tables(text)
+    told = {quoted(row[0])[0]: row[1:] for row in rows}
+    users = {name: setting for name, setting in SETTINGS.items() if not setting.meaning.startswith("for tests:")}
+    assert list(told) == list(users)
+    for name, setting in users.items():
+        meaning, legal, default = told[name]
+        assert (meaning.replace("`", ""), legal) == (setting.meaning, setting.legal)
+        assert setting.default is None or float(default) == setting.default

@@ -2,21 +2,127 @@
 
 from __future__ import annotations
 
+import ast
+import os
+from pathlib import Path
+
 import pytest
 
+import dynabro_cli
 from dynabro_cli.errors import SpecError
-from dynabro_cli.settings import seconds_setting
+from dynabro_cli.failpoints import NAMES, check_plan, failpoint
+from dynabro_cli.settings import PREFIX, SETTINGS, check_settings, seconds_setting
+from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.ownership import heartbeats
+
+SECONDS = [name for name, setting in SETTINGS.items() if setting.default is not None]
+PACKAGE = Path(dynabro_cli.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting from outside."""
+    for name in list(os.environ):
+        if name.startswith(PREFIX):
+            monkeypatch.delenv(name)
+
+
+def texts_of_the_package() -> list[tuple[Path, ast.AST]]:
+    return [(path, node) for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
 
 
 def test_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DYNABRO_X", raising=False)
-    assert seconds_setting("DYNABRO_X", 60) == 60
-    monkeypatch.setenv("DYNABRO_X", "1.5e1")
-    assert seconds_setting("DYNABRO_X", 60) == 15
+    assert seconds_setting("DYNABRO_BUSY_SECONDS") == 60
+    monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "1.5e1")
+    assert seconds_setting("DYNABRO_BUSY_SECONDS") == 15
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon", ""])
-def test_what_is_no_number_of_seconds(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYNABRO_X", text)
-    with pytest.raises(SpecError, match=r"DYNABRO_X=.* is not legal"):
-        seconds_setting("DYNABRO_X", 60)
+@pytest.mark.parametrize("name", SECONDS)
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e300", "1e-9", "soon", "", "9" * 5000])
+def test_what_is_not_a_legal_number_of_seconds(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, text)
+    for check in (lambda: seconds_setting(name), check_settings):
+        with pytest.raises(
+            SpecError, match=rf"{name}='{text}': it must be a number of seconds from .*\. Try: unset {name}"
+        ) as error:
+            check()
+        assert len(error.value.problems) == 1
+
+
+def test_a_legal_environment_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_settings() == []
+    for name, text in (
+        ("DYNABRO_BUSY_SECONDS", "0.01"),
+        ("DYNABRO_LEASE_SECONDS", "604800"),
+        ("DYNABRO_FAILPOINT", "after-commit:3=KILL"),
+        ("DYNABRO_DB", "here.db"),
+    ):
+        monkeypatch.setenv(name, text)
+    assert check_settings() == []
+
+
+def test_all_that_is_wrong_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0")
+    monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "a\nb\x1b[31m")
+    monkeypatch.setenv("DYNABRO_FAILPOINT", "nowhere=KILL")
+    with pytest.raises(SpecError) as error:
+        check_settings()
+    assert len(error.value.problems) == 3
+    assert all(line.isprintable() for line in error.value.problems)
+
+
+def test_a_name_that_is_not_a_setting_is_told_with_the_nearest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNABRO_LEASE_SECOND", "0")
+    (line,) = check_settings()
+    assert line.startswith("'DYNABRO_LEASE_SECOND' in the environment is not a setting (did you mean 'DYNABRO_LEASE_SECONDS'?)")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("after-comit=KILL", r"unknown failpoint 'after-comit' \(did you mean 'after-commit'\?\); legal: before-claim, "),
+        ("after-commit=KIL", r"unknown signal 'KIL' \(did you mean 'KILL'\?\); legal: HUP, "),
+        *((text, "it must be NAME=SIGNAL") for text in ("", "after-commit", "after-commit:0=KILL", "after-commit:x=KILL")),
+    ],
+)
+def test_a_failpoint_that_is_not_one(text: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYNABRO_FAILPOINT", text)
+    with pytest.raises(SpecError, match=why):
+        check_settings()
+    with pytest.raises(ValueError, match=why):
+        failpoint("after-commit")
+
+
+def test_a_failpoint_may_be_counted() -> None:
+    assert [str(part) for part in check_plan("mid-batch:12=STOP")[:2]] == ["mid-batch", "12"]
+    assert check_plan("mid-batch=STOP")[1] == 1
+
+
+def test_every_failpoint_of_the_program_has_its_name_in_the_list_and_the_other_way_round() -> None:
+    called = [
+        node.args[0].value
+        for _, node in texts_of_the_package()
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", None) == "failpoint"
+        and isinstance(node.args[0], ast.Constant)
+    ]
+    assert sorted(called) == sorted(NAMES)
+
+
+def test_the_program_reads_no_variable_that_is_not_a_setting() -> None:
+    named = {
+        node.value
+        for path, node in texts_of_the_package()
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.startswith(PREFIX)
+        and node.value.isupper()
+    }
+    assert named - {PREFIX} == set(SETTINGS)
+
+
+def test_heartbeats_do_not_begin_with_a_lease_that_is_not_legal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_for_writing(str(tmp_path / "results.db"))
+    monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0")
+    with pytest.raises(SpecError, match="DYNABRO_LEASE_SECONDS"), heartbeats(engine, ["me"]):
+        pass

@@ -169,3 +169,20 @@ def test_sweeps_are_compared_by_what_they_say(value: Any) -> None:
     first, second = (parse_sweep(f"{space}name: x\nbase: {{task: '{value}'}}\n", "x") for space in ("", "\n\n"))
     assert first == second
     assert first.places != second.places
+
+
+def test_seeds_are_counted_before_they_are_listed() -> None:
+    """Each word names 10^4 seeds at most, and a file of a megabyte has 10^5 words."""
+    assert problems("seeds: 0..1000000000") == [
+        "2: seeds=0..1000000000 is not legal; FIRST..LAST must rise, by less than 10,000"
+    ]
+    (line,) = problems(f"seeds: [{', '.join(['0..9999'] * 1000)}]")
+    assert line == "2: it has 110,000 seeds so far, and a sweep may have 100,000 points; make several of it"
+
+
+def test_no_more_is_read_than_anybody_would_mend_at_once() -> None:
+    for text in ("".join(f"k{i}: 1\n" for i in range(5000)), "a: &a 1\nb: [" + "*a, " * 5000 + "]"):
+        found = problems(text)
+        assert len(found) == 101
+        assert found[-1] == " it is not read further, as 100 problems were found"
+    assert problems("a: 1\n" + "---\n" * 5000, named=False) == [" it holds several documents; write one"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 from pathlib import Path
 
@@ -165,3 +166,18 @@ def test_settings_that_are_refused(setting: str, problem: str) -> None:
     first, second = caught.value.problems
     assert first.startswith(f"--set {setting}: {problem}")
     assert second.startswith("--set clock=hour: clock=hour is not legal")
+
+
+def test_seeds_that_are_set_are_counted_before_they_are_listed() -> None:
+    settings = [f"seeds={k}0000..{k}9999" for k in range(11)]
+    with pytest.raises(SpecError, match=r"--set seeds: it has 110,000 seeds, and a sweep may have 100,000 points"):
+        set_fields(Sweep("x"), settings)
+    assert len(set_fields(Sweep("x"), settings[:10]).seeds) == 100_000
+
+
+@pytest.mark.timeout(60)
+def test_standard_input_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/zero", encoding="utf-8") as endless:
+        monkeypatch.setattr(sys, "stdin", endless)
+        with pytest.raises(SpecError, match="<stdin>: it has more than 1,000,000 characters"):
+            load_sweep("-")

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import re
 import signal
 import sys
+import warnings
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from dynabro_cli import __version__
 from dynabro_cli.cli import db, list_, logs, plot, run, runs, select, show, status, sweep, verify
-from dynabro_cli.cli.output import complain
-from dynabro_cli.errors import DynabroError, InterruptedRunError, SpecError, StorageError
+from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
+from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
 from dynabro_cli.executors.interruptions import preempted
+from dynabro_cli.settings import check_settings
+from dynabro_cli.store.stopping import ending_the_process
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; typer brings its own copy of click in some versions and not in others."""
+
+MOST_LINES = 200
+"""The largest number of lines of an error: a sweep of 100,000 points may have a problem with each."""
 
 app = typer.Typer(
     name="dynabro",
@@ -44,7 +52,7 @@ app.add_typer(db.app, name="db")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"dynabro {__version__}")
+        say(f"dynabro {__version__}")
         raise typer.Exit
 
 
@@ -53,19 +61,36 @@ def dynabro(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """Byzantine-robust learning with Byzantine workers that change identity during training."""
+    for line in check_settings():
+        complain(f"warning: {line}")
+
+
+def _plain(command: Any) -> Any:
+    """``command``, with help texts in which brackets are brackets, as in ``[default: none]``, and no markup of rich's."""
+    for part in (command, *command.params):
+        if getattr(part, "help", None):
+            part.help = re.sub(r"(\\*)(?=\[[a-z#/@])", r"\1\1\\", part.help)
+    for child in getattr(command, "commands", {}).values():
+        _plain(child)
+    return command
 
 
 def main() -> None:
     """Run the command line; every expected error is one line on standard error and a documented exit code."""
+    prepare()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, preempted)
     try:
-        code = app(standalone_mode=False)
+        with ending_the_process(), left_out_told():
+            code = _plain(typer.main.get_command(app))(standalone_mode=False)
         if code == InterruptedRunError.exit_code:  # what some versions of typer make of Ctrl-C, without a word
             complain("interrupted")
     except DynabroError as error:
-        for line in str(error).splitlines():
+        lines = error.problems if isinstance(error, SpecError) else [str(error)]
+        for line in lines[:MOST_LINES]:
             complain(line)
+        if len(lines) > MOST_LINES:
+            complain(f"{len(lines) - MOST_LINES} more lines are left out")
         code = error.exit_code
     except UsageError as error:
         message = error.format_message()  # type: ignore[attr-defined]
@@ -78,24 +103,24 @@ def main() -> None:
     except SystemExit as error:  # typer's answer to a reader that leaves, as in `| head`, which is no error
         code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
     except OSError as error:
-        code = _unwritable(error)
-    sys.exit(_close(code))
+        code = unwritable(error)
+    sys.exit(close(code))
 
 
-def _unwritable(error: OSError) -> int:
-    """The exit code where standard output cannot be written: none of an error where its reader has left."""
-    if isinstance(error, BrokenPipeError):
-        return 0
-    complain(f"the output cannot be written ({error.strerror}); make room, or send it elsewhere")
-    return StorageError.exit_code
+@contextlib.contextmanager
+def left_out_told() -> Iterator[None]:
+    """While entered, a warning that rows are left out is one line on standard error, once."""
+    told: set[str] = set()
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
 
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if not issubclass(category, LeftOutWarning):
+                usual(message, category, *where, **more)
+            elif str(message) not in told:
+                told.add(str(message))
+                complain(f"warning: {message}")
 
-def _close(code: Any) -> Any:
-    """Flush the outputs here, where it can be told if that fails; the interpreter's own attempt would end with code 120."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError as error:
-            code = code or (_unwritable(error) if stream is sys.stdout else 0)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return code
+        warnings.simplefilter("always", LeftOutWarning)
+        warnings.showwarning = show
+        yield

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from collections.abc import Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
-from dynabro_cli.cli.output import Database, complain, print_json, size
-from dynabro_cli.cli.progress import Display
-from dynabro_cli.errors import DatabaseError
+from dynabro_cli.cli.output import Database, Force, emit, print_json, size
+from dynabro_cli.cli.terminal import complain, note, say
+from dynabro_cli.errors import DatabaseError, SpecError
 
 if TYPE_CHECKING:
     from dynabro_cli.store.merge import Difference, Merged
 
 MOST_LINES = 20
-PLAIN_SECONDS = 5.0
 AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
 
 app = typer.Typer(help="Care of the results database.", no_args_is_help=True)
@@ -38,7 +36,7 @@ def upgrade(db: Database = "results.db") -> None:
     """
     from dynabro_cli.store.upgrade import upgrade_file
 
-    print(upgrade_file(db))
+    say(upgrade_file(db))
 
 
 @app.command()
@@ -57,11 +55,11 @@ def check(db: Database = "results.db", as_json: AsJson = False) -> None:
         statuses = ", ".join(f"{count} {status}" for status, count in report.statuses.items())
         counts = f"{sum(report.statuses.values())} runs{statuses and f' ({statuses})'}"
         if report.statuses or not report.problems:
-            print(f"{shown(db)}: {counts}, {report.rounds} rounds, {report.evaluations} evaluations")
+            say(f"{shown(db)}: {counts}, {report.rounds} rounds, {report.evaluations} evaluations")
         _list("note: ", report.notes)
         _list("", report.problems)
         if not report.problems:
-            print("no problem found")
+            say("no problem found")
     if report.problems:
         raise DatabaseError(
             f"{shown(db)} has {_count(report.problems, 'problem')}; restore a backup, or repeat the runs concerned with "
@@ -73,6 +71,7 @@ def check(db: Database = "results.db", as_json: AsJson = False) -> None:
 def backup(
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The copy; by default beside the database.")] = None,
     db: Database = "results.db",
+    force: Force = False,
 ) -> None:
     """Copy an SQLite database; others may go on writing to it.
 
@@ -81,8 +80,8 @@ def backup(
     from dynabro_cli.store.backup import back_up
     from dynabro_cli.store.translation import shown
 
-    copy = back_up(db, file)
-    print(f"{shown(db)} copied to {copy.path} ({size(copy.size)})")
+    copy = back_up(db, file, force=force)
+    say(f"{shown(db)} copied to {copy.path} ({size(copy.size)})")
 
 
 @app.command()
@@ -104,6 +103,7 @@ def thin(
         typer.Option("--anonymous", help="Leave out hosts, processes and commits, as for a double-blind review."),
     ] = False,
     db: Database = "results.db",
+    force: Force = False,
 ) -> None:
     """Copy the results of an SQLite database to a smaller file, to give away or publish.
 
@@ -112,18 +112,19 @@ def thin(
 
     Example: dynabro db thin small.db --every 100 --where "task <> 'quadratic'" --anonymous
     """
+    from dynabro_cli.cli.progress import RunsProgress
     from dynabro_cli.store import thin as thinning
     from dynabro_cli.store.translation import shown
 
-    with _RunsProgress("thinning") as progress:
-        copy = thinning.thin(db, target, every, where=where, points=points, anonymous=anonymous, progress=progress)
+    with RunsProgress("thinning") as progress:
+        copy = thinning.thin(db, target, every, where=where, points=points, anonymous=anonymous, force=force, progress=progress)
     parts = [f"{copy.runs} run{'' if copy.runs == 1 else 's'}, {copy.rows_before} -> {copy.rows_after} rows of rounds"]
     parts.append(f"{size(copy.size_before)} -> {size(copy.size_after)}")
     if copy.kept:
         parts.append(f"{copy.kept} as they were, as {every} is no multiple of what they were thinned to before")
     if copy.left_out:
         parts.append(f"{copy.left_out} without a result left out")
-    print(f"{shown(db)} thinned to {target}: {', '.join(parts)}")
+    say(f"{shown(db)} thinned to {target}: {', '.join(parts)}")
 
 
 @app.command()
@@ -140,16 +141,17 @@ def merge(
 
     Example: dynabro db merge from-the-other-machine.db --db results.db
     """
+    from dynabro_cli.cli.progress import RunsProgress
     from dynabro_cli.store import merge as merging
     from dynabro_cli.store.translation import shown
 
-    with _RunsProgress("merging") as progress:
+    with RunsProgress("merging") as progress:
         merged = merging.merge(other, db, dry_run=dry_run, progress=progress)
     if as_json:
         print_json({"database": shown(db), "other": shown(other), "dry_run": dry_run} | asdict(merged))
     else:
         _warn(merged)
-        print(_summary(merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"))
+        say(_summary(merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"))
     wrong = [(merged.unsound, "run"), (merged.unsound_kappas, "kappa")]
     if merged.unsound or merged.unsound_kappas:
         told = " and ".join(_count(found, name) for found, name in wrong if found)
@@ -158,27 +160,67 @@ def merge(
         )
 
 
-class _RunsProgress(Display):
-    """Shows how many runs have been looked at, and what for."""
+@app.command()
+def remove(
+    where: Annotated[str, typer.Option("--where", metavar="SQL", help="Remove the runs for which this SQL condition holds.")],
+    db: Database = "results.db",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and write nothing.")] = False,
+) -> None:
+    """Remove runs for good: all their rows, checkpoints and logs.
 
-    def __init__(self, what: str) -> None:
-        super().__init__(BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), quiet=False)
-        self._task = self._live.add_task(what, total=None)
-        self._told = time.monotonic()
+    It says first what it removes, and asks. Either all of it is removed or nothing. Runs that a live process is making are
+    refused.
 
-    def __call__(self, done: int, total: int) -> None:
-        """Show it; in plain lines every few seconds, and so never for a short one."""
-        self._live.update(self._task, completed=done, total=total)
-        if time.monotonic() - self._told >= PLAIN_SECONDS:
-            self._told = time.monotonic()
-            self._print(f"{done}/{total} runs")
+    Example: dynabro db remove --where "status = 'failed'" --dry-run
+    """
+    from dynabro_cli.store import remove as removing
+    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.queries import list_runs
+    from dynabro_cli.store.translation import shown
+
+    removal = removing.choose(db, where)
+    if not removal.runs:
+        say(f"no run of {shown(db)} is removed: there is none for which {where} holds")
+        return
+    first = ", ".join(str(run.id) for run in removal.runs[:MOST_LINES])
+    table = list_runs(open_read_only(db, any_row=True), f"id IN ({first})", any_row=True)
+    emit(table.columns, table.rows)
+    if len(removal.runs) > MOST_LINES:
+        say(f"... and {len(removal.runs) - MOST_LINES} more")
+    statuses = ", ".join(f"{count} {status}" for status, count in removal.statuses.items())
+    what = f"{_count(removal.runs, 'run')} ({statuses}) of {shown(db)}, with {_count(removal.files, 'checkpoint or log file')}"
+    if dry_run:
+        say(f"would be removed: {what}")
+        return
+    if not (yes or _confirmed(f"remove {what} for good?")):
+        say("nothing is removed")
+        return
+    left = removing.remove(db, removal)
+    say(f"removed: {what}")
+    if left:
+        complain(
+            f"warning: {_count(left, 'file')} could not be removed, such as {left[0]}; change permissions, and remove them"
+        )
+
+
+def _confirmed(question: str) -> bool:
+    """Ask on the terminal.
+
+    Raises:
+        SpecError: There is none.
+    """
+    if not sys.stdin.isatty():
+        raise SpecError("nothing is removed, as there is no terminal to ask on; type --yes, or --dry-run to see what there is")
+    note(f"{question} [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _list(begin: str, lines: list[str]) -> None:
     for line in lines[:MOST_LINES]:
-        print(begin + line)
+        say(begin + line)
     if len(lines) > MOST_LINES:
-        print(f"{begin}... and {len(lines) - MOST_LINES} more")
+        say(f"{begin}... and {len(lines) - MOST_LINES} more")
 
 
 def _warn(merged: Merged) -> None:

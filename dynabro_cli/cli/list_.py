@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli.cli.output import Json, print_json
+from dynabro_cli.cli.terminal import one_line, say
 from dynabro_cli.components import Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean
 
@@ -46,17 +47,17 @@ def list_(
         return
     for name in kinds:
         _print_lines(name, [(_signature(entry), entry.summary) for own, entry in entries if own == name])
-    print("\n'dynabro show KIND/NAME' has the definition, the parameters and the reference.")
+    say("", "'dynabro show KIND/NAME' has the definition, the parameters and the reference.")
 
 
 def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
     """Print how many there are, and names with what they mean, cut to the width of the terminal."""
     columns = shutil.get_terminal_size((120, 50)).columns
-    print(f"{title} ({len(lines)})")
+    say(f"{title} ({len(lines)})")
     width = max(len(name) for name, _ in lines)
     for name, meaning in lines:
-        line = f"  {name.ljust(width)}  {meaning}"
-        print(line if len(line) <= columns else line[: columns - 3] + "...")
+        line = one_line(f"  {name.ljust(width)}  {meaning}")
+        say(line if len(line) <= columns else line[: columns - 3] + "...")
 
 
 def _list_sweeps(as_json: bool) -> None:
@@ -68,7 +69,7 @@ def _list_sweeps(as_json: bool) -> None:
         print_json([{"name": own.sweep.name, "description": own.sweep.description, "runs": len(own.runs)} for own in plans])
         return
     _print_lines(SWEEPS, [(own.sweep.name, f"{len(own.runs):5d} runs  {own.sweep.description}") for own in plans])
-    print("\n'dynabro sweep NAME --dry-run' says what there is to do of one, and 'dynabro sweep NAME' does it.")
+    say("", "'dynabro sweep NAME --dry-run' says what there is to do of one, and 'dynabro sweep NAME' does it.")
 
 
 def _list_figures(as_json: bool) -> None:
@@ -87,7 +88,7 @@ def _list_figures(as_json: bool) -> None:
     _print_lines("figures of a sweep", [(entry.name, entry.summary) for entry in entries if entry.name in GRIDS])
     _print_lines("plots of any runs", [(entry.name, entry.summary) for entry in entries if entry.name not in GRIDS | RECORDS])
     _print_lines("figures of other tables", [(entry.name, entry.summary) for entry in entries if entry.name in RECORDS])
-    print("\n'dynabro plot NAME' draws one, and 'dynabro plot all' all figures of a sweep whose runs are stored.")
+    say("", "'dynabro plot NAME' draws one, and 'dynabro plot all' all figures of a sweep whose runs are stored.")
 
 
 def _signature(entry: Entry[Any]) -> str:

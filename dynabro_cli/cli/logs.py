@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import codecs
 import io
-import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.output import Database, complain, printable
-from dynabro_cli.errors import BusyError, DisconnectedError
+from dynabro_cli.cli.output import Database
+from dynabro_cli.cli.terminal import complain, is_terminal, show, write
+from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError
 
 if TYPE_CHECKING:
     from dynabro_cli.store.logs import Log
 
+ENDED = "terminated; the run goes on if it was in progress"
 LOOK_SECONDS = 0.5
 """Between two looks at a log that is followed."""
 
@@ -42,6 +43,8 @@ def logs(
     except KeyboardInterrupt:
         if not follow:
             raise
+    except PreemptedError:
+        raise PreemptedError(ENDED) from None
 
 
 def _in_progress(db: str, log: Log) -> bool:
@@ -61,14 +64,12 @@ def _in_progress(db: str, log: Log) -> bool:
 
 def _print(blocks: Iterator[bytes]) -> None:
     """Print as it is; on a terminal without what would change the terminal."""
-    if not sys.stdout.isatty():
+    if not is_terminal():
         for block in blocks:
-            sys.stdout.buffer.write(block)
-            sys.stdout.buffer.flush()
+            write(block)
         return
     # a bar that was drawn over and over, with carriage returns, becomes a line each time
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("backslashreplace"), translate=True)
     for block in blocks:
-        sys.stdout.write(printable(decoder.decode(block)))
-        sys.stdout.flush()
-    sys.stdout.write(printable(decoder.decode(b"", final=True)))
+        show(decoder.decode(block), flush=True)
+    show(decoder.decode(b"", final=True))

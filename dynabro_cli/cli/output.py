@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
-import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator, Sequence
+from io import TextIOWrapper
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from dynabro_cli.errors import CannotWriteError, SpecError
+from dynabro_cli.cli.terminal import complain, data, one_line, say
+from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.store.side_files import SideFiles
+    from dynabro_cli.digests import Comparison
+    from dynabro_cli.store.outputs import Output
+
+AT_ONCE = 10_000
+"""Rows that are held in memory at a time."""
+T = TypeVar("T")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object a row.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
@@ -27,11 +33,22 @@ CheckpointEvery = Annotated[
     float,
     typer.Option("--checkpoint-every", min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run."),
 ]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Replace a file of another kind, too; databases, what belongs to them, and sweeps stay."),
+]
+TryAnyway = Annotated[
+    bool,
+    typer.Option("--force", help="Begin even where more memory is needed, by an estimate, than is free."),
+]
 Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this SQL condition holds.")]
 
 
 def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool = False, as_csv: bool = False) -> None:
     """Print rows on standard output: aligned columns, or JSON, or CSV.
+
+    Rows are printed as they come, so that there may be any number of them. The first ``AT_ONCE`` are waited for, and
+    determine the widths of columns.
 
     Raises:
         SpecError: Both JSON and CSV are asked for.
@@ -39,17 +56,34 @@ def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool
     if as_json and as_csv:
         raise SpecError("--json and --csv exclude each other; type one of them")
     if as_csv:
-        write_csv(sys.stdout, columns, rows)
+        write_csv(data(), columns, rows)
     elif as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        _print_list(dict(zip(columns, row, strict=True)) for row in rows)
     else:
-        _print_table(columns, [[_cell(value) for value in row] for row in rows])
+        _print_table(columns, ([_cell(value) for value in row] for row in rows))
+
+
+def _print_list(rows: Iterable[dict[str, Any]]) -> None:
+    """Print rows as ``print_json`` prints a list of them."""
+    texts = ("\n  " + json.dumps(finite(row), indent=2, default=str).replace("\n", "\n  ") for row in rows)
+    first, others = _first(texts)
+    file = data()
+    file.write("[" + ",".join(first))
+    for text in others:
+        file.write("," + text)
+    file.write("\n]\n" if first else "]\n")
+
+
+def _first(items: Iterable[T]) -> tuple[list[T], Iterator[T]]:
+    """The first ``AT_ONCE`` items, and an iterator over the others."""
+    iterator = iter(items)
+    return list(itertools.islice(iterator, AT_ONCE)), iterator
 
 
 def print_json(value: Any) -> None:
     """Print ``value`` as indented JSON on standard output; what is NaN or infinite, and so no JSON, as null."""
-    json.dump(finite(value), sys.stdout, indent=2, default=str)
-    sys.stdout.write("\n")
+    json.dump(finite(value), data(), indent=2, default=str)
+    data().write("\n")
 
 
 def finite(value: Any) -> Any:
@@ -72,36 +106,37 @@ def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Sequence[Any
     return count
 
 
-def save_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """Write a CSV file, or to standard output where ``path`` is ``-``; return the number of rows.
+def save_csv(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """Write a CSV file, or to standard output where its name is ``-``; return the number of rows.
 
     Raises:
         CannotWriteError: The file cannot be written.
+        StorageError: The disk is full.
     """
-    if str(path) == "-":
-        return write_csv(sys.stdout, columns, rows)
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            return write_csv(file, columns, rows)
-    except OSError as error:
-        raise CannotWriteError(f"{path} cannot be written ({error.strerror}); name another file") from error
+    if str(output.target) == "-":
+        return write_csv(data(), columns, rows)
+    with output.writing() as binary:
+        file = TextIOWrapper(binary, encoding="utf-8", newline="")
+        count = write_csv(file, columns, rows)
+        file.flush()
+        file.detach()
+    return count
 
 
-def complain(problem: str) -> None:
-    """Print one line of an error on standard error."""
-    print(f"dynabro: {problem}", file=sys.stderr)
+def warn(text: str) -> None:
+    """Print one line on standard error about what does not end the command."""
+    complain(f"warning: {text}")
 
 
-def tell_of_logs(files: SideFiles) -> None:
-    """Say once, before runs begin, that they will have no logs where that is so."""
-    problem = files.log_problem()
-    if problem is not None:
-        complain(f"warning: {problem}; the runs have no logs")
+def tell_of_code(code: Comparison, advice: str = "") -> None:
+    """Say in one line that stored runs were made with code other than the one at hand, if any were.
 
-
-def printable(text: str) -> str:
-    """``text`` for a terminal, which obeys control characters: each is written as its escape; lines and tabs stay."""
-    return "".join(char if char in "\n\t" or char.isprintable() else ascii(char)[1:-1] for char in text)
+    Args:
+        code: The comparison.
+        advice: What to type if components have changed.
+    """
+    if code.line is not None:
+        complain(f"warning: {code.line}" + (f"; {advice}" if advice and code.changed else ""))
 
 
 def _cell(value: Any) -> str:
@@ -110,16 +145,27 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _print_table(columns: Sequence[str], rows: list[list[str]]) -> None:
-    for line in table_lines(columns, rows):
-        print(line)
+def _print_table(columns: Sequence[str], rows: Iterable[list[str]]) -> None:
+    first, others = _first([one_line(cell) for cell in row] for row in rows)
+    widths = _widths(columns, first)
+    say(*table_lines(columns, first))
+    for row in others:
+        say(_line(row, widths))
 
 
 def table_lines(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
-    """The lines of a table: its header, a rule, and the rows."""
-    widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(columns)]
-    table = ([*columns], ["-" * width for width in widths], *rows)
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    """The lines of a table: its header, a rule, and the rows, each of them in one line whatever is in its cells."""
+    head, *body = [[one_line(cell) for cell in row] for row in (columns, *rows)]
+    widths = _widths(head, body)
+    return [_line(line, widths) for line in (head, ["-" * width for width in widths], *body)]
+
+
+def _widths(columns: Sequence[str], rows: list[list[str]]) -> list[int]:
+    return [max([len(one_line(name)), *(len(row[index]) for row in rows)]) for index, name in enumerate(columns)]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, Json, Where, complain, print_json
+from dynabro_cli.cli.output import Database, Force, Json, Where, print_json, tell_of_code
+from dynabro_cli.cli.terminal import complain, say
 from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def plot(
     facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... what has a panel each.")] = None,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help=f"... what is plotted: {', '.join(METRICS)}.")] = None,
     as_json: Json = False,
+    force: Force = False,
 ) -> None:
     """Draw a figure from the stored runs, with the plotted numbers as NAME.csv and the runs in it as NAME.runs.csv.
 
@@ -63,33 +65,40 @@ def plot(
         )
     if settings and (name == ALL or not grids):
         raise SpecError(f"--set is for the figure of one sweep, and not for {name}; type --where for a condition on the runs")
-    studio = Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities, _window)
-    made = _grids(studio, grids, settings or ()) if grids else [studio.draw(name, choice)]
+    studio = Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities, _window, force=force)
+    made = _grids(studio, grids, settings or (), where) if grids else [studio.draw(name, choice)]
+    tell_of_code(studio.code)
     _report(made, grids, as_json)
     if check and (len(made) < len(grids) or any(one.missing for one in made)):
         raise IncompleteError("planned runs are missing; dynabro sweep NAME makes those of a figure")
 
 
-def _grids(studio: Studio, names: Sequence[str], settings: Sequence[str]) -> list[Made]:
+def _grids(studio: Studio, names: Sequence[str], settings: Sequence[str], where: str | None) -> list[Made]:
     """Draw the figures that have runs.
 
     Raises:
-        NotFoundError: None has.
+        NotFoundError: None has, or none for which the condition holds.
     """
     from dynabro_cli.figures._api import GRIDS
 
     made = []
+    sets = "".join(f" --set {setting}" for setting in settings)
     for name in names:
         one = studio.draw_grid(name, settings)
+        if one is None and len(names) == 1 and where is not None:
+            raise NotFoundError(f"where={where}: it holds for no run of {name} that has a result; type another condition")
         if one is None and len(names) == 1:
-            sets = "".join(f" --set {setting}" for setting in settings)
             raise NotFoundError(f"no run of {name} is stored; dynabro sweep {GRIDS[name].sweep}{sets} makes them")
-        if one is None:
+        if one is None and where is not None:
+            complain(f"{name}: not drawn, as --where holds for no run of it")
+        elif one is None:
             complain(f"{name}: not drawn, as no run of it is stored; dynabro sweep {GRIDS[name].sweep} makes them")
         else:
             made.append(one)
             if one.missing:
                 complain(f"{name}: {one.missing}")
+    if not made and where is not None:
+        raise NotFoundError(f"where={where}: it holds for no run of any figure; type another condition")
     if not made:
         raise NotFoundError("no run of any figure is stored; dynabro list sweeps says what can be run")
     return made
@@ -101,9 +110,9 @@ def _report(made: Sequence[Made], grids: Sequence[str], as_json: bool) -> None:
         return
     for one in made:
         pictures = " ".join(str(path) for path in one.files if path.suffix != ".csv")
-        print(f"{pictures}  ({one.runs} run{'s' if one.runs > 1 else ''})" if one.runs else pictures)
+        say(f"{pictures}  ({one.runs} run{'s' if one.runs > 1 else ''})" if one.runs else pictures)
     if len(grids) > 1:
-        print(f"{len(made)} of {len(grids)} figures drawn")
+        say(f"{len(made)} of {len(grids)} figures drawn")
 
 
 def _planned(sweep: str, settings: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
-"""Progress of a run on standard error: a live line on a terminal, plain lines elsewhere."""
+"""Progress of a run, and of what else takes long, on standard error: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
-import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,16 +13,27 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     SpinnerColumn,
-    TextColumn,
+    Task,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from dynabro_cli import events
+from dynabro_cli.cli.terminal import note, one_line
 
 if TYPE_CHECKING:
     from typing import Self
 
 PLAIN_LINES = 20
+PLAIN_SECONDS = 5.0
+
+
+class Description(ProgressColumn):
+    """Shows a bar's description, which may come from a database or a file."""
+
+    def render(self, task: Task) -> Text:
+        """Return the description as text that shows and does nothing else."""
+        return Text(one_line(task.description), no_wrap=True, overflow="ellipsis")
 
 
 class Display:
@@ -52,10 +62,16 @@ class Display:
     def _print(self, text: str) -> None:
         """Print a plain line, where lines are plain."""
         if self._plain:
-            try:
-                print(text, file=sys.stderr, flush=True)
-            except OSError:  # whoever read the progress has left; the run goes on
-                self._plain = False
+            self._plain = tell(text)
+
+
+def tell(text: str) -> bool:
+    """Print a line of progress; return False if whoever read the progress has left, which does not stop the run."""
+    try:
+        note(text, flush=True)
+    except OSError:
+        return False
+    return True
 
 
 def score(event: events.Evaluated) -> str:
@@ -74,10 +90,10 @@ class RunProgress(Display):
 
     def __init__(self, budget: int, samples: int, *, quiet: bool) -> None:
         super().__init__(
-            SpinnerColumn(),
+            SpinnerColumn("line"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
-            TextColumn("{task.description}"),
+            Description(),
             TimeRemainingColumn(),
             quiet=quiet,
         )
@@ -113,3 +129,38 @@ class RunProgress(Display):
             elapsed = time.monotonic() - self._started
             left = f", {elapsed / spent * max(self._budget - spent, 0):.0f} s to go" if spent else ""
             self._print(f"{spent}/{self._budget}: {self._text(spent)}{left}")
+
+
+class RunsProgress(Display):
+    """Shows how many runs have been looked at, and what for."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), quiet=False)
+        self._task = self._live.add_task(what, total=None)
+        self._told = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show it; in plain lines every few seconds, and so never for a short one."""
+        self._live.update(self._task, completed=done, total=total)
+        if time.monotonic() - self._told >= PLAIN_SECONDS:
+            self._told = time.monotonic()
+            self._print(f"{done}/{total} runs")
+
+
+class SearchProgress(Display):
+    """Shows which rule is searched, and how far."""
+
+    def __init__(self, rules: int, *, quiet: bool) -> None:
+        super().__init__(BarColumn(bar_width=30), MofNCompleteColumn(), Description(), quiet=quiet)
+        self._task = self._live.add_task("", total=rules)
+        self._begun = -1
+
+    def begin(self, rule: str) -> None:
+        """The search of a rule begins."""
+        self._begun += 1
+        self._live.update(self._task, completed=self._begun, description=rule)
+        self._print(f"{rule}: searching")
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many of the rule's climbs are done."""
+        self._live.update(self._task, completed=self._begun + done / total)

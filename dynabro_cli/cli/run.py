@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import CheckpointEvery, Database, print_json, tell_of_logs
+from dynabro_cli.cli.output import CheckpointEvery, Database, TryAnyway, print_json, tell_of_code, warn
+from dynabro_cli.cli.terminal import say
+from dynabro_cli.errors import SpecError
 from dynabro_cli.spec import RunSpec, fields, option
 
+if TYPE_CHECKING:
+    from dynabro_cli.resolve import Run
+
 _FIELDS = fields()
+KEY_DIGITS = 10
+"""How much of a run's key is printed, as in ``dynabro runs``."""
 
 
 def _field(name: str, metavar: str = "NAME") -> Any:
@@ -19,7 +26,7 @@ def _field(name: str, metavar: str = "NAME") -> Any:
     words = info.limits["help"]
     unset = "auto" if "auto:" in words else "the task's"
     default = unset if info.default is None else info.default
-    shown = f"{words[0].upper()}{words[1:]}. \\[default: {default}]"  # the backslash tells rich that this is no markup
+    shown = f"{words[0].upper()}{words[1:]}. [default: {default}]"
     return typer.Option(option(name), metavar=metavar, help=shown, show_default=False, rich_help_panel="Experiment")
 
 
@@ -68,6 +75,7 @@ def run(
     db: Database = "results.db",
     checkpoint_every: CheckpointEvery = 60,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run again what is stored already, and replace it.")] = False,
+    force: TryAnyway = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stored run as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -81,7 +89,7 @@ def run(
     if pre:
         given["pre_aggregators"] = "+".join(pre)
     how = {"data_dir": data_dir, "device": device, "threads": threads, "compile": compile, "checkpoint_every": checkpoint_every}
-    _run(RunSpec.from_text(given), how, db, rerun=rerun, as_json=as_json, quiet=quiet)
+    _run(RunSpec.from_text(given), how, db, rerun=rerun, force=force, as_json=as_json, quiet=quiet)
 
 
 def _run(
@@ -90,10 +98,12 @@ def _run(
     db: str,
     *,
     rerun: bool,
+    force: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    from dynabro_cli.cli.progress import RunProgress
+    from dynabro_cli.cli.progress import RunProgress, tell
+    from dynabro_cli.digests import compare
     from dynabro_cli.executors.local import current_commit, execute
     from dynabro_cli.executors.run_log import RunLog
     from dynabro_cli.resolve import resolve
@@ -106,22 +116,50 @@ def _run(
 
     resolved = resolve(spec)
     check_choice(how["compile"])
+    if not quiet:
+        tell(f"{_described(resolved)}; to be stored in {shown(db)} with key {resolved.key[:KEY_DIGITS]}")
+    if not force:
+        _check_room(resolved, how, db, rerun)
     engine = open_for_writing(db)
-    files = SideFiles.of(engine.url)
+    files = SideFiles.of(engine.url, warn)
     recorder = Recorder(engine, git_commit=current_commit(), files=files)
     stored = recorder.stored(resolved.key)
     if stored is not None and not rerun:
+        tell_of_code(compare([(stored.code_digests, 1)]), "--rerun repeats it")
         _report(db, stored.id, as_json, f"already in {shown(db)}; type --rerun to repeat it")
         return
     spec = resolved.spec
     samples = (spec.workers or 1) * (spec.batch_size or 1)
-    tell_of_logs(files)
+    files.probe()
     log = RunLog.of(files, resolved.key)
     with RunProgress(spec.budget or 1, samples, quiet=quiet) as progress, heartbeats(engine, [recorder.owner]):
         execute(resolved, recorder, progress, log=log, **how)
     stored = recorder.stored(resolved.key)
     if stored is not None:
         _report(db, stored.id, as_json, f"stored in {shown(db)}")
+
+
+def _check_room(run: Run, how: dict[str, Any], db: str, rerun: bool) -> None:
+    """Raise SpecError if the run needs more memory than is free, unless it is stored and so not made."""
+    from dynabro_cli.devices import pick_device
+    from dynabro_cli.simulation.room import check_room
+    from dynabro_cli.simulation.setup import data_directory
+    from dynabro_cli.store.repetition import stand
+
+    device = pick_device(how["device"])
+    try:
+        check_room(run, data_directory(how["data_dir"]), device, compiles=how["compile"] != "off")
+    except SpecError:
+        if rerun or stand(db, None, "none")[1].of(run.key) != "stored":
+            raise
+
+
+def _described(run: Run) -> str:
+    """A run in a line: its cell, and all its other settings."""
+    from dynabro_cli.plan import cell
+
+    told = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "seed")
+    return cell(run, [name for name in _FIELDS if name not in told and getattr(run.spec, name) is not None])
 
 
 def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
@@ -135,9 +173,9 @@ def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
         return
     gap = "not finite" if row["final_gap"] is None else row["final_gap"]
     result = f"gap {gap}" if row["final_accuracy"] is None else f"test accuracy {row['final_accuracy']:.4f}"
-    print(f"{row['task']}: {row['method']}, {row['aggregator']}, {row['attack']}, {row['switching']}, seed {row['seed']}")
-    print(
+    say(f"{row['task']}: {row['method']}, {row['aggregator']}, {row['attack']}, {row['switching']}, seed {row['seed']}")
+    say(
         f"{row['status']}: {result} after {row['rounds']} rounds and {row['budget_spent']} gradient computations a worker "
         f"({row['switches']} switches) in {row['wall_seconds']:.1f} s"
     )
-    print(f"run {run_id}, {where}")
+    say(f"run {run_id}, {where}")

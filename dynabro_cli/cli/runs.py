@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dynabro_cli.cli.output import Csv, Database, Json, Where, emit, save_csv
+from dynabro_cli.cli.output import Csv, Database, Force, Json, Where, emit, save_csv, tell_of_code
+from dynabro_cli.cli.terminal import note
 from dynabro_cli.errors import SpecError, did_you_mean
+
+MOST_SECONDS = 1_000_000
+"""Of a time limit."""
 
 
 def runs(where: Where = None, db: Database = "results.db", as_json: Json = False, as_csv: Csv = False) -> None:
@@ -18,10 +21,12 @@ def runs(where: Where = None, db: Database = "results.db", as_json: Json = False
     Example: dynabro runs --where "attack='sf' AND status='finished'"
     """
     from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import list_runs
+    from dynabro_cli.store.queries import list_code, list_runs
 
-    table = list_runs(open_read_only(db), where)
+    engine = open_read_only(db)
+    table = list_runs(engine, where)
     emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
+    tell_of_code(list_code(engine, where))
 
 
 def query(
@@ -29,6 +34,10 @@ def query(
     db: Database = "results.db",
     as_json: Json = False,
     as_csv: Csv = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Stop after so many seconds, with exit code 124. [default: no limit]"),
+    ] = None,
 ) -> None:
     """Read the database with SQL; nothing can be written.
 
@@ -37,7 +46,9 @@ def query(
     from dynabro_cli.store import queries
     from dynabro_cli.store.engine import open_read_only
 
-    table = queries.query(open_read_only(db), sql)
+    if timeout is not None and not 0 < timeout <= MOST_SECONDS:
+        raise SpecError(f"timeout={timeout:g}: it must be more than 0, and at most {MOST_SECONDS}. Try: --timeout 10")
+    table = queries.query(open_read_only(db, any_row=True), sql, timeout=timeout)
     emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
 
 
@@ -46,6 +57,7 @@ def export(
     csv: Annotated[Path, typer.Option("--csv", metavar="FILE", help="File to write; - for standard output.")],
     where: Where = None,
     db: Database = "results.db",
+    force: Force = False,
 ) -> None:
     """Write curves (evaluations), final (mean and std of each cell) or rounds to a CSV file.
 
@@ -53,10 +65,11 @@ def export(
     """
     from dynabro_cli.store import queries
     from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.outputs import CSV, Output
 
     if what not in queries.EXPORTS:
         hint = did_you_mean(what, queries.EXPORTS)
         raise SpecError(f"cannot export {what!r}{hint}; legal: {', '.join(queries.EXPORTS)}")
     table = queries.export(open_read_only(db), what, where)
-    count = save_csv(csv, table.columns, table.rows)
-    print(f"{count} rows of {what} written to {csv}", file=sys.stderr)
+    count = save_csv(Output(csv, CSV, db, force), table.columns, table.rows)
+    note(f"{count} rows of {what} written to {csv}")

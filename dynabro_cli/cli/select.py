@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, Json, complain, emit, print_json
+from dynabro_cli.cli.output import Database, Force, Json, emit, print_json
+from dynabro_cli.cli.terminal import complain, write
 from dynabro_cli.components import format_value
-from dynabro_cli.errors import CannotWriteError, SpecError
+from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
     from dynabro_cli.plan import Plan
     from dynabro_cli.selection import Candidate, Choice
+    from dynabro_cli.store.outputs import Output
 
 
 def select(
     name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="A sweep that was run, as for 'dynabro sweep'.")],
     over: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help="What is chosen; repeat for several fields. \\[default: learning_rate]"),
+        typer.Option(metavar="FIELD", help="What is chosen; repeat for several fields. [default: learning_rate]"),
     ] = None,
     worst: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help="What an adversary chooses; repeat for several fields. \\[default: attack]"),
+        typer.Option(metavar="FIELD", help="What an adversary chooses; repeat for several fields. [default: attack]"),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -38,6 +39,7 @@ def select(
         typer.Option(metavar="FILE", help="Write the chosen runs as a sweep with validation: 0; - for standard output."),
     ] = None,
     as_json: Json = False,
+    force: Force = False,
 ) -> None:
     """Choose hyper-parameters: those whose accuracy under the worst attack is highest, on samples held out of training.
 
@@ -48,7 +50,8 @@ def select(
     Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
     """
     from dynabro_cli.plan import plan
-    from dynabro_cli.selection import as_sweep, check_fields, choose, read_scores
+    from dynabro_cli.selection import SELECTED, as_sweep, check_fields, choose, read_scores
+    from dynabro_cli.store.outputs import Output
     from dynabro_cli.sweep_lookup import load_sweep
 
     if name == "-":
@@ -62,19 +65,18 @@ def select(
     scores = read_scores(planned, db, command)
     choices = choose(planned, scores, over, worst)
     if yaml is not None:
-        _write(yaml, as_sweep(planned, choices))
+        _write(Output(yaml, SELECTED, db, force, source=Path(name)), as_sweep(planned, choices))
     if yaml is None or str(yaml) != "-":
         _report(planned, choices, as_json)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(output: Output, text: str) -> None:
+    path = output.target
     if str(path) == "-":
-        sys.stdout.write(text)
+        write(text.encode())
         return
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CannotWriteError(f"{path} cannot be written ({error.strerror}); name another file") from error
+    with output.writing() as file:
+        file.write(text.encode())
     complain(f"the chosen runs are written to {path}; type dynabro sweep {shlex.quote(str(path))} to train them")
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, Json, emit, print_json
-from dynabro_cli.components import Entry, format_value
+from dynabro_cli.cli.output import Database, Json, emit, finite, print_json
+from dynabro_cli.cli.terminal import say
+from dynabro_cli.components import Component, Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean
+
+if TYPE_CHECKING:
+    from dynabro_cli.gradients.known import Way
 
 
 def show(
@@ -45,28 +49,51 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
     if as_json:
         parameters = [dict(zip(columns, row, strict=True)) for row in rows]
         shown = {"kind": kind, "name": entry.name, "doc": entry.doc, "parameters": parameters, "reference": entry.reference}
-        print_json(shown | ({"gradients": way} if way else {}))
+        print_json(shown | ({"gradients": way.kind, "blocks": way.blocks} if way else {}))
         return
-    print(f"{kind}/{entry.name}\n\n{entry.doc}\n")
+    say(f"{kind}/{entry.name}", "", *entry.doc.split("\n"), "")
     if rows:
         emit(columns, rows)
-        print()
+        say()
     if way:
-        print(f"Gradients: {way}")
-    print(f"Reference: {entry.reference}")
+        say(f"Gradients: {way.kind}")
+    if way and way.blocks:
+        say(f"Convolution blocks: {way.blocks}, {_compiled()}")
+    say(f"Reference: {entry.reference}")
 
 
-def _way(entry: Entry[Any]) -> str | None:
+def _compiled() -> str:
+    """When convolution blocks are compiled on this machine."""
+    from dynabro_cli.gradients import native
+
+    return (
+        "not compiled: no C++ compiler"
+        if native.compiler() is None
+        else "compiled on a CPU (--compile on, or auto in long runs)"
+    )
+
+
+def _way(entry: Entry[Any]) -> Way | None:
     """How a model's per-worker gradients are computed, with the defaults of its parameters."""
-    from dynabro_cli.simulation.gradients import way_of
+    from dynabro_cli.gradients.known import known_way
 
     if any(info.required for info in entry.infos):
         return None
-    parameters = entry.parameters()
-    return way_of(lambda shape: entry.factory(parameters, shape))
+    return known_way(entry.factory, Component(entry, entry.parameters()).build)
+
+
+def _parsed(text: str) -> Any:
+    """A column of JSON as its value; as the text that it is if it is not JSON, or too deeply nested to be printed."""
+    try:
+        value = json.loads(text)
+        json.dumps(finite(value), indent=2)
+    except (ValueError, RecursionError):
+        return text
+    return value
 
 
 def _show_run(db: str, name: str, as_json: bool) -> None:
+    from dynabro_cli.digests import parse
     from dynabro_cli.store.engine import open_read_only
     from dynabro_cli.store.queries import find_run, histogram, recovery, worker_labels
 
@@ -75,7 +102,8 @@ def _show_run(db: str, name: str, as_json: bool) -> None:
     found = recovery(engine, row["id"])
     counts, shares = histogram(engine, row["id"]), worker_labels(engine, row["id"])
     for column in ("spec", "versions"):
-        row[column] = json.loads(row[column])
+        row[column] = _parsed(row[column])
+    row["code_digests"] = parse(row["code_digests"])
     if as_json:
         told = [{"worker": worker, "label": label, "count": count} for worker, label, count in shares]
         row |= {"byzantine_histogram": dict(counts), "recovery": found}
@@ -86,14 +114,14 @@ def _show_run(db: str, name: str, as_json: bool) -> None:
         [(key, json.dumps(value) if isinstance(value, dict) else value) for key, value in row.items()],
     )
     if found is not None:
-        print("\nSwitches and recovery:")
+        say("", "Switches and recovery:")
         emit(("column", "value"), list(found.items()))
-    print("\nByzantine workers, by rounds:")
+    say("", "Byzantine workers, by rounds:")
     most = max((rounds for _, rounds in counts), default=1)
     for byzantine, rounds in counts:
-        print(f"{byzantine:4d} {rounds:7d}  {'#' * max(1, round(40 * rounds / most))}")
+        say(f"{byzantine:4d} {rounds:7d}  {'#' * max(1, round(40 * rounds / most))}")
     if shares:
-        print("\nTraining samples, by worker and label:")
+        say("", "Training samples, by worker and label:")
         many = {(worker, label): count for worker, label, count in shares}
         labels = sorted({label for _, label, _ in shares})
         workers = sorted({worker for worker, _, _ in shares})

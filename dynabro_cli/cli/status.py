@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, duration, finite, print_json, printable, table_lines
-from dynabro_cli.errors import BusyError, DisconnectedError, SpecError
+from dynabro_cli.cli.output import Database, duration, finite, print_json, table_lines
+from dynabro_cli.cli.terminal import is_terminal, one_line, say
+from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError, SpecError
 
 if TYPE_CHECKING:
     from dynabro_cli.store.status import RunState, Status, SweepState
 
 COLUMNS = ("id", "done", "budget", "score", "Byzantine", "rounds", "last sign", "process", "run")
+ENDED = "terminated; this view has ended, and runs in progress go on"
 BUSY_SECONDS = 1.0
 """For how long a lock on the database is waited for between two views; then the last one is shown again."""
 
@@ -43,20 +44,22 @@ def status(
             _watch(db, interval, as_json)
         except KeyboardInterrupt:  # the way out
             return
+        except PreemptedError:
+            raise PreemptedError(ENDED) from None
     elif as_json:
         print_json(dataclasses.asdict(read_status(db)))
     else:
-        print("\n".join(_lines(read_status(db))))
+        say(*_lines(read_status(db)))
 
 
 def _watch(db: str, interval: float, as_json: bool) -> None:
     """Show it every so many seconds: in place on a terminal, one after another elsewhere."""
-    if as_json or not sys.stdout.isatty():
+    if as_json or not is_terminal():
         for now, note in _views(db, interval):
             if as_json and now is not None:
-                print(json.dumps(finite(dataclasses.asdict(now)), default=str), flush=True)
+                say(json.dumps(finite(dataclasses.asdict(now)), default=str), flush=True)
             elif not as_json:
-                print("\n".join([*(_lines(now) if now else []), *([note] if note else []), ""]), flush=True)
+                say(*(_lines(now) if now else []), *([note] if note else []), "", flush=True)
         return
     from rich.console import Console
     from rich.live import Live
@@ -103,7 +106,7 @@ def _lines(now: Status) -> list[str]:
     if now.failures:
         lines += ["", "last failures"]
         lines += [f"  {run.id}  {run.run}: {run.error}" for run in now.failures]
-    return [printable(line).replace("\n", " ") for line in lines]
+    return [one_line(line) for line in lines]
 
 
 def _sweep_lines(sweep: SweepState) -> list[str]:

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.output import CheckpointEvery, Database, complain, duration, emit, print_json, size, tell_of_logs
+from dynabro_cli.cli.output import (
+    CheckpointEvery,
+    Database,
+    TryAnyway,
+    duration,
+    emit,
+    print_json,
+    size,
+    tell_of_code,
+    warn,
+)
+from dynabro_cli.cli.terminal import complain, say
 from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, SweepError
 
 if TYPE_CHECKING:
+    from dynabro_cli.digests import Comparison
     from dynabro_cli.executors._api import Options, Outcome, Status
     from dynabro_cli.plan import Plan
+    from dynabro_cli.store.repetition import Rerun
 
 WORDS: dict[Status, str] = {
     "finished": "finished",
@@ -69,6 +83,22 @@ def sweep(
         int, typer.Option("--max-retries", min=0, metavar="N", help="Begin a run again whose process died, so often.")
     ] = 0,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what is stored as failed.")] = False,
+    rerun: Annotated[
+        bool,
+        typer.Option(
+            "--rerun",
+            help="Run again what is stored; a new result takes the old one's place when it is complete. The same command "
+            "continues a rerun that was broken off. After one that is complete it begins another.",
+        ),
+    ] = False,
+    rerun_changed: Annotated[
+        bool,
+        typer.Option(
+            "--rerun-changed",
+            help="Run again what was made with other code of a component. A change of the engine does not count: that often "
+            "changes the speed only, and dynabro's version tells the rest.",
+        ),
+    ] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop everything at the first failure.")] = False,
     executor: Annotated[
         str, typer.Option(metavar="local|ray", help="Make runs on this machine, or in a Ray cluster.")
@@ -77,6 +107,7 @@ def sweep(
         str | None,
         typer.Option(metavar="auto|ray://HOST:PORT|HOST:PORT", help="The Ray cluster, with --executor ray. [default: auto]"),
     ] = None,
+    force: TryAnyway = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what became of it, or the forecast, as JSON.")] = False,
 ) -> None:
@@ -104,15 +135,42 @@ def sweep(
         timeout=timeout,
         max_retries=max_retries,
         retry_failed=retry_failed,
+        rerun=_rerun(rerun, rerun_changed),
         fail_fast=fail_fast,
         sweep=planned.sweep.name,
         jobs_per_gpu=jobs_per_gpu,
         checkpoint_every=checkpoint_every,
+        force=force,
     )
     if dry_run:
         foretell(planned, db, options, as_json)
     else:
+        _tell_of_code(*_code(planned, db, options.rerun), options.rerun)
         _run(planned, db, options, on_ray=executor == "ray", address=address, as_json=as_json, quiet=quiet)
+
+
+def _rerun(everything: bool, changed: bool) -> Rerun:
+    if everything and changed:
+        raise SpecError("--rerun and --rerun-changed exclude each other; type one of them")
+    return "all" if everything else "changed" if changed else "none"
+
+
+def _code(planned: Plan, db: str, rerun: Rerun) -> tuple[Comparison, bool]:
+    """Return how the code of a plan's stored runs compares with the code at hand, and if a broken-off rerun is continued."""
+    from dynabro_cli.store.repetition import UpTo, stand
+
+    repeat, standing = stand(db, planned.sweep.name, rerun)
+    return standing.compare(run.key for run in planned.runs), isinstance(repeat, UpTo) and repeat.goes_on
+
+
+def _tell_of_code(code: Comparison, goes_on: bool, rerun: Rerun) -> None:
+    """Say which stored runs other code has made, and what a rerun does about it, a line each."""
+    advice = {"none": "--rerun-changed runs these again", "changed": "these are run again", "all": ""}[rerun]
+    tell_of_code(code, advice)
+    if rerun == "changed" and code.unknown:
+        complain(f"stored runs of which the code is not known: {code.unknown} of {code.runs}; --rerun runs these again, too")
+    if goes_on:
+        complain("a rerun that was broken off is continued: what it has made is not run again")
 
 
 def _check_executor(executor: str, address: str | None) -> None:
@@ -125,7 +183,7 @@ def _check_executor(executor: str, address: str | None) -> None:
 def _warn(planned: Plan) -> None:
     """Tell what of the sweep does nothing, a line each."""
     for line in planned.idle_exclusions:
-        complain(f"warning: {line}")
+        warn(line)
 
 
 def jobs_of(text: str) -> int | None:
@@ -146,23 +204,34 @@ def foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
     from dynabro_cli.store.translation import shown
 
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
-    ahead = forecast(planned.runs, db, device=options.device, retry_failed=options.retry_failed, jobs=jobs)
+    ahead = forecast(
+        planned.runs,
+        db,
+        device=options.device,
+        retry_failed=options.retry_failed,
+        jobs=jobs,
+        sweep=planned.sweep.name,
+        rerun=options.rerun,
+    )
+    _tell_of_code(ahead.code, ahead.goes_on, options.rerun)
     if as_json:
-        print_json({"sweep": planned.sweep.name, "duplicates": planned.duplicates, "excluded": planned.excluded} | vars(ahead))
+        print_json(
+            {"sweep": planned.sweep.name, "duplicates": planned.duplicates, "excluded": planned.excluded} | asdict(ahead)
+        )
         return
-    print(f"{planned.sweep.name}: {planned.sweep.description}".rstrip(": "))
+    say(f"{planned.sweep.name}: {planned.sweep.description}".rstrip(": "))
     left = [f"{count} {what}" for count, what in ((planned.duplicates, "duplicates"), (planned.excluded, "excluded")) if count]
-    print(f"{ahead.planned} runs planned{' (' + ', '.join(left) + ')' if left else ''}")
+    say(f"{ahead.planned} runs planned{' (' + ', '.join(left) + ')' if left else ''}")
     failed = f", {ahead.failed} failed before (--retry-failed runs them again)" if ahead.failed else ""
-    print(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
+    say(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
     if ahead.to_do and ahead.seconds is None:
-        print(f"time: no estimate, as no run like them is in {shown(db)}")
+        say(f"time: no estimate, as no run like them is in {shown(db)}")
     elif ahead.elapsed is not None:
         part = "" if ahead.timed == ahead.to_do else f" for the {ahead.timed} of them that are like stored runs"
         how = ", one after another" if ahead.jobs == 1 else f" with {ahead.jobs} at a time"
-        print(f"time: about {duration(ahead.elapsed)}{part}{how}, at the speed of stored runs")
+        say(f"time: about {duration(ahead.elapsed)}{part}{how}, at the speed of stored runs")
     if ahead.to_do:
-        print(f"database: about {size(ahead.bytes)} more")
+        say(f"database: about {size(ahead.bytes)} more")
 
 
 def _run(planned: Plan, db: str, options: Options, *, on_ray: bool, address: str | None, as_json: bool, quiet: bool) -> None:
@@ -178,17 +247,23 @@ def make_runs(
     from dynabro_cli.cli.sweep_progress import SweepProgress
     from dynabro_cli.executors.processes import execute_all
     from dynabro_cli.executors.ray_cluster import execute_all_on_ray
+    from dynabro_cli.executors.room import with_room
     from dynabro_cli.forecast import run_seconds
     from dynabro_cli.store.engine import open_for_writing
     from dynabro_cli.store.side_files import SideFiles
 
+    if not on_ray and not options.force:
+        asked, options = options, with_room(planned.runs, options, db)
+        if options.jobs != asked.jobs:
+            complain(f"{options.jobs} runs at a time, as many as fit into the free memory")
     engine = open_for_writing(db)
-    tell_of_logs(SideFiles.of(engine.url))
+    files = SideFiles.of(engine.url, warn)
+    files.probe()
     seconds = {} if on_ray else run_seconds(planned.runs, db, device=options.device)
     with SweepProgress(planned.runs, quiet=quiet, seconds=seconds) as progress:
         if on_ray:
-            return execute_all_on_ray(planned.runs, engine, options, progress, address=address)
-        return execute_all(planned.runs, engine, options, progress)
+            return execute_all_on_ray(planned.runs, engine, options, progress, files=files, address=address)
+        return execute_all(planned.runs, engine, options, progress, files=files)
 
 
 def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_json: bool) -> None:
@@ -214,7 +289,7 @@ def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_
         )
     else:
         told = [f"{counts[status]} {word}" for status, word in WORDS.items() if counts[status]]
-        print(f"{planned.sweep.name}: {len(outcomes)} runs in {shown(db)}: {', '.join(told)}; took {duration(seconds)}")
+        say(f"{planned.sweep.name}: {len(outcomes)} runs in {shown(db)}: {', '.join(told)}; took {duration(seconds)}")
         if wrong:
             emit(("run", "status", "why"), [(row["run"], row["status"], _first_line(row["why"])) for row in wrong])
     if counts["failed"]:

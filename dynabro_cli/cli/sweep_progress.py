@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TimeRemainingColumn
 from rich.table import Column
+from rich.text import Text
 
 from dynabro_cli import events
 from dynabro_cli.cli.output import duration
-from dynabro_cli.cli.progress import Display, score
+from dynabro_cli.cli.progress import Description, Display, score
+from dynabro_cli.cli.terminal import one_line
 from dynabro_cli.plan import cell, distinguishing
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class SweepProgress(Display):
             BarColumn(bar_width=20, table_column=Column(min_width=20)),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            Description(table_column=Column(no_wrap=True, overflow="ellipsis")),
             quiet=quiet,
             speed_estimate_period=SPEED_SECONDS,
         )
@@ -144,7 +146,7 @@ class SweepProgress(Display):
     def _tell(self, text: str) -> None:
         """Print a line above the bars, or a plain one with the time to go."""
         if not self._live.disable:
-            self._live.console.print(text, markup=False, highlight=False)
+            self._live.console.print(Text(one_line(text)))
         else:
             self._print(f"{self._statuses.total()}/{self._count}: {text}{self._to_go()}")
 

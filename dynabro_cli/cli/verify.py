@@ -6,11 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-from dynabro_cli.cli.output import Database, complain, emit, print_json
-from dynabro_cli.cli.progress import Display
+from dynabro_cli.cli.output import Database, emit, print_json
 from dynabro_cli.cli.sweep import foretell, jobs_of, make_runs
+from dynabro_cli.cli.terminal import complain, say
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, VerificationError, did_you_mean
 
 if TYPE_CHECKING:
@@ -60,6 +59,7 @@ def kappa(
     Example: dynabro verify kappa cwmed nnm+cwtm --m 9 --f 2 --restarts 4 --steps 50
     """
     from dynabro_cli import __version__
+    from dynabro_cli.cli.progress import SearchProgress
     from dynabro_cli.store import kappas
     from dynabro_cli.store.engine import open_for_writing
     from dynabro_cli.theory import kappa as searching
@@ -68,7 +68,7 @@ def kappa(
     chosen, refused = searching.subjects(rules or (), pre or (), m, f, effort)
     engine = open_for_writing(db)
     found = []
-    with _Searches(len(chosen), quiet=quiet) as progress:
+    with SearchProgress(len(chosen), quiet=quiet) as progress:
         for subject in chosen:
             progress.begin(subject.text)
             found.append(searching.search(subject, effort, progress))
@@ -98,7 +98,7 @@ def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_jso
         ]
         emit(("rule", "found", "proved", "inputs", "notes"), rows)
         for rule, lines in refused.items():
-            print(f"not legal here: {rule}: {'; '.join(lines)}")
+            say(f"not legal here: {rule}: {'; '.join(lines)}")
     wrong = [one for one in found if one.violated]
     for one in wrong:
         complain(
@@ -109,27 +109,6 @@ def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_jso
         raise VerificationError(
             f"{len(wrong)} of {len(found)} rules break their proved kappa: a bug in the rule or in its bound"
         )
-
-
-class _Searches(Display):
-    """Shows which rule is searched, and how far."""
-
-    def __init__(self, rules: int, *, quiet: bool) -> None:
-        super().__init__(
-            BarColumn(bar_width=30), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), quiet=quiet
-        )
-        self._task = self._live.add_task("", total=rules)
-        self._begun = -1
-
-    def begin(self, rule: str) -> None:
-        """The search of a rule begins."""
-        self._begun += 1
-        self._live.update(self._task, completed=self._begun, description=rule)
-        self._print(f"{rule}: searching")
-
-    def __call__(self, done: int, total: int) -> None:
-        """So many of the rule's climbs are done."""
-        self._live.update(self._task, completed=self._begun + done / total)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from dynabro_cli.events import Event
 
 if TYPE_CHECKING:  # it loads torch, and a worker is to be under its parent's control before that
     from dynabro_cli.resolve import Run
+    from dynabro_cli.store.repetition import Rerun
 
 Status = Literal["finished", "diverged", "failed", "stored", "interrupted"]
 
@@ -36,6 +37,8 @@ class Options:
         timeout: Seconds that a run may take, from its beginning in a process that is ready to its end; None: any number.
         max_retries: How often a run is begun again whose process died under it.
         retry_failed: Whether runs that are stored as failed are run again.
+        force: Whether runs are made that need more memory than is free, by an estimate.
+        rerun: Which runs that are stored are made again: ``none``, ``changed`` (a component of theirs has changed) or ``all``.
         fail_fast: Whether the first failure ends everything.
         sweep: The name that the runs are stored under.
         checkpoint_every: Seconds between two checkpoints of a run.
@@ -50,6 +53,8 @@ class Options:
     timeout: float | None = None
     max_retries: int = 0
     retry_failed: bool = False
+    rerun: Rerun = "none"
+    force: bool = False
     fail_fast: bool = False
     sweep: str | None = None
     checkpoint_every: float = CHECKPOINT_SECONDS

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""How many cores this process may use, and how its threads wait for one another."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
+SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
+"""OpenMP's variables for how long a thread that waits stays awake: GNU's turns of a loop, LLVM's and Intel's milliseconds."""
 
 
 def cores() -> int:
@@ -35,3 +37,15 @@ def _shares(group: str) -> list[float]:
         if quota != "max":
             found.append(int(quota) / int(period))
     return found
+
+
+def spin_little() -> None:
+    """Have OpenMP's threads sleep soon when they wait; to be called before torch is loaded.
+
+    By default, GNU's OpenMP waits for some milliseconds in a loop. On a machine that has other work, the thread that is waited
+    for does not run in that time, and small networks need many times the processor time of one thread. What the user has set
+    counts.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        for name, value in SPINNING.items():
+            os.environ.setdefault(name, value)

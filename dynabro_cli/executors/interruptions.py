@@ -39,7 +39,7 @@ def preempted(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _nothing_in_progress() -> PreemptedError:
-    return PreemptedError("terminated; nothing was in progress; the same command begins")
+    return PreemptedError("terminated; no run was in progress; run the command again")
 
 
 class Interruptions:

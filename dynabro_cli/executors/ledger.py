@@ -14,7 +14,6 @@ from dynabro_cli.executors._api import Failure, Listener, Options, Outcome, Stat
 from dynabro_cli.executors.run_log import RunLog
 from dynabro_cli.identity import canonical_json
 from dynabro_cli.resolve import Run
-from dynabro_cli.simulation.setup import versions
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
 
@@ -110,7 +109,7 @@ class Ledger:
 
     def _known(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
         """Why a run is not to be made, as the database stands."""
-        if recorder.stored(job.run.key) is not None:
+        if recorder.is_done(job.run.key):
             return "stored", None
         reason = None if self._options.retry_failed else recorder.failure(job.run.key)
         if reason is None:
@@ -214,6 +213,8 @@ class Ledger:
 
 def _start(run: Run, options: Options) -> Started:
     """What is known of a run that failed before its own ``Started``; its dimension is given as 0."""
+    from dynabro_cli.simulation.setup import versions  # it loads torch
+
     known = {
         "spec": canonical_json(run.mapping),
         "dimension": 0,

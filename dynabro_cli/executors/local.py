@@ -6,18 +6,27 @@ import contextlib
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from dynabro_cli import events
-from dynabro_cli.errors import BusyError, CannotWriteError, DynabroError, RunError, StorageError
+from dynabro_cli.errors import BusyError, CannotWriteError, DynabroError, LostDatabaseError, RunError, StorageError
 from dynabro_cli.executors._api import CHECKPOINT_SECONDS, Due, failure_of
+from dynabro_cli.executors.cores import spin_little
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
 from dynabro_cli.executors.run_log import RunLog
 from dynabro_cli.resolve import Run
-from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.store.recorder import Recorder
 
 ROUND_SECONDS = 3.0
 """How long a run has, after a signal, to get to the end of its round and hand over a checkpoint."""
+
+
+def simulate_run(run: Run, **how: Any) -> Iterator[events.Event]:
+    """Simulate as ``simulation.setup`` does; torch is loaded here, and not before."""
+    spin_little()
+    from dynabro_cli.simulation import setup
+
+    return setup.simulate_run(run, **how)
 
 
 def execute(
@@ -62,7 +71,7 @@ def execute(
             raise interruptions.error("the run is stored as interrupted; the same command goes on with it") from None
         except BusyError:  # whoever holds the run or the database would keep what there is from being stored, too
             raise
-        except (StorageError, CannotWriteError):  # nothing is wrong with the run
+        except (StorageError, CannotWriteError, LostDatabaseError):  # nothing is wrong with the run
             with contextlib.suppress(DynabroError):
                 recorder.interrupted()
             raise

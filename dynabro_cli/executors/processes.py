@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 from sqlalchemy import Engine
 
+from dynabro_cli.devices import devices_of
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Listener, Options, Outcome
 from dynabro_cli.executors.cores import cores
@@ -20,9 +20,10 @@ from dynabro_cli.forecast import usual_jobs
 from dynabro_cli.resolve import Run
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.compilation import check_choice
-from dynabro_cli.simulation.setup import pick_device
 from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.repetition import repetition
 from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.translation import translated_errors
 
 __all__ = ["Listener", "Options", "Outcome", "execute_all"]
 
@@ -32,7 +33,13 @@ EXECUTOR = "local"
 
 
 def execute_all(
-    runs: Sequence[Run], engine: Engine, options: Options, listener: Listener, *, worker: str = WORKER
+    runs: Sequence[Run],
+    engine: Engine,
+    options: Options,
+    listener: Listener,
+    *,
+    files: SideFiles | None = None,
+    worker: str = WORKER,
 ) -> list[Outcome]:
     """Make every run, several at a time, and store them; return what became of each, in the order of ``runs``.
 
@@ -48,6 +55,7 @@ def execute_all(
         engine: A database opened for writing.
         options: How to run it.
         listener: Is told what happens.
+        files: Where checkpoints and logs are; by default beside the database.
         worker: The function, as ``module:name``, that a worker process serves with.
 
     What is in progress elsewhere is waited for, and made here if its maker is presumed dead. A run goes on from its last
@@ -63,18 +71,20 @@ def execute_all(
     devices = _check(runs, options)
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
     options = replace(options, jobs=jobs, threads=options.threads or max(1, cores() // jobs))
-    commit, files = current_commit(), SideFiles.of(engine.url)
+    commit, files = current_commit(), files or SideFiles.of(engine.url)
+    with translated_errors(engine.url), engine.connect() as connection:
+        repeat = repetition(connection, options.sweep, options.rerun)
     slots = [
         Slot(
             number,
-            Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=False, files=files),
+            Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files),
             devices[number % len(devices)],
         )
         for number in range(min(jobs, len(runs)))
     ]
     ledger = Ledger(runs, options, files, listener)
     owners = [slot.recorder.owner for slot in slots]
-    with signs_of_life(engine, ledger.outcomes, owners, options, EXECUTOR):
+    with signs_of_life(engine, ledger.outcomes, owners, options, EXECUTOR, repeat):
         return Scheduler(ledger, slots, options, worker).run()
 
 
@@ -100,9 +110,7 @@ def check_options(options: Options) -> None:
 def _check(runs: Sequence[Run], options: Options) -> list[str]:
     """Return the devices to run on; raise SpecError where an option is not legal, or not for one of the runs."""
     check_options(options)
-    device = pick_device(options.device)
+    devices = devices_of(options.device)
     for kind in sorted({run.spec.precision for run in runs}):
-        precision.check(kind, device)
-    if device.type == "cuda" and options.device in ("auto", "cuda"):
-        return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    return [str(device)]
+        precision.check(kind, devices[0])
+    return devices

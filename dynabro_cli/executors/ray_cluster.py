@@ -25,7 +25,9 @@ from dynabro_cli.executors.processes import check_options
 from dynabro_cli.executors.signs_of_life import signs_of_life
 from dynabro_cli.resolve import Run
 from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.repetition import repetition
 from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.translation import translated_errors
 
 EXECUTOR = "ray"
 SIMULATION = "dynabro_cli.executors.worker:simulation"
@@ -48,6 +50,7 @@ def execute_all_on_ray(
     options: Options,
     listener: Listener,
     *,
+    files: SideFiles | None = None,
     address: str | None = None,
     entry: str = SIMULATION,
 ) -> list[Outcome]:
@@ -65,6 +68,7 @@ def execute_all_on_ray(
         engine: A database opened for writing, by this process alone; the nodes need not reach it.
         options: How to run it.
         listener: Is told what happens.
+        files: Where checkpoints and logs are; by default beside the database.
         address: ``HOST:PORT`` of a cluster that this machine is a node of, ``ray://HOST:PORT`` of any, or ``auto``, as by
             default: ``RAY_ADDRESS``, or the cluster that was started on this machine.
         entry: What returns the function that makes a run, as ``module:name``, on the nodes.
@@ -89,11 +93,13 @@ def execute_all_on_ray(
         options = replace(
             options, threads=share.cpus, device=share.device, max_retries=max(options.max_retries, SYSTEM_RETRIES)
         )
-        commit, files = current_commit(), SideFiles.of(engine.url)
+        commit, files = current_commit(), files or SideFiles.of(engine.url)
+        with translated_errors(engine.url), engine.connect() as connection:
+            repeat = repetition(connection, options.sweep, options.rerun)
         slots = [
             Slot(
                 number,
-                Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=False, files=files),
+                Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files),
                 share.device,
             )
             for number in range(min(options.jobs or MOST_SLOTS, len(runs)))
@@ -102,7 +108,7 @@ def execute_all_on_ray(
         mailbox = _mailbox(ray)
         owners = [slot.recorder.owner for slot in slots]
         stated = replace(options, jobs=options.jobs or max(1, share.fit(ray.nodes())))
-        with signs_of_life(engine, ledger.outcomes, owners, stated, EXECUTOR):
+        with signs_of_life(engine, ledger.outcomes, owners, stated, EXECUTOR, repeat):
             return RayScheduler(ledger, slots, options, share, mailbox, entry).run()
 
 
@@ -213,7 +219,7 @@ def _connect(ray: Any, address: str) -> None:
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except SystemExit as error:  # what Ray's own handler makes of SIGTERM
-        raise PreemptedError("terminated; nothing was in progress; the same command begins") from error
+        raise PreemptedError("terminated; no run was in progress; run the command again") from error
     _hush(ray, address)
 
 

@@ -116,6 +116,7 @@ class RayScheduler:
             compile=how.compile,
             resume=slot.recorder.checkpoint(run.key),
             checkpoint_every=how.checkpoint_every,
+            check="nothing" if how.force else "all",
         )
         slot.attempt = next(self._attempts)
         slot.task = self._task.remote(self._mailbox, slot.attempt, request, self._entry)

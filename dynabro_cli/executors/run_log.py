@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dynabro_cli import events
-from dynabro_cli.errors import CannotWriteError
-from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.side_files import SideFiles, open_log
 from dynabro_cli.store.status import cells
 
 SETTINGS = (
@@ -30,22 +28,21 @@ class RunLog:
 
     Args:
         path: The file, in a folder that exists; None: there is no log.
+        failed: Is given the error where a line cannot be written.
 
     Attributes:
         path: The same, for a process that appends what it prints.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, failed: Callable[[OSError], None] = lambda error: None) -> None:
         self.path = path
+        self._failed = failed
         self._began = time.monotonic()
 
     @classmethod
     def of(cls, files: SideFiles, run_key: str) -> RunLog:
         """The log of a run beside its database, or none where its folder cannot be made."""
-        try:
-            return cls(files.open_log(run_key))
-        except CannotWriteError:
-            return cls(None)
+        return cls(files.open_log(run_key), lambda error: files.go_without("logs", error))
 
     def tell(self, text: str) -> None:
         """Write ``text`` behind the time."""
@@ -53,8 +50,11 @@ class RunLog:
             return
         now = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         lines = f"{now} {text.rstrip()}".replace("\n", "\n    ") + "\n"
-        with contextlib.suppress(OSError), self.path.open("ab", buffering=0) as file:  # one write, as others append, too
-            file.write(lines.encode(errors="backslashreplace"))
+        try:
+            with open(open_log(self.path), "ab", buffering=0) as file:  # one write, as others append, too
+                file.write(lines.encode(errors="backslashreplace"))
+        except OSError as error:
+            self._failed(error)
 
     def event(self, event: events.Event) -> None:
         """Write what an event says; rounds go to the database alone."""

@@ -102,6 +102,7 @@ class Scheduler:
                 resume=slot.recorder.checkpoint(run.key),
                 checkpoint_every=how.checkpoint_every,
                 log=slot.log.path if slot.log else None,
+                check="nothing" if how.force else "gpu",
             )
         )
         slot.given = True

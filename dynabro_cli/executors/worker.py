@@ -28,20 +28,29 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dynabro_cli.errors import RunError
 from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, Started
 from dynabro_cli.executors._api import Due, Failure, failure_of
+from dynabro_cli.executors.cores import spin_little
 from dynabro_cli.spec import RunSpec
+from dynabro_cli.store.side_files import open_log
 
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 
 
+Check = Literal["nothing", "gpu", "all"]
+
+
 @dataclass(frozen=True)
 class Request:
-    """A run to be made: the fields of its complete spec, its key, and how to make it."""
+    """A run to be made: the fields of its complete spec, its key, and how to make it.
+
+    ``check`` says which memory is compared with what the run needs before anything of it is made: that of the GPU, as others
+    have looked at the machine's already, or all.
+    """
 
     spec: dict[str, Any]
     key: str
@@ -52,6 +61,7 @@ class Request:
     resume: bytes | None = None
     checkpoint_every: float = math.inf
     log: Path | None = None
+    check: Check = "nothing"
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,7 @@ def start(worker: str, connection: Connection, parent: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
     die_with_parent(parent)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    spin_little()
     faulthandler.enable(2)  # a crash of native code leaves a trace in the run's log
     module, _, name = worker.partition(":")
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent needs no answer any more
@@ -131,8 +142,10 @@ def simulation() -> Simulate:
     model's initialisation seeds torch's generator, and puts it back), the number of threads and torch's switches of precision
     are set by every run, models and states are made anew, nobody writes to the data, and ``tidy`` forgets compiled code.
     """
+    from dynabro_cli.devices import pick_device
     from dynabro_cli.resolve import resolve
-    from dynabro_cli.simulation.setup import load_data, simulate_run
+    from dynabro_cli.simulation.room import check_room
+    from dynabro_cli.simulation.setup import data_directory, load_data, simulate_run
 
     load = functools.lru_cache(maxsize=1)(lambda task, data_dir: load_data(task, data_dir))
 
@@ -142,6 +155,9 @@ def simulation() -> Simulate:
             raise RunError(
                 "the worker process takes the spec for another run; it has another version of dynabro or a component"
             )
+        if request.check == "all" or (request.check == "gpu" and request.device != "cpu"):
+            folder, device, compiles = data_directory(request.data_dir), pick_device(request.device), request.compile != "off"
+            check_room(run, folder, device, compiles=compiles, host=request.check == "all")
         return simulate_run(
             run,
             data_dir=request.data_dir,
@@ -213,7 +229,7 @@ def printing_to(log: Path | None) -> Iterator[None]:
         yield
         return
     try:
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        file = open_log(log)
     except OSError:
         file = os.open(os.devnull, os.O_WRONLY)
     kept = os.dup(1), os.dup(2)

@@ -126,7 +126,7 @@ def ordered(runs: pd.DataFrame, column: str) -> list[Any]:
 
 
 def _pace(strategy: dict[str, Any]) -> tuple[int, float, str]:
-    if strategy["name"] == "periodic":
+    if strategy["name"] == "periodic" and isinstance(strategy.get("K"), int) and strategy["K"] < 2**63:
         return 0, float(strategy["K"]), ""
     return (2, 0.0, "") if strategy["name"] == "static" else (1, 0.0, json.dumps(strategy))
 

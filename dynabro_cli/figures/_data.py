@@ -12,7 +12,11 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.store.queries import query
+from dynabro_cli.errors import DatabaseError
+from dynabro_cli.store.queries import query, tell_left_out
+from dynabro_cli.store.soundness import NUMBERS as WORKERS
+from dynabro_cli.store.tables import metadata
+from dynabro_cli.theory.rate import with_specs
 
 RESULTS = "status IN ('finished', 'diverged')"
 Identities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
@@ -58,6 +62,8 @@ class Results:
     def changes(self, run_id: int) -> pd.DataFrame:
         """The changes of a run's Byzantine set, where they are stored: ``tick``, and ``byzantine``, the workers from 1 on."""
         found = read(self.engine, f"SELECT tick, byzantine FROM identities WHERE run_id = {int(run_id)} ORDER BY tick")
+        if not found["byzantine"].map(lambda text: WORKERS.fullmatch(text) is not None).all():
+            raise DatabaseError(f"run {run_id}: a row of identities has no list of workers. Try: dynabro db check")
         return found.assign(byzantine=found["byzantine"].map(json.loads))
 
     def rounds(self, run_id: int) -> pd.DataFrame:
@@ -65,8 +71,9 @@ class Results:
         return read(self.engine, f"SELECT * FROM rounds WHERE run_id = {int(run_id)} ORDER BY round")
 
     def _rows(self, table: str, order: str) -> pd.DataFrame:
-        ids = ", ".join(str(run_id) for run_id in self.runs["id"])
-        return read(self.engine, f"SELECT * FROM {table} WHERE run_id IN ({ids or 'NULL'}) ORDER BY {order}")
+        which = f"run_id IN ({', '.join(str(run_id) for run_id in self.runs['id']) or 'NULL'})"
+        tell_left_out(self.engine, (table,) if table in metadata.tables else ("rounds", "byzantine_counts"), which)
+        return read(self.engine, f"SELECT * FROM {table} WHERE {which} ORDER BY {order}")
 
 
 def read(engine: Engine, sql: str) -> pd.DataFrame:
@@ -84,9 +91,10 @@ def read_runs(engine: Engine, where: str | None) -> pd.DataFrame:
     condition = f"{RESULTS} AND ({where})" if where else RESULTS
     runs = read(engine, f"SELECT * FROM runs WHERE {condition} ORDER BY id")
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
+    tell_left_out(engine, ("runs", "recovery"))
     recovery = read(engine, "SELECT * FROM recovery").rename(columns={"run_id": "id"})
     recovery = recovery.astype({name: float for name in recovery if name not in ("id", "reason")})
-    runs = runs.assign(spec=runs["spec"].map(json.loads)).astype(numbers)
+    runs = with_specs(engine, runs).astype(numbers)
     return runs.merge(recovery, on="id", how="left", validate="one_to_one")
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Callable, Sequence
+import io
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +12,8 @@ import pandas as pd
 from dynabro_cli.errors import CannotWriteError
 from dynabro_cli.figures._api import Drawn
 from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._style import plain_powers
+from dynabro_cli.store.outputs import CSV, PICTURES, Output
 
 UNDATED: dict[str, dict[str, None]] = {
     "png": {"Software": None},
@@ -22,34 +24,56 @@ UNDATED: dict[str, dict[str, None]] = {
 KEYS = ("run_key", "status", "task", "method", "aggregator", "attack", "switching", "budget", "learning_rate", "seed")
 
 
-def save(drawn: Drawn, results: Results | None, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
+def save(
+    drawn: Drawn,
+    results: Results | None,
+    folder: Path,
+    name: str,
+    formats: Sequence[str],
+    *,
+    database: str,
+    force: bool = False,
+) -> list[Path]:
     """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if any, as NAME.runs.csv.
 
-    A file is written beside its place and then put there, so that what is there is always whole.
+    Args:
+        drawn: The picture and its numbers.
+        results: The runs in it.
+        folder: Where files go; made if it does not exist.
+        name: The figure.
+        formats: Of the picture.
+        database: The database that was read, as a path or URL.
+        force: Replace files of another kind, too.
 
     Raises:
-        CannotWriteError: The folder cannot be made, or a file not written.
+        CannotWriteError: The folder cannot be made, or a file there must not be replaced; then none is written.
+        StorageError: The disk is full.
     """
-    writers: dict[str, Callable[[Path], None]] = {
-        f"{name}.{kind}": functools.partial(drawn.figure.savefig, format=kind, metadata=UNDATED[kind]) for kind in formats
-    }
-    writers[f"{name}.csv"] = lambda path: _csv(drawn.numbers, path)
-    if results is not None:
-        shown = results.runs[list(KEYS)]
-        writers[f"{name}.runs.csv"] = lambda path: _csv(shown, path)
+    outputs = [Output(folder / f"{name}.{kind}", PICTURES[kind], database, force) for kind in formats]
+    contents = [_picture(drawn, kind) for kind in formats]
+    tables = {"csv": drawn.numbers} | ({} if results is None else {"runs.csv": results.runs[list(KEYS)]})
+    outputs += [Output(folder / f"{name}.{suffix}", CSV, database, force) for suffix in tables]
+    contents += map(_csv, tables.values())
+    for output in outputs:
+        output.place()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file, write in writers.items():
-            part = folder / f".{file}.part"
-            try:
-                write(part)
-                os.replace(part, folder / file)
-            finally:
-                part.unlink(missing_ok=True)
     except OSError as error:
         raise CannotWriteError(f"{folder} cannot be written ({error.strerror}); name another folder with --out") from error
-    return [folder / file for file in writers]
+    for output, content in zip(outputs, contents, strict=True):
+        with output.writing() as file:
+            file.write(content)
+    return [output.target for output in outputs]
 
 
-def _csv(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False, lineterminator="\n", float_format=lambda number: f"{number:.10g}")
+def _picture(drawn: Drawn, kind: str) -> bytes:
+    file = io.BytesIO()
+    plain_powers(drawn.figure)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a letter that the font has not is drawn as a box
+        drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind])
+    return file.getvalue()
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    return str(frame.to_csv(index=False, lineterminator="\n", float_format=lambda number: f"{number:.10g}")).encode()

@@ -21,7 +21,7 @@ from dynabro_cli.figures._panels import (
     rates,
     setting,
 )
-from dynabro_cli.figures._style import COLUMN, PAGE, Line, looks
+from dynabro_cli.figures._style import COLUMN, DELTA_MAX, PAGE, Line, looks
 
 
 def final_against_rate(results: Results) -> Drawn:
@@ -108,7 +108,7 @@ def curves_over_fractions(results: Results) -> Drawn:
     axes[1, 0].set_ylabel("share of rounds")
     legend(figure, labels, series)
     most = first.iloc[0]["spec"]["switching"]["delta_max"]
-    entitle(figure, results, f"{setting(results)}, $\\delta_{{max}}$ = {most:g}", numbers, "std")
+    entitle(figure, results, f"{setting(results)}, {DELTA_MAX} = {most:g}", numbers, "std")
     return Drawn(figure, pd.concat([numbers, bars], ignore_index=True))
 
 

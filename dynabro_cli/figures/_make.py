@@ -11,8 +11,9 @@ import pandas as pd
 from matplotlib import rc_context
 from sqlalchemy import Engine
 
+from dynabro_cli.digests import Comparison, compare
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Variant
+from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._data import Identities, Results, Windows, in_order, missing, read_runs
 from dynabro_cli.figures._files import UNDATED, save
 from dynabro_cli.figures._style import RC
@@ -43,6 +44,7 @@ class Studio:
             has them.
         identities: See ``Results``.
         window: See ``Results``.
+        force: Replace files of another kind, too.
 
     Raises:
         SpecError: A format is wrong; when drawing: the condition is.
@@ -57,13 +59,21 @@ class Studio:
         planned: Callable[[str, Sequence[str]], Rows],
         identities: Identities,
         window: Windows,
+        *,
+        force: bool = False,
     ) -> None:
         wrong = [kind for kind in formats if kind not in UNDATED]
         if wrong or not formats:
             raise SpecError(f"format={','.join(wrong)} is not legal; type --format with some of {','.join(UNDATED)}")
         self._engine, self._folder, self._formats = engine, folder, tuple(dict.fromkeys(formats))
         self._planned, self._identities, self._window = planned, identities, window
-        self._where = where
+        self._where, self._force = where, force
+        self._drawn: dict[int, str | None] = {}
+
+    @property
+    def code(self) -> Comparison:
+        """How the code of the runs in all that has been drawn compares with the code at hand."""
+        return compare((text, 1) for text in self._drawn.values())
 
     @functools.cached_property
     def _runs(self) -> pd.DataFrame:
@@ -81,7 +91,7 @@ class Studio:
             raise SpecError(f"{name} shows no runs; --x, --hue, --facet and --metric are for the plots of any runs")
         with rc_context(RC):
             drawn = REGISTRY.entry(name).factory(self._engine, self._where)
-            files = save(drawn, None, self._folder, name, self._formats)
+            files = self._files(name, results=None, drawn=drawn)
         return Made(name, files, 0, "")
 
     def draw_grid(self, name: str, settings: Sequence[str] = ()) -> Made | None:
@@ -104,9 +114,11 @@ class Studio:
         """Draw a plot of any runs.
 
         Raises:
-            NotFoundError: There are none.
+            NotFoundError: There are none, or none for which the condition holds.
             SpecError: The options do not fit the plot or the runs.
         """
+        if self._runs.empty and self._where is not None:
+            raise NotFoundError(f"where={self._where}: it holds for no run that has a result; type another condition")
         if self._runs.empty:
             raise NotFoundError("no run here has a result; dynabro run or dynabro sweep makes some, and dynabro runs lists all")
         return self._save(name, self._results(self._runs, self._runs, ""), choice)
@@ -114,11 +126,16 @@ class Studio:
     def _results(self, runs: pd.DataFrame, planned: pd.DataFrame, label: str) -> Results:
         return Results(runs, planned, label, self._engine, self._identities, self._window)
 
+    def _files(self, name: str, results: Results | None, drawn: Drawn) -> list[Path]:
+        database = self._engine.url.render_as_string(hide_password=False)
+        return save(drawn, results, self._folder, name, self._formats, database=database, force=self._force)
+
     def _save(self, name: str, results: Results, choice: Choice | None) -> Made:
         draw = REGISTRY.entry(name).factory
         with rc_context(RC):
             drawn = draw(results) if choice is None else draw(results, choice)
-            files = save(drawn, results, self._folder, name, self._formats)
+            files = self._files(name, results=results, drawn=drawn)
+        self._drawn |= dict(zip(results.runs["id"], results.runs["code_digests"], strict=True))
         return Made(name, files, len(results.runs), "" if choice else _missing(results))
 
 

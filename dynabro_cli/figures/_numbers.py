@@ -8,7 +8,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
+from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._data import Results
+
+MOST_POINTS = 1_000_000
+"""Of a curve."""
 
 
 def final_values(results: Results, by: Sequence[str], value: str = "final_accuracy") -> pd.DataFrame:
@@ -52,6 +56,10 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
     evaluations = dict(tuple(results.evaluations.groupby("run_id")))
     for key, runs in results.runs.groupby(list(by), sort=False, dropna=False):
         first = runs.iloc[0]
+        if first["budget"] / first["eval_every"] > MOST_POINTS:
+            raise SpecError(
+                f"run {first['id']} has more than {MOST_POINTS:,} evaluations. Try: others, with --where 'id <> {first['id']}'"
+            )
         grid = np.unique(np.append(np.arange(0, first["budget"] + 1, first["eval_every"]), first["budget"]))
         read = [evaluations[run] for run in runs["id"] if run in evaluations]
         if not read:

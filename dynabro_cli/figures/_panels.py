@@ -178,7 +178,7 @@ def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, s
     names = ("task", "method", "aggregator", "attack", "switching", "workers", "budget")
     same = [name for name in names if runs[name].nunique() == 1]
     words = [text if isinstance(text := runs.iloc[0][name], str) else f"{name} {text:,}" for name in same]
-    words = [TASKS.get(word, word) for word in words]
+    words = [short(TASKS.get(word, word)) for word in words]
     lines = [", ".join(words), what]
     if numbers is not None:
         lines[1] = ", ".join(filter(None, (what, _seeds(numbers, spread))))

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
+
+POWER = re.compile(r"\^\{(-?[0-9.]+)\}")
+RAISED = str.maketrans("0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b")
 COLUMN, PAGE = 3.35, 6.9
 """Widths of one column and of a whole page of a two-column paper, in inches."""
 NOTE_SIZE = 6.0
@@ -35,7 +41,26 @@ RC: dict[Any, Any] = {
     "savefig.dpi": 200,
     "pdf.fonttype": 42,
     "svg.hashsalt": "dynabro",
+    "text.parse_math": False,  # text of a database is drawn as it is
+    "text.usetex": False,
 }
+
+
+class Powers(LogFormatterSciNotation):
+    """Powers of ten on an axis, in plain letters: no text of a figure is mathematics to be laid out."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        text = super().__call__(x, pos).removeprefix(r"$\mathdefault{").removesuffix("}$")
+        return POWER.sub(lambda match: match[1].translate(RAISED), text.replace(r"\times", "\N{MULTIPLICATION SIGN}"))
+
+
+def plain_powers(figure: Figure) -> None:
+    """Have all axes of a figure that matplotlib labels with powers of ten labelled by ``Powers``."""
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if isinstance(axis.get_major_formatter(), LogFormatter):
+            axis.set_major_formatter(Powers())
+        if isinstance(axis.get_minor_formatter(), LogFormatter):
+            axis.set_minor_formatter(Powers())
 
 
 class Line(NamedTuple):
@@ -56,6 +81,7 @@ LINES = (
     Line("#CC79A7", "X", (0, (2, 1.5))),
     Line("#7F7F7F", "<", (0, (4, 1, 1, 1))),
 )
+DELTA_MAX = "\N{GREEK SMALL LETTER DELTA}\u2098\u2090\u2093"
 BETA = "\N{GREEK SMALL LETTER BETA}"
 KNOWN = {
     "DynaBRO": 0,
@@ -84,7 +110,14 @@ def looks(labels: Mapping[str, str]) -> dict[str, Line]:
 
 
 def method_label(mapping: Mapping[str, Any]) -> str:
-    """A method as a legend has it, from its mapping in ``spec``."""
+    """A method as a legend has it, from its mapping in ``spec``; its name alone where its parameters are not this version's."""
+    try:
+        return _method(mapping)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return str(mapping["name"])
+
+
+def _method(mapping: Mapping[str, Any]) -> str:
     name = mapping["name"]
     if name == "momentum":
         form = "" if mapping["form"] == "ema" else f", {mapping['form']}"
@@ -98,7 +131,7 @@ def method_label(mapping: Mapping[str, Any]) -> str:
 
 def rate(mapping: Mapping[str, Any]) -> str:
     """K of a periodic strategy, and the sign of infinity for the static one."""
-    return "\N{INFINITY}" if mapping["name"] == "static" else f"{mapping['K']:g}"
+    return "\N{INFINITY}" if mapping["name"] == "static" else str(mapping.get("K", "?"))
 
 
 def short(text: str, most: int = 90) -> str:

@@ -9,7 +9,7 @@ from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import curves
 from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, subtitle
-from dynabro_cli.figures._style import looks
+from dynabro_cli.figures._style import looks, short
 
 
 @plot("curves")
@@ -20,7 +20,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     hue = choice.hue and column_of("hue", choice.hue)
     facet = default_facet(results.runs, choice.facet, (hue,))
     runs = with_series(results.runs, hue, (facet,))
-    labels = {name: name for name in few_enough(list(dict.fromkeys(runs["series"])))}
+    labels = {name: short(name) for name in few_enough(list(dict.fromkeys(runs["series"])))}
     series = looks(labels)
     by = [*([facet] if facet else []), "series"]
     numbers = curves(dataclasses.replace(results, runs=runs), by, metric.along)
@@ -36,7 +36,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
             panel.set_xlabel(millions(panel))
         else:
             panel.set_xlabel("budget, gradient computations of each worker")
-        panel.set(title=title, ylabel=metric.label)
+        panel.set(title=short(title), ylabel=metric.label)
     legend(figure, labels, series)
     subtitle(figure, runs, numbers, "std")
     return Drawn(figure, numbers)

@@ -20,7 +20,7 @@ from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import final_values
 from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, subtitle
-from dynabro_cli.figures._style import looks
+from dynabro_cli.figures._style import looks, short
 
 
 @plot("final")
@@ -32,7 +32,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     hue = choice.hue and column_of("hue", choice.hue)
     facet = default_facet(results.runs, choice.facet, (x, hue))
     runs = with_series(results.runs, hue, (x, facet))
-    labels = {name: name for name in few_enough(list(dict.fromkeys(runs["series"])))}
+    labels = {name: short(name) for name in few_enough(list(dict.fromkeys(runs["series"])))}
     series = looks(labels)
     by = [*([facet] if facet else []), x, "series"]
     numbers = final_values(dataclasses.replace(results, runs=runs), by, metric.final)
@@ -43,7 +43,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         places = ordered(own, x)
         draw_finals(panel, shown.assign(x=shown[x]) if x != "series" else shown, places, series)
         panel.set_xticklabels([tick(own, x, place) for place in places])
-        panel.set(title=title, xlabel=axis_label(own, x), ylabel=metric.title)
+        panel.set(title=short(title), xlabel=axis_label(own, x), ylabel=metric.title)
     legend(figure, labels, series)
     subtitle(figure, runs, numbers, "std")
     return Drawn(figure, numbers)

@@ -52,7 +52,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
         panel.set_xticks(range(len(columns)), [tick(results.runs, x, value) for value in columns])
         panel.set_yticks(range(len(rows)), [short(str(value), 24) for value in rows])
-        panel.set(title=title, xlabel=axis_label(results.runs, x))
+        panel.set(title=short(title), xlabel=axis_label(results.runs, x))
     over = f"worst over {', '.join(name.replace('_', ' ') for name in hidden)}" if hidden else ""
     subtitle(figure, results.runs, numbers.assign(diverged=0), "", metric.title + (f", {over}" if over else ""))
     return Drawn(figure, numbers)

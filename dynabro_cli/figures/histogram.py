@@ -11,6 +11,7 @@ from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import fractions
 from dynabro_cli.figures._panels import draw_fractions, panel_grid
 from dynabro_cli.figures._panels import subtitle as entitle
+from dynabro_cli.figures._style import short
 
 
 @plot("histogram")
@@ -25,6 +26,6 @@ def draw(results: Results, choice: Choice) -> Drawn:
     figure, axes = panel_grid(len(panels))
     for panel, (title, own) in zip(axes, panels, strict=False):
         draw_fractions(panel, numbers[numbers[facet] == own[facet].iloc[0]], int(own["workers"].max()))
-        panel.set(title=title, xlabel="fraction of Byzantine workers", ylabel="share of rounds", xlim=(-0.03, 1.03))
+        panel.set(title=short(title), xlabel="fraction of Byzantine workers", ylabel="share of rounds", xlim=(-0.03, 1.03))
     entitle(figure, results.runs, None, "")
     return Drawn(figure, numbers)

@@ -46,7 +46,9 @@ def draw(results: Results) -> Drawn:
 
 def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:
     costs = results.rounds(run["id"])["cost"] if run["rounds_every"] == 1 else None
-    mean = run["budget_spent"] / run["rounds"] if costs is None else float(costs.mean())
+    if costs is not None and costs.empty:  # they are left out
+        costs = None
+    mean = run["budget_spent"] / max(1, run["rounds"]) if costs is None else float(costs.mean())
     largest = None if costs is None else int(costs.max())
     rounds, ended, filters = results.window({str(name): value for name, value in run.items()})
     steady = mean == largest if largest else mean == 1

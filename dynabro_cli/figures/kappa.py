@@ -11,6 +11,9 @@ from dynabro_cli.figures._api import Drawn, record
 from dynabro_cli.figures._data import read
 from dynabro_cli.figures._panels import blank
 from dynabro_cli.figures._style import LINES, NOTE_SIZE, PAGE, short
+from dynabro_cli.store.kappas import unsound
+from dynabro_cli.store.queries import tell_left_out, warn_left_out
+from dynabro_cli.store.translation import translated_errors
 
 COLUMNS = ("rule", "workers", "byzantine", "empirical", "unbounded", "proved", "searches", "evaluations")
 ROW = 0.2
@@ -24,7 +27,15 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     Of several searches for a rule, the largest ratio counts, as each is a lower bound.
     """
     condition = f"WHERE ({where})" if where else ""
+    tell_left_out(engine, ("verified_kappa",))
     found = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")
+    if found.empty and where:
+        raise NotFoundError(f"where={where}: it holds for no search for a kappa that is stored here; type another condition")
+    with translated_errors(engine.url), engine.connect() as connection:
+        wrong = unsound(connection)
+    if found["id"].isin(list(wrong)).any():
+        warn_left_out(engine, "rows of verified_kappa", "what they say does not agree")
+        found = found[~found["id"].isin(list(wrong))]
     if found.empty:
         raise NotFoundError("no search for a kappa is stored here; dynabro verify kappa makes some")
     numbers = _numbers(found)

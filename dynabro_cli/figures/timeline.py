@@ -14,13 +14,15 @@ from dynabro_cli.figures._any import metric_of
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import blank
-from dynabro_cli.figures._style import LINES, NOTE_SIZE, method_label
+from dynabro_cli.figures._style import LINES, NOTE_SIZE, method_label, short
 from dynabro_cli.participation import answering
 
 TICKS = {"round": "round", "budget": "gradient computation of each worker"}
 """What a switching strategy counts, as its axis calls it, by the column that counts it."""
 ABSENT, ABSENT_BYZANTINE = 0.12, 0.55
 """How dark a worker is that does not answer, of white 0 and black 1."""
+MOST_CELLS = 100_000_000
+"""Workers times ticks, a byte each."""
 
 
 @plot("timeline")
@@ -36,6 +38,8 @@ def draw(results: Results, choice: Choice) -> Drawn:
             raise SpecError(f"a timeline has no {option}; leave --{option} out")
     metric = metric_of(results, choice.metric, along=True)
     run = results.runs.iloc[-1]
+    if int(run["workers"]) * max(int(run["rounds"]), int(run["budget_spent"])) > MOST_CELLS:
+        raise SpecError(f"run {run['id']} has more than {MOST_CELLS:,} workers times ticks. Try: another run, with --where")
     clock = "round" if run["clock"] == "round" else "budget"
     masks = _masks(results, run.to_dict(), int(run["rounds"] if clock == "round" else run["budget_spent"]))
     answers = _answers(run.to_dict(), len(masks)) if clock == "round" else np.ones_like(masks)
@@ -54,7 +58,9 @@ def draw(results: Results, choice: Choice) -> Drawn:
     below.yaxis.set_major_locator(MaxNLocator(integer=True))
     below.grid(visible=False)
     words = [method_label(run["spec"]["method"]), run["task"], run["aggregator"], run["attack"], run["switching"]]
-    figure.suptitle(f"run {run['id']}: {', '.join(words)}, seed {run['seed']}", fontsize=NOTE_SIZE + 0.5, color="#333333")
+    figure.suptitle(
+        f"run {run['id']}: {', '.join(map(short, words))}, seed {run['seed']}", fontsize=NOTE_SIZE + 0.5, color="#333333"
+    )
     numbers = pd.DataFrame(masks.astype(int), columns=[f"worker_{number + 1}" for number in range(masks.shape[1])])
     if not answers.all():
         numbers = numbers.assign(**{f"answers_{number + 1}": answers[:, number].astype(int) for number in range(len(masks.T))})
@@ -67,6 +73,8 @@ def _masks(results: Results, run: Mapping[str, Any], ticks: int) -> np.ndarray[A
     if changes.empty:
         return results.identities(run, ticks)
     masks = np.zeros((ticks, int(run["workers"])), dtype=bool)
+    if max((number for workers in changes["byzantine"] for number in workers), default=0) > masks.shape[1]:
+        raise DatabaseError(f"run {run['id']}: identities has workers that it has not. Try: dynabro db check")
     starts = [0, *changes["tick"].iloc[1:]]  # ticks before the first round, which measure V, are like those of the first
     for start, end, workers in zip(starts, [*starts[1:], ticks], changes["byzantine"], strict=True):
         masks[start:end, [number - 1 for number in workers]] = True
@@ -88,6 +96,8 @@ def _compare(masks: np.ndarray[Any, Any], rounds: pd.DataFrame, clock: str) -> N
     """
     still = rounds[rounds["dynamic"] == 0]
     ticks = still["round"] if clock == "round" else still["budget"] - still["cost"]
+    if not ticks.between(0, len(masks) - 1).all():
+        raise DatabaseError("the rounds of the run are not those that it says that it has. Try: dynabro db check")
     wrong = masks[ticks.to_numpy(dtype=int)].sum(1) != still["byzantine"].to_numpy()
     if wrong.any():
         raise DatabaseError(

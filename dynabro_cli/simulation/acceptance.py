@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._finite import finite_rows
 from dynabro_cli.simulation.defence import copied
 from dynabro_cli.simulation.identities import Identities
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.question import Question
 from dynabro_cli.simulation.server import Server
+from dynabro_cli.vectors.finite import finite_rows
 
 ACCEPTANCE_ROUNDS = 23
 """The acceptance ratio is measured in rounds whose number is a multiple of this: a prime, so that over a run it meets every
@@ -90,8 +90,8 @@ def _spread(messages: Tensor, byzantine: Tensor) -> Tensor:
     counts = torch.where(honest.any(), honest, finite)[:, None]
     sample = messages[:, :: max(1, messages.shape[1] // SAMPLE)]
     number = counts.sum().clamp_min(1)
-    clean = torch.where(counts, sample, 0)  # and not weights of 0, as messages may be infinite
+    clean = torch.where(counts, sample, 0).double()  # and not weights of 0, as messages may be infinite
     mean = clean.sum(0) / number
-    spread = torch.where(counts, sample - mean, 0).square().sum().div(number * sample.shape[1]).sqrt()
+    spread = torch.where(counts, clean - mean, 0).square().sum().div(number * sample.shape[1]).sqrt()
     size = clean.square().sum().div(number * sample.shape[1]).sqrt()
     return torch.where(spread > 0, spread, torch.where(size > 0, size, 1.0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -47,28 +48,30 @@ class Checkpoint:
     loss_count: Tensor
     noise_bound: float | None
 
-    def encode(self, spec: RunSpec) -> bytes:
-        """Write the checkpoint of a run of ``spec``."""
+    def encode(self, spec: RunSpec, code: str | None = None) -> bytes:
+        """Write the checkpoint of a run of ``spec``, which is computed by the code with the digests ``code``."""
         content = {field.name: _whole(getattr(self, field.name)) for field in fields(self)}
         state = {field.name: _whole(getattr(self.state, field.name)) for field in fields(State)}
-        content |= {"state": state, "totals": asdict(self.totals), "made_by": _made_by(), "spec": asdict(spec)}
+        content |= {"state": state, "totals": asdict(self.totals), "made_by": _made_by(code), "spec": asdict(spec)}
         file = io.BytesIO()
         torch.save(content, file)
         return file.getvalue()
 
     @classmethod
-    def decode(cls, data: bytes, spec: RunSpec) -> Checkpoint:
+    def decode(cls, data: bytes, spec: RunSpec, code: str | None = None) -> Checkpoint:
         """Read what ``encode`` wrote; tensors come on the CPU.
 
         Raises:
-            CheckpointError: It is no checkpoint, or of another run, or of another version of dynabro or torch, whose numbers
-                may differ.
+            CheckpointError: It is no checkpoint, or of another run, or of other code or another version of dynabro or torch,
+                whose numbers may differ.
         """
         try:
-            content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():  # of what is not a checkpoint of ours, and is refused anyway
+                warnings.simplefilter("ignore")
+                content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
             made_by, of = content.pop("made_by"), content.pop("spec")
-            if made_by != _made_by():
-                raise CheckpointError(f"the checkpoint was made by {made_by}, and this is {_made_by()}")
+            if made_by != _made_by(code):
+                raise CheckpointError(f"the checkpoint was made by {made_by}, and this is {_made_by(code)}")
             if of != asdict(spec):
                 raise CheckpointError("the checkpoint is of another run")
             if content["state"].keys() != {field.name for field in fields(State)}:
@@ -86,5 +89,5 @@ def _whole(value: Any) -> Any:
     return value.detach().cpu().clone() if isinstance(value, Tensor) else value
 
 
-def _made_by() -> dict[str, Any]:
-    return {"format": FORMAT, "dynabro": __version__, "torch": str(torch.__version__)}
+def _made_by(code: str | None) -> dict[str, Any]:
+    return {"format": FORMAT, "dynabro": __version__, "torch": str(torch.__version__), "code": code}

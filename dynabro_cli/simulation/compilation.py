@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import logging
 import os
-import platform
-import shutil
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import platformdirs
-import torch
 
 from dynabro_cli.errors import RunError, SpecError
+from dynabro_cli.gradients import native
+from dynabro_cli.lazy import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,20 +120,14 @@ def missing_tool(device: torch.device) -> str | None:
     """What compiling for ``device`` needs and is not here; None where nothing is missing."""
     if device.type == "cuda":
         return None if importlib.util.find_spec("triton") else "triton"
-    return None if _cxx() else "a C++ compiler"
-
-
-def _cxx() -> str | None:
-    """The C++ compiler to use: ``CXX``, or the first there is of those known."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
-    return next((name for name in names if shutil.which(name)), None)
+    return None if native.compiler() else "a C++ compiler"
 
 
 def _prepare() -> None:
     """Set torch up to compile in this process; nothing of this is imported before, as it takes seconds."""
-    cache = platformdirs.user_cache_path("dynabro") / "inductor" / _processor()
+    cache = platformdirs.user_cache_path("dynabro") / "inductor" / native.processor()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
-    if _cxx() == "clang++":  # on Linux torch looks for no other compiler than g++ by itself
+    if native.compiler() == "clang++":  # on Linux torch looks for no other compiler than g++ by itself
         os.environ.setdefault("CXX", "clang++")
     import torch._dynamo.config
     import torch._inductor.config
@@ -148,14 +139,3 @@ def _prepare() -> None:
     warnings.filterwarnings("ignore", message="Dynamo detected a call to a `functools.lru_cache`")  # of pure functions
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # of torch's modules, to one another
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)  # --precision's to say
-
-
-def _processor() -> str:
-    """A name for this kind of processor: compiled code is made for one kind, and a home folder may serve many."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    kinds = sorted({line for line in lines if line.startswith(("model name", "flags", "CPU part", "Features"))})
-    name = "\n".join(kinds) or f"{platform.processor()} {platform.platform()}"
-    return f"{platform.machine()}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

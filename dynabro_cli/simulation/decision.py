@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.aggregators._api import Aggregate, Aggregator
-from dynabro_cli.aggregators._finite import sound
 from dynabro_cli.simulation.parts import Parts
 from dynabro_cli.simulation.question import Question, States
+from dynabro_cli.vectors.finite import sound
 
 ALL, SOME = "all ", "cohort "
 """What the names of a rule's state begin with, where a method has rounds of two kinds."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dynabro_cli.gradients.memory import send
 from dynabro_cli.methods._api import Plan
 from dynabro_cli.simulation.defence import Strike, learn, strike_computation
 from dynabro_cli.simulation.identities import Identities, relabelling
-from dynabro_cli.simulation.memory import send
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import Relabel
 from dynabro_cli.simulation.question import Question

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import Attack
-from dynabro_cli.simulation.memory import send
+from dynabro_cli.gradients.memory import send
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import Relabel
 

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynabro_cli.simulation.gradients import WorkerGradients
-from dynabro_cli.simulation.graphs import GraphedGradients
-from dynabro_cli.simulation.memory import send
+from dynabro_cli.gradients.engine import WorkerGradients
+from dynabro_cli.gradients.graphs import GraphedGradients
+from dynabro_cli.gradients.memory import send
 from dynabro_cli.simulation.problems import Observed, Relabel, Score, mean_gradients
 from dynabro_cli.simulation.shares import Labelled, Shares
 from dynabro_cli.streams import Streams
@@ -33,6 +33,8 @@ class ImageProblem:
         dtype: What the forward and backward passes compute in.
         shares: The samples of each worker; None: every worker has all.
         held_out: Samples that are not in the training set, to be evaluated on.
+        compile: Whether kernels are compiled: ``on``, ``off`` or ``auto``.
+        budget: Gradient computations a worker in all of the run, which ``auto`` depends on.
     """
 
     def __init__(
@@ -46,6 +48,9 @@ class ImageProblem:
         dtype: torch.dtype = torch.float32,
         shares: Shares | None = None,
         held_out: Labelled | None = None,
+        *,
+        compile: str = "off",  # noqa: A002
+        budget: int = 0,
     ) -> None:
         self._images, self._shares = images, shares
         self._train = images.train_images.to(device), images.train_labels.to(device)
@@ -54,7 +59,8 @@ class ImageProblem:
         scale = torch.tensor(images.std, device=device).mul(images.scale)
         self._gain = (1 / scale)[:, None, None]
         self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[:, None, None]
-        self._engine = WorkerGradients(model, workers, dtype=dtype)
+        samples = budget * workers * batch_size
+        self._engine = WorkerGradients(model, workers, dtype=dtype, compile=compile, samples=samples)
         self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
@@ -65,6 +71,7 @@ class ImageProblem:
         self.sum_gradients(TRIAL_ROUND, (0,), torch.arange(workers), None)
         self.observed()
         self.how: dict[str, object] = {"gradients": self._engine.kind, "pass_values": self._engine.pass_values or None}
+        self.how["blocks"] = self._engine.blocks
         if isinstance(self._compute, GraphedGradients):
             self.how["graphs"] = self._compute.state
 

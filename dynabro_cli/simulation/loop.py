@@ -23,6 +23,7 @@ from dynabro_cli.simulation.question import Question
 from dynabro_cli.simulation.records import Record, changes_of, point, read, round_event, totals_after
 from dynabro_cli.simulation.server import make_server
 from dynabro_cli.simulation.step import Step
+from dynabro_cli.vectors.lengths import length
 
 FLUSH_ROUNDS = 16
 """Rounds are read from the device, and looked at for NaN and Inf, after every so many: a fixed grid, as the end of a run that
@@ -90,7 +91,7 @@ class Simulation:
             if finite and state.spent < budget and wanted() and self._finite_so_far():
                 if self._records:
                     yield self._flush()
-                yield Checkpointed(self._totals, self._checkpoint().encode(self._parts.spec))
+                yield Checkpointed(self._totals, self._checkpoint().encode(self._parts.spec, self._parts.code))
         final = evaluation.test_accuracy, evaluation.test_loss, evaluation.gap
         if finite and bool(self._parts.problem.x.isfinite().all()):
             yield Finished(*final, self._totals)
@@ -117,7 +118,7 @@ class Simulation:
             acceptance = None if acceptance is None else float(acceptance)  # who is Byzantine next depends on it
             state.switching = parts.switching.follow.learn(state.switching, acceptance)
         return Record(
-            state.round - 1, state.spent, plan, who, rate, direction.norm(), error, accepted, acceptance, square, changes
+            state.round - 1, state.spent, plan, who, rate, length(direction), error, accepted, acceptance, square, changes
         )
 
     def _aggregates(self, plan: Plan, who: Identities) -> Aggregated:

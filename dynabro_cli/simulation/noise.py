@@ -6,6 +6,8 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
 from dynabro_cli.simulation.problems import Problem
 from dynabro_cli.switching._api import Switching
+from dynabro_cli.vectors.lengths import lengths
+from dynabro_cli.vectors.means import weighted
 
 NOISE_ROUND = 2**40  # the counter of the draws that measure V, out of reach of any round's
 
@@ -23,7 +25,7 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
         computed = (~switching.mask(0)).nonzero()[:, 0]
         honest = problem.sum_gradients(NOISE_ROUND, (computation,), computed, None)[: len(computed)]
         if len(honest):
-            largest = max(largest, float((honest - honest.mean(0)).norm(dim=1).max()))
+            largest = max(largest, float(lengths(honest - weighted(honest, honest.new_ones(len(honest)))).max()))
     problem.observed()
     if not largest > 0:
         raise SpecError("noise_bound=auto found no noise among the honest workers at the start; type noise_bound=V")

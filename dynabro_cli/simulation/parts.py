@@ -27,7 +27,7 @@ class Parts:
     """The parts that a simulation is put together from.
 
     ``cohort`` aggregates where the method lets only some workers take part. ``answering`` maps a round to the numbers of the n
-    workers that answer in it, in ascending order; None where all do.
+    workers that answer in it, in ascending order; None where all do. ``code`` is the run's value of ``code_digests``.
     """
 
     spec: RunSpec
@@ -40,6 +40,7 @@ class Parts:
     compiler: Compiler = field(default_factory=_no_compiler)
     cohort: Aggregator | None = None
     answering: Callable[[int], Tensor] | None = None
+    code: str | None = None
 
 
 @dataclass

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
 
 
-def check(precision: str, device: torch.device) -> None:
-    """Raise SpecError where ``device`` cannot compute in ``precision``."""
-    if precision == "tf32" and device.type != "cuda":
+def check(precision: str, device: str) -> None:
+    """Raise SpecError if a device, such as ``cpu`` or ``cuda:0``, cannot compute in ``precision``."""
+    if precision == "tf32" and not device.startswith("cuda"):
         raise SpecError(
             f"precision=tf32 is not legal on device {device}: TensorFloat-32 is of CUDA GPUs; type --precision fp32 or bf16"
         )
@@ -30,7 +29,7 @@ def apply(precision: str, device: torch.device) -> torch.dtype:
     Raises:
         SpecError: ``tf32`` on a device other than a CUDA GPU.
     """
-    check(precision, device)
+    check(precision, str(device))
     tf32 = precision == "tf32"
     # torch has an older and a newer set of switches, and reading the older raises where the two disagree, so both are set.
     # The older come first, as they write the newer of their kind; those alone would leave convolutions to a wider default.

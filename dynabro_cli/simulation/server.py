@@ -14,6 +14,7 @@ from dynabro_cli.simulation.decision import Decide, Decision, make_decide
 from dynabro_cli.simulation.defence import Strike, make_strike
 from dynabro_cli.simulation.parts import Parts
 from dynabro_cli.simulation.question import Question, States, own_rows, put_back
+from dynabro_cli.vectors.lengths import length
 
 
 class Answer(NamedTuple):
@@ -117,5 +118,4 @@ def _error(made: Decision, sends_numbers: bool) -> Tensor:
 
 
 def _distance(made: Decision, ever: Tensor) -> Tensor:
-    distance: Tensor = (made.aggregate - honest_mean(made.clean, ever)).norm()
-    return distance
+    return length(made.aggregate - honest_mean(made.clean, ever))

@@ -17,7 +17,10 @@ import torch
 from dynabro_cli import __version__, events
 from dynabro_cli.assembly import attack_setting, chain_setting, switching_setting
 from dynabro_cli.components import Component
+from dynabro_cli.devices import pick_device
+from dynabro_cli.digests import digests_of
 from dynabro_cli.errors import CheckpointError, SpecError
+from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.identity import canonical_json
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.participation import answering
@@ -27,11 +30,11 @@ from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, check_choice
 from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.loop import Simulation
-from dynabro_cli.simulation.memory import keep_pages
 from dynabro_cli.simulation.noise import measure_noise
 from dynabro_cli.simulation.objective_problem import ObjectiveProblem
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import Problem
+from dynabro_cli.simulation.room import check_room
 from dynabro_cli.simulation.shares import Counts, hold_out, share_out
 from dynabro_cli.spec import RunSpec
 from dynabro_cli.streams import Streams
@@ -55,6 +58,7 @@ def simulate(
     device: str = "auto",
     threads: int | None = None,
     compile: str = "auto",  # noqa: A002
+    force: bool = False,
 ) -> Iterator[events.Event]:
     """Run one spec and yield its events: ``Started``, then rounds and evaluations, then ``Finished`` or ``Diverged``.
 
@@ -64,11 +68,12 @@ def simulate(
         device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads to compute with, for the whole process; by default torch's own number.
         compile: ``on``, ``off``, or ``auto``: whether kernels are compiled. It changes the numbers by rounding at most.
+        force: Whether to begin even if the run needs more memory, by an estimate, than is free.
 
     The spec's ``precision`` sets torch's switches for the whole process, too.
 
     Raises:
-        SpecError: The spec, the device, or another argument is not legal.
+        SpecError: The spec, the device, or another argument is not legal, or the run needs more memory than is free.
         NotFoundError: The data are not there.
 
     Example:
@@ -77,7 +82,10 @@ def simulate(
         >>> type(list(simulate(spec))[-1]).__name__
         'Finished'
     """
-    return simulate_run(resolve(spec), data_dir=data_dir, device=device, threads=threads, compile=compile)
+    run = resolve(spec)
+    if not force:
+        check_room(run, data_directory(data_dir), pick_device(device), compiles=compile != "off")
+    return simulate_run(run, data_dir=data_dir, device=device, threads=threads, compile=compile)
 
 
 def simulate_run(
@@ -101,12 +109,12 @@ def simulate_run(
         compile: As of ``simulate``.
         load: Loads the data; it can keep them from one run to the next.
         resume: The data of a ``Checkpointed`` of the same run, to go on from. One that cannot be used, as it is damaged or was
-            made by another version of dynabro or torch, is left alone: the run begins at its beginning.
+            made by other code or another version of dynabro or torch, is left alone: the run begins at its beginning.
         wanted: Asked after every round whether to yield ``Checkpointed``, too.
     """
     check_choice(compile)
     where = pick_device(device)
-    precision.check(run.spec.precision, where)
+    precision.check(run.spec.precision, str(where))
     keep_pages()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -114,12 +122,13 @@ def simulate_run(
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    return _guarded(run, data_directory(data_dir), where, compile, load, _usable(resume, run.spec), wanted)
+    code = digests_of(run.components)
+    return _guarded(run, data_directory(data_dir), where, compile, load, _usable(resume, run.spec, code), wanted, code)
 
 
-def _usable(data: bytes | None, spec: RunSpec) -> Checkpoint | None:
+def _usable(data: bytes | None, spec: RunSpec, code: str | None) -> Checkpoint | None:
     try:
-        return None if data is None else Checkpoint.decode(data, spec)
+        return None if data is None else Checkpoint.decode(data, spec, code)
     except CheckpointError:
         return None
 
@@ -132,10 +141,11 @@ def _guarded(
     load: Load,
     checkpoint: Checkpoint | None,
     wanted: Callable[[], bool],
+    code: str | None,
 ) -> Iterator[events.Event]:
     """Run without autograd, which is switched on only around the gradients; not across a ``yield``."""
     with torch.no_grad():
-        simulation, started = _prepare(run, data_dir, device, compile, load, checkpoint)
+        simulation, started = _prepare(run, data_dir, device, compile, load, checkpoint, code)
     yield started
     stream = simulation.events(wanted)
     while True:
@@ -153,12 +163,13 @@ def _prepare(
     compile: str,  # noqa: A002
     load: Load = load_data,
     checkpoint: Checkpoint | None = None,
+    code: str | None = None,
 ) -> tuple[Simulation, events.Started]:
     spec = run.spec
     senders = chain_setting(spec).workers
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
-    problem, counts = _problem(run, load(run.task, data_dir), device, streams, dtype)
+    problem, counts = _problem(run, load(run.task, data_dir), device, streams, dtype, compile)
     method, aggregator = run.assemble()
     work = _aggregations(method, streams, spec.budget or 0) * senders * problem.x.numel()
     compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
@@ -171,8 +182,8 @@ def _prepare(
         state.spent = NOISE_COMPUTATIONS
     who = _answering(spec) if senders < (spec.workers or 0) else None
     cohort = run.cohort_rule(method)
-    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler, cohort, who)
-    record = _record(run, device, method.noise_bound, problem, compiler)
+    parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler, cohort, who, code)
+    record = _record(run, device, method.noise_bound, problem, compiler) | {"code_digests": code}
     simulation = Simulation(parts, state)
     if checkpoint is not None:
         simulation.restore(checkpoint)
@@ -197,7 +208,12 @@ def _aggregations(method: Method, streams: Streams, budget: int) -> float:
 
 
 def _problem(
-    run: Run, data: Images | Objective, device: torch.device, streams: Streams, dtype: torch.dtype
+    run: Run,
+    data: Images | Objective,
+    device: torch.device,
+    streams: Streams,
+    dtype: torch.dtype,
+    compile: str,  # noqa: A002
 ) -> tuple[Problem, Counts]:
     """The problem, and how many samples of each label each worker has, as ``Started`` has them."""
     spec = run.spec
@@ -216,7 +232,8 @@ def _problem(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(streams.integer("init", 0))
         model = run.model.build(data.shape)
-    problem = ImageProblem(data, model.to(device), workers, batch_size, streams, device, dtype, shares, validation)
+    where = model.to(device), workers, batch_size, streams, device, dtype, shares, validation
+    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget or 0)
     return problem, () if shares is None else shares.counts
 
 
@@ -252,14 +269,3 @@ def data_directory(given: str | Path | None) -> Path:
     """The folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the platform's cache."""
     chosen = given or os.environ.get("DYNABRO_DATA") or platformdirs.user_cache_path("dynabro") / "data"
     return Path(chosen).expanduser()
-
-
-def pick_device(name: str) -> torch.device:
-    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device that is there; raise SpecError where it is not."""
-    if name == "auto":
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    count = torch.cuda.device_count()
-    legal = ["auto", "cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
-    if name not in legal:
-        raise SpecError(f"device={name} is not here; legal on this machine: {', '.join(legal)}; type --device auto")
-    return torch.device("cuda:0" if name == "cuda" else name)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.spec import RunSpec, parse_drops
+from dynabro_cli.vectors.lengths import length
 
 
 class Step:
@@ -20,7 +21,7 @@ class Step:
         self._decay = spec.weight_decay or 0.0
         self._drops = [(fraction * (spec.budget or 0), factor) for fraction, factor in parse_drops(spec.lr_drop or "none")]
         self._adaptive = spec.lr_rule == "adagrad-norm"
-        self.squares = x.new_zeros(())
+        self.squares = x.new_zeros((), dtype=torch.float64)
 
     def update(self, x: Tensor, direction: Tensor, spent: int) -> Tensor | float:
         """Move ``x`` in place along ``direction``, after ``spent`` computations; return the learning rate used."""
@@ -29,7 +30,7 @@ class Step:
             if spent >= start - 1e-9:
                 rate *= factor
         if self._adaptive:
-            self.squares += direction.dot(direction)
+            self.squares += length(direction).square()
             rate = torch.where(self.squares > 0, self._rate / self.squares.sqrt(), 0.0)
         if self._decay:
             direction = direction.add(x, alpha=self._decay)

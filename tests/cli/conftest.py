@@ -30,8 +30,8 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        """The lines on standard error, without the program's name; a line without it fails."""
-        lines = self.err.splitlines()
+        """The lines on standard error without the program's name, which all must have but the description of a run."""
+        lines = [line for line in self.err.splitlines() if "; to be stored in " not in line]
         assert all(line.startswith("dynabro: ") for line in lines), self.err
         return [line.removeprefix("dynabro: ") for line in lines]
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from dynabro_cli import __version__
 from dynabro_cli.cli import run as run_module
+from dynabro_cli.cli.app import app
 from dynabro_cli.executors import local
 from dynabro_cli.resolve import Run
 from tests.cli.conftest import SETTINGS, Dynabro
@@ -92,6 +94,26 @@ def test_the_help_of_run_shows_meanings_and_defaults(dynabro: Dynabro) -> None:
         assert words[1:] in line, "in the case that it was written in: B is not b"
 
 
+@pytest.mark.parametrize("command", [(), ("db",), ("verify",), *COMMANDS], ids=" ".join)
+def test_help_shows_every_word_and_every_default(command: tuple[str, ...], dynabro: Dynabro) -> None:
+    known: Any = typer.main.get_command(app)
+    for word in command:
+        known = known.commands[word]
+    text = dynabro(*command, "--help").out
+    assert " ".join(known.help.split("\n\n")[0].split()) in " ".join(text.split())
+    for parameter in known.params:
+        # a parameter without a line here is hidden
+        (line,) = [line for line in text.splitlines() if (parameter.help or "--help") in line]
+        if isinstance(parameter.default, str | int | float | Path) and not isinstance(parameter.default, bool):
+            assert f"[default: {parameter.default}]" in line, parameter.name
+        assert "\\" not in line
+
+
+def test_help_of_what_would_be_markup(dynabro: Dynabro) -> None:
+    outcome = dynabro("verify", "kappa", "--help")
+    assert "Such as cwmed or nnm+cwtm. [default: every rule there is]" in outcome.out
+
+
 @pytest.mark.parametrize("arguments", [("--help",), ("-h",)])
 def test_help_lists_the_commands(arguments: tuple[str, ...], dynabro: Dynabro) -> None:
     outcome = dynabro(*arguments)
@@ -138,6 +160,34 @@ def test_a_wrong_command_is_one_line(arguments: tuple[str, ...], problem: str, d
     assert line.endswith("type 'dynabro --help'")
 
 
+# --- settings
+
+
+@pytest.mark.parametrize("command", ["runs", "list sweeps", "run --budget 20", "db check", "sweep smoke", "show 1", "plot all"])
+@pytest.mark.parametrize(
+    ("name", "text"), [("DYNABRO_LEASE_SECONDS", "1e300"), ("DYNABRO_BUSY_SECONDS", "0"), ("DYNABRO_FAILPOINT", "nowhere=KILL")]
+)
+def test_every_command_checks_the_environment_at_its_start(
+    name: str, text: str, command: str, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, text)
+    outcome = dynabro(*command.split())
+    assert (outcome.code, outcome.out) == (2, "")
+    (line,) = outcome.problems
+    assert line.startswith(f"{name}={text!r}: ")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_misspelt_setting_is_told_and_changes_nothing(
+    dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DYNABRO_DBS", "elsewhere.db")
+    outcome = dynabro("runs")
+    assert outcome.code == 0
+    (line,) = outcome.problems
+    assert line.startswith("warning: 'DYNABRO_DBS' in the environment is not a setting (did you mean 'DYNABRO_DB'?); legal: ")
+
+
 # --- from outside
 
 
@@ -159,37 +209,99 @@ def test_the_module_is_the_program(folder: Path) -> None:
     assert done.stderr.startswith("dynabro: there is no database results.db")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "absent"),
-    [
-        (["--help"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn"}),
-        (["run", "--help"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn"}),
-        (["sweep", "--help"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn", "yaml"}),
-        (["--version"], {"torch", "sqlalchemy", "pandas", "matplotlib", "sklearn"}),
-        (["query", "SELECT status FROM runs"], {"torch", "pandas", "matplotlib", "sklearn"}),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_nothing_heavy_is_loaded_in_vain(arguments: list[str], absent: set[str], results: Path) -> None:
-    program = (
-        "import atexit, sys\n"
-        "atexit.register(lambda: print('LOADED', *(name for name in sys.modules if '.' not in name)))\n"
-        "from dynabro_cli.cli.app import main\n"
-        "main()\n"
-    )
+NUMBERS = {"torch", "torchvision", "scipy", "sklearn", "pandas", "matplotlib", "alembic"}
+"""What takes longest to import: only what computes, draws, or makes a database, may load it."""
+DATABASE = {"sqlalchemy"}
+LOADED: list[tuple[set[str], dict[str, int]]] = [
+    (NUMBERS | DATABASE | {"yaml", "numpy"}, {"--help": 0, "--version": 0, "run --help": 0, "sweep --help": 0}),
+    (
+        NUMBERS | DATABASE,
+        {
+            "list what": 2,
+            "list": 0,
+            "list aggregators --json": 0,
+            "show aggregators/gm": 0,
+            "show attacks/mixed --json": 0,
+            "list sweeps": 0,
+        },
+    ),
+    (
+        NUMBERS,
+        {
+            "runs": 0,
+            "show runs/1": 0,
+            "query SELECT(1)": 0,
+            "export final --csv -": 0,
+            "logs 1": 66,
+            "status": 0,
+            "sweep smoke --dry-run": 0,
+            "sweep momentum-fails-paths --dry-run --json": 0,
+            "select digits-momentum-collapse": 2,
+            "db check": 0,
+            "db backup copy.db": 0,
+            "db upgrade": 0,
+        },
+    ),
+]
+"""Packages that may not be loaded, and commands with the exit codes that they end with."""
+
+
+@pytest.mark.parametrize(("absent", "commands"), LOADED, ids=["help", "components", "database"])
+def test_nothing_heavy_is_loaded_in_vain(absent: set[str], commands: dict[str, int], results: Path) -> None:
+    program = f"""
+import sys
+from dynabro_cli.cli.app import main
+for command in {list(commands)!r}:
+    sys.argv = ["dynabro", *command.split()]
+    try:
+        main()
+    except SystemExit as end:
+        print("LOADED", end.code or 0, *{{name.partition(".")[0] for name in sys.modules}})
+"""
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=results.parent,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", program], cwd=results.parent, env=environment(), capture_output=True, text=True, check=True
     )
-    *out, last = done.stdout.splitlines()
-    assert out
-    loaded = set(last.split()[1:])
-    assert "typer" in loaded
-    assert not loaded & absent
+    told = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    found = {command: (int(code), absent & set(loaded)) for command, (code, *loaded) in zip(commands, told, strict=True)}
+    assert found == {command: (code, set()) for command, code in commands.items()}
+    assert {"typer", "dynabro_cli"} <= set(told[-1])
+
+
+def test_a_run_is_described_before_torch_is_loaded(folder: Path) -> None:
+    program = """
+import sys
+class Watch:
+    def __init__(self, real):
+        self._real, self.seen = real, []
+    def write(self, text):
+        self.seen.append("torch" in sys.modules)
+        return self._real.write(text)
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+sys.stderr = watch = Watch(sys.stderr)
+sys.argv = "dynabro run --task quadratic --method sgd --attack none --budget 20 --db some.db".split()
+from dynabro_cli.cli.app import main
+try:
+    main()
+finally:
+    print("SEEN", watch.seen[0], watch.seen[-1])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "SEEN False True"
+    first = done.stderr.splitlines()[0]
+    (key,) = read(folder / "some.db", "SELECT run_key FROM runs")[0]
+    assert first.startswith("quadratic, sgd, cwtm, none, periodic:K=10, seed 0, ")
+    assert first.endswith(f", validation=0; to be stored in some.db with key {key[:10]}")
+    told = dict(part.split("=", 1) for part in first.partition(";")[0].split(", ")[6:])
+    assert {name: told[name] for name in ("workers", "byzantine", "budget", "learning_rate")} == {
+        "workers": "3",
+        "byzantine": "1",
+        "budget": "20",
+        "learning_rate": "0.005",
+    }
+    assert "model" not in told
 
 
 @pytest.mark.parametrize(("count", "buffered"), [(1, True), (1, False), (200_000, True)])
@@ -255,6 +367,7 @@ def test_ctrl_c(folder: Path) -> None:
     ) as process:
         try:
             assert process.stderr is not None
+            assert process.stderr.readline().startswith("digits, sgd, cwtm, sf, periodic:K=10, seed 0, ")
             assert process.stderr.readline().startswith("0/100000000: accuracy ")  # it is at work
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=120)

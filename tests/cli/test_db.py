@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import platform
 import re
@@ -44,7 +45,8 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
     )
     (key,) = read(results, "SELECT run_key FROM runs WHERE id = 1")[0]
     (view,) = read(results, "SELECT sql FROM sqlite_master WHERE name = 'final_accuracy'")[0]
-    change(results, "DROP TABLE sweeps")
+    for table in ("sweep_runs", "sweeps"):
+        change(results, f"DROP TABLE {table}")
     for view_of in ("final_accuracy", "byzantine_histogram"):
         change(results, f"DROP VIEW {view_of}")
     for table in ("byzantine_counts", "identities", "recovery", "worker_labels", "verified_kappa"):
@@ -52,7 +54,8 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
     for column in ("x", "validation_accuracy", "validation_loss"):
         change(results, f"ALTER TABLE evaluations DROP COLUMN {column}")
     change(results, "ALTER TABLE rounds DROP COLUMN acceptance")
-    for column in (*("precision", "owner", "heartbeat_at", "checkpoint", "rounds_every", "squared_gradients"), *LATER):
+    added = ("owner", "heartbeat_at", "checkpoint", "rounds_every", "squared_gradients", "code_digests", "heartbeat_clock")
+    for column in ("precision", *added, *LATER):
         change(results, f"ALTER TABLE runs DROP COLUMN {column}")
     change(results, re.sub(rf",\s*precision, {', '.join(LATER)}", "", view))
     counts = "SELECT run_id, byzantine, COUNT(*) AS rounds FROM rounds GROUP BY run_id, byzantine"
@@ -247,9 +250,10 @@ def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, resul
 
 
 def test_a_long_merge_says_how_far_it_is(dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dynabro_cli.cli import db
 
-    monkeypatch.setattr(db, "PLAIN_SECONDS", 0)
+    from dynabro_cli.cli import progress
+
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0)
     outcome = dynabro("db", "merge", "results.db", "--db", "new.db")
     assert outcome.err.splitlines() == [f"{done}/7 runs" for done in range(8)]
     assert outcome.out == "results.db merged into new.db: 7 runs copied\n"
@@ -266,6 +270,66 @@ def test_a_long_merge_says_how_far_it_is(dynabro: Dynabro, results: Path, monkey
 def test_what_cannot_be_merged(arguments: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
     outcome = dynabro("db", "merge", *arguments)
     assert (outcome.code, outcome.out, outcome.problems) == (code, "", [problem])
+
+
+def test_runs_are_removed_when_that_is_confirmed(dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = results.read_bytes()
+    summary = "2 runs (2 finished) of results.db, with 1 checkpoint or log file"
+    (key,) = read(results, "SELECT run_key FROM runs WHERE method = 'dynabro' AND seed = 0")[0]
+    log = Path("results.db.d", "logs", f"{key}.log")
+    log.parent.mkdir(parents=True)
+    log.write_text("log")
+    where = ("--where", "method = 'dynabro'")
+    outcome = dynabro("db", "remove", *where, "--dry-run")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.splitlines()[-1] == f"would be removed: {summary}"
+    assert [line.split()[:6] for line in outcome.out.splitlines()[2:-1]] == [
+        [number, "finished", "digits", "logistic", "dynabro", "cwtm"] for number in ("5", "6")
+    ]
+    outcome = dynabro("db", "remove", *where)
+    assert (outcome.code, outcome.problems) == (
+        2,
+        ["nothing is removed, as there is no terminal to ask on; type --yes, or --dry-run to see what there is"],
+    )
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    outcome = dynabro("db", "remove", *where)
+    assert (outcome.code, outcome.out.splitlines()[-1]) == (0, "nothing is removed")
+    assert outcome.err == f"remove {summary} for good? [y/N] "
+    assert results.read_bytes() == before
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    outcome = dynabro("db", "remove", *where)
+    assert (outcome.code, outcome.out.splitlines()[-1]) == (0, f"removed: {summary}")
+    assert read(results, "SELECT COUNT(*) FROM runs WHERE method = 'dynabro'") == [(0,)]
+    assert not log.exists()
+    outcome = dynabro("db", "remove", *where, "--yes")
+    assert (outcome.code, outcome.out) == (
+        0,
+        "no run of results.db is removed: there is none for which method = 'dynabro' holds\n",
+    )
+    assert dynabro("db", "remove", "--where", "seed = 1", "--yes").code == 0
+    outcome = dynabro("db", "check")
+    assert outcome.out.startswith("results.db: 3 runs (3 finished)")
+
+
+class Terminal(io.StringIO):
+    """A terminal on which somebody types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        ((), 2, "Missing option"),
+        (("--where", "nope = 1"), 2, "no such column: nope"),
+        (("--where", "1 = 1", "--db", "nope.db"), 66, "there is no database nope.db"),
+    ],
+)
+def test_what_cannot_be_removed(arguments: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("db", "remove", *arguments)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert problem in outcome.problems[0]
 
 
 def test_an_unknown_command(dynabro: Dynabro) -> None:

@@ -1,10 +1,14 @@
-"""Times and sizes as people read them."""
+"""Times and sizes as people read them, and rows that are printed as they come."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+
 import pytest
 
-from dynabro_cli.cli.output import duration, size
+from dynabro_cli.cli import output
+from dynabro_cli.cli.output import duration, emit, size
 
 
 @pytest.mark.parametrize(
@@ -29,3 +33,32 @@ def test_duration(seconds: float, text: str) -> None:
 )
 def test_size(number: float, text: str) -> None:
     assert size(number) == text
+
+
+@pytest.mark.parametrize("form", ["as_json", "as_csv", ""])
+def test_rows_are_printed_as_they_come(form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else as many as there are would be held in memory."""
+    monkeypatch.setattr(output, "AT_ONCE", 3)
+    seen = []
+
+    def rows() -> Iterator[tuple[int, str]]:
+        for number in range(100):
+            seen.append(capsys.readouterr().out)
+            yield number, "word" * (1 + number % 2)
+
+    emit(("number", "text"), rows(), **({form: True} if form else {}))
+    text = "".join(seen) + capsys.readouterr().out
+    assert all(seen[8:])
+    if form == "as_json":
+        expected = [{"number": number, "text": "word" * (1 + number % 2)} for number in range(100)]
+        assert text == json.dumps(expected, indent=2) + "\n"
+    else:
+        lines = text.splitlines()[1 if form else 2 :]
+        assert [line.replace(",", " ").split() for line in lines] == [[str(n), "word" * (1 + n % 2)] for n in range(100)]
+
+
+@pytest.mark.parametrize("rows", [[], [({"a": [1, "x\ny"]},)], [(float("nan"),), (None,)]])
+def test_a_list_of_rows_is_the_json_of_that_list(rows: list[tuple[object]], capsys: pytest.CaptureFixture[str]) -> None:
+    emit(("value",), rows, as_json=True)
+    expected = [{"value": None if row[0] != row[0] else row[0]} for row in rows]
+    assert capsys.readouterr().out == json.dumps(expected, indent=2) + "\n"

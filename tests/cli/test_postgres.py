@@ -137,7 +137,7 @@ def test_a_command_that_is_cut_off_can_be_repeated(
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
     allow_connections(url, True)
-    assert (ended.returncode, ended.stdout) == (75, "")
+    assert (ended.returncode, ended.stdout) == (75, ""), ended.stderr
     (line,) = ended.stderr.splitlines()
     assert line.startswith("dynabro: postgresql+psycopg://")
     assert "repeat the command" in line

@@ -38,7 +38,8 @@ def test_the_result_on_standard_output_and_progress_on_standard_error(dynabro: D
         f"finished: test accuracy {accuracy:.4f} after 40 rounds and 40 gradient computations a worker (3 "
     )
     assert where == "run 1, stored in results.db"
-    lines = outcome.err.splitlines()
+    first, *lines = outcome.err.splitlines()
+    assert first.startswith("digits, sgd, cwtm, sf, periodic:K=10, seed 0, model=logistic, attack_entry=gradient, ")
     assert [line.split(":")[0] for line in lines] == ["0/40", "10/40", "20/40", "30/40", "40/40"]
     assert all(re.search(r": accuracy 0\.\d{4}, .*samples/s", line) for line in lines)
 
@@ -223,11 +224,28 @@ def test_what_is_stored_is_not_run_again(dynabro: Dynabro, folder: Path, monkeyp
     monkeypatch.setattr(local, "simulate_run", never)
     before = read(folder / "results.db", "SELECT * FROM runs")
     second = dynabro(*DIGITS)
-    assert (second.code, second.err) == (0, "")
+    assert (second.code, len(second.err.splitlines())) == (0, 1)  # what was asked for
     assert second.out.splitlines()[:2] == first.out.splitlines()[:2]
     assert second.out.splitlines()[2] == "run 1, already in results.db; type --rerun to repeat it"
     assert json.loads(dynabro(*DIGITS, "--json").out)["id"] == 1
     assert read(folder / "results.db", "SELECT * FROM runs") == before
+
+
+def test_other_code_is_told(dynabro: Dynabro, folder: Path) -> None:
+    assert dynabro(*QUADRATIC, "--quiet").err == ""
+    (text,) = read(folder / "results.db", "SELECT code_digests FROM runs")[0]
+    assert {"methods/sgd", "aggregators/cwtm", "engine"} <= set(json.loads(text))
+    assert dynabro(*QUADRATIC, "--quiet").err == ""
+    other = json.dumps(json.loads(text) | {"aggregators/cwtm": "0" * 16})
+    change(folder / "results.db", "UPDATE runs SET code_digests = ?", other)
+    outcome = dynabro(*QUADRATIC, "--quiet")
+    assert (outcome.code, outcome.problems) == (
+        0,
+        ["warning: stored runs made with other code: 1 of 1 (aggregators/cwtm: 1); --rerun repeats it"],
+    )
+    assert json.loads(dynabro("show", "runs/1", "--json").out)["code_digests"] == json.loads(other)
+    assert dynabro(*QUADRATIC, "--quiet", "--rerun").err == ""
+    assert read(folder / "results.db", "SELECT code_digests FROM runs") == [(text,)]
 
 
 def test_one_run_has_many_spellings(dynabro: Dynabro, folder: Path) -> None:

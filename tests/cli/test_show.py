@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.components import format_value
+from dynabro_cli.gradients import native
 from dynabro_cli.resolve import REGISTRIES
 from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro
@@ -62,7 +63,9 @@ def test_a_run_as_json(dynabro: Dynabro, results: Path) -> None:
     assert set(shown["versions"]) >= {"dynabro", "python", "torch", "threads"}
     names = [column.name for column in metadata.tables["runs"].columns]
     expected = dict(zip(names, read(results, "SELECT * FROM runs WHERE id = 7")[0], strict=True))
-    assert shown | {"spec": 0, "versions": 0} == expected | {"spec": 0, "versions": 0}
+    assert shown["code_digests"] == json.loads(expected["code_digests"])
+    parsed = dict.fromkeys(("spec", "versions", "code_digests"))
+    assert shown | parsed == expected | parsed
 
 
 def test_a_run_whose_workers_have_samples_of_their_own(dynabro: Dynabro, folder: Path) -> None:
@@ -117,3 +120,12 @@ def test_nonsense(what: str, problem: str, dynabro: Dynabro) -> None:
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.problems
     assert problem in line
+
+
+def test_the_convolution_blocks_of_a_model(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = "not compiled: no C++ compiler" if native.compiler() is None else "compiled on a CPU"
+    assert f"\nConvolution blocks: 2, {here}" in dynabro("show", "models/cnn-mnist").out
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert "\nConvolution blocks: 2, not compiled: no C++ compiler\n" in dynabro("show", "models/cnn-mnist").out
+    assert "Convolution blocks" not in dynabro("show", "models/cnn-cifar").out
+    assert json.loads(dynabro("show", "models/cnn-mnist", "--json").out)["blocks"] == 2

@@ -17,10 +17,13 @@ import pytest
 
 from dynabro_cli.cli import status
 from dynabro_cli.errors import BusyError, DisconnectedError
+from dynabro_cli.executors import interruptions
+from dynabro_cli.executors.run_log import RunLog
 from dynabro_cli.store import status as store_status
 from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.side_files import SideFiles
 from tests.cli.conftest import Dynabro
-from tests.store.made import change, record, started, whole_run
+from tests.store.made import KEY, change, record, started, whole_run
 from tests.store.test_status import OTHERS, entry, half_way
 from tests.store.test_sweep_entry import gone
 
@@ -123,6 +126,27 @@ def test_watching_without_a_terminal(dynabro: Dynabro, database: Path, views: Ca
         "runs: 1 finished",
         "runs: 1 finished",
     ]
+
+
+@pytest.mark.parametrize(
+    "words", [["status", "--watch"], ["status", "--watch", "--json"], ["logs", "1", "--follow"]], ids=" ".join
+)
+def test_sigterm_ends_a_view(words: list[str], dynabro: Dynabro, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_for_writing(str(database))
+    with entry(engine), half_way(engine) as recorder:
+        RunLog.of(SideFiles.of(engine.url), KEY).tell("begun")
+        monkeypatch.setattr(status.time, "sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        monkeypatch.setattr(interruptions, "_early", [])
+        try:
+            outcome = dynabro(*words)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        assert recorder.run_id is not None
+    assert outcome.code == 75
+    (line,) = outcome.problems
+    assert line.startswith("terminated; th")
+    assert "the same command begins" not in line
 
 
 def test_watching_as_json_is_a_line_each(dynabro: Dynabro, database: Path, views: Callable[..., None]) -> None:

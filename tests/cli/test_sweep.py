@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Run], Options]
     """What the executor is asked for; it does nothing, and tells that every run is finished."""
     calls: list[tuple[Sequence[Run], Options]] = []
 
-    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener) -> list[Outcome]:
+    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener, *, files: Any) -> list[Outcome]:
         calls.append((runs, options))
         return [Outcome(run, "finished", None) for run in runs]
 
@@ -48,7 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Run], Options]
 def ends_with(monkeypatch: pytest.MonkeyPatch, *ends: tuple[Status, str | None]) -> None:
     """Have the executor tell that runs ended so, in turn."""
 
-    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener) -> list[Outcome]:
+    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener, *, files: Any) -> list[Outcome]:
         outcomes = [Outcome(run, status, message) for run, (status, message) in zip(runs, ends, strict=True)]
         for outcome in outcomes:
             listener.ended(0, outcome)
@@ -78,7 +78,8 @@ def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder:
 
 def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: list[tuple[Sequence[Run], Options]]) -> None:
     given = "--jobs 3 --device cpu --data-dir data --threads 2 --compile off --timeout 1.5 --max-retries 4 --jobs-per-gpu 5"
-    assert dynabro("sweep", small, *given.split(), "--checkpoint-every", "9", "--retry-failed", "--fail-fast").code == 0
+    more = "--checkpoint-every 9 --retry-failed --fail-fast --rerun-changed"
+    assert dynabro("sweep", small, *given.split(), *more.split()).code == 0
     assert dynabro("sweep", small).code == 0
     expected = Options(
         jobs=3,
@@ -90,6 +91,7 @@ def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: 
         timeout=1.5,
         max_retries=4,
         retry_failed=True,
+        rerun="changed",
         fail_fast=True,
         sweep="small",
         checkpoint_every=9,
@@ -209,7 +211,56 @@ def test_a_dry_run_as_json(dynabro: Dynabro, small: str) -> None:
         "seconds": None,
         "jobs": 3,
         "elapsed": None,
+        "code": {"runs": 0, "changed": 0, "components": {}, "engine": 0, "unknown": 0},
+        "goes_on": False,
     }
+
+
+OTHER = json.dumps({"methods/sgd": "0" * 16, "engine": "0" * 16})
+CHANGED = "warning: stored runs made with other code: 2 of 4 (methods/sgd: 2); with another version of the engine: 2 of 4"
+
+
+def test_runs_of_other_code_are_told_and_run_again(dynabro: Dynabro, small: str, folder: Path) -> None:
+    assert dynabro("sweep", small, "--quiet", "--jobs", "1").err == ""
+    assert dynabro("sweep", small, "--quiet").err == ""
+    change(folder / "results.db", "UPDATE runs SET code_digests = ? WHERE method = 'sgd'", OTHER)
+    change(folder / "results.db", "UPDATE runs SET code_digests = NULL WHERE method <> 'sgd' AND seed = 0")
+    for dry in ((), ("--dry-run",), ("--dry-run", "--json")):
+        outcome = dynabro("sweep", small, "--quiet", *dry)
+        assert outcome.code == 0
+        assert outcome.problems == [f"{CHANGED}; --rerun-changed runs these again"]
+    told = {"runs": 4, "changed": 2, "components": {"methods/sgd": 2}, "engine": 2, "unknown": 1}
+    assert json.loads(outcome.out)["code"] == told
+    outcome = dynabro("sweep", small, "--dry-run", "--rerun-changed")
+    assert outcome.problems == [
+        f"{CHANGED}; these are run again",
+        "stored runs of which the code is not known: 1 of 4; --rerun runs these again, too",
+    ]
+    assert "2 stored in results.db, 2 to do" in outcome.out
+    assert dynabro("runs").problems == [CHANGED]
+    assert dynabro("runs", "--where", "method <> 'sgd'").problems == []
+    assert dynabro("plot", "final", "--where", "method = 'sgd'").problems == [
+        "warning: stored runs made with other code: 2 of 2 (methods/sgd: 2); with another version of the engine: 2 of 2"
+    ]
+    outcome = dynabro("sweep", small, "--quiet", "--rerun-changed", "--jobs", "1")
+    assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
+    assert dynabro("runs").problems == []
+    assert read(folder / "results.db", "SELECT COUNT(*) FROM runs WHERE code_digests IS NULL") == [(1,)]
+
+
+def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> None:
+    assert dynabro("sweep", small, "--quiet", "--jobs", "1").code == 0
+    assert "0 stored in results.db, 4 to do" in dynabro("sweep", small, "--dry-run", "--rerun").out
+    change(folder / "results.db", "UPDATE sweeps SET rerun_after = 2")
+    outcome = dynabro("sweep", small, "--dry-run", "--rerun")
+    assert "2 stored in results.db, 2 to do" in outcome.out
+    assert outcome.problems == ["a rerun that was broken off is continued: what it has made is not run again"]
+    outcome = dynabro("sweep", small, "--quiet", "--rerun", "--jobs", "1")
+    assert outcome.problems == ["a rerun that was broken off is continued: what it has made is not run again"]
+    assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
+    assert read(folder / "results.db", "SELECT rerun_after FROM sweeps ORDER BY id DESC LIMIT 1") == [(None,)]
+    outcome = dynabro("sweep", small, "--rerun", "--rerun-changed")
+    assert (outcome.code, outcome.problems) == (2, ["--rerun and --rerun-changed exclude each other; type one of them"])
 
 
 def test_a_dry_run_takes_the_usual_number_of_jobs(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:

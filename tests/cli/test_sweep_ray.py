@@ -23,7 +23,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Options, str | None]]:
     calls = []
 
     def execute_all_on_ray(
-        runs: Sequence[Run], engine: Any, options: Options, listener: Listener, *, address: str | None = None
+        runs: Sequence[Run], engine: Any, options: Options, listener: Listener, *, files: Any, address: str | None = None
     ) -> list[Outcome]:
         calls.append((options, address))
         return [Outcome(run, "finished", None) for run in runs]

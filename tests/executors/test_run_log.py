@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from dynabro_cli import events
 from dynabro_cli.errors import RunError
 from dynabro_cli.events import Totals
-from dynabro_cli.executors import local
+from dynabro_cli.executors import local, run_log, worker
 from dynabro_cli.executors.local import execute
 from dynabro_cli.executors.processes import Options, execute_all
 from dynabro_cli.executors.run_log import RunLog
@@ -22,7 +23,7 @@ from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
 from tests.executors.made_runs import Log, quadratic
-from tests.store.made import KEY, diverged, evaluated, finished, read, rounds, started
+from tests.store.made import KEY, change, diverged, evaluated, finished, read, rounds, started
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
 TALKATIVE = "tests.executors.talkative:serve"
@@ -181,25 +182,58 @@ def test_a_crash_of_native_code_leaves_its_trace(tmp_path: Path) -> None:
 # --- where it cannot be written
 
 
-@pytest.mark.parametrize("what", ["a folder", "no folder", "a full disk"])
-def test_a_log_that_cannot_be_written_is_no_error(path: Path, what: str) -> None:
+def full(_: Path) -> int:
+    """Open a log on a disk without room."""
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+@pytest.mark.parametrize("what", ["a folder", "no folder", "a full disk", "a pipe"])
+def test_a_log_that_cannot_be_written_is_no_error(path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if what == "a folder":
         path.mkdir()
     elif what == "no folder":
         path = path / "gone" / "run.log"
+    elif what == "a pipe":
+        os.mkfifo(path)
     else:
-        path.symlink_to("/dev/full")
+        monkeypatch.setattr(run_log, "open_log", full)
     log = RunLog(path)
     log.event(started())
     log.failed("bang")
     RunLog(None).event(started())
 
 
-@pytest.mark.parametrize("what", ["a folder", "a full disk"])
+def test_what_is_printed_on_a_full_disk_is_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "open_log", full)
+    with worker.printing_to(path):
+        print("from Python", flush=True)
+
+
+@pytest.mark.parametrize("make", [lambda log, path: log.symlink_to(path), lambda log, path: os.link(path, log)])
+def test_a_log_that_is_a_link_to_a_database(make: Callable[[Path, Path], None], path: Path) -> None:
+    database = path.with_name("other.db")
+    change(database, "CREATE TABLE kept (x)")
+    before = database.read_bytes()
+    make(path, database)
+    RunLog(path).event(started())
+    with worker.printing_to(path):
+        print("printed", flush=True)
+    assert database.read_bytes() == before
+
+
+def test_a_log_that_is_a_link_to_another_file(path: Path) -> None:
+    other = path.with_name("notes.txt")
+    other.write_text("precious")
+    path.symlink_to(other)
+    RunLog(path).event(started())
+    assert other.read_text() == "precious"
+
+
+@pytest.mark.parametrize("what", ["a folder", "a link"])
 def test_a_worker_prints_to_a_log_that_cannot_be_written(tmp_path: Path, what: str, capfd: pytest.CaptureFixture[str]) -> None:
     for run in (quadratic(0), quadratic(2)):
         log = SideFiles.of(str(tmp_path / "results.db")).open_log(run.key)
-        log.mkdir() if what == "a folder" else log.symlink_to("/dev/full")
+        log.mkdir() if what == "a folder" else log.symlink_to("elsewhere")
     statuses, _ = sweep(tmp_path, quadratic(0), quadratic(2))
     assert statuses == ["finished"] * 2
     assert read(tmp_path / "results.db", "SELECT status, error FROM runs") == [("finished", None)] * 2
@@ -213,18 +247,19 @@ def test_runs_without_a_folder_for_logs(tmp_path: Path, monkeypatch: pytest.Monk
     assert statuses == ["finished"]
 
 
-def test_why_there_are_no_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = SideFiles(tmp_path / "state")
-    assert files.log_problem() is None
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as root may write everywhere
-    problem = files.log_problem()
-    assert (
-        problem == f"{tmp_path}/state/logs cannot be written; change its permissions, or name another place with DYNABRO_STATE"
-    )
-    (tmp_path / "file").touch()
-    problem = SideFiles(tmp_path / "file").log_problem()
-    assert problem is not None
-    assert problem.endswith("name another place with DYNABRO_STATE")
+def test_a_log_that_cannot_be_written_any_more_is_told_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    files = SideFiles(tmp_path / "state", told.append)
+    logs = [RunLog.of(files, key) for key in ("ab" * 32, "cd" * 32)]
+    for log in logs:
+        log.tell("begun")
+        assert log.path is not None
+        log.path.unlink()
+        log.path.mkdir()  # as root may write everywhere else
+    for log in logs:
+        log.tell("ended")
+    (line,) = told
+    assert line.startswith(f"{tmp_path}/state/logs cannot be written (Is a directory); runs go on without logs; ")
 
 
 def test_printing_goes_where_it_went_before(path: Path) -> None:

@@ -61,7 +61,7 @@ def test_runs_without_a_name_in_common_are_no_sweep(path: Path) -> None:
 
 def test_all_owners_are_kept_alive(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[tuple[str, ...]] = []
-    monkeypatch.setattr(ownership, "_beat", lambda engine, owners, stop: kept.append(owners))
+    monkeypatch.setattr(ownership, "_beat", lambda engine, owners, *_: kept.append(owners))
     engine = open_for_writing(str(path))
     outcomes = [Outcome(quadratic(0), "interrupted", None)]
     with pytest.raises(InterruptedRunError), signs_of_life(engine, outcomes, ["a", "b"], Options(sweep="mine"), "ray"):

@@ -13,6 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests import postgres
+
 ROOT = Path(__file__).parents[2]
 DEADLINE = 240
 """Seconds after which a command that does not end is a failure: a multiple of what any takes."""
@@ -39,10 +41,20 @@ DYNABRO = {
 }
 SEEDS = 3
 HOW = ("--threads", "1", "--compile", "off", "--checkpoint-every", "0.01")
-VOLATILE = ("id", "run_id", "started_at", "finished_at", "heartbeat_at", "wall_seconds", "owner", "host", "pid", "git_commit")
+TIMES = ("started_at", "finished_at", "heartbeat_at", "heartbeat_clock", "wall_seconds")
+VOLATILE = ("id", "run_id", "owner", "host", "pid", "git_commit", *TIMES)
+
+TABLES = {
+    "rounds": "round",
+    "evaluations": "round",
+    "recovery": "run_id",
+    "identities": "tick",
+    "worker_labels": "worker, label",
+}
+"""The tables whose rows belong to runs, with their order."""
 
 Content = dict[str, dict[str, Any]]
-"""By run key: the run's row, its rounds and its evaluations."""
+"""By run key: the run's row, and its rows in the other tables."""
 
 
 class Ended(NamedTuple):
@@ -58,13 +70,24 @@ class Place:
 
     Args:
         folder: An empty folder.
+        server: The URL of an empty database of a server; None: a file in the folder.
+
+    Attributes:
+        db: The file.
+        database: The file, or the URL.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, server: str | None = None) -> None:
         self.folder, self.db = folder, folder / "results.db"
+        self.database: Path | str = server or self.db
         self.sweep_file = folder / "faults.yaml"
         grid = {"name": "faults", "grid": {"cell": [MOMENTUM, DYNABRO]}, "seeds": f"0..{SEEDS - 1}"}
         self.sweep_file.write_text(json.dumps(grid))  # which is YAML, too
+        self._environment = {
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "DYNABRO_DB": str(self.database),
+        } | ({"DYNABRO_STATE": str(folder / "results.db.d")} if server else {})
         self._processes: list[subprocess.Popen[str]] = []
 
     def start(self, *words: str, module: str = "dynabro_cli", **environment: str) -> subprocess.Popen[str]:
@@ -72,7 +95,7 @@ class Place:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words],
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DYNABRO_DB": str(self.db)} | environment,
+            env=os.environ | self._environment | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -110,6 +133,9 @@ class Place:
 
     def holds(self, sql: str) -> bool:
         """Whether a query of the database, if there is one by now, has an answer."""
+        if isinstance(self.database, str):
+            made = read(self.database, "SELECT to_regclass('sweep_runs') IS NOT NULL") == [(True,)]
+            return made and bool(read(self.database, sql))
         if not self.db.exists() or not read(self.db, "SELECT 1 FROM sqlite_master WHERE name = 'runs'"):
             return False
         return bool(read(self.db, sql))
@@ -134,37 +160,50 @@ def run(cell: dict[str, Any], seed: int = 0, *more: str) -> tuple[str, ...]:
     return ("run", *options, "--seed", str(seed), *HOW, *more)
 
 
-def end(process: subprocess.Popen[str]) -> Ended:
+def end(process: subprocess.Popen[str], seconds: float = DEADLINE) -> Ended:
     """Wait for the end of a command, and of all that hold its standard error, as its workers do."""
-    out, err = process.communicate(timeout=DEADLINE)
+    out, err = process.communicate(timeout=seconds)
     return Ended(process.returncode, out, err)
 
 
-def read(db: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
-    """Read from a database with nothing of this package."""
-    with closing(sqlite3.connect(f"{db.as_uri()}?mode=ro", uri=True, timeout=60)) as connection:
-        return connection.execute(sql, values).fetchall()
+def read(database: Path | str, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    """Read from a file or a server's database with nothing of this package."""
+    with closing(_connect(database)) as connection:
+        return _execute(connection, sql, *values).fetchall()
 
 
-def content(db: Path) -> Content:
+def _connect(database: Path | str) -> Any:
+    if isinstance(database, str):
+        return postgres.connect(database)
+    return sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=60)
+
+
+def _execute(connection: Any, sql: str, *values: object) -> Any:
+    on_server = not isinstance(connection, sqlite3.Connection)
+    return connection.execute(sql.replace("?", "%s") if on_server and values else sql, values)
+
+
+def content(database: Path | str) -> Content:
     """All that a database holds of its runs, but for times and who made them."""
-    with closing(sqlite3.connect(f"{db.as_uri()}?mode=ro", uri=True, timeout=60)) as connection:
-        connection.row_factory = sqlite3.Row
-        connection.execute("BEGIN")
 
-        def rows(table: str, run: sqlite3.Row) -> list[dict[str, Any]]:
-            return [
-                _lasting(row) for row in connection.execute(f"SELECT * FROM {table} WHERE run_id = ? ORDER BY round", run[:1])
-            ]
+    def rows(sql: str) -> list[dict[str, Any]]:
+        cursor = _execute(connection, sql)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
-        return {
-            run["run_key"]: {"run": _lasting(run), "rounds": rows("rounds", run), "evaluations": rows("evaluations", run)}
-            for run in connection.execute("SELECT id, * FROM runs").fetchall()
-        }
+    with closing(_connect(database)) as connection:
+        _execute(connection, "BEGIN" if isinstance(database, Path) else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        runs = rows("SELECT * FROM runs ORDER BY id")
+        found: Content = {run["run_key"]: {"run": _lasting(run)} | {table: [] for table in TABLES} for run in runs}
+        keys = {run["id"]: run["run_key"] for run in runs}
+        for table, order in TABLES.items():
+            for row in rows(f"SELECT * FROM {table} ORDER BY run_id, {order}"):
+                found[keys[row["run_id"]]][table].append(_lasting(row))
+    return found
 
 
-def _lasting(row: sqlite3.Row) -> dict[str, Any]:
-    return {name: row[name] for name in row.keys() if name not in VOLATILE}  # noqa: SIM118
+def _lasting(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in VOLATILE}
 
 
 def check_part(place: Place, clean: Content) -> int:
@@ -172,7 +211,7 @@ def check_part(place: Place, clean: Content) -> int:
 
     A result is there with all its rows, and what is in progress has the first of the clean run's.
     """
-    stored = content(place.db)
+    stored = content(place.database)
     for key, found in stored.items():
         if found["run"]["status"] in ("finished", "diverged"):
             assert found == like(found, clean[key])
@@ -184,7 +223,7 @@ def check_part(place: Place, clean: Content) -> int:
 
 def check_whole(place: Place, clean: Content, keys: Sequence[str] | None = None) -> None:
     """Assert that the runs with these keys (all, by default) are stored as a clean run stores them, and nothing else."""
-    stored = content(place.db)
+    stored = content(place.database)
     wanted = clean if keys is None else {key: clean[key] for key in keys}
     assert stored.keys() == wanted.keys()
     for key, found in stored.items():

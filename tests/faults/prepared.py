@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import resource
 import signal
 import sys
 from typing import Any
+
+PR_CAPBSET_DROP = 24  # of Linux's prctl.h
 
 
 def pages(number: str) -> None:
@@ -25,6 +28,16 @@ def pages(number: str) -> None:
 def file_size(number: str) -> None:
     """No file gets larger than so many bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(number), int(number)))
+
+
+def ordinary_user(again: str) -> None:
+    """Root obeys the permissions of files, as an ordinary user does: it gives up what lets it pass them, for good."""
+    if os.geteuid() == 0 and not again:
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            if ctypes.CDLL(None, use_errno=True).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
+                raise OSError(ctypes.get_errno(), "prctl")
+        os.environ["PREPARE"] = os.environ["PREPARE"].replace("ordinary_user", "ordinary_user:again")
+        os.execv(sys.executable, [sys.executable, "-m", "tests.faults.prepared", *sys.argv[1:]])
 
 
 def signal_at_import(text: str) -> None:

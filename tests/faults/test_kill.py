@@ -1,23 +1,17 @@
-"""kill -9 at every place of the writer, and at random: what is stored is whole, and the same command completes it."""
+"""kill -9 at every place of the writer: what is stored is whole, and the same command completes it."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import os
-import random
 import signal
 import subprocess
-import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.oracle import DYNABRO, MOMENTUM, Content, Ended, Place, check_part, check_whole, end, key_of, read, run, sweep
+from tests.faults.oracle import DYNABRO, MOMENTUM, Content, Ended, Place, check_part, check_whole, key_of, read, run, sweep
+from tests.faults.processes import of_place, within
 
 PLACES = (
     "before-claim",
@@ -120,54 +114,6 @@ def test_a_repetition_that_is_killed_leaves_the_result_and_is_gone_on_with(clean
     check_whole(place, clean, [key])
 
 
-@pytest.mark.parametrize(
-    ("kills", "jobs"), [pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(100, 4, marks=pytest.mark.slow)]
-)
-@pytest.mark.timeout(3600)
-def test_random_kills(kills: int, jobs: int, clean: Content, new_place: Callable[[str], Place]) -> None:
-    """Any process of a sweep at any moment; a run that is stored as finished stays, and in the end all is there."""
-    chance = random.Random(kills)
-    done: Counter[str] = Counter()
-    for number in itertools.count():
-        place, finished = new_place(str(number)), set[tuple[object, ...]]()
-        while True:
-            process = place.start(*sweep(place, "--max-retries", "99", "--retry-failed", jobs=jobs))
-            while done.total() < kills and process.poll() is None:
-                victim = kill_one(process, jobs, chance)
-                done.update([victim] if victim else [])
-            ended = end(process)
-            no_process_of(place)
-            if place.holds("SELECT 1 FROM runs"):
-                check_part(place, clean)
-                now = set(read(place.db, "SELECT id, run_key, started_at, finished_at FROM runs WHERE status = 'finished'"))
-                assert finished <= now
-                finished = now
-            if ended.code == 0:
-                break
-            assert ended.code == -signal.SIGKILL or "3 worker processes in a row ended" in ended.err, ended
-        check_whole(place, clean)
-        print(f"killed {dict(done)}, sweeps completed {number + 1}, rows lost 0", flush=True)
-        if done.total() >= kills:
-            break
-
-
-def kill_one(process: subprocess.Popen[str], jobs: int, chance: random.Random) -> str | None:
-    """Kill a random one of a sweep's processes at a random moment of its life; return which, None where it was gone."""
-    scheduler = chance.randrange(jobs + 1) == 0
-    while not scheduler and not workers(process.pid) and not finished_within(process, 0.02):
-        pass
-    if finished_within(process, chance.uniform(0, 8)):
-        return None
-    victims = [process.pid] if scheduler else workers(process.pid)
-    if not victims:
-        return None
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(chance.choice(victims), signal.SIGKILL)
-        if scheduler:
-            process.wait()
-    return "scheduler" if scheduler else "worker"
-
-
 def finished_within(process: subprocess.Popen[str], seconds: float) -> bool:
     """Let a process live for a random time, unless it ends before."""
     try:
@@ -177,35 +123,6 @@ def finished_within(process: subprocess.Popen[str], seconds: float) -> bool:
     return True
 
 
-def workers(pid: int) -> list[int]:
-    """The worker processes of a scheduler."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
-    return [int(child) for child in children if b"spawn_main" in command_line(int(child))]
-
-
-def command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 def no_process_of(place: Place) -> None:
     """Assert that nothing is left of the commands that have ended: their workers die with them."""
-    gone = time.monotonic() + 10  # the kernel ends them one by one
-    while left := [pid for pid in everyone() if cwd(pid) == place.folder]:
-        assert time.monotonic() < gone, left
-
-
-def everyone() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-
-
-def cwd(pid: int) -> Path | None:
-    try:
-        return Path(os.readlink(f"/proc/{pid}/cwd"))
-    except OSError:
-        return None
+    assert within(10, lambda: not of_place(place.folder)), of_place(place.folder)  # the kernel ends them one by one

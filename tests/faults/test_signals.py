@@ -123,6 +123,7 @@ def test_all_processes_of_a_sweep_are_told(name: str, clean: Content, place: Pla
 def test_while_another_program_holds_the_database(name: str, clean: Content, place: Place) -> None:
     process = place.start(*run(MOMENTUM))
     assert process.stderr is not None
+    process.stderr.readline()  # what is run
     process.stderr.readline()  # the first evaluation
     with locked(place.db):
         tell(process, name)

@@ -55,7 +55,7 @@ def test_a_run(failpoint: str, clean: Content, place: Place) -> None:
 def test_it_leaves_the_files_of_its_successor_alone(clean: Content, place: Place) -> None:
     first = stopped_at(place, run(MOMENTUM), "after-commit:1")
     with contextlib.closing(sqlite3.connect(place.db)) as connection, connection:
-        connection.execute("UPDATE runs SET heartbeat_at = '2000-01-01 00:00:00.000000'")
+        connection.execute("UPDATE runs SET heartbeat_at = '2000-01-01 00:00:00.000000', heartbeat_clock = NULL")
     second = stopped_at(place, run(MOMENTUM), "after-commit:1")
     ((name,),) = read(place.db, "SELECT checkpoint FROM runs")
     os.kill(first.pid, signal.SIGCONT)

@@ -68,7 +68,7 @@ def _evaluations(run_id: int, row: Row, chance: random.Random, half: bool) -> li
     """Evaluations every few computations, not at the same for all runs, as with rounds of different cost."""
     step, last = row["eval_every"], row["budget"] // 2 if half else row["budget"]
     budgets = [0, *(budget + chance.randrange(3) for budget in range(step, last, step)), last]
-    objective = row["task"] == "quadratic"
+    objective = row["task"].startswith("quadratic")
     return [
         {
             "run_id": run_id,

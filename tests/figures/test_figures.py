@@ -228,6 +228,14 @@ def test_all(grids: Path, dynabro: Dynabro) -> None:
     assert outcome.problems[-1] == "no run of any figure is stored; dynabro list sweeps says what can be run"
 
 
+def test_all_for_which_a_condition_holds(folder: Path, dynabro: Dynabro) -> None:
+    fill(folder / "results.db", planned("history-dependence"))
+    outcome = dynabro("plot", "all", "--where", "1 = 0")
+    assert (outcome.code, outcome.out) == (66, "")
+    assert "history-dependence: not drawn, as --where holds for no run of it" in outcome.problems
+    assert outcome.problems[-1] == "where=1 = 0: it holds for no run of any figure; type another condition"
+
+
 def test_all_that_there_is(folder: Path, dynabro: Dynabro) -> None:
     rows = planned("history-dependence")
     fill(folder / "results.db", rows)
@@ -262,6 +270,7 @@ def test_the_same_bytes_for_one_database(grids: Path, dynabro: Dynabro) -> None:
             66,
             "no run of mnist-sf-cwtm is stored; dynabro sweep mnist-sf-cwtm --set budget=7 makes them",
         ),
+        (["mnist-sf-cwtm", "--where", "1 = 0"], 66, "where=1 = 0: it holds for no run of mnist-sf-cwtm that has a result"),
         (["mnist-sf-cwtm", "--set", "bugdet=7"], 2, "--set bugdet=7: unknown field 'bugdet' (did you mean 'budget'?)"),
         (
             ["mnist-sf-cwtm", "--hue", "method"],

@@ -16,6 +16,7 @@ from dynabro_cli.api import make_switching
 from dynabro_cli.cli import plot
 from dynabro_cli.figures._any import METRICS
 from dynabro_cli.participation import answering
+from dynabro_cli.store.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
 from tests.figures.test_figures import read
@@ -260,8 +261,12 @@ def test_what_is_refused(arguments: list[str], problem: str, mixed: Path, dynabr
     assert not Path("plots").exists()
 
 
-def test_no_run_at_all(mixed: Path, dynabro: Dynabro) -> None:
+def test_no_run_at_all(mixed: Path, dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro("plot", "final", "--db", str(mixed), "--where", "seed = 77")
+    assert outcome.code == 66
+    assert outcome.problems == ["where=seed = 77: it holds for no run that has a result; type another condition"]
+    open_for_writing("empty.db")
+    outcome = dynabro("plot", "final", "--db", "empty.db")
     assert outcome.code == 66
     assert outcome.problems == ["no run here has a result; dynabro run or dynabro sweep makes some, and dynabro runs lists all"]
 

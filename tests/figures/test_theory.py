@@ -55,6 +55,9 @@ def test_kappa_without_any(dynabro: Dynabro, results: Path) -> None:
     outcome = dynabro("plot", "kappa")
     assert outcome.code == 66
     assert outcome.problems == ["no search for a kappa is stored here; dynabro verify kappa makes some"]
+    assert dynabro("plot", "kappa", "--where", "seed = 1").problems == [
+        "where=seed = 1: it holds for no search for a kappa that is stored here; type another condition"
+    ]
     wrong = dynabro("plot", "kappa", "--where", "seeed = 1")
     assert wrong.code == 2
     assert dynabro("plot", "kappa", "--hue", "method").problems == [

@@ -1,0 +1,133 @@
+"""The way to the terminal: text that came from a database or a file may hold anything, and is printed so that it shows."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+import warnings
+from types import TracebackType
+from typing import IO, Any
+
+from dynabro_cli.errors import StorageError
+
+STREAMS = (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
+"""The standard streams, how Python opens each, and how ``/dev/null`` is opened in its place: what is sent to a closed standard
+output is an error, as it is lost."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def one_line(text: object) -> str:
+    """``text`` as a part of one line: every character that a terminal would obey, or not show, is written as its escape."""
+    return _escaped(str(text), "")
+
+
+def printable(text: str) -> str:
+    """``text`` for a terminal, in lines: as ``one_line``, but lines and tabs stay."""
+    return _escaped(text, "\n\t")
+
+
+def say(*lines: str, flush: bool = False) -> None:
+    """Print lines on standard output, each of them as one line; an empty one where there are none."""
+    for line in lines or ("",):
+        print(one_line(line))
+    if flush:
+        sys.stdout.flush()
+
+
+def note(line: str, *, end: str = "\n", flush: bool = False) -> None:
+    """Print one line on standard error."""
+    print(one_line(line), end=end, file=sys.stderr, flush=flush)
+
+
+def complain(problem: str) -> None:
+    """Print one line of an error on standard error."""
+    note(f"dynabro: {problem}")
+
+
+def data() -> IO[str]:
+    """Standard output for data, which are written as they are: in UTF-8, as in a file, whatever the terminal takes."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
+    return sys.stdout
+
+
+def write(block: bytes) -> None:
+    """Write bytes on standard output as they are."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(block)
+    sys.stdout.buffer.flush()
+
+
+def show(text: str, *, flush: bool = False) -> None:
+    """Print text of several lines on standard output, with no end of its own."""
+    sys.stdout.write(printable(text))
+    if flush:
+        sys.stdout.flush()
+
+
+def is_terminal() -> bool:
+    """True if standard output is a terminal."""
+    return sys.stdout.isatty()
+
+
+def prepare() -> None:
+    """Have standard streams that can be used: one that was closed, or an encoding that lacks a letter, is no crash."""
+    for number, (name, mode, flags) in enumerate(STREAMS):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(_occupy(number, flags), mode, closefd=False))  # noqa: SIM115
+        elif mode == "w" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _warn
+    sys.excepthook = _crash
+
+
+def close(code: Any) -> Any:
+    """Flush the outputs here, where it can be told if that fails; the interpreter's own attempt would end with code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as error:
+            code = code or (unwritable(error) if stream is sys.stdout else 0)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
+
+
+def unwritable(error: OSError) -> int:
+    """The exit code where standard output cannot be written: none of an error where its reader has left."""
+    if isinstance(error, BrokenPipeError):
+        return 0
+    room = "make room, or " if error.errno in FULL else ""
+    complain(f"the output cannot be written ({error.strerror}); {room}send it elsewhere")
+    return StorageError.exit_code
+
+
+def _escaped(text: str, kept: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char in kept or char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _occupy(number: int, flags: int) -> int:
+    """Open ``/dev/null`` under a standard stream's number, lest a database gets it; another number if that is taken by now."""
+    opened = os.open(os.devnull, flags)
+    try:
+        os.fstat(number)
+    except OSError:
+        os.dup2(opened, number)
+    if opened == number or os.path.sameopenfile(opened, number):
+        return number
+    return opened
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a library's warning, which may name what a database has."""
+    complain(f"warning: {message}")
+
+
+def _crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of a bug, which may name what a database has."""
+    sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))

@@ -1,0 +1,64 @@
+"""The devices that runs are computed on; which kind they are is told without torch, where there is no driver of a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+AMD_DRIVER = Path("/dev/kfd")
+NVIDIA_DRIVER = "libcuda.so.1"
+
+
+@functools.cache
+def gpu_driver() -> bool:
+    """True if the driver of an NVIDIA or AMD GPU is installed; without one, torch has no GPU."""
+    if AMD_DRIVER.exists():
+        return True
+    try:
+        ctypes.CDLL(NVIDIA_DRIVER)
+    except OSError:
+        return False
+    return True
+
+
+def kind_of(name: str) -> Literal["cpu", "cuda"]:
+    """Return the kind of the device that ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` stands for here.
+
+    Torch is loaded only if that needs a look at a GPU.
+
+    Raises:
+        SpecError: The device is not there.
+    """
+    if name == "cpu" or (name == "auto" and not gpu_driver()):
+        return "cpu"
+    return "cuda" if pick_device(name).type == "cuda" else "cpu"
+
+
+def devices_of(name: str) -> list[str]:
+    """Return the devices that a sweep may use: all GPUs for ``cuda``, and for ``auto`` if there are any; else the one.
+
+    Raises:
+        SpecError: The device is not there.
+    """
+    if kind_of(name) == "cpu":
+        return ["cpu"]
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count())] if name in ("auto", "cuda") else [name]
+
+
+def pick_device(name: str) -> torch.device:
+    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device that is there; raise SpecError where it is not."""
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    count = torch.cuda.device_count()
+    legal = ["auto", "cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
+    if name not in legal:
+        raise SpecError(f"device={name} is not here; legal on this machine: {', '.join(legal)}; type --device auto")
+    return torch.device("cuda:0" if name == "cuda" else name)

@@ -1,0 +1,76 @@
+"""How many runs at a time fit into the memory that is free."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dynabro_cli.devices import pick_device
+from dynabro_cli.errors import SpecError
+from dynabro_cli.executors._api import Options
+from dynabro_cli.executors.cores import cores
+from dynabro_cli.forecast import usual_jobs
+from dynabro_cli.host_memory import free_host_memory
+from dynabro_cli.resolve import Run
+from dynabro_cli.simulation.need import Need, need_of
+from dynabro_cli.simulation.room import too_much
+from dynabro_cli.simulation.setup import data_directory
+from dynabro_cli.spec import fields
+from dynabro_cli.store.repetition import stand
+
+IRRELEVANT = ("seed", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every", "attack_entry", "precision")
+"""Fields in which runs may differ that need the same memory."""
+
+
+def with_room(runs: Sequence[Run], options: Options, database: str) -> Options:
+    """The options with as many jobs as fit into this machine's memory, each a process of its own, whichever runs meet.
+
+    The process that uses a GPU looks at the GPU's memory itself.
+
+    Args:
+        runs: The runs.
+        options: How they are made.
+        database: Where results are: runs that are stored are not made.
+
+    Raises:
+        SpecError: A run by itself does not fit, or not as many at a time as ``options`` ask for.
+        DynabroError: The database is something else, or cannot be read.
+    """
+    jobs = min(options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu), max(1, len(runs)))
+    free = free_host_memory()
+    if free is None or _fitting(runs, jobs, options, free) == jobs:
+        return options
+    standing = stand(database, options.sweep, options.rerun)[1]
+    settled = ("stored",) if options.retry_failed else ("stored", "failed")
+    left = [run for run in runs if standing.of(run.key) not in settled]
+    fit = _fitting(left, min(jobs, len(left)), options, free) if left else jobs
+    if fit >= min(jobs, len(left)):
+        return options
+    if not fit:
+        need = max(need.within(free) for need in _needs(left, options))
+        raise too_much(need, need.host, free, "are free")
+    if options.jobs is None:
+        return replace(options, jobs=fit)
+    raise SpecError(
+        f"jobs={options.jobs}: {fit} of these runs at a time fit into the free memory. Try: --jobs {fit}, or --force"
+    )
+
+
+def _fitting(runs: Sequence[Run], jobs: int, options: Options, free: float) -> int:
+    """How many of the runs at a time, at most ``jobs``, fit whichever they are: the largest ones."""
+    largest = sorted((need.within(free).host for need in _needs(runs, options)), reverse=True)[:jobs]
+    return sum(total <= free for total in itertools.accumulate(largest))
+
+
+def _needs(runs: Sequence[Run], options: Options) -> list[Need]:
+    gpu, folder = pick_device(options.device).type == "cuda", data_directory(options.data_dir)
+    names = [name for name in fields() if name not in IRRELEVANT]
+    known: dict[tuple[object, ...], Need] = {}
+    needs = []
+    for run in runs:
+        like = tuple(getattr(run.spec, name) for name in names)
+        if like not in known:
+            known[like] = need_of(run, folder, gpu=gpu, compiles=options.compile != "off")
+        needs.append(known[like])
+    return needs

@@ -1,0 +1,90 @@
+"""How much memory of this machine can be taken: the system's, within what control groups and limits of the process leave."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self")
+PAGE = resource.getpagesize()
+
+
+def free_host_memory() -> int | None:
+    """Bytes that this process can still take; None if nothing is known.
+
+    The least of what the system has available, what each control group (version 1 or 2) of the process and those above it
+    leave, and what the limits of its address space and data (``ulimit -v`` and ``-d``) leave.
+    """
+    known = [*_available(), *_left_in_groups(OWN, GROUPS), *_left_of_limits(OWN)]
+    return max(0, min(known)) if known else None
+
+
+def private_memory() -> int:
+    """Bytes of memory that this process has in use, without the pages of files; 0 if that is not known."""
+    sizes = _statm(OWN)
+    return sizes[1] - sizes[2] if len(sizes) > 2 else 0
+
+
+def _available() -> Iterator[int]:
+    """Linux's MemAvailable, in bytes; elsewhere all memory that the machine has."""
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024
+            return
+    if "SC_PHYS_PAGES" in os.sysconf_names:
+        yield os.sysconf("SC_PHYS_PAGES") * PAGE
+
+
+def _left_in_groups(own: Path, groups: Path) -> Iterator[int]:
+    """What the limit of each control group leaves, in bytes; nothing for groups without a limit.
+
+    Args:
+        own: The process's folder in ``/proc``.
+        groups: Where control groups are mounted.
+    """
+    for line in _lines(own / "cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            names, roots = ("memory.max", "memory.current", "inactive_file"), (groups, groups / "unified")
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            roots = (groups / "memory", groups / controllers)
+        else:
+            continue
+        for root in dict.fromkeys(roots):
+            folder = root / path.strip("/")  # it need not be there: a container may see its own group as the root
+            places = (folder, *(parent for parent in folder.parents if parent.is_relative_to(root)))
+            yield from (left for place in places for left in _left_in_group(place, *names))
+
+
+def _left_in_group(folder: Path, limit: str, used: str, cached: str) -> Iterator[int]:
+    """What the limit of one group leaves; pages of files that can be dropped at any time do not count as used."""
+    numbers = [line for name in (limit, used) for line in _lines(folder / name)[:1]]
+    if len(numbers) < 2 or not all(number.isdigit() for number in numbers):
+        return  # a group without a limit says "max"
+    files = [line.split() for line in _lines(folder / "memory.stat")]
+    droppable = sum(int(words[1]) for words in files if len(words) == 2 and words[0] == cached)
+    yield int(numbers[0]) - max(0, int(numbers[1]) - droppable)
+
+
+def _left_of_limits(own: Path) -> Iterator[int]:
+    """What the process's own limits leave, in bytes."""
+    pages = _statm(own)
+    for kind, used in ((resource.RLIMIT_AS, pages[0:1]), (resource.RLIMIT_DATA, pages[5:6])):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY and used:
+            yield limit - used[0]
+
+
+def _statm(own: Path) -> list[int]:
+    """Sizes of the process in bytes: total, resident, shared, text, library, data."""
+    return [int(number) * PAGE for line in _lines(own / "statm") for number in line.split()]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,226 @@
+"""The memory that a run needs at its peak, told from its spec before anything of it is made.
+
+It is counted as the simulation makes its tensors, and holds within a factor of about two of what is measured. What cannot be
+known beforehand is left out: the activations of a model that cannot be traced, and images that are not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from dynabro_cli.assembly import attack_setting, chain_setting, method_setting
+from dynabro_cli.components import Component
+from dynabro_cli.errors import DynabroError
+from dynabro_cli.footprint import Footprint
+from dynabro_cli.gradients.engine import PASS_SHARE, PASS_VALUES
+from dynabro_cli.methods._api import Method
+from dynabro_cli.resolve import Run
+from dynabro_cli.simulation.image_problem import EVALUATION_VALUES
+from dynabro_cli.tasks._api import ImageShape, Task, TaskSetting
+
+PROCESS = 400e6
+"""A process with torch, before a run: memory of its own, without the pages of libraries that processes share."""
+GPU_PROCESS, GPU_CONTEXT = 1.5e9, 600e6
+"""What a process that uses a GPU takes besides on the machine, and on the GPU before any tensor."""
+COMPILING = 600e6
+DATA_COPIES = 3
+"""How often a data set is in memory while it is read, cut and put in order."""
+MATRICES = 7
+"""Copies of the messages [m, d]: gradients, their sums, what is attacked, what a rule makes of them, and of the probe."""
+VECTORS = 16
+"""Copies of the model [d]: as it is initialised, its parameters, gradients, aggregates, directions, and in checkpoints."""
+KEPT = 2
+"""Copies of what a method keeps from round to round: itself, and in a checkpoint or in the probe."""
+ACTIVATIONS = 2.5
+"""Times what a backward pass reads of the forward pass: with the gradients of it."""
+TICK = 2500
+"""Bytes of a tick of the clock within a round, beside the masks of the workers."""
+DRAWS = 16
+
+
+class Need(NamedTuple):
+    """The memory of a run at its peak, in bytes.
+
+    Attributes:
+        host: Of the machine, without the pages of libraries that processes share.
+        device: Of the GPU; 0 without one.
+        largest: What takes most of it, in words.
+        advice: What to type for less of that.
+        spare: How much of it can be done without: passes of several workers at a time, which are as large as the free memory
+            allows.
+    """
+
+    host: float
+    device: float
+    largest: str
+    advice: str
+    spare: float = 0
+
+    def within(self, free: float) -> Need:
+        """What it comes to if so many bytes are free: passes take a share of them at most."""
+        less = max(0.0, self.spare - ACTIVATIONS * PASS_SHARE * max(0.0, free))
+        host, device = (self.host, self.device - less) if self.device else (self.host - less, 0.0)
+        return self._replace(host=host, device=device)
+
+
+TRIED = 20_000_000
+"""Parameters of the largest model that is tried on the CPU to see what a sample leaves."""
+
+
+class ModelSize(NamedTuple):
+    """A model's parameters and running statistics, counted, and the bytes of activations that a sample leaves."""
+
+    parameters: int
+    statistics: int
+    activations: float
+
+
+@functools.lru_cache(maxsize=256)
+def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
+    """Measure a model without memory for its tensors.
+
+    Raises:
+        SpecError: There is no such model for images of this shape.
+    """
+    with torch.device("meta"):
+        network = model.build(shape)
+        parameters = sum(tensor.numel() for tensor in network.parameters())
+        statistics = sum(tensor.numel() for tensor in network.buffers() if tensor.is_floating_point())
+    activations = 0.0
+    small = parameters <= TRIED  # then a pass on the CPU takes less time than torch's loading of what stands for it
+    with torch.device("cpu" if small else "meta"), torch.random.fork_rng(devices=[]):
+        network = network.to_empty(device="cpu") if small else network
+        with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # it may ask for values
+            fewer, more = (_saved(network, shape, samples) for samples in (2, 4))
+            activations = (more - fewer) / 2
+    return ModelSize(parameters, statistics, activations)
+
+
+def _saved(network: torch.nn.Module, shape: ImageShape, samples: int) -> int:
+    """The bytes that a backward pass would read of the forward pass of so many samples."""
+    kept = 0
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal kept
+        kept += tensor.numel() * tensor.element_size()
+        return tensor
+
+    images = torch.empty(samples, shape.channels, shape.height, shape.width)
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        network.train()(images)
+    return kept
+
+
+def need_of(run: Run, data_dir: Path, *, gpu: bool = False, compiles: bool = True) -> Need:
+    """Estimate what a run needs.
+
+    Args:
+        run: The run.
+        data_dir: Where data sets are, for the size of one that only its files tell.
+        gpu: Whether it computes on a GPU.
+        compiles: Whether its functions may be compiled.
+
+    Raises:
+        SpecError: A component cannot be built.
+    """
+    task, method = _looked_at(run.task.build(TaskSetting(data_dir))), run.assemble()[0]
+    parts, spare = _tensors(run, task, method)
+    tables, data = _tables(run, task, method), _data(task)
+    host = PROCESS + DATA_COPIES * data + (COMPILING if compiles and run.model is not None else 0) + sum(tables.values())
+    tensors = sum(parts.values())
+    parts |= tables | {"data": DATA_COPIES * data}
+    largest = max(parts, key=lambda name: parts[name])
+    if gpu and task.trains_model:
+        return Need(host + GPU_PROCESS, GPU_CONTEXT + data + tensors, *ADVICE[largest], spare)
+    return Need(host + tensors, 0, *ADVICE[largest], spare)
+
+
+ADVICE = {
+    "messages": ("the messages [m, d]", "fewer --workers, or a smaller --model"),
+    "model": ("the model", "a smaller --model"),
+    "samples": ("the mini-batches and their activations", "a smaller --batch-size, or fewer --workers"),
+    "components": ("what rule and attack compare", "fewer --workers, or another --aggregator or --attack"),
+    "workers": ("tables of the workers", "fewer --workers"),
+    "ticks": ("who is Byzantine at each computation of the longest round", "--clock round, or a smaller jmax"),
+    "data": ("the data set", "another --task"),
+}
+"""What the parts of a run's memory are, and what to type for less of them."""
+
+
+def _looked_at(task: Task) -> Task:
+    """The task with the shape and sizes of its data set, where its files tell them."""
+    if task.look is None or task.shape is not None:
+        return task
+    try:
+        shape, train, test = task.look()
+    except DynabroError:  # it is told when they are read
+        return task
+    return task._replace(shape=shape, train_size=train, test_size=test)
+
+
+def _data(task: Task) -> float:
+    """The bytes of a task's images and labels."""
+    if task.shape is None or task.train_size is None:
+        return 0
+    return (task.train_size + (task.test_size or 0)) * (_pixels(task.shape) + 8)
+
+
+def _pixels(shape: ImageShape) -> int:
+    return shape.channels * shape.height * shape.width
+
+
+def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], float]:
+    """The bytes of what is made where the run computes, and how much of them are passes that can be smaller."""
+    spec, senders, spare = run.spec, chain_setting(run.spec).workers, 0.0
+    workers, batch = spec.workers or 0, spec.batch_size or 0
+    if not task.trains_model:
+        width, d = 8, task.dimension or 0
+        samples = 4.0 * width * workers * batch * d
+    elif run.model is None or task.shape is None:
+        return {"samples": 0.0}, spare
+    else:
+        size, pixels = model_size(run.model, task.shape), _pixels(task.shape)
+        width, d = 4, size.parameters + size.statistics
+        together = max(batch, min(senders * batch, PASS_VALUES // pixels))
+        passes = max(ACTIVATIONS * together, EVALUATION_VALUES // pixels) * size.activations
+        samples = 16.0 * senders * batch * pixels + 24.0 * workers * batch + passes
+        spare = passes - max(ACTIVATIONS * batch, EVALUATION_VALUES // pixels) * size.activations
+    kept, components = _footprints(run, task, method)
+    return {
+        "messages": width * (MATRICES + kept + components.copies) * workers * float(d),
+        "model": float(width * VECTORS * d),
+        "samples": samples,
+        "components": components.bytes,
+    }, spare
+
+
+def _footprints(run: Run, task: Task, method: Method) -> tuple[float, Footprint]:
+    """Copies of the messages that the method keeps, with their copies; and what the other components take."""
+    kept = run.method.footprint(method_setting(run.spec, task))
+    chain = chain_setting(run.spec, method.threshold)
+    stages = [part.footprint(chain) for part in (*run.pre_aggregators, run.aggregator)]
+    rule = functools.reduce(Footprint.beside, stages)
+    attack = run.attack.footprint(attack_setting(run.spec, method))
+    return KEPT * kept.copies, Footprint(rule.copies + attack.copies, rule.bytes + attack.bytes + kept.bytes)
+
+
+def _tables(run: Run, task: Task, method: Method) -> dict[str, float]:
+    """The bytes of what is made on the machine of numbers of workers, samples and ticks."""
+    spec, workers = run.spec, run.spec.workers or 0
+    ticks = _most_computations(method) if spec.clock == "computation" else 1
+    tables = {"workers": 200.0 * workers, "ticks": ticks * (4.0 * workers + TICK)}
+    if run.data.name != "iid" and task.train_size is not None and task.shape is not None:
+        tables["workers"] += 48.0 * task.train_size + 300.0 * workers * task.shape.classes
+    return tables
+
+
+def _most_computations(method: Method) -> int:
+    """The largest number of gradient computations in a round, as far as some draws of rounds tell."""
+    plans = [method.plan(np.random.default_rng(seed)) for seed in range(DRAWS)] + ([method.first] if method.first else [])
+    return max([2**method.jmax if method.jmax is not None else 1, *(plan.prefixes[-1] for plan in plans)])

@@ -1,0 +1,42 @@
+"""Whether a run fits into the memory that is free: compared before anything of it is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.gradients.memory import free_memory
+from dynabro_cli.host_memory import free_host_memory, private_memory
+from dynabro_cli.resolve import Run
+from dynabro_cli.simulation.need import Need, need_of
+
+
+def check_room(run: Run, data_dir: Path, device: torch.device, *, compiles: bool, host: bool = True) -> None:
+    """Compare what a run needs in this process with what is free on this machine and its GPU.
+
+    Args:
+        run: The run.
+        data_dir: Where data sets are.
+        device: Where it computes.
+        compiles: Whether its functions may be compiled.
+        host: Whether to look at the machine's memory, too.
+
+    Raises:
+        SpecError: It needs more than is free.
+    """
+    need = need_of(run, data_dir, gpu=device.type == "cuda", compiles=compiles)
+    free = free_host_memory() if host else None
+    if free is not None and (more := need.within(free).host - private_memory()) > free:
+        raise too_much(need, more, free, "are free")
+    if device.type == "cuda" and (more := need.within(left := free_memory(device)).device) > left:
+        raise too_much(need, more, left, f"are free on {device}")
+
+
+def too_much(need: Need, needed: float, free: float, where: str) -> SpecError:
+    """The error of a run that needs so many bytes, more than the free ones."""
+    return SpecError(
+        f"memory: a run here needs about {needed / 1e9:,.1f} GB, most of it for {need.largest}, "
+        f"and {free / 1e9:,.1f} GB {where}. Try: {need.advice}, or --force to begin all the same"
+    )

@@ -1,0 +1,89 @@
+"""Files of unknown content: opened so that neither their kind nor their size nor their links hold the program up."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+MOST_ENTRIES = 10_000_000
+"""The largest number of files and folders that is looked at under one folder."""
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Opening a FIFO waits for its writer, and a device may have no end: both are refused unread.
+
+    Raises:
+        OSError: The file cannot be opened.
+        ValueError: It is not a regular file.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError("it is not a regular file")
+    return open(handle, "rb")
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most ``most`` bytes.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not a regular file, or is larger.
+    """
+    with open_regular(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it is larger than {most >> 20} MiB")
+    return content
+
+
+def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_at: int = 0) -> tuple[list[str], int]:
+    """The paths of all files under ``folder`` whose name is ``wanted``; in order of folders, then of names.
+
+    Links to files and folders are followed as long as they stay inside of ``root``.
+
+    Args:
+        folder: Where to look, at any depth.
+        root: A resolved folder that nothing may be out of.
+        wanted: Whether a file of this name counts.
+        looked_at: How many entries were looked at before, as ``MOST_ENTRIES`` limits all of them.
+
+    Returns:
+        The paths, and the number of entries looked at so far.
+
+    Raises:
+        OSError: A folder cannot be read.
+        ValueError: A link leads out of ``root`` or to a folder that it is in, or there are too many entries.
+    """
+    found: list[tuple[str, list[str]]] = []
+    waiting: list[tuple[str, tuple[str, ...]]] = [(str(folder), (_within(str(folder), root),))]
+    while waiting:
+        place, above = waiting.pop()
+        names = []
+        with os.scandir(place) as entries:
+            for entry in entries:
+                looked_at += 1
+                if looked_at > MOST_ENTRIES:
+                    raise ValueError(f"{folder} has more than {MOST_ENTRIES:,} files and folders")
+                real = _within(entry.path, root) if entry.is_symlink() else os.path.join(above[-1], entry.name)
+                if entry.is_dir():
+                    if real in above:
+                        raise ValueError(f"{entry.path} is a link to a folder that it is in")
+                    waiting.append((entry.path, (*above, real)))
+                elif wanted(entry.name):
+                    names.append(entry.name)
+        found.append((place, sorted(names)))
+    return [os.path.join(place, name) for place, names in sorted(found) for name in names], looked_at
+
+
+def _within(path: str, root: Path) -> str:
+    """The real path of what is to be inside of ``root``; raise ValueError if it is not."""
+    real = os.path.realpath(path)
+    if not Path(real).is_relative_to(root):
+        raise ValueError(f"{path} is a link out of {root}, to {real}")
+    return real

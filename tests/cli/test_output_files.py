@@ -1,0 +1,173 @@
+"""Commands that write files: none of them replaces a database, what belongs to it, a sweep, or a file of another kind."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from dynabro_cli.cli.app import app
+from tests.cli.conftest import Dynabro
+from tests.cli.test_app import call
+from tests.cli.test_select import GRID, make_runs
+from tests.command_lines import commands
+
+Words = Callable[[Path], list[str]]
+WRITERS: dict[str, Words] = {
+    "export": lambda path: ["export", "curves", "--csv", str(path)],
+    "db backup": lambda path: ["db", "backup", str(path)],
+    "db thin": lambda path: ["db", "thin", str(path), "--every", "10"],
+    "select": lambda path: ["select", "tiny.yaml", "--set", "seeds=0", "--yaml", str(path), "--db", "tiny.db"],
+}
+PLOT = ["plot", "final", "--format", "png,svg", "--where", "task = 'digits'", "--facet", "method", "--out"]
+READ_ONLY_PATHS = {"data_dir"}
+
+
+def parameters(words: tuple[str, ...]) -> dict[str, Any]:
+    """The types of a command's parameters, by name."""
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]
+    return typing.get_type_hints(inspect.unwrap(command.callback))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.endswith("-shm")  # readers share it, too
+    }
+
+
+@pytest.fixture(scope="session")
+def tiny_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``select`` chooses from, to be copied."""
+    folder = tmp_path_factory.mktemp("tiny")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        (folder / "tiny.yaml").write_text(GRID)
+        make_runs("tiny.yaml", "seeds=0")
+    return folder / "results.db"
+
+
+@pytest.fixture
+def prepared(folder: Path, results: Path, tiny_database: Path) -> Path:
+    """A database with a log, another one with what ``select`` needs, and two sweeps."""
+    shutil.copy(tiny_database, folder / "tiny.db")
+    (folder / "results.db.d" / "logs").mkdir(parents=True)
+    (folder / "results.db.d" / "logs" / "key.log").write_text("begun")
+    (folder / "results.db-wal").touch()
+    (folder / "tiny.db-wal").touch()  # as a reader makes it
+    (folder / "tiny.yaml").write_text(GRID)
+    (folder / "grid.csv").write_text(GRID)
+    (folder / "notes.txt").write_text("precious")
+    (folder / "link").symlink_to("results.db")
+    return folder
+
+
+MAKE_RUNS = {"run", "sweep"}
+"""Commands whose ``--force`` is about the memory that runs need."""
+
+
+def test_every_command_with_a_file_to_write_has_force() -> None:
+    writers = {*WRITERS, "plot"}
+    for words in commands():
+        own = parameters(words)
+        paths = {name for name, kind in own.items() if kind is Path or Path in typing.get_args(kind)}
+        assert bool(paths - READ_ONLY_PATHS) == (" ".join(words) in writers), words
+        assert ("force" in own) == (" ".join(words) in {*writers, *MAKE_RUNS}), words
+
+
+RESERVED = [
+    "results.db",
+    "./results.db",
+    "link",
+    "results.db-wal",
+    "results.db-journal",
+    "results.db.d",
+    "results.db.d/logs/key.log",
+]
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["plain", "force"])
+@pytest.mark.parametrize("command", WRITERS)
+def test_reserved_files_stay(command: str, force: list[str], dynabro: Dynabro, prepared: Path) -> None:
+    before = contents(prepared)
+    for name in [*RESERVED, "tiny.yaml", "grid.csv"]:
+        outcome = dynabro(*WRITERS[command](Path(name)), *force)
+        assert (outcome.code, outcome.out) in ((73, ""), (2, "")), name  # 2: a database that is thinned into itself
+        (line,) = outcome.problems
+        assert line.startswith(name.removeprefix("./") if outcome.code == 73 else "results.db is to be thinned into itself"), (
+            line
+        )
+        assert contents(prepared) == before, name
+
+
+@pytest.mark.parametrize("command", [command for command in WRITERS if command != "select"])
+def test_another_file_needs_force(command: str, dynabro: Dynabro, prepared: Path) -> None:
+    before = contents(prepared)
+    outcome = dynabro(*WRITERS[command](Path("notes.txt")))
+    assert (outcome.code, outcome.out) == (73, "")
+    (line,) = outcome.problems
+    assert line.startswith("notes.txt is there already")
+    assert contents(prepared) == before
+    assert dynabro(*WRITERS[command](Path("notes.txt")), "--force").code == 0
+    after = contents(prepared)
+    assert after.pop("notes.txt") != before.pop("notes.txt")
+    assert after == before
+
+
+@pytest.mark.parametrize("victim", ["final.png", "final.svg", "final.csv", "final.runs.csv"])
+def test_plots(victim: str, dynabro: Dynabro, prepared: Path) -> None:
+    out = prepared / "out"
+    assert dynabro(*PLOT, "out").code == dynabro(*PLOT, "out").code == 0
+    whole = contents(out)
+    assert set(whole) == {"final.png", "final.svg", "final.csv", "final.runs.csv"}
+    for content, forced in ((b"%PDF-1.4\0", 0), ((prepared / "results.db").read_bytes(), 73), (GRID.encode(), 73)):
+        for name in whole:
+            (out / name).write_bytes(whole[name][:10_000])
+        (out / victim).write_bytes(content)
+        before = contents(out)
+        outcome = dynabro(*PLOT, "out")
+        assert (outcome.code, outcome.out) == (73, "")
+        (line,) = outcome.problems
+        assert line.startswith(f"out/{victim} is ")
+        assert contents(out) == before, "not one file is written where one of them cannot be"
+        assert dynabro(*PLOT, "out", "--force").code == forced
+        assert contents(out) == (before if forced else whole)
+
+
+def test_no_plots_among_checkpoints_and_logs(dynabro: Dynabro, prepared: Path) -> None:
+    before = contents(prepared)
+    outcome = dynabro(*PLOT, "results.db.d/plots", "--force")
+    assert outcome.code == 73
+    assert "belongs to the database" in outcome.err
+    assert contents(prepared) == before
+    assert not (prepared / "results.db.d" / "plots").exists()
+
+
+def test_a_selection_takes_the_place_of_an_older_one(dynabro: Dynabro, prepared: Path) -> None:
+    assert dynabro(*WRITERS["select"](Path("chosen.yaml"))).code == 0
+    assert dynabro(*WRITERS["select"](Path("chosen.yaml"))).code == 0
+    assert dynabro(*WRITERS["select"](Path("notes.txt"))).code == 73
+    assert (prepared / "notes.txt").read_text() == "precious"
+    assert dynabro(*WRITERS["select"](Path("notes.txt")), "--force").code == 0
+    assert (prepared / "notes.txt").read_bytes() == (prepared / "chosen.yaml").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_standard_output(name: str, dynabro: Dynabro, results: Path) -> None:
+    dynabro("export", "final", "--csv", "out.csv")
+    whole = Path("out.csv").read_bytes()
+    done = call("export", "final", "--csv", name, folder=results.parent, capture_output=True)
+    assert (done.returncode, done.stdout.encode()) == (0, whole)
+    with Path("all.csv").open("wb", buffering=0) as file:  # behind what is there, as in `>> all.csv`
+        file.write(b"first\n")
+        call("export", "final", "--csv", name, folder=results.parent, stdout=file)
+    assert Path("all.csv").read_bytes() == b"first\n" + whole

@@ -1,0 +1,223 @@
+"""What reaches a terminal: text of a stranger's shows and does nothing, and no stream or encoding is a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from rich.progress import Progress
+
+from dynabro_cli.cli import terminal
+from dynabro_cli.cli.progress import Description
+from tests.cli.conftest import Dynabro
+from tests.cli.test_app import PROGRAM, environment
+from tests.command_lines import commands
+from tests.store.made import change, read
+
+EVIL = "\x1b[31m\x1b]0;title\x07\x9b2J\u202e\u2066\u200b\r\nforged\tline\x7f\x85\u2028"
+"""Colours, a title, C1 and bidirectional controls, and what ends a line."""
+SHOWN = r"\x1b[31m\x1b]0;title\x07\x9b2J\u202e\u2066\u200b\r\nforged\tline\x7f\x85\u2028"
+TEXTS = {
+    "runs": ["model", "method", "aggregator", "attack", "switching", "host", "git_commit", "error", "device", "owner"],
+    "sweeps": ["name", "host", "owner", "executor"],
+    "verified_kappa": ["rule"],
+}
+SWEEP = """
+name: mine
+description: "\\e[31m \\x9b2J \\u202e"
+base: {task: quadratic, budget: 4}
+grid: {learning_rate: [0.1, 0.2]}
+"""
+LINES: dict[tuple[str, ...], list[list[str]]] = {
+    ("run",): [["--method", EVIL], ["--db", f"{EVIL}/x.db"], ["--task", "quadratic", "--budget", "4", "--db", "new.db", EVIL]],
+    ("sweep",): [["mine.yaml", "--dry-run"], [EVIL], ["mine.yaml", "--set", f"method={EVIL}"], ["evil.yaml", "--dry-run"]],
+    ("select",): [["mine.yaml"], [EVIL], ["mine.yaml", "--over", EVIL]],
+    ("status",): [[], ["--json"], ["--db", EVIL]],
+    ("logs",): [["1"], [EVIL]],
+    ("plot",): [
+        ["final"],
+        ["curves", "--hue", "method"],
+        ["final", "--hue", EVIL],
+        [EVIL],
+        ["final", "--where", f"host = '{EVIL}'"],
+    ],
+    ("list",): [[], ["sweeps"], ["figures"], [EVIL]],
+    ("show",): [["runs/1"], ["runs/2", "--json"], [f"aggregators/{EVIL}"], [f"runs/{EVIL}"]],
+    ("runs",): [[], ["--json"], ["--where", EVIL]],
+    ("query",): [["SELECT * FROM runs"], [f'SELECT 1 AS "{EVIL}"'], [f"SELECT {EVIL}"], ["SELECT host FROM runs", "--json"]],
+    ("export",): [["final", "--csv", "out.csv"], ["final", "--csv", f"{EVIL}/out.csv"], [EVIL, "--csv", "-"]],
+    ("verify", "kappa"): [[EVIL], ["cwmed", "--pre", EVIL]],
+    ("verify", "rate"): [[EVIL], ["rounds", "--seeds", "0", "--dry-run"]],
+    ("db", "upgrade"): [[], ["--db", EVIL]],
+    ("db", "check"): [[], ["--json"]],
+    ("db", "backup"): [["copy.db"], [f"{EVIL}.db"]],
+    ("db", "thin"): [["small.db", "--every", "5"], ["other.db", "--every", "5", "--where", EVIL]],
+    ("db", "remove"): [
+        ["--where", "id = 1", "--dry-run"],
+        ["--where", "id = 2", "--yes"],
+        ["--where", EVIL],
+        ["--where", "id = 3"],
+    ],
+    ("db", "merge"): [["results.db", "--db", "mine.db"], [EVIL]],
+}
+
+
+def harmless(text: str) -> bool:
+    return all(char.isprintable() for char in text.replace("\n", ""))
+
+
+@pytest.fixture
+def evil(results: Path) -> Path:
+    """A database in which every free text is hostile; a run and a sweep are in progress."""
+    change(
+        results,
+        "INSERT INTO sweeps (name, status, runs, stored_before, jobs, executor, started_at, heartbeat_at, host, pid, owner)"
+        " VALUES ('mine', 'running', 3, 0, 1, 'local', datetime('now'), datetime('now'), 'h', 1, 'o')",
+    )
+    change(results, "UPDATE runs SET status = 'running', heartbeat_at = datetime('now') WHERE id = 3")
+    change(results, "UPDATE runs SET status = 'failed' WHERE id = 4")
+    for table, columns in TEXTS.items():
+        for column in columns:
+            change(results, f"UPDATE {table} SET {column} = coalesce({column}, '') || ?", EVIL)
+    (results.parent / "mine.yaml").write_text(SWEEP)
+    (results.parent / "evil.yaml").write_text(f"name: mine\nbase: {{task: {json.dumps(EVIL)}}}\n")
+    return results
+
+
+@pytest.mark.parametrize("command", sorted(commands()), ids=" ".join)
+def test_no_command_prints_what_a_terminal_obeys(command: tuple[str, ...], dynabro: Dynabro, evil: Path) -> None:
+    for words in LINES[command]:
+        outcome = dynabro(*command, *words)
+        assert outcome.out or outcome.err
+        assert "Traceback" not in outcome.err
+        for text in (outcome.out, outcome.err):
+            assert harmless(text), (words, text)
+            assert not [line for line in text.splitlines() if line.startswith("forged")], words
+
+
+@pytest.mark.parametrize(
+    "words", [["runs"], ["show", "runs/1"], ["query", "SELECT method FROM runs"], ["status"]], ids=" ".join
+)
+def test_escapes_are_shown(words: list[str], dynabro: Dynabro, evil: Path) -> None:
+    assert SHOWN in dynabro(*words).out
+
+
+def test_json_and_csv_are_exact(evil: Path) -> None:
+    (method,) = read(evil, "SELECT method FROM runs WHERE id = 1")[0]
+    assert method.endswith(EVIL)
+    query = [*PROGRAM, "query", "SELECT method FROM runs WHERE id = 1"]
+    ascii_only = environment(PYTHONIOENCODING="ascii")
+    printed = subprocess.run([*query, "--json"], cwd=evil.parent, env=ascii_only, capture_output=True, check=True).stdout
+    assert json.loads(printed) == [{"method": method}]
+    printed = subprocess.run([*query, "--csv"], cwd=evil.parent, env=ascii_only, capture_output=True, check=True).stdout
+    assert printed.decode() == f'method\n"{method}"\n'
+
+
+def test_a_bar_shows_what_a_terminal_would_obey() -> None:
+    with Progress(Description(), disable=True) as progress:
+        progress.add_task(f"[red]{EVIL}")
+        assert Description().render(progress.tasks[0]).plain == f"[red]{SHOWN}"
+
+
+def test_warnings_and_tracebacks_show_it_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        terminal.prepare()
+        warnings.warn(EVIL, stacklevel=1)
+    assert capsys.readouterr().err == f"dynabro: warning: {SHOWN}\n"
+    sys.excepthook(ValueError, ValueError(EVIL), None)
+    assert capsys.readouterr().err == f"ValueError: {terminal.printable(EVIL)}\n"
+    assert harmless(terminal.printable(EVIL).replace("\t", ""))
+
+
+@pytest.mark.parametrize("text", ["", "plain", "é € 漢字 😀", "a\\x1bb"])
+def test_what_can_be_printed_stays(text: str) -> None:
+    assert terminal.one_line(text) == terminal.printable(text) == text
+
+
+def test_lines_and_tabs_stay_where_there_are_lines() -> None:
+    assert terminal.printable("a\n\tb\r\x1b") == "a\n\tb\\r\\x1b"
+    assert terminal.one_line("a\n\tb\udcff") == "a\\n\\tb\\udcff"
+
+
+# --- streams and encodings
+
+
+def shell(words: list[str], redirected: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = f"{shlex.join([*PROGRAM, *words])} {redirected}"
+    return subprocess.run(
+        ["sh", "-c", command],
+        cwd=folder,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["runs"], ["query", "SELECT 1", "--csv"], ["query", "SELECT 1", "--json"], ["--help"], ["--version"]]
+)
+def test_a_closed_standard_output_is_an_error_in_a_line(words: list[str], results: Path) -> None:
+    done = shell(words, ">&-", results.parent)
+    assert (done.returncode, done.stderr) == (
+        74,
+        "dynabro: the output cannot be written (Bad file descriptor); send it elsewhere\n",
+    )
+
+
+def test_a_run_is_stored_whatever_is_closed(folder: Path) -> None:
+    done = shell(["run", "--task", "quadratic", "--budget", "4"], "<&- >&- 2>&-", folder)
+    assert done.returncode == 74
+    assert read(folder / "results.db", "SELECT status FROM runs") == [("finished",)]
+
+
+@pytest.mark.parametrize(("redirected", "code"), [("2>&-", 66), ("<&- 2>&-", 66), (">&- 2>&-", 66)])
+def test_an_error_that_nobody_reads_has_its_code(redirected: str, code: int, folder: Path) -> None:
+    done = shell(["runs"], redirected, folder)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_a_sweep_from_a_closed_standard_input_is_empty(folder: Path) -> None:
+    done = shell(["sweep", "-"], "<&-", folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dynabro: <stdin>: it is empty")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["query", "SELECT 'é€' AS 'ü'"], 0, "\\xe9\\u20ac"),
+        (["query", "SELECT ü"], 2, "\\xfc"),
+        (["--help"], 0, "Usage"),
+        (["run", "--help"], 0, "[default: "),
+        (["show", "attacks/é"], 2, "\\xe9"),
+        (["run", "--task", "quadratic", "--budget", "4", "--db", "é.db"], 0, "stored in \\xe9.db"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_terminal_without_the_letters(words: list[str], code: int, told: str, results: Path) -> None:
+    done = shell(words, "", results.parent, PYTHONIOENCODING="ascii:strict")
+    assert done.returncode == code, done.stderr
+    assert told in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["query", "SELECT '\udcff'"], ["runs", "--where", "host = '\udcff'"], ["runs", "--db", "\udcff.db"]]
+)
+def test_bytes_that_are_no_text(words: list[str], results: Path) -> None:
+    done = subprocess.run(
+        [*PROGRAM, *map(os.fsencode, words)], cwd=results.parent, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (2, 66)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("dynabro: ")

@@ -1,0 +1,105 @@
+"""How many runs at a time fit into the free memory, and what is told of those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.executors import room
+from dynabro_cli.executors._api import Options
+from dynabro_cli.executors.room import with_room
+from dynabro_cli.resolve import Run, resolve
+from dynabro_cli.simulation.need import Need
+from dynabro_cli.spec import RunSpec
+
+SMALL, LARGE = 1e9, 3e9
+Free = Callable[[float | None], None]
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> Free:
+    """Sets how much memory is free; runs of momentum need 3 GB, others 1 GB, on four cores."""
+
+    def need_of(run: Run, *_: object, **__: object) -> Need:
+        return Need(LARGE if run.method.name == "momentum" else SMALL, 0, "the messages [m, d]", "fewer --workers")
+
+    monkeypatch.setattr(room, "need_of", need_of)
+    monkeypatch.setattr(room, "cores", lambda: 4)
+    return lambda number: monkeypatch.setattr(room, "free_host_memory", lambda: number)
+
+
+def runs(large: int, small: int) -> list[Run]:
+    specs = [RunSpec(method="momentum", seed=seed) for seed in range(large)] + [RunSpec(seed=seed) for seed in range(small)]
+    return [resolve(spec) for spec in specs]
+
+
+def fitted(given: list[Run], folder: Path, jobs: int | None = None, **options: bool) -> int | None:
+    return with_room(given, Options(jobs=jobs, device="cpu", sweep="x", **options), str(folder / "none.db")).jobs
+
+
+@pytest.mark.parametrize(
+    ("number", "large", "small", "jobs", "expected"),
+    [
+        (None, 9, 9, 100, 100),  # nothing is known
+        (4e9, 0, 9, None, None),  # four at a time
+        (3.9e9, 0, 9, None, 3),
+        (5e9, 1, 9, None, 3),  # the large one may meet any two others
+        (5e9, 2, 9, None, 1),  # the two large ones may meet
+        (3e9, 1, 0, 8, 8),  # one run is one process, whatever is asked for
+        (3e9, 0, 3, 8, 8),
+    ],
+)
+def test_as_many_as_fit(
+    number: float | None, large: int, small: int, jobs: int | None, expected: int | None, free: Free, tmp_path: Path
+) -> None:
+    free(number)
+    assert fitted(runs(large, small), tmp_path, jobs) == expected
+
+
+def test_more_than_fit_are_refused_with_the_number_that_does(free: Free, tmp_path: Path) -> None:
+    free(5.5e9)
+    with pytest.raises(
+        SpecError, match=r"^jobs=4: 3 of these runs at a time fit into the free memory. Try: --jobs 3, or --force$"
+    ):
+        fitted(runs(1, 9), tmp_path, 4)
+
+
+@pytest.mark.parametrize("jobs", [None, 1, 4])
+def test_a_run_that_does_not_fit_by_itself(jobs: int | None, free: Free, tmp_path: Path) -> None:
+    free(2.5e9)
+    with pytest.raises(SpecError) as error:
+        fitted(runs(1, 9), tmp_path, jobs)
+    (line,) = error.value.problems
+    assert line.startswith("memory: a run here needs about 3.0 GB, most of it for the messages [m, d], and 2.5 GB are free. ")
+    assert line.endswith("Try: fewer --workers, or --force to begin all the same")
+
+
+def test_runs_that_are_stored_need_nothing(free: Free, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free(2.5e9)
+    given = runs(1, 2)
+    states = {given[0].key: "stored"}
+
+    class Known:
+        def of(self, key: str) -> str | None:
+            return states.get(key)
+
+    monkeypatch.setattr(room, "stand", lambda *_: (None, Known()))
+    assert fitted(given, tmp_path, 2) == 2
+    states[given[0].key] = "failed"
+    assert fitted(given, tmp_path, 2) == 2
+    with pytest.raises(SpecError, match=r"needs about 3\.0 GB"):
+        fitted(given, tmp_path, 2, retry_failed=True)
+    states |= dict.fromkeys([run.key for run in given], "stored")
+    free(0)
+    assert fitted(given, tmp_path, 2) == 2
+
+
+def test_runs_that_differ_in_their_seed_are_measured_once(free: Free, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free(4e9)
+    measured = []
+    monkeypatch.setattr(room, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", ""))
+    fitted(runs(3, 50), tmp_path)
+    assert len(measured) == 2
