@@ -49,6 +49,10 @@ class DatabaseError(DynabroError):
     exit_code = 65
 
 
+class EmptyDatabaseError(DatabaseError):
+    """The database has no tables yet; a command that writes makes them."""
+
+
 class LostDatabaseError(DatabaseError):
     """The database was removed, replaced or emptied while it was written, or a run in progress was removed from it."""
 

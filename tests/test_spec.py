@@ -68,10 +68,10 @@ def test_large_seeds_are_read_as_typed(seed: int) -> None:
 
 
 ILLEGAL: list[tuple[str, Any, str]] = [
-    ("workers", 0, "workers=0 is not legal; type --workers with a whole number >= 1 or auto"),
-    ("workers", 2.5, "workers=2.5 is not legal; type --workers with a whole number >= 1 or auto"),
-    ("workers", True, "workers=true is not legal; type --workers with a whole number >= 1 or auto"),
-    ("workers", "many", "workers=many is not legal; type --workers with a whole number >= 1 or auto"),
+    ("workers", 0, "workers=0 is not legal; type --workers with a whole number >= 1 and <= 1000000 or auto"),
+    ("workers", 2.5, "workers=2.5 is not legal; type --workers with a whole number >= 1 and <= 1000000 or auto"),
+    ("workers", True, "workers=true is not legal; type --workers with a whole number >= 1 and <= 1000000 or auto"),
+    ("workers", "many", "workers=many is not legal; type --workers with a whole number >= 1 and <= 1000000 or auto"),
     ("byzantine", -1, "byzantine=-1 is not legal; type --byzantine with a whole number >= 0 or auto"),
     ("budget", 0, "budget=0 is not legal; type --budget with a whole number >= 1 or auto"),
     ("batch_size", 0, "batch_size=0 is not legal; type --batch-size with a whole number >= 1 or auto"),

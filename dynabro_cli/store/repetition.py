@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, RowMapping, func, select
 
 from dynabro_cli.digests import Comparison, changed_components, compare
-from dynabro_cli.errors import NotFoundError
+from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, Repeat
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.tables import runs, sweeps
@@ -118,7 +118,7 @@ def stand(database: str, sweep: str | None, rerun: Rerun) -> tuple[Repeat, Stand
     """
     try:
         engine = open_read_only(database)
-    except NotFoundError:
+    except (NotFoundError, EmptyDatabaseError):
         return never, Standing(None)
     with translated_errors(database), engine.connect() as connection:
         repeat = repetition(connection, sweep, rerun)

@@ -84,12 +84,17 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
         assert repetition(connection, "s", "changed") is changed
 
 
-def test_without_a_database_there_is_nothing_to_make_again(path: Path) -> None:
-    repeat, found = stand(str(path), "s", "all")
+def test_without_tables_there_is_nothing_to_make_again(database: str) -> None:
+    repeat, found = stand(database, "s", "all")
     assert repeat is never
     assert found.of(KEYS["a"]) is None
     assert found.compare(KEYS.values()) == Comparison()
-    assert not path.exists()
+    assert "postgresql" in database or not Path(database).exists()
+
+
+def test_in_an_empty_file_there_is_nothing_to_make_again(path: Path) -> None:
+    path.touch()
+    assert stand(str(path), "s", "all")[1].of(KEYS["a"]) is None
 
 
 def test_an_empty_database_has_no_result(engine: Engine) -> None:
