@@ -91,7 +91,7 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
             known = server_version(connection, database)
             if known is None:
                 name = shown(database)
-                raise EmptyDatabaseError(f"{name} is no dynabro database yet, but empty; type 'dynabro run --db {name}' to fill it")
+                raise EmptyDatabaseError(f"{name} has no tables yet; type 'dynabro run --db {name}' to fill it")
             check_version(known, database)
             if not any_schema:
                 refuse_server_strangers(connection, database, writing=False)
@@ -102,7 +102,7 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
         )
     version, found = examined(path, patience)
     if version is None:
-        raise EmptyDatabaseError(f"{path} is no dynabro database yet, but empty; type 'dynabro run --db {path}' to fill it")
+        raise EmptyDatabaseError(f"{path} has no tables yet; type 'dynabro run --db {path}' to fill it")
     check_version(version, str(path))
     if not any_schema:
         refuse_strangers(found, str(path), writing=False)

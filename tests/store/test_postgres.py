@@ -143,7 +143,7 @@ def test_a_version_that_is_none(name: str | None, engine: Engine, database: str)
 
 
 def test_an_empty_database_cannot_be_read(database: str) -> None:
-    with pytest.raises(DatabaseError, match="but empty; type 'dynabro run --db postgresql"):
+    with pytest.raises(DatabaseError, match="has no tables yet; type 'dynabro run --db postgresql"):
         open_read_only(database)
     with pytest.raises(DatabaseError, match="there is nothing to upgrade"):
         upgrade_file(database)
