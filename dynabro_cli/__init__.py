@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dynabro_cli.api import make_aggregator, make_attack, make_switching
+    from dynabro_cli.experiment.spec import RunSpec
     from dynabro_cli.simulation.setup import simulate
-    from dynabro_cli.spec import RunSpec
 
 __version__ = "0.1.0"
 __all__ = ["RunSpec", "make_aggregator", "make_attack", "make_switching", "simulate"]
 
 _PUBLIC = {
-    "RunSpec": "dynabro_cli.spec",
+    "RunSpec": "dynabro_cli.experiment.spec",
     "simulate": "dynabro_cli.simulation.setup",
     "make_aggregator": "dynabro_cli.api",
     "make_attack": "dynabro_cli.api",

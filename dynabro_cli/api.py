@@ -9,8 +9,8 @@ from torch import Tensor
 
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.attacks._api import Attack, AttackSetting, Defence, honest_mean
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
-from dynabro_cli.resolve import REGISTRIES
 from dynabro_cli.switching._api import Switching, SwitchingSetting
 
 COMPUTED_IN = {

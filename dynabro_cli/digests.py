@@ -25,7 +25,10 @@ ROOT = Path(__file__).parent
 KINDS = ("aggregators", "attacks", "methods", "models", "partitions", "pre_aggregators", "switching", "tasks")
 """The packages of components."""
 ENGINE = "engine"
-DESCRIBING = ("components", "errors", "events", "failpoints", "fit", "identity", "resolve", "settings", "spec")
+DESCRIBING = (
+    *("components", "digests", "errors", "events", "failpoints", "settings", "source_files"),
+    *(f"experiment/{name}" for name in ("fit", "key", "resolve", "spec")),
+)
 """Modules that say what a run is, or what is wrong with it; what they make of a spec is in its key."""
 NAME = re.compile(rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}")
 DIGEST = re.compile(r"[0-9a-f]{16}")
@@ -222,6 +225,6 @@ def _holds_components(path: Path) -> bool:
 
 def _is_engine(path: Path) -> bool:
     place = _place(path)
-    if place is None or path.stem in (*DESCRIBING, "digests", "source_files"):
+    if place is None or "/".join(place).removesuffix(".py") in DESCRIBING:
         return False
     return place[0] not in KINDS or place[-1].startswith("_")

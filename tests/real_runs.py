@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 
 from dynabro_cli.executors.local import execute
-from dynabro_cli.resolve import resolve
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 

@@ -11,9 +11,9 @@ import pytest
 
 from dynabro_cli.components import Entry
 from dynabro_cli.errors import SpecError
-from dynabro_cli.plan import KINDS
-from dynabro_cli.resolve import REGISTRIES, resolve
-from dynabro_cli.spec import MOST_WORKERS, RunSpec, fields
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.spec import MOST_WORKERS, RunSpec, fields
+from dynabro_cli.grid.plan import KINDS
 
 ABSURD = (
     *("0", "-1", "1", "1e6", "1e9", str(2**62), str(2**63), "1e18", "1e300", "1e308"),

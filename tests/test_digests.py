@@ -14,8 +14,8 @@ import pytest
 
 from dynabro_cli import digests
 from dynabro_cli.digests import ENGINE, ROOT, Comparison, changed, changed_components, compare, digests_of, parse
-from dynabro_cli.resolve import REGISTRIES, resolve
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.spec import RunSpec
 
 ZEROS = "0" * 16
 
@@ -49,9 +49,10 @@ def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> No
 def test_the_engine_is_what_computes_and_is_no_component() -> None:
     found = names(digests._closure(sorted((ROOT / "simulation").glob("*.py")), digests._is_engine))
     assert {path.name for path in (ROOT / "simulation").glob("*.py")} <= {Path(name).name for name in found}
-    assert {"streams.py", "samples.py", "participation.py", "assembly.py", "pre_aggregators/_chain.py"} <= found
+    assert {"streams.py", "pre_aggregators/_chain.py"} <= found
+    assert {f"experiment/{name}.py" for name in ("samples", "participation", "build")} <= found
     assert {"gradients/engine.py", "gradients/worker_layers.py", "aggregators/_api.py", "vectors/gram.py"} <= found
-    assert found.isdisjoint({"errors.py", "spec.py", "resolve.py", "digests.py", "__init__.py"})
+    assert found.isdisjoint({"errors.py", "experiment/spec.py", "experiment/resolve.py", "digests.py", "__init__.py"})
     assert found.isdisjoint({"aggregators/cwtm.py", "attacks/sf.py", "methods/sgd.py"})
 
 
@@ -130,7 +131,7 @@ EDITED_WHILE_IT_RUNS = """
 import json, pathlib, sys
 import dynabro_cli.simulation
 from dynabro_cli import digests
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.spec import RunSpec
 for name in ("aggregators/_order.py", "streams.py"):
     file = pathlib.Path(digests.ROOT, name)
     file.write_text(file.read_text() + "MORE = 1\\n")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli import forecast as module
 from dynabro_cli.errors import DatabaseError, SpecError
-from dynabro_cli.forecast import BYTES_A_ROW, BYTES_A_RUN, forecast, run_seconds
-from dynabro_cli.resolve import Run, resolve
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.grid import forecast as module
+from dynabro_cli.grid.forecast import BYTES_A_ROW, BYTES_A_RUN, forecast, run_seconds
 from dynabro_cli.store.engine import open_for_writing
 from tests.store.made import change, record, whole_run
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli import RunSpec, identity
-from dynabro_cli.identity import canonical_json, run_key
-from dynabro_cli.resolve import REGISTRIES, resolve
-from dynabro_cli.spec import fields
+from dynabro_cli import RunSpec
+from dynabro_cli.experiment import key as module
+from dynabro_cli.experiment.key import canonical_json, run_key
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.spec import fields
 from tests.contract.test_auto import needed
 
 TAILORED = {
@@ -279,7 +280,7 @@ def test_every_parameter_of_every_component_counts(registry: str) -> None:
 
 def test_a_field_added_later_leaves_the_old_keys_alone() -> None:
     assert key(precision="fp32") == key() == run_key(resolve(RunSpec()).mapping)
-    without = {name: value for name, value in resolve(RunSpec()).mapping.items() if name not in identity.ADDED_LATER}
+    without = {name: value for name, value in resolve(RunSpec()).mapping.items() if name not in module.ADDED_LATER}
     assert run_key(without) == key()
     assert len({key(precision=name) for name in ("fp32", "tf32", "bf16")}) == 3
     assert key(data="iid", validation=0) == key()
@@ -288,7 +289,7 @@ def test_a_field_added_later_leaves_the_old_keys_alone() -> None:
 
 def test_fields_added_later_are_left_out_at_their_default_only() -> None:
     usual = resolve(RunSpec()).mapping
-    assert {name: usual[name] for name in identity.ADDED_LATER} == identity.ADDED_LATER
+    assert {name: usual[name] for name in module.ADDED_LATER} == module.ADDED_LATER
 
 
 def test_a_chains_order_counts() -> None:
@@ -305,7 +306,7 @@ def test_canonical_json() -> None:
 
 def test_a_new_meaning_gets_new_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     before = key()
-    monkeypatch.setattr(identity, "KEY_VERSION", 2)
+    monkeypatch.setattr(module, "KEY_VERSION", 2)
     assert key() != before
 
 

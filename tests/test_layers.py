@@ -23,7 +23,7 @@ def loaded(program: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["dynabro_cli", "dynabro_cli.cli.app", "dynabro_cli.spec", "dynabro_cli.events", "dynabro_cli.gradients"]
+    "name", ["dynabro_cli", "dynabro_cli.cli.app", "dynabro_cli.experiment.spec", "dynabro_cli.events", "dynabro_cli.gradients"]
 )
 def test_the_command_line_starts_without_torch_and_sqlalchemy(name: str) -> None:
     modules = loaded(f"import {name}")

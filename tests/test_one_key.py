@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from dynabro_cli.components import ParameterInfo, format_value
 from dynabro_cli.errors import SpecError
-from dynabro_cli.plan import plan
-from dynabro_cli.resolve import REGISTRIES, resolve
-from dynabro_cli.spec import RunSpec, fields
-from dynabro_cli.sweep_file import parse_sweep
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.spec import RunSpec, fields
+from dynabro_cli.grid.plan import plan
+from dynabro_cli.grid.sweep_file import parse_sweep
 from tests.contract.test_auto import FIELDS, least, needed
 
 # Settings that suit components of all kinds; each is tried in the first in which it can run.

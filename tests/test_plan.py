@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.plan import Plan, cell, distinguishing, plan
-from dynabro_cli.resolve import resolve
-from dynabro_cli.spec import RunSpec
-from dynabro_cli.sweep_file import MOST_RUNS, Sweep, parse_sweep
-from dynabro_cli.sweep_lookup import load_sweep, set_fields, shipped
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.grid.plan import Plan, cell, distinguishing, plan
+from dynabro_cli.grid.sweep_file import MOST_RUNS, Sweep, parse_sweep
+from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields, shipped
 
 
 def planned(text: str, *settings: str) -> Plan:

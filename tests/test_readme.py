@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli import errors
+from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.settings import SETTINGS
-from dynabro_cli.spec import RunSpec, fields
 from dynabro_cli.store import queries
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.tables import STATUSES, metadata
@@ -89,11 +89,11 @@ def test_a_command_of_the_readme_parses(command: str) -> None:
         given = {name: value for name, value in parameters.items() if name in fields() and value is not None}
         if parameters["pre"]:
             given["pre_aggregators"] = "+".join(parameters["pre"])
-        from dynabro_cli.resolve import resolve
+        from dynabro_cli.experiment.resolve import resolve
 
         resolve(RunSpec.from_text(given))
     if words[0] == "show" and not words[1].startswith("runs/"):
-        from dynabro_cli.resolve import REGISTRIES
+        from dynabro_cli.experiment.resolve import REGISTRIES
 
         kind, name = words[1].split("/")
         assert name in REGISTRIES[kind].entries()
@@ -175,8 +175,8 @@ def test_every_exit_code_is_documented() -> None:
 
 
 def test_the_sweep_of_the_readme_is_one() -> None:
-    from dynabro_cli.plan import plan
-    from dynabro_cli.sweep_file import parse_sweep
+    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.sweep_file import parse_sweep
 
     (text,) = blocks("yaml", section("Run an experiment"))
     planned = plan(parse_sweep(text, "README.md"))
@@ -184,7 +184,7 @@ def test_the_sweep_of_the_readme_is_one() -> None:
 
 
 def test_every_key_of_a_sweep_is_documented() -> None:
-    from dynabro_cli.sweep_file import KEYS
+    from dynabro_cli.grid.sweep_file import KEYS
 
     documented = [[key for row in rows for key in quoted(row[0])] for _, rows in tables(section("Run an experiment"))]
     assert list(KEYS) in documented
@@ -192,8 +192,8 @@ def test_every_key_of_a_sweep_is_documented() -> None:
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("sweep ")])
 def test_a_sweep_of_the_readme_can_be_planned(command: str) -> None:
-    from dynabro_cli.plan import plan
-    from dynabro_cli.sweep_lookup import load_sweep
+    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.sweep_lookup import load_sweep
 
     parameters = parse(shlex.split(command))
     assert plan(load_sweep(parameters["name"], parameters["settings"] or ())).runs

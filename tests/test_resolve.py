@@ -12,7 +12,7 @@ import torch
 from dynabro_cli import RunSpec
 from dynabro_cli.attacks.alie import alie_z
 from dynabro_cli.errors import SpecError
-from dynabro_cli.resolve import resolve
+from dynabro_cli.experiment.resolve import resolve
 
 
 def filled(**given: Any) -> RunSpec:

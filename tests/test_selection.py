@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.plan import Plan, plan
-from dynabro_cli.selection import Score, as_sweep, choose
-from dynabro_cli.sweep_file import parse_sweep
+from dynabro_cli.grid.plan import Plan, plan
+from dynabro_cli.grid.selection import Score, as_sweep, choose
+from dynabro_cli.grid.sweep_file import parse_sweep
 
 TEXT = """
 name: grid

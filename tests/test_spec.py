@@ -10,7 +10,7 @@ import pytest
 
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import SpecError
-from dynabro_cli.spec import fields, format_drops, option, parse_drops
+from dynabro_cli.experiment.spec import fields, format_drops, option, parse_drops
 
 
 def test_defaults_are_the_papers_main_setting() -> None:

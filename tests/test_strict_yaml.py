@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.strict_yaml import Items, Node, Pairs, Word, read_yaml
+from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml
 
 
 def plain(node: Node) -> Any:

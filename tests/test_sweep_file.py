@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.spec import RunSpec, fields
-from dynabro_cli.sweep_file import Axis, Sweep, parse_sweep
+from dynabro_cli.experiment.spec import RunSpec, fields
+from dynabro_cli.grid.sweep_file import Axis, Sweep, parse_sweep
 
 WHOLE = """
 name: whole

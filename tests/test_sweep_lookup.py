@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli import sweep_lookup
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.sweep_file import Axis, Sweep, parse_sweep
-from dynabro_cli.sweep_lookup import load_sweep, set_fields, shipped
+from dynabro_cli.grid import sweep_lookup
+from dynabro_cli.grid.sweep_file import Axis, Sweep, parse_sweep
+from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields, shipped
 
 ROOT = Path(__file__).parents[1]
 

@@ -29,7 +29,7 @@ def list_(
 
     Example: dynabro list aggregators
     """
-    from dynabro_cli.resolve import REGISTRIES
+    from dynabro_cli.experiment.resolve import REGISTRIES
 
     if kind == SWEEPS:
         _list_sweeps(as_json)
@@ -61,8 +61,8 @@ def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
 
 
 def _list_sweeps(as_json: bool) -> None:
-    from dynabro_cli.plan import plan
-    from dynabro_cli.sweep_lookup import load_sweep, shipped
+    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
 
     plans = [plan(load_sweep(name)) for name in shipped()]
     if as_json:

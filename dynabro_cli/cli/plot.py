@@ -116,14 +116,14 @@ def _report(made: Sequence[Made], grids: Sequence[str], as_json: bool) -> None:
 
 
 def _planned(sweep: str, settings: Sequence[str]) -> list[dict[str, Any]]:
-    from dynabro_cli.plan import plan
-    from dynabro_cli.sweep_lookup import load_sweep
+    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.sweep_lookup import load_sweep
 
     return plan(load_sweep(sweep, settings)).rows
 
 
 def _identities(run: Any, ticks: int) -> Any:
-    from dynabro_cli.schedule import identities
+    from dynabro_cli.experiment.schedule import identities
 
     return identities(run, ticks)
 

@@ -10,10 +10,10 @@ import typer
 from dynabro_cli.cli.output import CheckpointEvery, Database, TryAnyway, print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import say
 from dynabro_cli.errors import SpecError
-from dynabro_cli.spec import RunSpec, fields, option
+from dynabro_cli.experiment.spec import RunSpec, fields, option
 
 if TYPE_CHECKING:
-    from dynabro_cli.resolve import Run
+    from dynabro_cli.experiment.resolve import Run
 
 _FIELDS = fields()
 KEY_DIGITS = 10
@@ -106,7 +106,7 @@ def _run(
     from dynabro_cli.digests import compare
     from dynabro_cli.executors.local import current_commit, execute
     from dynabro_cli.executors.run_log import RunLog
-    from dynabro_cli.resolve import resolve
+    from dynabro_cli.experiment.resolve import resolve
     from dynabro_cli.simulation.compilation import check_choice
     from dynabro_cli.store.engine import open_for_writing
     from dynabro_cli.store.ownership import heartbeats
@@ -156,7 +156,7 @@ def _check_room(run: Run, how: dict[str, Any], db: str, rerun: bool) -> None:
 
 def _described(run: Run) -> str:
     """A run in a line: its cell, and all its other settings."""
-    from dynabro_cli.plan import cell
+    from dynabro_cli.grid.plan import cell
 
     told = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "seed")
     return cell(run, [name for name in _FIELDS if name not in told and getattr(run.spec, name) is not None])

@@ -14,8 +14,8 @@ from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.plan import Plan
-    from dynabro_cli.selection import Candidate, Choice
+    from dynabro_cli.grid.plan import Plan
+    from dynabro_cli.grid.selection import Candidate, Choice
     from dynabro_cli.store.outputs import Output
 
 
@@ -49,10 +49,10 @@ def select(
 
     Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
     """
-    from dynabro_cli.plan import plan
-    from dynabro_cli.selection import SELECTED, as_sweep, check_fields, choose, read_scores
+    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.selection import SELECTED, as_sweep, check_fields, choose, read_scores
+    from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.store.outputs import Output
-    from dynabro_cli.sweep_lookup import load_sweep
 
     if name == "-":
         raise SpecError("a sweep from standard input cannot be named again; type the name of a file")

@@ -31,7 +31,7 @@ def show(
     if kind == "runs" and name:
         _show_run(db, name, as_json)
         return
-    from dynabro_cli.resolve import REGISTRIES
+    from dynabro_cli.experiment.resolve import REGISTRIES
 
     if kind not in REGISTRIES or not name:
         legal = ", ".join([*REGISTRIES, "runs"])

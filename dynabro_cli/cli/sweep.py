@@ -28,7 +28,7 @@ from dynabro_cli.errors import SpecError, SweepError
 if TYPE_CHECKING:
     from dynabro_cli.digests import Comparison
     from dynabro_cli.executors._api import Options, Outcome, Status
-    from dynabro_cli.plan import Plan
+    from dynabro_cli.grid.plan import Plan
     from dynabro_cli.store.repetition import Rerun
 
 WORDS: dict[Status, str] = {
@@ -118,9 +118,9 @@ def sweep(
     Example: dynabro sweep mnist-sf-cwtm --set seeds=0..1 --set budget=500 --dry-run
     """
     from dynabro_cli.executors._api import Options
-    from dynabro_cli.plan import plan
+    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.simulation.compilation import check_choice
-    from dynabro_cli.sweep_lookup import load_sweep
 
     planned = plan(load_sweep(name, settings or ()))
     _warn(planned)
@@ -200,7 +200,7 @@ def jobs_of(text: str) -> int | None:
 def foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
     """Print what is to be done, for how long, and in how much room."""
     from dynabro_cli.executors.cores import cores
-    from dynabro_cli.forecast import forecast, usual_jobs
+    from dynabro_cli.grid.forecast import forecast, usual_jobs
     from dynabro_cli.store.translation import shown
 
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
@@ -248,7 +248,7 @@ def make_runs(
     from dynabro_cli.executors.processes import execute_all
     from dynabro_cli.executors.ray_cluster import execute_all_on_ray
     from dynabro_cli.executors.room import with_room
-    from dynabro_cli.forecast import run_seconds
+    from dynabro_cli.grid.forecast import run_seconds
     from dynabro_cli.store.engine import open_for_writing
     from dynabro_cli.store.side_files import SideFiles
 
@@ -272,7 +272,7 @@ def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_
     Raises:
         SweepError: Some failed.
     """
-    from dynabro_cli.plan import cell, distinguishing
+    from dynabro_cli.grid.plan import cell, distinguishing
     from dynabro_cli.store.translation import shown
 
     counts = Counter(outcome.status for outcome in outcomes)

@@ -16,11 +16,11 @@ from dynabro_cli import events
 from dynabro_cli.cli.output import duration
 from dynabro_cli.cli.progress import Description, Display, score
 from dynabro_cli.cli.terminal import one_line
-from dynabro_cli.plan import cell, distinguishing
+from dynabro_cli.grid.plan import cell, distinguishing
 
 if TYPE_CHECKING:
     from dynabro_cli.executors._api import Outcome
-    from dynabro_cli.resolve import Run
+    from dynabro_cli.experiment.resolve import Run
 
 SPEED_SECONDS = 600
 """For how long back the live view looks to tell the time to go."""

@@ -131,9 +131,9 @@ def rate(
     Example: dynabro verify rate rounds --seeds 0..1 --dry-run
     """
     from dynabro_cli.executors._api import Options
-    from dynabro_cli.plan import plan
+    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.sweep_lookup import load_sweep
     from dynabro_cli.theory import rate as reading
 
     if part not in (*reading.PARTS, ALL):

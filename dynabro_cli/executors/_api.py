@@ -13,7 +13,7 @@ from dynabro_cli.errors import DynabroError
 from dynabro_cli.events import Event
 
 if TYPE_CHECKING:  # it loads torch, and a worker is to be under its parent's control before that
-    from dynabro_cli.resolve import Run
+    from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.repetition import Rerun
 
 Status = Literal["finished", "diverged", "failed", "stored", "interrupted"]

@@ -12,8 +12,8 @@ from dynabro_cli.errors import AlreadyStoredError, LostRunError, RunHeldError
 from dynabro_cli.events import Diverged, Event, Finished, Started
 from dynabro_cli.executors._api import Failure, Listener, Options, Outcome, Status
 from dynabro_cli.executors.run_log import RunLog
-from dynabro_cli.identity import canonical_json
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.key import canonical_json
+from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
 

@@ -14,7 +14,7 @@ from dynabro_cli.executors._api import CHECKPOINT_SECONDS, Due, failure_of
 from dynabro_cli.executors.cores import spin_little
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
 from dynabro_cli.executors.run_log import RunLog
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.recorder import Recorder
 
 ROUND_SECONDS = 3.0

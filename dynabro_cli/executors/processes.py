@@ -16,8 +16,8 @@ from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.local import current_commit
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.signs_of_life import signs_of_life
-from dynabro_cli.forecast import usual_jobs
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.grid.forecast import usual_jobs
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.compilation import check_choice
 from dynabro_cli.store.recorder import Recorder

@@ -23,7 +23,7 @@ from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.local import current_commit
 from dynabro_cli.executors.processes import check_options
 from dynabro_cli.executors.signs_of_life import signs_of_life
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import repetition
 from dynabro_cli.store.side_files import SideFiles

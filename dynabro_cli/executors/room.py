@@ -10,13 +10,13 @@ from dynabro_cli.devices import pick_device
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.cores import cores
-from dynabro_cli.forecast import usual_jobs
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.grid.forecast import usual_jobs
 from dynabro_cli.host_memory import free_host_memory
-from dynabro_cli.resolve import Run
 from dynabro_cli.simulation.need import Need, need_of
 from dynabro_cli.simulation.room import too_much
 from dynabro_cli.simulation.setup import data_directory
-from dynabro_cli.spec import fields
 from dynabro_cli.store.repetition import stand
 
 IRRELEVANT = ("seed", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every", "attack_entry", "precision")

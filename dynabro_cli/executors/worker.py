@@ -34,7 +34,7 @@ from dynabro_cli.errors import RunError
 from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, Started
 from dynabro_cli.executors._api import Due, Failure, failure_of
 from dynabro_cli.executors.cores import spin_little
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.side_files import open_log
 
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -143,7 +143,7 @@ def simulation() -> Simulate:
     are set by every run, models and states are made anew, nobody writes to the data, and ``tidy`` forgets compiled code.
     """
     from dynabro_cli.devices import pick_device
-    from dynabro_cli.resolve import resolve
+    from dynabro_cli.experiment.resolve import resolve
     from dynabro_cli.simulation.room import check_room
     from dynabro_cli.simulation.setup import data_directory, load_data, simulate_run
 

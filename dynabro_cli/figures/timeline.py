@@ -10,12 +10,12 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from dynabro_cli.errors import DatabaseError, SpecError
+from dynabro_cli.experiment.participation import answering
 from dynabro_cli.figures._any import metric_of
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import blank
 from dynabro_cli.figures._style import LINES, NOTE_SIZE, method_label, short
-from dynabro_cli.participation import answering
 
 TICKS = {"round": "round", "budget": "gradient computation of each worker"}
 """What a switching strategy counts, as its axis calls it, by the column that counts it."""

@@ -18,8 +18,8 @@ from torch import Tensor
 from dynabro_cli import __version__
 from dynabro_cli.errors import CheckpointError
 from dynabro_cli.events import Totals
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.parts import State
-from dynabro_cli.spec import RunSpec
 
 FORMAT = 1
 

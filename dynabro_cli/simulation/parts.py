@@ -10,10 +10,10 @@ from torch import Tensor
 
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import Attack
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.problems import Problem
-from dynabro_cli.spec import RunSpec
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import Switching
 

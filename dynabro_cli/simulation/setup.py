@@ -15,16 +15,17 @@ import platformdirs
 import torch
 
 from dynabro_cli import __version__, events
-from dynabro_cli.assembly import attack_setting, chain_setting, switching_setting
 from dynabro_cli.components import Component
 from dynabro_cli.devices import pick_device
 from dynabro_cli.digests import digests_of
 from dynabro_cli.errors import CheckpointError, SpecError
+from dynabro_cli.experiment.build import attack_setting, chain_setting, switching_setting
+from dynabro_cli.experiment.key import canonical_json
+from dynabro_cli.experiment.participation import answering
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.memory import keep_pages
-from dynabro_cli.identity import canonical_json
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
-from dynabro_cli.participation import answering
-from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, check_choice
@@ -36,7 +37,6 @@ from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import Problem
 from dynabro_cli.simulation.room import check_room
 from dynabro_cli.simulation.shares import Counts, hold_out, share_out
-from dynabro_cli.spec import RunSpec
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, Objective, TaskSetting
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.samples import held_out
 from dynabro_cli.partitions._api import PartitionSetting, Whole
-from dynabro_cli.samples import held_out
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images
 

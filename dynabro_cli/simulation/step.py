@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dynabro_cli.spec import RunSpec, parse_drops
+from dynabro_cli.experiment.spec import RunSpec, parse_drops
 from dynabro_cli.vectors.lengths import length
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, delete, select, update
 
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
-from dynabro_cli.identity import canonical_json
+from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.store.ownership import database_time, lease_seconds, presumed_dead, silence
 from dynabro_cli.store.tables import runs
 

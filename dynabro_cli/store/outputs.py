@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dynabro_cli.errors import CannotWriteError, SpecError, StorageError
+import yaml
+
+from dynabro_cli.errors import CannotWriteError, StorageError
 from dynabro_cli.store.disk import sync
 from dynabro_cli.store.engine import sqlite_path
 from dynabro_cli.store.reserved import SIDE_SUFFIXES, is_sqlite, owner
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.strict_yaml import Pairs, read_yaml
-from dynabro_cli.sweep_file import KEYS, MOST_CHARACTERS
 
 HEAD_BYTES = 4096
 HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 ATTEMPTS = 5
 MOST_LINKS = 40
+SWEEP_KEYS = ("name", "description", "base", "grid", "exclude", "seeds")
+SWEEP_CHARACTERS = 1_000_000
+"""The keys of a sweep's file, and its largest size, as ``dynabro_cli.grid.sweep_file`` has them."""
 
 
 @dataclass(frozen=True)
@@ -241,14 +244,27 @@ def _descriptor(path: Path) -> int | None:
 
 
 def _is_sweep(path: Path) -> bool:
-    """True if a file is a sweep, be it one with mistakes: YAML with a name and another key of a sweep."""
+    """Return True if a file is a sweep, with mistakes or without: YAML with a name and another key of a sweep."""
     try:
         with path.open(encoding="utf-8") as file:
-            text = file.read(MOST_CHARACTERS + 1)
+            text = file.read(SWEEP_CHARACTERS + 1)
         if re.search(r"^[\s{'\"]*name\b", text, re.MULTILINE) is None:  # YAML takes seconds to read where there is much of it
             return False
-        document = read_yaml(text, path.name)
-    except (SpecError, ValueError):  # no YAML, or no text
+        keys = set(_yaml_keys(text))
+    except (yaml.YAMLError, ValueError):  # not YAML, or not text
         return False
-    keys = {key.text for key, _ in document.pairs} if isinstance(document, Pairs) else set()
-    return "name" in keys and len(keys & set(KEYS)) > 1
+    return "name" in keys and len(keys & set(SWEEP_KEYS)) > 1
+
+
+def _yaml_keys(text: str) -> Iterator[str]:
+    """Yield the keys of a document that is a mapping."""
+    depth = place = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.NodeEvent):
+            if depth == 0 and not isinstance(event, yaml.MappingStartEvent):
+                return
+            if depth == 1:  # keys and values take turns
+                if place % 2 == 0 and isinstance(event, yaml.ScalarEvent):
+                    yield event.value
+                place += 1
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -15,8 +15,8 @@ from sqlalchemy import Connection, DateTime, RowMapping, text
 
 from dynabro_cli.components import ParameterInfo
 from dynabro_cli.digests import parse
-from dynabro_cli.identity import ADDED_LATER, run_key
-from dynabro_cli.spec import fields
+from dynabro_cli.experiment.key import ADDED_LATER, run_key
+from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store import recovery
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.label_counts import counted_labels, of_labels

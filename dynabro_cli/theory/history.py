@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.assembly import chain_setting
 from dynabro_cli.attacks._api import memoryless
+from dynabro_cli.experiment.build import chain_setting
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.methods._api import Plan
-from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.simulation.parts import Parts
 from dynabro_cli.simulation.question import Question
 from dynabro_cli.simulation.server import make_server
-from dynabro_cli.spec import RunSpec, fields
 from dynabro_cli.streams import Streams
 
 MOST_ROUNDS = 2000

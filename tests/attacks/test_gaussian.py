@@ -15,7 +15,7 @@ from dynabro_cli.attacks._api import Attack, AttackSetting
 from dynabro_cli.attacks._noise import noise_key, normal_noise
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Checkpointed, Evaluated, Finished, RoundsDone
-from dynabro_cli.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.simulation.setup import simulate_run
 
 WORD = 2**32

@@ -8,7 +8,7 @@ import torch
 from dynabro_cli import RunSpec
 from dynabro_cli.api import make_attack
 from dynabro_cli.errors import SpecError
-from dynabro_cli.resolve import resolve
+from dynabro_cli.experiment.resolve import resolve
 
 
 def test_golden() -> None:

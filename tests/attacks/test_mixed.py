@@ -8,7 +8,7 @@ import torch
 from dynabro_cli import RunSpec
 from dynabro_cli.api import make_attack
 from dynabro_cli.errors import SpecError
-from dynabro_cli.resolve import resolve
+from dynabro_cli.experiment.resolve import resolve
 
 OWN = torch.tensor([[1.0, -2.0], [3.0, 4.0], [-5.0, 0.5], [7.0, 7.0], [1.0, 2.0]])
 

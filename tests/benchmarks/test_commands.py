@@ -14,8 +14,8 @@ from benchmarks import __main__ as command_line
 from benchmarks import aggregators, counts, iteration, memory, ours
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec, __version__
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.gradients import native
-from dynabro_cli.resolve import REGISTRIES
 
 WITHOUT_BYZFL = "byzfl, which this benchmark compares with, is not installed; type pip install '.[bench]'"
 
@@ -156,7 +156,7 @@ def test_what_needs_byzfl_says_what_to_type(command: str, call: Any, monkeypatch
 
 
 def test_the_cases_of_iteration_resolve() -> None:
-    from dynabro_cli.resolve import resolve
+    from dynabro_cli.experiment.resolve import resolve
 
     cases = iteration.cases()
     assert list(cases) == ["cwtm", "nnm+cwtm", "gm", "nnm+gm", "cwmed", "nnm+cwmed", "paper"]

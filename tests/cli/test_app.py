@@ -19,7 +19,7 @@ from dynabro_cli import __version__
 from dynabro_cli.cli import run as run_module
 from dynabro_cli.cli.app import app
 from dynabro_cli.executors import local
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.resolve import Run
 from tests.cli.conftest import SETTINGS, Dynabro
 from tests.command_lines import commands, parse
 from tests.store.made import read

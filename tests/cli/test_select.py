@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dynabro_cli.executors.local import execute
-from dynabro_cli.plan import plan
+from dynabro_cli.grid.plan import plan
+from dynabro_cli.grid.sweep_lookup import load_sweep
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.sweep_lookup import load_sweep
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import example
 from tests.store.made import change, read

@@ -84,7 +84,7 @@ import hashlib
 import os
 import sys
 import threading
-from dynabro_cli import resolve
+from dynabro_cli.experiment import resolve
 from dynabro_cli.cli.app import main
 
 def forever(*_):

@@ -13,7 +13,7 @@ import pytest
 
 from dynabro_cli.executors import processes
 from dynabro_cli.executors._api import Listener, Options, Outcome, Status
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.resolve import Run
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
 

@@ -10,8 +10,8 @@ from dynabro_cli import events
 from dynabro_cli.cli import sweep_progress
 from dynabro_cli.cli.sweep_progress import SweepProgress
 from dynabro_cli.executors._api import Outcome
-from dynabro_cli.resolve import Run, resolve
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
 from tests.store.made import a_round, evaluated, finished, started, totals
 
 pytestmark = pytest.mark.usefixtures("folder")

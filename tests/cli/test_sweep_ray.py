@@ -10,8 +10,8 @@ import pytest
 
 from dynabro_cli.executors import ray_cluster
 from dynabro_cli.executors._api import Listener, Options, Outcome
-from dynabro_cli.resolve import Run
-from dynabro_cli.sweep_lookup import shipped
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.grid.sweep_lookup import shipped
 from tests.cli.conftest import Dynabro
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from torch import Tensor
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.api import BoundAggregator, make_aggregator
 from dynabro_cli.errors import SpecError
-from dynabro_cli.resolve import REGISTRIES
+from dynabro_cli.experiment.resolve import REGISTRIES
 
 # What a component cannot do without, beside m and f; {short} < {length} grow with the messages, and lie between the honest
 # spread and the outliers of ``draw``.

@@ -12,9 +12,9 @@ import pytest
 from dynabro_cli.components import Component, ParameterInfo
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, Event, RoundsDone
-from dynabro_cli.resolve import REGISTRIES, Run, resolve
+from dynabro_cli.experiment.resolve import REGISTRIES, Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.spec import RunSpec
 
 ONLY_THE_RUN_TELLS = {
     *(("methods", name, "noise_bound") for name in ("dynabro", "byzantine-sgd", "safeguard")),

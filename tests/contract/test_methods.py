@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import Method, MethodSetting, Plan
-from dynabro_cli.resolve import REGISTRIES
 
 M, D = 4, 3
 METHODS = [

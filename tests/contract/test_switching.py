@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.api import make_switching
-from dynabro_cli.resolve import REGISTRIES
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.switching._api import Switching
 from tests.contract.test_auto import TRACE
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dynabro_cli.events import Event
 from dynabro_cli.executors.processes import Outcome
-from dynabro_cli.resolve import Run, resolve
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
 
 
 def quadratic(seed: int, **fields: object) -> Run:

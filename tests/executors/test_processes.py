@@ -23,8 +23,8 @@ from dynabro_cli.executors import crew, ledger, processes
 from dynabro_cli.executors.local import execute
 from dynabro_cli.executors.processes import Options, Outcome, execute_all
 from dynabro_cli.executors.scheduler import Scheduler
-from dynabro_cli.resolve import Run, resolve
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from tests.executors.made_runs import Log, quadratic

@@ -24,8 +24,8 @@ from dynabro_cli.executors import ray_cluster
 from dynabro_cli.executors._api import Options, Outcome
 from dynabro_cli.executors.local import execute
 from dynabro_cli.executors.ray_cluster import Share, execute_all_on_ray
-from dynabro_cli.resolve import Run, resolve
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles

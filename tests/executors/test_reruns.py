@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from dynabro_cli import digests
 from dynabro_cli.executors.processes import Options, execute_all
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.engine import open_for_writing
 from tests.executors.made_runs import Log, quadratic
 from tests.store.made import change, read

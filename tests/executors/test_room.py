@@ -11,9 +11,9 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.executors import room
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.room import with_room
-from dynabro_cli.resolve import Run, resolve
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.need import Need
-from dynabro_cli.spec import RunSpec
 
 SMALL, LARGE = 1e9, 3e9
 Free = Callable[[float | None], None]

@@ -18,7 +18,7 @@ from dynabro_cli.executors import local, run_log, worker
 from dynabro_cli.executors.local import execute
 from dynabro_cli.executors.processes import Options, execute_all
 from dynabro_cli.executors.run_log import RunLog
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles

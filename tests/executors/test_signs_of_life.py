@@ -10,7 +10,7 @@ from dynabro_cli.errors import InterruptedRunError
 from dynabro_cli.executors._api import Options, Outcome
 from dynabro_cli.executors.processes import execute_all
 from dynabro_cli.executors.signs_of_life import signs_of_life
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store import ownership
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.status import read_status

@@ -19,9 +19,9 @@ from dynabro_cli.events import Event, Finished
 from dynabro_cli.executors import worker
 from dynabro_cli.executors._api import Failure
 from dynabro_cli.executors.worker import Begun, Ready, Request, Stop, answer, simulation
-from dynabro_cli.resolve import Run, resolve
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation import setup
-from dynabro_cli.spec import RunSpec
 from tests.executors.made_runs import quadratic
 from tests.store.made import checkpointed, finished, rounds, started
 

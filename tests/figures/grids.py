@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from dynabro_cli.plan import plan
-from dynabro_cli.schedule import identities
+from dynabro_cli.experiment.schedule import identities
+from dynabro_cli.grid.plan import plan
+from dynabro_cli.grid.sweep_lookup import load_sweep
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.tables import evaluations, rounds, runs
-from dynabro_cli.sweep_lookup import load_sweep
 
 Row = dict[str, Any]
 SMALL = ("budget=40", "eval_every=10")

@@ -10,9 +10,9 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.methods._filters import concentration, near_median, near_middle
-from dynabro_cli.resolve import REGISTRIES
 from tests.simulation.reference import START, A, gap, masks, noise, quadratic, sf
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import Method, MethodSetting, Plan
 from dynabro_cli.methods.dynabro import expected_cost, planned, universal_coefficient
-from dynabro_cli.resolve import REGISTRIES
 
 table = settings(deadline=None, derandomize=True, max_examples=200)
 

@@ -10,8 +10,8 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import Method, MethodSetting, Plan
-from dynabro_cli.resolve import REGISTRIES
 from tests.simulation.reference import ATTACKS, A, Vectors, descend, masks, noise, quadratic, trimmed
 
 M, F, H, RATE = 5, 2, 3, 0.05

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.methods._api import Method, MethodSetting, Plan
-from dynabro_cli.resolve import REGISTRIES, resolve
 from dynabro_cli.streams import Streams
 from tests.simulation.reference import ATTACKS, START, A, gap, masks, noise, quadratic, trimmed
 

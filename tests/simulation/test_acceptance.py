@@ -14,7 +14,7 @@ from dynabro_cli import RunSpec
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Round, RoundsDone
-from dynabro_cli.resolve import resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation import acceptance
 from dynabro_cli.simulation.acceptance import ACCEPTANCE_ROUNDS, Probe
 from dynabro_cli.simulation.parts import Parts, State

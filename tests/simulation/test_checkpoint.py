@@ -18,12 +18,12 @@ from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.attacks._api import REGISTRY as ATTACKS
 from dynabro_cli.digests import digests_of
 from dynabro_cli.errors import CheckpointError
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
-from dynabro_cli.resolve import Run, resolve
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.loop import FLUSH_ROUNDS
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.spec import RunSpec
 from tests.contract.test_auto import TRACE
 
 DIGITS: dict[str, Any] = {

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec, events, make_switching, simulate
-from dynabro_cli.resolve import resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.setup import load_data
 from dynabro_cli.streams import Streams

@@ -12,7 +12,7 @@ from torch import Tensor
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.attacks._api import Attack
 from dynabro_cli.events import Finished
-from dynabro_cli.resolve import resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.gathering import of_worker
 from dynabro_cli.simulation.loop import Simulation

@@ -10,7 +10,7 @@ import torch
 from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated, RoundsDone
-from dynabro_cli.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.simulation.identities import identify
 from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.parts import Parts, State

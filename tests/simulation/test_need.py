@@ -14,10 +14,10 @@ from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.aggregators._order import comparators
 from dynabro_cli.components import Entry
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.footprint import Footprint, of_order, of_pairs
-from dynabro_cli.resolve import REGISTRIES, resolve
 from dynabro_cli.simulation.need import PROCESS, Need, model_size, need_of
-from dynabro_cli.spec import RunSpec
 from dynabro_cli.tasks._api import ImageShape
 
 MNIST = ImageShape(1, 28, 28, 10)
@@ -33,7 +33,7 @@ import json, sys
 from pathlib import Path
 import torch
 from dynabro_cli import RunSpec
-from dynabro_cli.resolve import resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.tasks._api import Images, TaskSetting
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.methods._api import Plan
-from dynabro_cli.resolve import REGISTRIES, resolve
 from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.gathering import Round
 from dynabro_cli.simulation.identities import identify

@@ -9,8 +9,8 @@ import torch
 
 from dynabro_cli import RunSpec
 from dynabro_cli.events import Started
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.gradients import engine
-from dynabro_cli.resolve import resolve
 from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.compilation import missing_tool
 from dynabro_cli.simulation.loop import Simulation

@@ -13,8 +13,8 @@ import torch
 
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
-from dynabro_cli.resolve import resolve
 from dynabro_cli.simulation.noise import NOISE_ROUND
 from dynabro_cli.simulation.setup import data_directory, pick_device
 from tests.simulation.reference import masks, noise, quadratic, run

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.partitions._api import REGISTRY
-from dynabro_cli.resolve import REGISTRIES, resolve
 from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.simulation.shares import hold_out, share_out

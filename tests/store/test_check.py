@@ -13,10 +13,10 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import DatabaseError, NotFoundError
-from dynabro_cli.identity import canonical_json, run_key
+from dynabro_cli.experiment.key import canonical_json, run_key
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
-from dynabro_cli.resolve import resolve
-from dynabro_cli.spec import RunSpec
 from dynabro_cli.store import kappas, soundness
 from dynabro_cli.store.check import check
 from dynabro_cli.store.engine import open_for_writing

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError, StorageError
-from dynabro_cli.resolve import resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store import queries, server
 from dynabro_cli.store import upgrade as upgrade_module

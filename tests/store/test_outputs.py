@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.errors import CannotWriteError, DatabaseError, StorageError
-from dynabro_cli.selection import SELECTED
+from dynabro_cli.grid import sweep_file
+from dynabro_cli.grid.selection import SELECTED
 from dynabro_cli.store import outputs
 from dynabro_cli.store.engine import open_for_writing, open_read_only
-from dynabro_cli.store.outputs import CSV, DATABASE, PICTURES, Kind, Output
+from dynabro_cli.store.outputs import CSV, DATABASE, PICTURES, SWEEP_CHARACTERS, SWEEP_KEYS, Kind, Output
 from tests.store.made import change
 
 NEW = b"a,b\n1,2\n"
@@ -464,3 +465,7 @@ def test_parts_are_hidden_and_belong_to_one_process() -> None:
     names = {outputs.part_of(Path("/x/out.csv")).name for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith(".") and name.endswith(".part") for name in names)
+
+
+def test_a_sweep_is_known_by_the_keys_that_its_reader_takes() -> None:
+    assert (SWEEP_KEYS, SWEEP_CHARACTERS) == (sweep_file.KEYS, sweep_file.MOST_CHARACTERS)

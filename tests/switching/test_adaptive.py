@@ -9,8 +9,8 @@ import pytest
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.api import make_switching
 from dynabro_cli.errors import SpecError
-from dynabro_cli.resolve import resolve
-from dynabro_cli.schedule import identities
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.switching._api import Follow
 
 

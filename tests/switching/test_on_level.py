@@ -8,8 +8,8 @@ import pytest
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.api import make_switching
 from dynabro_cli.errors import SpecError
-from dynabro_cli.resolve import resolve
-from dynabro_cli.schedule import identities
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.schedule import identities
 
 BRIEF = {"task": "quadratic", "method": "dynabro:jmax=3", "workers": 9, "byzantine": 4, "budget": 300, "attack": "sf"}
 

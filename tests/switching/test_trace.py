@@ -12,7 +12,7 @@ import pytest
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.api import make_switching
 from dynabro_cli.errors import SpecError
-from dynabro_cli.resolve import resolve
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.switching import trace
 
 EXAMPLE = "tick,byzantine\n0,1 2 3\n10,4 5\n15,\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from sklearn.datasets import load_digits
 
-from dynabro_cli.resolve import REGISTRIES
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.tasks._api import Images, Task, TaskSetting
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from dynabro_cli import RunSpec
 from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
-from dynabro_cli.plan import plan
-from dynabro_cli.resolve import Run, resolve
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.grid.plan import plan
+from dynabro_cli.grid.sweep_lookup import load_sweep
 from dynabro_cli.streams import Streams
-from dynabro_cli.sweep_lookup import load_sweep
 from dynabro_cli.theory.history import DISTURBANCE, TOLERANCE, Window, history_window, window_of
 
 FIELDS: dict[str, Any] = {"task": "quadratic", "workers": 7, "byzantine": 3, "budget": 400}

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
-from dynabro_cli.assembly import (
+from dynabro_cli.attacks._api import ON_VECTORS, Attack, AttackSetting
+from dynabro_cli.components import Component
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.build import (
     assemble,
     attack_setting,
     chain_setting,
@@ -15,20 +18,18 @@ from dynabro_cli.assembly import (
     need_all,
     switching_setting,
 )
-from dynabro_cli.attacks._api import Attack
-from dynabro_cli.attacks._entry import conflicts as entry_conflicts
-from dynabro_cli.components import Component
-from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.samples import sample_conflicts
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import Method
 from dynabro_cli.partitions._api import PartitionSetting
-from dynabro_cli.samples import sample_conflicts
-from dynabro_cli.spec import RunSpec
 from dynabro_cli.switching._api import Switching
 from dynabro_cli.tasks._api import ImageShape, Task
 
 T = TypeVar("T")
 Parts = dict[str, "Component[Any] | None"]
+ENTRIES = {"gradient": "gradients", "message": "messages", "state": "states", "data": "data"}
+"""What an attack acts on, by the entry."""
 
 
 class Problems:
@@ -115,7 +116,7 @@ def check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[An
     planned: Method = method.build(method_setting(spec, task))
     built: Attack | None = problems.attempt(attack.build, attack_setting(spec, planned))
     if built is not None:
-        problems.lines += entry_conflicts(spec, attack.name, built, has_labels=task.trains_model)
+        problems.lines += _entry_conflicts(spec, attack.name, built, has_labels=task.trains_model)
     schedule: Switching | None = problems.attempt(strategy.build, switching_setting(spec, planned))
     if schedule is not None and schedule.follow is not None and spec.clock != "round":
         problems.lines.append(
@@ -136,3 +137,26 @@ def _check_model(model: Component[Any], shape: ImageShape) -> None:
         return
     with torch.device("meta"):
         model.build(shape)
+
+
+def usual_entry(attack: Component[Any] | None, setting: AttackSetting) -> str:
+    """Resolve attack_entry=auto. If the attack cannot be built (reported elsewhere), fall back to 'gradient'."""
+    try:
+        entries: tuple[str, ...] = ON_VECTORS if attack is None else attack.build(setting).entries
+    except SpecError:
+        entries = ON_VECTORS
+    return entries[0]
+
+
+def _entry_conflicts(spec: RunSpec, name: str, attack: Attack, *, has_labels: bool) -> list[str]:
+    """Return what does not fit between an attack, its entry and the task, a line each."""
+    found = []
+    if spec.attack_entry not in attack.entries:
+        acts = " or ".join(ENTRIES[entry] for entry in attack.entries)
+        found.append(
+            f"attack {name!r} acts on {acts}, and attack_entry={spec.attack_entry}; "
+            f"leave --attack-entry out, or type --attack-entry {attack.entries[0]}"
+        )
+    if attack.labels is not None and not has_labels:
+        found.append(f"attack {name!r} changes labels, and task {spec.task!r} has none; type another --attack or --task")
+    return found

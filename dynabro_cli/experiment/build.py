@@ -10,11 +10,11 @@ from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
 from dynabro_cli.attacks._api import Attack, AttackSetting
 from dynabro_cli.components import Component, format_value
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.participation import answering_count
+from dynabro_cli.experiment.samples import samples_each
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.methods._api import Method, MethodSetting
-from dynabro_cli.participation import answering_count
 from dynabro_cli.pre_aggregators._chain import build_chain
-from dynabro_cli.samples import samples_each
-from dynabro_cli.spec import RunSpec
 from dynabro_cli.switching._api import SwitchingSetting
 from dynabro_cli.tasks._api import Task, TaskSetting
 

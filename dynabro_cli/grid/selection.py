@@ -13,14 +13,14 @@ import yaml
 
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
-from dynabro_cli.plan import Plan, cell
-from dynabro_cli.resolve import Run
-from dynabro_cli.spec import fields
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.grid.plan import Plan, cell
+from dynabro_cli.grid.sweep_file import parse_sweep
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.outputs import Kind
 from dynabro_cli.store.queries import query, tell_left_out
 from dynabro_cli.store.translation import shown
-from dynabro_cli.sweep_file import parse_sweep
 
 SCORES = """
     SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds

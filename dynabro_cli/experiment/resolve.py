@@ -9,13 +9,13 @@ from typing import Any
 
 from dynabro_cli.aggregators import _api as aggregators
 from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.assembly import assemble, attack_setting, chain_setting, cohort_rule, method_setting, switching_setting
 from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.attacks._entry import usual_entry
 from dynabro_cli.components import Component, Entry, Registry
 from dynabro_cli.errors import SpecError
-from dynabro_cli.fit import Parts, Problems, aggregator_of, check_fit, conflicts
-from dynabro_cli.identity import run_key
+from dynabro_cli.experiment.build import assemble, attack_setting, chain_setting, cohort_rule, method_setting, switching_setting
+from dynabro_cli.experiment.fit import Parts, Problems, aggregator_of, check_fit, conflicts, usual_entry
+from dynabro_cli.experiment.key import run_key
+from dynabro_cli.experiment.spec import RunSpec, format_drops, parse_drops
 from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.models import _api as models
@@ -23,7 +23,6 @@ from dynabro_cli.partitions import _api as partitions
 from dynabro_cli.partitions._api import PartitionSetting
 from dynabro_cli.pre_aggregators import _api as pre_aggregators
 from dynabro_cli.pre_aggregators._chain import split_chain
-from dynabro_cli.spec import RunSpec, format_drops, parse_drops
 from dynabro_cli.switching import _api as switching
 from dynabro_cli.tasks import _api as tasks
 from dynabro_cli.tasks._api import Defaults, Task, TaskSetting

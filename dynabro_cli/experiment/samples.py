@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dynabro_cli.components import Component, format_value
-from dynabro_cli.spec import RunSpec
+from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.tasks._api import Task
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
-from dynabro_cli.sweep_file import (
+from dynabro_cli.grid.sweep_file import (
     MOST_CHARACTERS,
     MOST_RUNS,
     Axis,

@@ -12,10 +12,10 @@ from typing import Any
 
 from dynabro_cli.components import Component, format_value
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import REGISTRIES, Run, resolve
+from dynabro_cli.experiment.spec import RunSpec, fields, format_drops, parse_drops
+from dynabro_cli.grid.sweep_file import MOST_RUNS, Sweep, Values, too_many
 from dynabro_cli.pre_aggregators._chain import split_chain
-from dynabro_cli.resolve import REGISTRIES, Run, resolve
-from dynabro_cli.spec import RunSpec, fields, format_drops, parse_drops
-from dynabro_cli.sweep_file import MOST_RUNS, Sweep, Values, too_many
 
 KINDS = {
     "task": "tasks",
