@@ -41,15 +41,15 @@ def _seconds(meaning: str, default: float, minimum: float) -> Setting:
             raise ValueError(text)
         return value
 
-    return Setting(meaning, f"a number of seconds from {minimum:g} to {WEEK:.0f}", check, default)
+    return Setting(meaning, f"{minimum:g} to {WEEK:.0f} seconds", check, default)
 
 
 SETTINGS = {
     "DYNABRO_DB": Setting("results database, as --db", "a file or an SQLAlchemy URL"),
     "DYNABRO_DATA": Setting("folder of data sets, as --data-dir", "a folder"),
     "DYNABRO_STATE": Setting("folder of checkpoints and logs", "a folder"),
-    "DYNABRO_BUSY_SECONDS": _seconds("how long a writer waits for a locked database", 60, 0.01),
-    "DYNABRO_LEASE_SECONDS": _seconds("how long a writer may be silent before it is presumed dead", 120, 0.1),
+    "DYNABRO_BUSY_SECONDS": _seconds("time that a writer waits for a locked database", 60, 0.01),
+    "DYNABRO_LEASE_SECONDS": _seconds("silence after which a writer is presumed dead", 120, 0.1),
     "DYNABRO_FAILPOINT": Setting("for tests: where this process sends itself a signal", "NAME[:N]=SIGNAL", check_plan),
     "DYNABRO_TEST_POSTGRES": Setting("for tests: the URL of a PostgreSQL server", "an SQLAlchemy URL"),
 }

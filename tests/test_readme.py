@@ -1,8 +1,9 @@
-"""The README tells the truth: its commands parse, its SQL runs, and it documents every column and every exit code."""
+"""README.md and docs/ tell the truth: commands parse, SQL and Python run, and columns, settings and exit codes are complete."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,24 +20,26 @@ from tests.command_lines import parse
 from tests.real_runs import fill
 from tests.store.made import read
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+"""README and the pages of docs/."""
+MOST_BYTES = 10_000
+"""Of README."""
 
 
-def blocks(language: str, text: str = README) -> list[str]:
+def page(name: str) -> str:
+    """A page of docs/."""
+    return DOCUMENTS[ROOT / "docs" / f"{name}.md"]
+
+
+def blocks(language: str, text: str) -> list[str]:
     """The contents of the code blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def section(title: str) -> str:
-    """What stands under a heading of the second level."""
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", README, re.DOTALL | re.MULTILINE)
-    assert found, f"README.md has no section {title!r}"
-    return found[1]
-
-
 def command_lines() -> Iterator[str]:
     """Every call of dynabro in the ``sh`` blocks, by itself."""
-    for block in blocks("sh"):
+    for block in blocks("sh", "\n".join(DOCUMENTS.values())):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
             words.whitespace_split = True
@@ -78,11 +81,11 @@ COMMANDS = list(dict.fromkeys(command_lines()))
 
 def test_there_are_commands() -> None:
     assert "run" in COMMANDS
-    assert len(COMMANDS) >= 5
+    assert len(COMMANDS) >= 40
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_readme_parses(command: str) -> None:
+def test_a_command_parses(command: str) -> None:
     words = shlex.split(command)
     parameters = parse(words)
     if words[0] == "run":
@@ -101,9 +104,7 @@ def test_a_command_of_the_readme_parses(command: str) -> None:
 
 # --- SQL
 
-STATEMENTS = [
-    statement for block in blocks("sql", section("The database")) for statement in block.split(";") if statement.strip()
-]
+STATEMENTS = [statement for block in blocks("sql", page("database")) for statement in block.split(";") if statement.strip()]
 
 
 def test_there_is_sql() -> None:
@@ -111,33 +112,27 @@ def test_there_is_sql() -> None:
 
 
 @pytest.mark.parametrize("sql", STATEMENTS, ids=[statement.strip().splitlines()[0] for statement in STATEMENTS])
-def test_sql_of_the_readme_gives_rows(sql: str, database: Path) -> None:
+def test_sql_gives_rows(sql: str, database: Path) -> None:
     table = queries.query(open_read_only(str(database)), sql)
     rows = list(table.rows)
     assert rows
     assert any(value is not None for row in rows for value in row)
 
 
+# --- Python
+
+
+@pytest.mark.parametrize("code", [*blocks("python", DOCUMENTS[ROOT / "README.md"]), *blocks("python", page("python"))])
+def test_python_runs(code: str) -> None:
+    exec(compile(code, "document", "exec"), {})
+
+
 # --- the database
-
-
-@pytest.mark.parametrize("name", metadata.tables)
-def test_every_column_is_documented(name: str) -> None:
-    documented = [
-        column
-        for paragraph, rows in tables(section("The database"))
-        if quoted(paragraph)[:1] == [name]
-        for row in rows
-        for column in quoted(row[0])
-    ]
-    assert documented, f"no table under a paragraph that begins with `{name}`"
-    assert len(set(documented)) == len(documented)
-    assert set(documented) == set(metadata.tables[name].columns.keys())
 
 
 @pytest.mark.parametrize("view", ["byzantine_histogram", "final_accuracy"])
 def test_every_column_of_a_view_is_documented(view: str, database: Path) -> None:
-    paragraphs = [text for text in section("The database").split("\n\n") if f"`{view}`" in text and "iew" in text]
+    paragraphs = [text for text in page("database").split("\n\n") if f"`{view}`" in text]
     words = {word for text in paragraphs for word in quoted(text)}
     columns = {name for (name,) in read(database, "SELECT name FROM pragma_table_info(?)", view)}
     described = set(metadata.tables["runs"].columns.keys()) if view == "final_accuracy" else set()  # what makes a cell
@@ -147,11 +142,11 @@ def test_every_column_of_a_view_is_documented(view: str, database: Path) -> None
 
 def test_every_view_is_documented(database: Path) -> None:
     views = {name for (name,) in read(database, "SELECT name FROM sqlite_master WHERE type = 'view'")}
-    assert views <= set(quoted(section("The database")))
+    assert views <= set(quoted(page("database")))
 
 
 def test_every_status_is_documented() -> None:
-    assert set(STATUSES) <= set(quoted(section("The database")))
+    assert set(STATUSES) <= set(quoted(page("database")))
 
 
 # --- exit codes
@@ -164,7 +159,7 @@ def error_classes(root: type[errors.DynabroError] = errors.DynabroError) -> Iter
 
 
 def test_every_exit_code_is_documented() -> None:
-    ((_, rows),) = tables(section("Exit codes"))
+    ((_, rows),) = tables(page("exit-codes"))
     codes = [int(row[0].strip("`")) for row in rows]
     assert codes == sorted(codes)
     assert set(codes) == {0} | {kind.exit_code for kind in error_classes()}
@@ -174,24 +169,24 @@ def test_every_exit_code_is_documented() -> None:
 # --- sweeps
 
 
-def test_the_sweep_of_the_readme_is_one() -> None:
+def test_the_sweep_can_be_planned() -> None:
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_file import parse_sweep
 
-    (text,) = blocks("yaml", section("Run an experiment"))
-    planned = plan(parse_sweep(text, "README.md"))
+    (text,) = blocks("yaml", page("sweeps"))
+    planned = plan(parse_sweep(text, "sweeps.md"))
     assert (len(planned.runs), planned.duplicates, planned.excluded) == (80, 0, 10)
 
 
 def test_every_key_of_a_sweep_is_documented() -> None:
     from dynabro_cli.grid.sweep_file import KEYS
 
-    documented = [[key for row in rows for key in quoted(row[0])] for _, rows in tables(section("Run an experiment"))]
+    documented = [[key for row in rows for key in quoted(row[0])] for _, rows in tables(page("sweeps"))]
     assert list(KEYS) in documented
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("sweep ")])
-def test_a_sweep_of_the_readme_can_be_planned(command: str) -> None:
+def test_a_sweep_that_comes_with_the_program_can_be_planned(command: str) -> None:
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
 
@@ -203,8 +198,7 @@ def test_a_sweep_of_the_readme_can_be_planned(command: str) -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    text = section("Run an experiment").partition("### Settings from the environment\n")[2].partition("\n### ")[0]
-    ((_, rows),) = tables(text)
+    ((_, rows),) = tables(page("running"))
     told = {quoted(row[0])[0]: row[1:] for row in rows}
     users = {name: setting for name, setting in SETTINGS.items() if not setting.meaning.startswith("for tests:")}
     assert list(told) == list(users)
@@ -212,3 +206,47 @@ def test_every_setting_is_documented() -> None:
         meaning, legal, default = told[name]
         assert (meaning.replace("`", ""), legal) == (setting.meaning, setting.legal)
         assert setting.default is None or float(default) == setting.default
+
+
+# --- the pages
+
+
+@pytest.mark.parametrize("name", ["columns", "components"])
+def test_a_generated_page_is_up_to_date(name: str) -> None:
+    generated = runpy.run_path(str(ROOT / "docs" / "generated.py"))
+    assert page(name) == generated[name](), "type: python docs/generated.py"
+
+
+def test_every_table_and_column_has_a_meaning() -> None:
+    assert all(table.comment for table in metadata.tables.values())
+    assert all(column.comment for table in metadata.tables.values() for column in table.columns)
+
+
+def test_every_component_has_a_page() -> None:
+    from dynabro_cli.experiment.resolve import REGISTRIES
+
+    component = runpy.run_path(str(ROOT / "docs" / "generated.py"))["component"]
+    for kind, registry in REGISTRIES.items():
+        for name, entry in registry.entries().items():
+            text = component(kind, entry)
+            assert (ROOT / re.findall(r"`(dynabro_cli/.*)`", text)[-1]).is_file(), name
+            assert all(f"| `{info.key}` |" in text for info in entry.infos), name
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", DOCUMENTS[path]):
+        file = (path.parent / target).resolve() if target else path
+        assert file.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {title.lower().replace(" ", "-") for title in titles}, anchor
+
+
+def test_the_readme_is_short() -> None:
+    assert len(DOCUMENTS[ROOT / "README.md"].encode()) <= MOST_BYTES
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert {path.name for path in DOCUMENTS if path.parent.name == "docs"} <= named

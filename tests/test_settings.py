@@ -42,9 +42,7 @@ def test_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_not_a_legal_number_of_seconds(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, text)
     for check in (lambda: seconds_setting(name), check_settings):
-        with pytest.raises(
-            SpecError, match=rf"{name}='{text}': it must be a number of seconds from .*\. Try: unset {name}"
-        ) as error:
+        with pytest.raises(SpecError, match=rf"{name}='{text}': it must be .* seconds\. Try: unset {name}") as error:
             check()
         assert len(error.value.problems) == 1
 

@@ -26,7 +26,7 @@ from dynabro_cli.store.pinned_file import PinnedFile
 from dynabro_cli.store.reserved import SQLITE_MAGIC, owner
 from dynabro_cli.store.schema import Entry, entries, refuse_strangers
 from dynabro_cli.store.server import server_reader, server_writer
-from dynabro_cli.store.server_schema import refuse_server_strangers
+from dynabro_cli.store.server_schema import refuse_server_strangers, store_comments
 from dynabro_cli.store.stopping import stoppable
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION
 from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
@@ -265,6 +265,7 @@ def schema_at(version: int) -> list[Entry]:
 def migrate(connection: Connection) -> None:
     """Bring the schema to this program's version, in the caller's transaction, and stamp the file."""
     _migrate_to(connection, "head")
+    store_comments(connection)
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")

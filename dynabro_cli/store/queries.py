@@ -103,7 +103,7 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
         damage = any(word in reason for word in ("image is malformed", "not a database", "locked", "disk"))
         if isinstance(known, DisconnectedError) or (damage and engine.dialect.name == "sqlite"):
             raise known from error
-        raise SpecError(f"SQL: {reason}; the README lists tables and columns, section 'The database'") from error
+        raise SpecError(f"SQL: {reason}; docs/columns.md lists tables and columns") from error
 
 
 def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:

@@ -190,7 +190,7 @@ def test_a_thinned_run_that_is_run_again(dynabro: Dynabro, results: Path) -> Non
         (("no/small.db", "--every", "9"), 73, "no/small.db: its folder no does not exist; type mkdir -p no"),
         (("a.db", "--every", "0"), 2, "every is 0; legal: 1 to 2147483647; type --every 100 to keep every 100th round"),
         (("a.db", "--every", "9", "--db", "missing.db"), 66, "there is no database missing.db; type 'dynabro run'"),
-        (("a.db", "--every", "9", "--where", "colour = 1"), 2, "SQL: no such column: colour; the README lists tables"),
+        (("a.db", "--every", "9", "--where", "colour = 1"), 2, "SQL: no such column: colour; docs/columns.md lists tables"),
         (("a.db", "--every", "9", "--db", "postgresql://me:secret@host/results"), 2, "postgresql://me:***@host/results is a"),
         (("a.db",), 2, "Missing option '--every'; type 'dynabro --help'"),
     ],

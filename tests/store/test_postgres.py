@@ -162,6 +162,7 @@ def test_upgrade(old: int, database: str, monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as before:
         before.setattr(engine_module, "SCHEMA_VERSION", old)
         before.setattr(command, "upgrade", lambda config, _, up=command.upgrade: up(config, f"000{old}"))
+        before.setattr(engine_module, "store_comments", lambda _: None)  # older versions had none
         open_for_writing(database).dispose()
     for operation in OPENERS:
         with pytest.raises(DatabaseError, match="type dynabro db upgrade --db postgresql"):
@@ -173,6 +174,7 @@ def test_upgrade(old: int, database: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert read(database, "SELECT n, mean, std, precision FROM final_accuracy") == [(1, 0.5, None, "fp32")]
     assert read(database, "SELECT * FROM byzantine_histogram") == [(1, 8, 3)]
     assert read(database, "SELECT rounds_every, x FROM runs JOIN evaluations ON run_id = id") == [(1, None)]
+    assert read(database, "SELECT col_description('runs'::regclass, 1)") == [(metadata.tables["runs"].c.id.comment,)]
 
 
 # --- servers and users

@@ -1,0 +1,77 @@
+"""Write the pages of docs/ that are generated: ``columns.md`` of the tables, ``components.md`` of the registries.
+
+Run it from the repository's root after a change of either: ``python docs/generated.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from dynabro_cli.components import Entry, format_value
+from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.store.tables import metadata
+
+DOCS = Path(__file__).parent
+WIDTH = 120
+
+
+def columns() -> str:
+    """Return the page of all tables and columns, from their comments."""
+    lines = ["# Tables and columns", "", "Generated from the comments of `dynabro_cli/store/tables.py`."]
+    for table in metadata.tables.values():
+        lines += ["", f"## {table.name}", "", *_wrapped(f"`{table.name}`: {table.comment}."), ""]
+        lines += ["| column | type | meaning |", "| --- | --- | --- |"]
+        lines += [f"| `{column.name}` | {_kind(column.type)} | {column.comment} |" for column in table.columns]
+    return "\n".join(lines) + "\n"
+
+
+def components() -> str:
+    """Return the page that lists every component, with one line and its reference."""
+    lines = ["# Components", "", "Generated from the registries. `dynabro show KIND/NAME` has definitions and parameters."]
+    for kind, registry in REGISTRIES.items():
+        lines += ["", f"## {kind}", ""]
+        for name, entry in registry.entries().items():
+            lines += _wrapped(_markdown(f"- `{name}`: {entry.summary} Reference: {_sentence(entry.reference)}"), "  ")
+    return "\n".join(lines) + "\n"
+
+
+def component(kind: str, entry: Entry[Any]) -> str:
+    """Return the page of one component: definition, parameters, reference and source."""
+    source = Path(inspect.getsourcefile(entry.factory) or "").name
+    lines = [f"# {entry.name}", "", *map(_markdown, entry.doc.split("\n")), ""]
+    if entry.infos:
+        lines += ["| parameter | default | legal | meaning |", "| --- | --- | --- | --- |"]
+    for info in entry.infos:
+        default = "required" if info.required else format_value(info.default)
+        lines.append(f"| `{info.key}` | {default} | {_markdown(info.legal)} | {_markdown(info.limits['help'])} |")
+    lines += ["", f"**Reference:** {_markdown(_sentence(entry.reference))}", "", f"**Source:** `dynabro_cli/{kind}/{source}`"]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(type_: Any) -> str:
+    return str(type_).lower().partition("(")[0].replace("varchar", "text")
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
+def _markdown(text: str) -> str:
+    """Return a line of a docstring as Markdown: only what is in backticks, and an indented line, is not text."""
+    if text.startswith("    "):
+        return text
+    parts = re.split(r"(`+[^`]+`+)", text)
+    return "".join(part if place % 2 else re.sub(r"([\\*_<|])", r"\\\1", part) for place, part in enumerate(parts))
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    (DOCS / "columns.md").write_text(columns(), encoding="utf-8")
+    (DOCS / "components.md").write_text(components(), encoding="utf-8")
