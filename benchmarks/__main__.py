@@ -151,6 +151,19 @@ def overhead(
 
 
 @app.command()
+def bigdb(
+    runs: Annotated[int, typer.Option(min=2736, help="Runs in the database.")] = 20_000,
+    points: Annotated[int, typer.Option(min=1, help="Points of the larger dry-run.")] = 5_472,
+    repeats: Repeats = 5,
+    keep: Annotated[Path | None, typer.Option(help="Make the database here, and leave it.")] = None,
+) -> None:
+    """The commands that read a database of many runs, or find a sweep stored in it."""
+    from benchmarks.bigdb import measure
+
+    print(measure(runs, points, repeats, keep))
+
+
+@app.command()
 def counts() -> None:
     """How many rules and attacks there are here, and in the peers that are installed."""
     from benchmarks.counts import count

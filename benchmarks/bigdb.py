@@ -1,0 +1,197 @@
+"""A database of many runs: the processor time of the commands that read it, or find everything stored."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import Engine, Table, insert
+
+from benchmarks.measuring import machine, spread, table
+from dynabro_cli.identity import canonical_json
+from dynabro_cli.plan import plan
+from dynabro_cli.resolve import Run
+from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.tables import byzantine_counts, evaluations, rounds, runs
+from dynabro_cli.sweep_lookup import load_sweep
+
+SWEEP = "digits-worst-case"
+STORED = 2736
+"""Runs of the sweep as it is shipped; the seeds after those make the rest of the database."""
+BUDGET = 500
+EVERY = 50
+KEPT = (*range(0, BUDGET, EVERY), BUDGET - 1)
+"""The rounds that ``dynabro db thin --every 50`` leaves of ``BUDGET``."""
+EVALUATED = (*range(0, 94 * 5, 5), BUDGET)
+"""The rounds after which a run was evaluated."""
+WHEN = dt.datetime(2026, 1, 1)
+
+
+class Cost(NamedTuple):
+    """Seconds of wall clock and of processor time, children included."""
+
+    wall: float
+    cpu: float
+
+
+def measure(count: int, points: int, repeats: int, keep: Path | None) -> str:
+    """Make a database, and time each command on it.
+
+    Args:
+        count: How many runs the database has.
+        points: How many points the larger dry-run has.
+        repeats: Times that each command is measured.
+        keep: Where the database is made, and left; None: in a folder that is removed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = keep or Path(folder) / "big.db"
+        began = time.perf_counter()
+        fill(path, count)
+        made = time.perf_counter() - began
+        costs = {words: [_time(words, path) for _ in range(repeats)] for words in _commands(points)}
+        rows = [
+            (
+                " ".join(words),
+                *spread([cost.cpu for cost in turns]),
+                spread([cost.wall for cost in turns])[1],
+                _locks(words, path),
+            )
+            for words, turns in costs.items()
+        ]
+        size = path.stat().st_size / 1e6
+    header = ["dynabro", "CPU, min, s", "median", "max", "wall, median, s", "with the write lock taken"]
+    what = (
+        f"{count:,} runs, {count * EVALUATIONS:,} evaluations, {count * ROUNDS:,} rounds, {size:.0f} MB, made in {made:.0f} s"
+    )
+    return f"{machine('cpu')}\n{what}\n\n{table(header, rows)}"
+
+
+def fill(path: Path, count: int) -> None:
+    """Make a database with ``count`` finished runs: those of the sweep with more and more seeds, with made-up results."""
+    engine = open_for_writing(str(path))
+    seeds = math.ceil(count / (STORED / 2))
+    made = plan(load_sweep(SWEEP, [f"seeds=0..{seeds - 1}"])).runs
+    numbered = enumerate(sorted(made, key=lambda run: run.spec.seed)[:count], start=1)
+    with engine.begin() as connection:
+        for number, run in numbered:
+            connection.execute(insert(runs), [_run(number, run)])
+    numbers = range(1, count + 1)
+    _insert(engine, evaluations, (_evaluation(number, at) for number in numbers for at in EVALUATED))
+    _insert(engine, rounds, (_round(number, at) for number in numbers for at in KEPT))
+    _insert(engine, byzantine_counts, ({"run_id": number, "byzantine": 5, "rounds": BUDGET} for number in numbers))
+    engine.dispose()
+
+
+def _insert(engine: Engine, into: Table, rows: Iterator[dict[str, Any]]) -> None:
+    """Insert rows, past SQLAlchemy, which takes a minute for so many."""
+    first = next(rows)
+    statement = f"INSERT INTO {into.name} ({', '.join(first)}) VALUES ({', '.join('?' * len(first))})"
+    with engine.begin() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        driver.execute(statement, tuple(first.values()))
+        driver.executemany(statement, (tuple(row.values()) for row in rows))
+
+
+def _run(number: int, run: Run) -> dict[str, Any]:
+    """A row of ``runs``."""
+    return asdict(run.spec) | {
+        "id": number,
+        "run_key": run.key,
+        "status": "finished",
+        "sweep": SWEEP,
+        "spec": canonical_json(run.mapping),
+        "dimension": 8970,
+        "final_accuracy": _accuracy(BUDGET),
+        "final_loss": 0.5,
+        "budget_spent": BUDGET,
+        "rounds": BUDGET,
+        "switches": 0,
+        "dynamic_rounds": 0,
+        "started_at": WHEN,
+        "finished_at": WHEN + dt.timedelta(seconds=1),
+        "wall_seconds": 1.0,
+        "device": "cpu",
+        "host": platform.node(),
+        "pid": 1,
+        "versions": "{}",
+        "rounds_every": EVERY,
+    }
+
+
+def _accuracy(at: int) -> float:
+    return 0.9 * at / BUDGET
+
+
+def _evaluation(number: int, at: int) -> dict[str, Any]:
+    """A row of ``evaluations``."""
+    return {
+        "run_id": number,
+        "round": at,
+        "budget": at,
+        "samples": at * 16 * 13,
+        "test_accuracy": _accuracy(at),
+        "test_loss": 0.5,
+        "train_loss": 0.5,
+    }
+
+
+def _round(number: int, at: int) -> dict[str, Any]:
+    """A row of ``rounds``."""
+    return {
+        "run_id": number,
+        "round": at,
+        "budget": at + 1,
+        "cost": 1,
+        "byzantine": 5,
+        "switched": False,
+        "dynamic": False,
+        "learning_rate": 0.1,
+        "gradient_norm": 1.0,
+    }
+
+
+def _commands(points: int) -> list[tuple[str, ...]]:
+    """The commands, as they are typed."""
+    more = f"seeds=0..{max(1, points // (STORED // 2)) - 1}"
+    return [
+        ("sweep", SWEEP, "--dry-run"),
+        ("sweep", SWEEP, "--set", more, "--dry-run"),
+        ("sweep", SWEEP, "--quiet"),
+        ("status",),
+        ("runs",),
+        ("db", "check"),
+    ]
+
+
+def _time(words: Sequence[str], database: Path) -> Cost:
+    """Run a command in a process of its own, which is to succeed."""
+    before, began = os.times(), time.perf_counter()
+    subprocess.run(_command(words, database), check=True, stdout=subprocess.DEVNULL)
+    wall, after = time.perf_counter() - began, os.times()
+    return Cost(wall, after.children_user + after.children_system - before.children_user - before.children_system)
+
+
+def _locks(words: Sequence[str], database: Path) -> str:
+    """What becomes of the command while another program holds the database's write lock."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        patience = os.environ | {"DYNABRO_BUSY_SECONDS": "0.5"}
+        ended = subprocess.run(_command(words, database), env=patience, capture_output=True, check=False)
+    return "as without" if ended.returncode == 0 else f"exit code {ended.returncode}"
+
+
+def _command(words: Sequence[str], database: Path) -> list[str]:
+    return [sys.executable, "-m", "dynabro_cli", *words, "--db", str(database)]
