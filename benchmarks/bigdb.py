@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine, Table, insert
 
 from benchmarks.measuring import machine, spread, table
-from dynabro_cli.identity import canonical_json
-from dynabro_cli.plan import plan
-from dynabro_cli.resolve import Run
+from dynabro_cli.experiment.key import canonical_json
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.grid.plan import plan
+from dynabro_cli.grid.sweep_lookup import load_sweep
 from dynabro_cli.store.engine import open_for_writing
-from dynabro_cli.store.tables import byzantine_counts, evaluations, rounds, runs
-from dynabro_cli.sweep_lookup import load_sweep
+from dynabro_cli.store.recovery import THINNED
+from dynabro_cli.store.tables import byzantine_counts, evaluations, recovery, rounds, runs
 
 SWEEP = "digits-worst-case"
 STORED = 2736
@@ -72,9 +73,7 @@ def measure(count: int, points: int, repeats: int, keep: Path | None) -> str:
         ]
         size = path.stat().st_size / 1e6
     header = ["dynabro", "CPU, min, s", "median", "max", "wall, median, s", "with the write lock taken"]
-    what = (
-        f"{count:,} runs, {count * EVALUATIONS:,} evaluations, {count * ROUNDS:,} rounds, {size:.0f} MB, made in {made:.0f} s"
-    )
+    what = f"{count:,} runs, {count * len(EVALUATED):,} evaluations, {size:.0f} MB, made in {made:.0f} s"
     return f"{machine('cpu')}\n{what}\n\n{table(header, rows)}"
 
 
@@ -90,6 +89,8 @@ def fill(path: Path, count: int) -> None:
     numbers = range(1, count + 1)
     _insert(engine, evaluations, (_evaluation(number, at) for number in numbers for at in EVALUATED))
     _insert(engine, rounds, (_round(number, at) for number in numbers for at in KEPT))
+    of_thinned = {"switches_seen": 0, "recoveries": 0, "reason": THINNED}
+    _insert(engine, recovery, ({"run_id": number} | of_thinned for number in numbers))
     _insert(engine, byzantine_counts, ({"run_id": number, "byzantine": 5, "rounds": BUDGET} for number in numbers))
     engine.dispose()
 

@@ -243,7 +243,14 @@ def _run(planned: Plan, db: str, options: Options, *, on_ray: bool, address: str
 def make_runs(
     planned: Plan, db: str, options: Options, *, quiet: bool, on_ray: bool = False, address: str | None = None
 ) -> list[Outcome]:
-    """Make the runs of a plan that are not stored, with their progress on standard error; return what became of each."""
+    """Make the runs of a plan that are not stored, with their progress on stderr; return what became of each.
+
+    If all of them are stored, nothing is written, and torch is not loaded.
+    """
+    if options.rerun == "none" and _all_stored(planned, db):
+        from dynabro_cli.executors._api import Outcome
+
+        return [Outcome(run, "stored", None) for run in planned.runs]
     from dynabro_cli.cli.sweep_progress import SweepProgress
     from dynabro_cli.executors.processes import execute_all
     from dynabro_cli.executors.ray_cluster import execute_all_on_ray
@@ -264,6 +271,13 @@ def make_runs(
         if on_ray:
             return execute_all_on_ray(planned.runs, engine, options, progress, files=files, address=address)
         return execute_all(planned.runs, engine, options, progress, files=files)
+
+
+def _all_stored(planned: Plan, db: str) -> bool:
+    from dynabro_cli.store.repetition import stand
+
+    standing = stand(db, planned.sweep.name, "none")[1]
+    return len(standing.stored(run.key for run in planned.runs)) == len(planned.runs)
 
 
 def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from dynabro_cli.errors import AlreadyStoredError, LostRunError, RunHeldError
@@ -52,6 +52,7 @@ class Ledger:
         options: How they are made, with jobs, threads and device decided.
         files: Where logs and checkpoints are.
         listener: Is told what happens.
+        stored: The keys of runs that are known to have a result that is not to be repeated.
 
     Attributes:
         outcomes: What became of each, in the order of ``runs``.
@@ -60,8 +61,10 @@ class Ledger:
         interrupted: How many runs were stored as interrupted.
     """
 
-    def __init__(self, runs: Sequence[Run], options: Options, files: SideFiles, listener: Listener) -> None:
-        self._options, self._files, self._listener = options, files, listener
+    def __init__(
+        self, runs: Sequence[Run], options: Options, files: SideFiles, listener: Listener, stored: Collection[str] = ()
+    ) -> None:
+        self._options, self._files, self._listener, self._stored = options, files, listener, stored
         self._queue = deque(Job(place, run) for place, run in enumerate(runs))
         self._elsewhere: list[Job] = []
         self._look_again = 0.0
@@ -109,7 +112,7 @@ class Ledger:
 
     def _known(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
         """Why a run is not to be made, as the database stands."""
-        if recorder.is_done(job.run.key):
+        if job.run.key in self._stored or recorder.is_done(job.run.key):
             return "stored", None
         reason = None if self._options.retry_failed else recorder.failure(job.run.key)
         if reason is None:

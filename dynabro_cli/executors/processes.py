@@ -21,7 +21,7 @@ from dynabro_cli.grid.forecast import usual_jobs
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.compilation import check_choice
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.repetition import repetition
+from dynabro_cli.store.repetition import Standing, repetition
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.translation import translated_errors
 
@@ -74,6 +74,7 @@ def execute_all(
     commit, files = current_commit(), files or SideFiles.of(engine.url)
     with translated_errors(engine.url), engine.connect() as connection:
         repeat = repetition(connection, options.sweep, options.rerun)
+        stored = Standing(connection, repeat).stored(run.key for run in runs)
     slots = [
         Slot(
             number,
@@ -82,7 +83,7 @@ def execute_all(
         )
         for number in range(min(jobs, len(runs)))
     ]
-    ledger = Ledger(runs, options, files, listener)
+    ledger = Ledger(runs, options, files, listener, stored)
     owners = [slot.recorder.owner for slot in slots]
     with signs_of_life(engine, ledger.outcomes, owners, options, EXECUTOR, repeat):
         return Scheduler(ledger, slots, options, worker).run()

@@ -25,7 +25,7 @@ from dynabro_cli.executors.processes import check_options
 from dynabro_cli.executors.signs_of_life import signs_of_life
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.repetition import repetition
+from dynabro_cli.store.repetition import Standing, repetition
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.translation import translated_errors
 
@@ -96,6 +96,7 @@ def execute_all_on_ray(
         commit, files = current_commit(), files or SideFiles.of(engine.url)
         with translated_errors(engine.url), engine.connect() as connection:
             repeat = repetition(connection, options.sweep, options.rerun)
+            stored = Standing(connection, repeat).stored(run.key for run in runs)
         slots = [
             Slot(
                 number,
@@ -104,7 +105,7 @@ def execute_all_on_ray(
             )
             for number in range(min(options.jobs or MOST_SLOTS, len(runs)))
         ]
-        ledger = Ledger(runs, options, files, listener)
+        ledger = Ledger(runs, options, files, listener, stored)
         mailbox = _mailbox(ray)
         owners = [slot.recorder.owner for slot in slots]
         stated = replace(options, jobs=options.jobs or max(1, share.fit(ray.nodes())))

@@ -37,15 +37,15 @@ def with_room(runs: Sequence[Run], options: Options, database: str) -> Options:
         SpecError: A run by itself does not fit, or not as many at a time as ``options`` ask for.
         DynabroError: The database is something else, or cannot be read.
     """
-    jobs = min(options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu), max(1, len(runs)))
-    free = free_host_memory()
-    if free is None or _fitting(runs, jobs, options, free) == jobs:
-        return options
     standing = stand(database, options.sweep, options.rerun)[1]
     settled = ("stored",) if options.retry_failed else ("stored", "failed")
     left = [run for run in runs if standing.of(run.key) not in settled]
-    fit = _fitting(left, min(jobs, len(left)), options, free) if left else jobs
-    if fit >= min(jobs, len(left)):
+    jobs = min(options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu), len(left))
+    free = free_host_memory()
+    if not left or free is None:
+        return options
+    fit = _fitting(left, jobs, options, free)
+    if fit == jobs:
         return options
     if not fit:
         need = max(need.within(free) for need in _needs(left, options))

@@ -94,6 +94,10 @@ class Standing:
             row = self._rows.get(run_key + RERUN_SUFFIX)
         return "failed" if row is not None and row["status"] == "failed" and not self._repeat(row) else None
 
+    def stored(self, keys: Iterable[str]) -> frozenset[str]:
+        """Return those of the keys whose run has a result that is not made again."""
+        return frozenset(key for key in keys if self.of(key) == "stored")
+
     def ended(self, run_key: str) -> dt.datetime | None:
         """Return when the result or the failure of a run ended; None if there is neither."""
         row = self._rows.get(run_key)

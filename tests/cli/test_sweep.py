@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,18 @@ def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder:
     assert (again.code, again.err) == (0, "")
     assert again.out.startswith("small: 4 runs in results.db: 4 stored before; took ")
     assert read(folder / "results.db", sql) == rows
+
+
+def test_a_stored_sweep_is_answered_while_others_write(
+    dynabro: Dynabro, small: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dynabro("sweep", small, "--jobs", "1", "--quiet").code == 0
+    monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "0.1")
+    with closing(sqlite3.connect(folder / "results.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        again = dynabro("sweep", small, "--quiet")
+        assert (again.code, again.err) == (0, "")
+        assert dynabro("sweep", small, "--set", "seeds=0..2", "--quiet").code == 75
 
 
 def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: list[tuple[Sequence[Run], Options]]) -> None:

@@ -303,6 +303,7 @@ def test_a_run_that_another_takes_over_is_left_to_it(engine: Engine, path: Path,
 
 
 @pytest.mark.usefixtures("connection")
+@pytest.mark.slow
 def test_another_version_on_a_node_fails_the_run_and_tells(engine: Engine, path: Path) -> None:
     (outcome,) = make(engine, 1, None, entry="of_another_version")
     assert outcome.status == "failed"

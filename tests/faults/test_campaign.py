@@ -25,7 +25,7 @@ KEY = "ab" * 32
     ("kind", "database", "kills"),
     [
         ("transaction", "sqlite", 1),
-        ("workers", "sqlite", 1),
+        pytest.param("workers", "sqlite", 1, marks=pytest.mark.slow),
         pytest.param("scheduler", "sqlite", 1, marks=pytest.mark.slow),
         pytest.param("ray", "sqlite", 2, marks=pytest.mark.slow),
         pytest.param("transaction", "postgres", 2, marks=pytest.mark.slow),

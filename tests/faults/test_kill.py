@@ -42,6 +42,7 @@ def completed(place: Place, words: tuple[str, ...]) -> Ended:
     return ended
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_every_place_in_turn(clean: Content, new_place: Callable[[str], Place]) -> None:
     def turn(cell: dict[str, Any], failpoints: list[str]) -> None:
         place, broken = new_place(cell["task"]), BROKEN[cell["task"]]

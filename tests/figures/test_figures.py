@@ -36,7 +36,9 @@ def test_every_figure_and_table_of_the_paper_is_there() -> None:
     assert set(NAMES) >= PAPER
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "digits-worst-case" else name for name in NAMES]
+)
 def test_a_whole_grid(name: str, grids: Path, dynabro: Dynabro) -> None:
     outcome = dynabro("plot", name, "--db", str(grids), "--check", *SETTINGS)
     assert (outcome.code, outcome.err) == (0, "")
@@ -154,6 +156,7 @@ def test_what_is_missing_is_told(folder: Path, dynabro: Dynabro) -> None:
     assert only.problems[0].startswith("digits-periodic: 51 of 60 planned runs are not there")
 
 
+@pytest.mark.slow
 def test_the_shipped_grid_without_settings(folder: Path, dynabro: Dynabro) -> None:
     rows = planned("history-dependence")
     fill(folder / "results.db", rows)
@@ -236,6 +239,7 @@ def test_all_for_which_a_condition_holds(folder: Path, dynabro: Dynabro) -> None
     assert outcome.problems[-1] == "where=1 = 0: it holds for no run of any figure; type another condition"
 
 
+@pytest.mark.slow
 def test_all_that_there_is(folder: Path, dynabro: Dynabro) -> None:
     rows = planned("history-dependence")
     fill(folder / "results.db", rows)
@@ -248,6 +252,7 @@ def test_all_that_there_is(folder: Path, dynabro: Dynabro) -> None:
     assert len(outcome.problems) == len(NAMES)
 
 
+@pytest.mark.slow
 def test_the_same_bytes_for_one_database(grids: Path, dynabro: Dynabro) -> None:
     files = {}
     for out in ("one", "two"):

@@ -167,7 +167,7 @@ def test_numbers_that_overflow(name: str) -> None:
     given_.x[3:6].abs_().mul_(1e38)
     found, exact = compiled(SHAPES[name], given_), layers(SHAPES[name], given_, torch.float32)
     assert exact.y.isinf().any()
-    torch.testing.assert_close(found.y, exact.y)
+    torch.testing.assert_close(found.y, exact.y, rtol=1e-5, atol=1e-4)  # ten times the weights, ten times the rounding
 
 
 @needs_compiler
