@@ -191,3 +191,12 @@ def test_an_error_in_a_process_is_raised_here() -> None:
     arguments = {"spec": RunSpec(task="digits", workers=-1), "data_dir": None, "device": "cpu", "threads": 1}
     with pytest.raises(SpecError, match="workers"), workers({"ours": (ours.rounds, arguments)}, 1):
         pass
+
+
+@pytest.mark.slow
+def test_bigdb_times_commands_on_a_database_that_is_sound(call: Any) -> None:
+    code, out, _ = call("bigdb", "--runs", "2736", "--points", "2736", "--repeats", "1")
+    assert code == 0  # as that of db check is
+    found = {row["dynabro"]: row for row in rows(out)}
+    assert found["sweep digits-worst-case --quiet"]["with the write lock taken"] == "as without"
+    assert all(number(row["CPU, min, s"]) > 0 for row in found.values())
