@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +59,14 @@ class Watch:
 
     def install(self) -> None:
         """Put the stopwatch around the methods."""
-        batch, gradients = ImageProblem._batch, ImageProblem.sum_gradients
+        batches, gradients = ImageProblem._batches, ImageProblem.sum_gradients
 
-        @functools.wraps(batch)
-        def watched_batch(*arguments: Any, **keywords: Any) -> Any:
+        @functools.wraps(batches)
+        def watched_batches(problem: Any, round_: int, computations: Sequence[int], workers: Any) -> Any:
             before = time.perf_counter()
-            inputs, labels = batch(*arguments, **keywords)
+            inputs, labels = batches(problem, round_, computations, workers)
             self.data += time.perf_counter() - before
-            self.gradients += len(labels)
+            self.gradients += len(computations) * len(workers)
             return inputs, labels
 
         @functools.wraps(gradients)
@@ -76,7 +76,7 @@ class Watch:
             self.both += time.perf_counter() - before
             return total
 
-        ImageProblem._batch, ImageProblem.sum_gradients = watched_batch, watched_gradients  # type: ignore[method-assign]
+        ImageProblem._batches, ImageProblem.sum_gradients = watched_batches, watched_gradients  # type: ignore[method-assign]
 
     def reset(self) -> None:
         """Begin again from zero."""

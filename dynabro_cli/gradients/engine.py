@@ -54,6 +54,7 @@ class WorkerGradients:
         matrix: The [m, d] matrix that each call overwrites.
         statistics: The [m, s] batch statistics that each call overwrites, in the order of ``buffers``.
         pass_values: How many input values share a pass at most; set by the first call, and by the memory that is free then.
+        kept: Bytes that a sample of the first call keeps for the backward pass before anything is compiled; 0 if unknown.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class WorkerGradients:
         self.buffers = _flatten(floating) if floating else self.parameters.new_empty(0)
         self.matrix = self.parameters.new_zeros(workers, self.parameters.numel())
         self.statistics = self.parameters.new_zeros(workers, self.buffers.numel())
-        self.pass_values = 0
+        self.pass_values = self.kept = 0
         self.random = any(is_random(module) for module in model.modules())
         self._shared = Shared(workers)
         self._gradients = _views(self.matrix, dict(model.named_parameters()))
@@ -121,7 +122,7 @@ class WorkerGradients:
     def logits(self, inputs: Tensor) -> Tensor:
         """The model's answers in evaluation mode, with the server's running statistics: [n, c, h, w] -> [n, classes]."""
         model = self._twin if self.kind == SHARED and self._twin is not None else self.model
-        return cast(Tensor, model.eval()(inputs.contiguous(memory_format=torch.channels_last)))
+        return cast(Tensor, _in_mode(model, training=False)(inputs.contiguous(memory_format=torch.channels_last)))
 
     @property
     def _casts(self) -> bool:
@@ -130,7 +131,7 @@ class WorkerGradients:
 
     def _has_twin(self) -> bool:
         try:
-            self._twin = twin(self.model, self._shared)
+            self._twin = twin(self.model, self._shared).train()
         except UnsupportedError:
             return False
         return True
@@ -140,7 +141,7 @@ class WorkerGradients:
 
         Raises UnsupportedError where the model uses a parameter in another way than by one call of its layer.
         """
-        shared, model = self._shared, cast(nn.Module, self._twin).train()
+        shared, model = self._shared, _in_mode(cast(nn.Module, self._twin), training=True)
         shared.batches = batches
         if not self._tried:
             self.pass_values = self._find_pass_values(inputs[0], model)
@@ -181,6 +182,7 @@ class WorkerGradients:
         flat = samples.to(self.dtype).contiguous(memory_format=torch.channels_last)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             model(flat)
+        self.kept = -(-kept // len(samples))
         fits = int(PASS_SHARE * free_memory(samples.device) / max(kept, 1)) * samples.numel()
         return fits if samples.is_cuda else min(PASS_VALUES, fits)
 
@@ -250,6 +252,11 @@ def way_of(build: Callable[[ImageShape], nn.Module]) -> Way | None:
         served = blocks_of(engine._twin) if engine.kind == SHARED and engine._twin is not None else []
         return Way(engine.kind, sum(block.seen is not None and block.seen.served for block in served))
     return None
+
+
+def _in_mode(model: nn.Module, *, training: bool) -> nn.Module:
+    """The model in training or evaluation mode; a walk over all its modules unless it is already."""
+    return model if model.training is training else model.train(training)
 
 
 def _set_statistics_momentum(model: nn.Module, momentum: float) -> dict[nn.BatchNorm2d, float | None]:

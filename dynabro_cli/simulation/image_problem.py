@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,10 +14,11 @@ from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.gradients.memory import send
 from dynabro_cli.simulation.problems import Observed, Relabel, Score, mean_gradients
 from dynabro_cli.simulation.shares import Labelled, Shares
-from dynabro_cli.streams import Streams
+from dynabro_cli.streams import Name, Streams
 from dynabro_cli.tasks._api import Images
 
 EVALUATION_VALUES = 100_000  # input values at a time on a CPU, where small batches stay in the cache
+TOGETHER = 32 << 20  # bytes that several computations keep that share a pass on a CPU, as small operations cost time
 TRIAL_ROUND = 2**41  # the counter of the batch that the gradients are tried on, out of reach of any round's
 
 
@@ -78,17 +80,25 @@ class ImageProblem:
     def _normalise(self, pixels: Tensor) -> Tensor:
         return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)
 
-    def _batch(self, round_: int, computation: int, workers: Tensor) -> tuple[Tensor, Tensor]:
-        """The mini-batches of ``workers``, drawn uniformly with replacement: [k, B, c, h, w] and [k, B]."""
+    def _batches(self, round_: int, computations: Sequence[int], workers: Tensor) -> tuple[Tensor, Tensor]:
+        """The mini-batches of ``workers``, drawn uniformly with replacement: [k, n B, c, h, w] and [k, n B].
+
+        A worker's mini-batches of the n ``computations`` are one after the other.
+        """
         images, labels = self._train
-        shape = (self._workers, self._batch_size)
-        generator, shares = self._streams.generator("data", round_, computation), self._shares
-        drawn = generator.integers(len(labels), size=shape) if shares is None else shares.draw(generator, self._batch_size)
-        indices = send(torch.from_numpy(drawn)[workers], self._device)
+        shape, shares = (self._workers, self._batch_size), self._shares
+
+        def draw(name: Name, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
+            parts = [from_(self._streams.generator(name, round_, computation)) for computation in computations]
+            return send(torch.from_numpy(np.concatenate(parts, axis=1))[workers], self._device)
+
+        if shares is None:
+            indices = draw("data", lambda generator: generator.integers(len(labels), size=shape))
+        else:
+            indices = draw("data", lambda generator: shares.draw(generator, self._batch_size))
         pixels = self._normalise(images[indices.flatten()])
         if self._images.flip:
-            coins = self._streams.generator("augment", round_, computation).random(shape) < 0.5
-            flips = send(torch.from_numpy(coins)[workers].flatten(), self._device)
+            flips = draw("augment", lambda generator: generator.random(shape) < 0.5).flatten()
             pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
         return pixels.view(*indices.shape, *pixels.shape[1:]), labels[indices]
 
@@ -111,11 +121,10 @@ class ImageProblem:
         for start in range(0, len(computations), step):
             part = computations[start : start + step]
             n = len(part)
-            batches = [self._batch(round_, computation, workers) for computation in part]
+            inputs, labels = self._batches(round_, part, workers)
             if relabel is not None:
-                classes = self._images.shape.classes
-                batches = [(x, relabel(y, computation, classes)) for (x, y), computation in zip(batches, part, strict=True)]
-            inputs, labels = (torch.cat(tensors, 1) if n > 1 else tensors[0] for tensors in zip(*batches, strict=True))
+                classes, own = self._images.shape.classes, labels.chunk(n, 1)
+                labels = torch.cat([relabel(y, computation, classes) for y, computation in zip(own, part, strict=True)], 1)
             losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
             self._losses.index_add_(0, places, losses, alpha=n)
             self._counts.index_add_(0, places, torch.ones_like(losses), alpha=n)
@@ -153,9 +162,11 @@ class ImageProblem:
         return gradient
 
     def _computations_a_pass(self, k: int) -> int:
-        """One on a CPU, where more at a time are slower; on a GPU as many as fit into its memory."""
-        values = k * self._batch_size * self._train[0][0].numel()
-        return max(1, self._engine.pass_values // values) if self._device.type == "cuda" else 1
+        """As many as fit into a GPU's memory; on a CPU as many as are small, whatever memory is free."""
+        samples = k * self._batch_size
+        if self._device.type == "cuda":
+            return max(1, self._engine.pass_values // (samples * self._train[0][0].numel()))
+        return max(1, TOGETHER // (samples * self._engine.kept)) if self._engine.kept else 1
 
     def observed(self) -> Observed:
         found = Observed(self._losses.clone(), self._statistics.clone(), self._counts.clone())

@@ -21,7 +21,7 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.footprint import Footprint
 from dynabro_cli.gradients.engine import PASS_SHARE, PASS_VALUES
 from dynabro_cli.methods._api import Method
-from dynabro_cli.simulation.image_problem import EVALUATION_VALUES
+from dynabro_cli.simulation.image_problem import EVALUATION_VALUES, TOGETHER
 from dynabro_cli.tasks._api import ImageShape, Task, TaskSetting
 
 PROCESS = 400e6
@@ -186,8 +186,9 @@ def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], fl
         return {"samples": 0.0}, spare
     else:
         size, pixels = model_size(run.model, task.shape), _pixels(task.shape)
-        width, d = 4, size.parameters + size.statistics
+        width, d, most = 4, size.parameters + size.statistics, _most_computations(method)
         together = max(batch, min(senders * batch, PASS_VALUES // pixels))
+        together = max(together, min(most * senders * batch, int(TOGETHER / max(size.activations, 1))))
         passes = max(ACTIVATIONS * together, EVALUATION_VALUES // pixels) * size.activations
         samples = 16.0 * senders * batch * pixels + 24.0 * workers * batch + passes
         spare = passes - max(ACTIVATIONS * batch, EVALUATION_VALUES // pixels) * size.activations

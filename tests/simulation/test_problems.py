@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.methods._api import Plan
-from dynabro_cli.simulation import setup
+from dynabro_cli.simulation import image_problem, setup
 from dynabro_cli.simulation.gathering import Round
 from dynabro_cli.simulation.identities import identify
 from dynabro_cli.simulation.image_problem import ImageProblem
@@ -110,6 +112,37 @@ def test_dropout_is_drawn_by_round_and_computation() -> None:
     seen = [problem.sum_gradients(round_, (computation,), ALL, None).clone() for round_, computation in counters]
     assert len(torch.unique(torch.stack(seen).flatten(1), dim=0)) == 4
     assert torch.equal(problem.sum_gradients(0, (1,), ALL, None), seen[1])
+
+
+@pytest.mark.parametrize("together", [1, 2, 5])
+def test_computations_that_share_a_pass_are_those_of_passes_of_their_own(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five computations at a point, one at a time and several at a time: batches, flips, labels, masks, statistics."""
+
+    def results(at_a_time: int) -> list[Tensor]:
+        problem = ImageProblem(pictures(flip=True), network(norm=True), M, B, Streams(0), CPU)
+        monkeypatch.setattr(image_problem, "TOGETHER", at_a_time * M * B * problem._engine.kept)
+        passes.clear()
+        total = problem.sum_gradients(4, range(5), ALL, torch.zeros(M, problem.x.numel()), wrong)
+        return [total, *problem.observed()]
+
+    def wrong(labels: Tensor, computation: int, classes: int) -> Tensor:
+        return (labels + computation) % classes
+
+    passes: list[int] = []
+    call = WorkerGradients.__call__
+
+    def counted(engine: WorkerGradients, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+        passes.append(batches)
+        return call(engine, inputs, labels, batches, seeds)
+
+    monkeypatch.setattr(WorkerGradients, "__call__", counted)
+    alone = results(1)
+    assert passes == [1] * 5
+    for one, other in zip(alone, results(together), strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+    assert passes == {1: [1] * 5, 2: [2, 2, 1], 5: [5]}[together]
 
 
 def test_evaluation_is_over_the_test_set_without_dropout_and_with_the_servers_statistics() -> None:
