@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
 import sqlite3
 import time
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
-from dynabro_cli.store.tables import VIEWS, metadata
+from dynabro_cli.store.tables import VIEWS, metadata, runs
 from dynabro_cli.store.translation import busy_seconds
 from dynabro_cli.store.value_types import readable_row
 
@@ -86,20 +88,43 @@ def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
     return connection
 
 
-def hide_unreadable(connection: sqlite3.Connection) -> None:
-    """Have statements see only rows whose values are such as their columns have, for as long as the connection is open.
+_ALL_READABLE: dict[Path, tuple[object, bool]] = {}
+"""For each file, its state when its runs were looked at, and whether all of them were readable."""
 
-    SQLite stores any type in any column, and looks for a name among temporary views first.
+
+def hide_unreadable(connection: sqlite3.Connection, path: Path) -> None:
+    """Have statements see only rows whose values fit their columns' types, for as long as the connection is open.
+
+    SQLite stores any type in any column, and looks for a name among temporary views first. To check the 50 columns of ``runs``
+    in each statement takes most of its time; if the file has no unreadable run, statements read the table itself. A new look
+    is taken when the file or its write-ahead log has changed.
+
+    Args:
+        connection: A new one, for reading.
+        path: The database's file.
     """
-    connection.executescript(_filters())
+    files = (path, path.with_name(f"{path.name}-wal"))
+    state = [(status.st_ino, status.st_mtime_ns, status.st_size) for file in files if (status := _status(file)) is not None]
+    if _ALL_READABLE.get(path, (None, False))[0] != state:
+        unreadable = f"SELECT EXISTS (SELECT 1 FROM main.runs WHERE NOT {readable_row(runs)})"
+        _ALL_READABLE[path] = (state, connection.execute(unreadable).fetchone() == (0,))
+    connection.executescript(_filters(_ALL_READABLE[path][1]))
+
+
+def _status(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except OSError:
+        return None
 
 
 @functools.cache
-def _filters() -> str:
-    """The temporary views that take the places of tables and views."""
+def _filters(all_runs: bool) -> str:
+    """The temporary views that take the places of tables and views; none for ``runs`` if all runs are readable."""
     tables = [
         f"CREATE TEMP VIEW {name} AS SELECT * FROM main.{name} WHERE {readable_row(table)}"
         for name, table in metadata.tables.items()
+        if not (all_runs and table is runs)
     ]
     views = [sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1) for sql in VIEWS.values()]
     return ";".join([*tables, *views])

@@ -112,7 +112,7 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
     )
     stoppable(engine)
     if not any_row:
-        event.listen(engine, "connect", lambda connection, _record: hide_unreadable(connection))
+        event.listen(engine, "connect", lambda connection, _record: hide_unreadable(connection, path))
     event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
     return engine
 

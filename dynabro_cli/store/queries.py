@@ -138,7 +138,8 @@ def tell_left_out(engine: Engine, names: Iterable[str], condition: str = "TRUE")
     """
     if engine.dialect.name != "sqlite":  # a server keeps other types out
         return
-    for name in names:
+    hidden = {row[0] for row in query(engine, "SELECT name FROM sqlite_temp_master WHERE type = 'view'").rows}
+    for name in (name for name in names if name in hidden):
         unreadable = f"NOT {readable_row(metadata.tables[name])} AND ({condition})"
         count = next(query(engine, f"SELECT COUNT(*) FROM main.{name} WHERE {unreadable}").rows)[0]
         if count:

@@ -370,7 +370,7 @@ def test_a_folder_is_no_database(operation: Callable[[str], object], path: Path)
 
 def test_an_empty_file_cannot_be_read(path: Path) -> None:
     path.touch()
-    with pytest.raises(DatabaseError, match="is no dynabro database"):
+    with pytest.raises(DatabaseError, match="has no tables yet"):
         open_read_only(str(path))
     assert path.read_bytes() == b""
 
@@ -981,3 +981,14 @@ def test_a_database_url_of_another_kind_is_checked_too(monkeypatch: pytest.Monke
     for operation in (open_for_writing, open_read_only):
         with pytest.raises(DatabaseError, match="pip install --upgrade"):
             operation("postgresql://host/results")
+
+
+def test_a_row_that_becomes_unreadable_is_hidden_from_then_on(path: Path) -> None:
+    made = open_for_writing(str(path))
+    record(made, whole_run(key="a" * 64))
+    record(made, whole_run(key="b" * 64))
+    reader = open_read_only(str(path))
+    assert list(queries.query(reader, "SELECT id FROM runs").rows) == [(1,), (2,)]
+    change(path, "UPDATE runs SET wall_seconds = 'abc' WHERE id = 1")
+    assert list(queries.query(reader, "SELECT id FROM runs").rows) == [(2,)]
+    assert len(list(queries.query(open_read_only(str(path), any_row=True), "SELECT id FROM runs").rows)) == 2
