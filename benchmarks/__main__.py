@@ -144,7 +144,7 @@ def overhead(
     budget: Annotated[int, typer.Option(min=1, help="Of each run.")] = 20,
     repeats: Repeats = 5,
 ) -> None:
-    """What a sweep of tiny runs costs beside its simulations."""
+    """Measure the cost of a sweep of tiny runs beside its simulations."""
     from benchmarks.overhead import measure
 
     print(measure(task, runs, budget, repeats))
@@ -165,7 +165,7 @@ def bigdb(
 
 @app.command()
 def counts() -> None:
-    """How many rules and attacks there are here, and in the peers that are installed."""
+    """Count rules and attacks here, and in the installed peers."""
     from benchmarks.counts import count
 
     print(count())

@@ -46,7 +46,7 @@ class Bench:
 
     @property
     def compiler(self) -> Compiler | None:
-        """What compiles our rules; None where it is not wanted, or nothing can be compiled."""
+        """Return the compiler of our rules; None if it is not wanted, or nothing can be compiled."""
         return (
             None
             if not self.compiled or missing_tool(self.matrix.device)
@@ -195,7 +195,7 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def _try(rule: Rule, matrix: Tensor) -> Tensor | str:
-    """What a rule returns, or in a word what it raises: some are not defined for large matrices."""
+    """Return the result of a rule, or the name of its exception: some rules are not defined for large matrices."""
     try:
         result: Tensor | list[Tensor] = rule(matrix)
     except Exception as error:
@@ -209,7 +209,7 @@ def _difference(ours: Tensor, theirs: Tensor) -> float:
 
 
 def _error_of(points: Tensor) -> Callable[[Tensor], float]:
-    """How far a vector is from the geometric median of ``points``, over the mean distance of these from it.
+    """Return the distance of a vector from the geometric median of ``points``, over their mean distance from it.
 
     The median is found in double precision, by so many steps that another is no longer than rounding.
     """

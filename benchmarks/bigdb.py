@@ -78,7 +78,7 @@ def measure(count: int, points: int, repeats: int, keep: Path | None) -> str:
 
 
 def fill(path: Path, count: int) -> None:
-    """Make a database with ``count`` finished runs: those of the sweep with more and more seeds, with made-up results."""
+    """Make a database with ``count`` finished runs: the runs of the sweep with more and more seeds, with made-up results."""
     engine = open_for_writing(str(path))
     seeds = math.ceil(count / (STORED / 2))
     made = plan(load_sweep(SWEEP, [f"seeds=0..{seeds - 1}"])).runs
@@ -186,7 +186,7 @@ def _time(words: Sequence[str], database: Path) -> Cost:
 
 
 def _locks(words: Sequence[str], database: Path) -> str:
-    """What becomes of the command while another program holds the database's write lock."""
+    """Describe the outcome of the command while another program holds the database's write lock."""
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         patience = os.environ | {"DYNABRO_BUSY_SECONDS": "0.5"}

@@ -18,7 +18,7 @@ PHASES = ("data", "gradients", "momentum", "attack", "aggregation", "send")
 
 @dataclass(frozen=True)
 class Settings:
-    """What an experiment of ByzFL is told, in its words."""
+    """Settings of an experiment of ByzFL, in its words."""
 
     aggregator: str
     attack: str
@@ -58,7 +58,7 @@ def iterations(settings: Settings, data_dir: Path | None, device: str, length: i
 
 
 def _iterate(clients: list[Any], server: Any, byzantine: Any, seconds: dict[str, float]) -> None:
-    """One iteration; adds the time of each phase to ``seconds``, with that of the data among the gradients."""
+    """Run one iteration; add the time of each phase to ``seconds``, including the data's time among the gradients."""
     marks = [time.perf_counter()]
     for client in clients:
         client.compute_gradients()

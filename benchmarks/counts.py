@@ -1,4 +1,4 @@
-"""How many rules and attacks there are here, and in the peers that are installed: counted from what can be imported."""
+"""Count rules and attacks here, and in the installed peers, from their importable classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.measuring import table
 from dynabro_cli.experiment.resolve import REGISTRIES
 
 KINDS = ("aggregators", "pre_aggregators", "attacks")
-"""What the peers have classes of, too."""
+"""Kinds of classes of the peers."""
 BYZFL = {
     "aggregators": "byzfl.aggregators.aggregators",
     "pre_aggregators": "byzfl.aggregators.preaggregators",
@@ -27,7 +27,7 @@ BYZPY = {
 
 
 def ours(kind: str) -> list[str]:
-    """The names in our registry of a kind; ``none``, which is no attack, does not count."""
+    """Return the names of a kind in our registry; ``none`` does not count, as it is not an attack."""
     return [name for name in REGISTRIES[kind].entries() if name != "none"]
 
 

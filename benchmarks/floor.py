@@ -43,7 +43,8 @@ def products(size: int) -> list[tuple[int, int, int]]:
 
 
 def probes(size: int, device: str) -> dict[str, tuple[Callable[[], object], int]]:
-    """What the machine's rate is told by, each with its floating-point operations: matrix products, and a 1 x 1 convolution.
+    """Operations that measure the machine's rate, with their floating-point operations: matrix products, and a 1 x 1
+    convolution.
 
     The convolution is a matrix product too, by another library, which is the faster one on some processors.
     """

@@ -1,7 +1,7 @@
-"""One iteration of ours against one of ByzFL's: MNIST, m = 17, f = 8, 32 images a worker, momentum 0.9.
+"""One iteration of ours against one of ByzFL's: MNIST, m = 17, f = 8, 32 images per worker, momentum 0.9.
 
-Each side runs in processes of its own. ByzFL computes the gradients of the honest workers, ours also those of the Byzantine
-ones where the attack needs them; the numbers are in the tables.
+Each side runs in processes of its own. ByzFL computes the gradients of the honest workers, ours also the gradients of the
+Byzantine ones if the attack needs them; the numbers are in the tables.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def cases() -> dict[str, Case]:
 
 @dataclass(frozen=True)
 class How:
-    """How both sides are run.
+    """Settings of both sides.
 
     Attributes:
         data_dir: Where MNIST is.

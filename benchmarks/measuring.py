@@ -1,4 +1,4 @@
-"""What every benchmark needs: the machine in a line, calls timed in turn, and a table."""
+"""Common parts of the benchmarks: the machine in a line, calls timed in turn, and a table."""
 
 from __future__ import annotations
 

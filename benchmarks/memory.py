@@ -21,7 +21,7 @@ HEADER = ["run", "peak RSS, MiB", "s", "rounds"]
 
 @dataclass(frozen=True)
 class How:
-    """Where and how the runs are made, as in ``dynabro run``.
+    """Device and options of the runs, as in ``dynabro run``.
 
     A short run would not be compiled by itself, and compiling takes memory, so it is asked for, as a run of full length has
     it.

@@ -1,4 +1,4 @@
-"""What a sweep costs beside its simulations: tiny runs by ``dynabro sweep``, and the same by ``simulate`` alone."""
+"""Measure the cost of a sweep beside its simulations: tiny runs by ``dynabro sweep``, and the same by ``simulate`` alone."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def need_byzfl() -> None:
 
 
 def has_byzpy() -> bool:
-    """Whether ByzPy can be imported."""
+    """Return True if ByzPy can be imported."""
     return importlib.util.find_spec("byzpy") is not None
 
 

@@ -21,7 +21,7 @@ from dynabro_cli.errors import DynabroError, RunError
 
 
 class Block(NamedTuple):
-    """Some iterations: their number, the seconds they took, those of each phase, and how many gradients were computed."""
+    """Some iterations: their number, their seconds, the seconds of each phase, and the number of gradients."""
 
     iterations: int
     seconds: float
@@ -140,7 +140,7 @@ def _threads_of_children(threads: int | None) -> Iterator[None]:
 
 
 def _serve(pipe: Connection, side: Side, arguments: dict[str, Any], threads: int | None) -> None:
-    """What a process does: make the side ready, then run blocks as told, until the parent says or is gone."""
+    """Serve in a process: prepare the side, then run blocks on request, until the parent says so or is gone."""
     import torch
 
     if threads is not None:

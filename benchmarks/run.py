@@ -16,7 +16,7 @@ from dynabro_cli.store.recorder import Recorder
 
 
 class Times(NamedTuple):
-    """Seconds from the first event to the last, and those of them in the recorder and in evaluations."""
+    """Seconds from the first event to the last, and the seconds in the recorder and in evaluations."""
 
     total: float
     recorder: float

@@ -1,4 +1,4 @@
-"""What our iteration costs as the workers and the parameters become more."""
+"""Measure the cost of our iteration as the workers and the parameters become more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def hidden_units(dimension: int) -> int:
 
 @dataclass(frozen=True)
 class How:
-    """What is the same for all sizes: the rule, the images a worker, the process's threads, and how much is timed.
+    """Settings for all sizes: the rule, the images per worker, the process's threads, and the timed part.
 
     ``turns`` blocks of ``rounds`` rounds each are timed.
     """

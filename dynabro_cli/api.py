@@ -19,7 +19,7 @@ COMPUTED_IN = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
 }
-"""Legal types of vectors, and the type that each is computed in."""
+"""Legal types of vectors, and the type in which each is computed."""
 
 
 class BoundAggregator:
@@ -34,25 +34,25 @@ class BoundAggregator:
 
     @property
     def kappa(self) -> float | None:
-        """The proved constant of (delta, kappa)-robustness at delta = f/m; None where there is none."""
+        """The proved constant of (delta, kappa)-robustness at delta = f/m; None if there is none."""
         return self._rule.kappa
 
     def __call__(self, messages: Tensor, computations: int = 1) -> Tensor:
         """Aggregate messages [m, d], each the mean of ``computations`` mini-batches, to [d], of their type.
 
-        The messages are floating-point numbers on any device, contiguous or not. Half-precision types are computed with in
-        single precision. The gradient flows through rules that have one.
+        The messages are floating-point numbers on any device, contiguous or not. Half-precision types are computed in single
+        precision. The gradient flows through rules that have one.
 
         Raises:
             TypeError: The messages are not a tensor.
-            ValueError: The messages have another shape or type, or no columns; or not the shape, type and device of those
-                that the rule remembers.
+            ValueError: The messages have another shape or type, or no columns; or their shape, type or device differs from the
+                vectors that the rule remembers.
         """
         result, self._state = self._aggregated(messages, computations)
         return result
 
     def preview(self, messages: Tensor, computations: int = 1) -> Tensor:
-        """What a call would return; a stateful rule stays as it is."""
+        """Return the result of a call; a stateful rule does not change."""
         return self._aggregated(messages, computations)[0]
 
     def _aggregated(self, messages: Tensor, computations: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -64,7 +64,7 @@ class BoundAggregator:
 
 
 class BoundAttack:
-    """An attack in its setting; a stateful attack keeps its state here, and moves on a round with each call."""
+    """An attack in its setting; a stateful attack keeps its state here, and advances by a round with each call."""
 
     def __init__(self, text: str, setting: AttackSetting) -> None:
         component = REGISTRIES["attacks"].parse(text)
@@ -79,7 +79,8 @@ class BoundAttack:
         Args:
             gradients: The own vectors.
             byzantine: The mask.
-            defence: For attacks that see it, what maps messages [m, d] to the aggregate [d], such as ``preview`` of a rule.
+            defence: For attacks that see the defence, a function from messages [m, d] to the aggregate [d], such as ``preview``
+                of a rule.
 
         Raises:
             TypeError: The gradients or the mask are not a tensor.
@@ -102,7 +103,7 @@ class BoundAttack:
         return messages.to(given.dtype)
 
     def labels(self, labels: Tensor, byzantine: Tensor, classes: int) -> Tensor:
-        """Map the labels [m, n] of the workers' mini-batches to those that an attack on data has gradients computed with."""
+        """Map the labels [m, n] of the workers' mini-batches to the labels for gradients, for an attack on data."""
         _check_rows("labels", labels, self._workers)
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
             raise ValueError(f"labels must be whole numbers, not {labels.dtype}; pass labels.long()")
@@ -136,7 +137,7 @@ def _check_rows(name: str, matrix: Tensor, workers: int) -> None:
 
 
 def _check_vectors(name: str, matrix: Tensor, workers: int) -> None:
-    """Raise TypeError or ValueError unless ``matrix`` is what rules and attacks compute with."""
+    """Raise TypeError or ValueError unless rules and attacks can compute with ``matrix``."""
     _check_rows(name, matrix, workers)
     if matrix.dtype not in COMPUTED_IN:
         legal = ", ".join(str(dtype) for dtype in COMPUTED_IN)
@@ -166,13 +167,13 @@ def _computed_with(vectors: Tensor) -> Tensor:
 
 
 def make_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 0) -> BoundAggregator:
-    """Make the rule that ``text`` names, with pre-aggregators before it where joined by ``+`` (``nnm+cwtm``).
+    """Make the rule that ``text`` names, with pre-aggregators before it if joined by ``+`` (``nnm+cwtm``).
 
     Args:
         text: Such as ``cwtm``, ``cwtm:f=3`` or ``nnm+gm``.
         workers: m, the number of rows of the messages.
-        byzantine: The declared number of Byzantine workers, f unless the rule is given its own.
-        seed: Of what is drawn at random, where a part of it draws (``bucketing``, ``dnc``, ``signguard``).
+        byzantine: The declared number of Byzantine workers; f, unless the rule has its own.
+        seed: The seed of random draws, if a part of it draws (``bucketing``, ``dnc``, ``signguard``).
 
     Raises:
         SpecError: The text is not legal, or the rule is not defined for m and f.
@@ -191,8 +192,8 @@ def make_attack(text: str, *, workers: int, beta: float | None = None, seed: int
     Args:
         text: Such as ``sf`` or ``ipm:epsilon=0.5``.
         workers: m.
-        beta: The momentum parameter of the method under attack, where it has one.
-        seed: Of an attack's own random draws.
+        beta: The momentum parameter of the method under attack, if it has one.
+        seed: The seed of the attack's own random draws.
 
     Raises:
         SpecError: The text is not legal, or the attack needs ``beta``.
@@ -214,9 +215,9 @@ def make_switching(
         text: Such as ``periodic:K=10``.
         workers: m.
         byzantine: The declared number of Byzantine workers, f.
-        seed: What the schedule is drawn from.
-        beta: The momentum parameter of the method, where it has one.
-        jmax: The largest level of the method, where it has levels.
+        seed: The seed of the schedule.
+        beta: The momentum parameter of the method, if it has one.
+        jmax: The largest level of the method, if it has levels.
 
     Raises:
         SpecError: The text is not legal, or the strategy is not defined for m and f.

@@ -1,7 +1,7 @@
 """Components written ``name:key=value,key=value``: their parameters, their text, and the registries they live in.
 
-An algorithm's file declares a frozen dataclass of parameters and decorates a factory with ``@registry.register``. Nothing
-else has to be touched: discovery imports every module of the registry's package whose name does not begin with ``_``.
+An algorithm's file declares a frozen dataclass of parameters and decorates a factory with ``@registry.register``. Nothing else
+changes: discovery imports every module of the registry's package whose name does not begin with ``_``.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def parameter(
 ) -> Any:
     """Declare a field of a parameter block: its meaning, and its legal range (``above`` and ``below`` are strict).
 
-    ``auto`` maps the block and the component's setting to what None comes to there; to None where only the run can tell. A
-    spec has None for it, or, where it is ``fixed``, the value: what auto comes to may be another thing tomorrow.
+    ``auto`` maps the block and the component's setting to the value that None stands for; to None if only the run determines
+    it. A spec has None for it, or, if it is ``fixed``, the value, as auto may resolve to another value tomorrow.
     """
     limits = {"help": help, "minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
     return dataclasses.field(default=default, metadata=limits | {"auto": auto, "fixed": fixed})
@@ -90,7 +90,7 @@ class ParameterInfo:
         return text + (" or auto" if self.optional else "")
 
     def parse(self, text: str) -> Any:
-        """Turn ``text`` into a value of this parameter's type and range; raise ValueError where that cannot be."""
+        """Turn ``text`` into a value of this parameter's type and range; raise ValueError if this is not possible."""
         if self.optional and text == AUTO:
             return None
         value: Any = text
@@ -106,7 +106,7 @@ class ParameterInfo:
         return value
 
     def check(self, value: Any) -> None:
-        """Raise ValueError where ``value`` is outside the legal range."""
+        """Raise ValueError if ``value`` is outside the legal range."""
         limits = self.limits
         legal = (
             not (isinstance(value, float) and not math.isfinite(value))
@@ -121,7 +121,7 @@ class ParameterInfo:
 
 
 def parse_number(text: str) -> float:
-    """Return the finite number that ``text`` is, 0 for -0; raise ValueError otherwise."""
+    """Return the finite number in ``text``, 0 for -0; raise ValueError otherwise."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(text)
@@ -129,7 +129,7 @@ def parse_number(text: str) -> float:
 
 
 def parse_whole(text: str) -> int:
-    """Return the whole number that ``text`` is, also as ``5e3`` or ``8.0``; raise ValueError otherwise, or beyond 64 bits."""
+    """Return the whole number in ``text``, also for ``5e3`` or ``8.0``; raise ValueError otherwise, or beyond 64 bits."""
     try:
         value = int(text)
     except ValueError:
@@ -143,7 +143,7 @@ def parse_whole(text: str) -> int:
 
 
 def format_value(value: Any) -> str:
-    """Write a parameter's value as one would type it: ``0.1``, ``8``, ``true``, ``3:-3``, ``auto``."""
+    """Write a parameter's value as typed: ``0.1``, ``8``, ``true``, ``3:-3``, ``auto``."""
     if value is None:
         return AUTO
     if isinstance(value, bool):
@@ -157,10 +157,10 @@ def format_value(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Entry(Generic[Factory]):
-    """A registered algorithm: its name, its parameter block, its factory, where it is described, and what is legal.
+    """A registered algorithm: its name, parameter block, factory, reference, and legal settings.
 
-    ``check`` raises SpecError for a component and a setting in which it cannot be built; None: only building it can tell.
-    ``footprint`` maps parameters and setting to the memory that it takes beyond the usual; None: nothing to speak of.
+    ``check`` raises SpecError for a component and a setting in which it cannot be built; None if only building it decides.
+    ``footprint`` maps parameters and setting to the memory that it takes beyond the usual; None if it is negligible.
     """
 
     kind: str
@@ -203,7 +203,7 @@ def parameter_infos(block: type) -> tuple[ParameterInfo, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Component(Generic[Factory]):
-    """A registered algorithm with its parameters set: what ``name:key=value`` stands for."""
+    """A registered algorithm with its parameters set: the meaning of ``name:key=value``."""
 
     entry: Entry[Factory]
     parameters: Any
@@ -224,24 +224,24 @@ class Component(Generic[Factory]):
 
     @property
     def inner(self) -> tuple[Component[Any], ...]:
-        """Components that the parameters name: a block that has some says so by a property ``components``."""
+        """Components that the parameters name: such a block has a property ``components``."""
         return tuple(getattr(self.parameters, "components", ()))
 
     @property
     def mapping(self) -> dict[str, Any]:
-        """Name and every parameter, defaults materialised: what the run key is made of."""
+        """Name and every parameter, including defaults: the content of the run key."""
         return {"name": self.name} | {info.key: getattr(self.parameters, info.field) for info in self.entry.infos}
 
     def canonical(self, setting: Any) -> Component[Factory]:
-        """The same component, with each parameter at its default or at ``auto`` where that comes to the same in ``setting``.
+        """Return the same component, with each parameter at its default or at ``auto`` if that is the same in ``setting``.
 
-        One that is ``fixed`` is at what ``auto`` comes to.
+        A ``fixed`` parameter has the value of its ``auto``.
         """
         values = {}
         for info in self.entry.infos:
             given = getattr(self.parameters, info.field)
             if info.auto is None or (given is None and info.default is None and not info.limits["fixed"]):
-                continue  # auto already: what it comes to may be as large as the model, and is not needed
+                continue  # auto already: its value may be as large as the model, and is not needed
             meant = info.auto(self.parameters, setting)
             if meant is not None and given in (None, meant):
                 values[info.field] = meant if info.default == meant or info.limits["fixed"] else None
@@ -286,7 +286,7 @@ class Registry(Generic[Factory]):
     ) -> Callable[[Factory], Factory]:
         """Register the decorated factory under ``name``; a name that is taken raises ValueError.
 
-        ``check`` tells without building in which settings the component is legal, where that takes long otherwise.
+        ``check`` decides without building in which settings the component is legal, if building takes long.
         ``footprint`` maps parameters and setting to the memory that the component takes beyond the usual.
         """
 
@@ -310,7 +310,7 @@ class Registry(Generic[Factory]):
         return dict(self._entries)
 
     def entry(self, name: str) -> Entry[Factory]:
-        """Return the entry called ``name``; raise SpecError with the legal names where there is none."""
+        """Return the entry called ``name``; raise SpecError with the legal names if there is none."""
         if not self._discovered or name not in self._entries:
             entries = self.entries()
             if name not in entries:

@@ -1,4 +1,4 @@
-"""The devices that runs are computed on; which kind they are is told without torch, where there is no driver of a GPU."""
+"""Devices of runs; without the driver of a GPU, their kind is found without torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kind_of(name: str) -> Literal["cpu", "cuda"]:
     Torch is loaded only if that needs a look at a GPU.
 
     Raises:
-        SpecError: The device is not there.
+        SpecError: The device does not exist.
     """
     if name == "cpu" or (name == "auto" and not gpu_driver()):
         return "cpu"
@@ -46,7 +46,7 @@ def devices_of(name: str) -> list[str]:
     """Return the devices that a sweep may use: all GPUs for ``cuda``, and for ``auto`` if there are any; else the one.
 
     Raises:
-        SpecError: The device is not there.
+        SpecError: The device does not exist.
     """
     if kind_of(name) == "cpu":
         return ["cpu"]
@@ -54,7 +54,7 @@ def devices_of(name: str) -> list[str]:
 
 
 def pick_device(name: str) -> torch.device:
-    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into a device that is there; raise SpecError where it is not."""
+    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` into an existing device; raise SpecError if it does not exist."""
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     count = torch.cuda.device_count()

@@ -1,7 +1,7 @@
-"""Digests of the code that a run's numbers are computed with: one for each of its components, and one for the engine.
+"""Digests of the code that computes a run's numbers: one for each of its components, and one for the engine.
 
-A component's digest covers the file that registers it, and the files of components' packages that this one imports. The
-engine is all else that ``dynabro_cli.simulation`` imports and that computes. Nothing is imported for it, and so no torch.
+A component's digest covers the file that registers it, and the files of components' packages that this one imports. The engine
+is all other computing code that ``dynabro_cli.simulation`` imports. No module is imported for a digest, and so no torch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DESCRIBING = (
     *("components", "digests", "errors", "events", "failpoints", "settings", "source_files"),
     *(f"experiment/{name}" for name in ("fit", "key", "resolve", "spec")),
 )
-"""Modules that say what a run is, or what is wrong with it; what they make of a spec is in its key."""
+"""Modules that describe a run or its errors; their effect on a spec is in its key."""
 NAME = re.compile(rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}")
 DIGEST = re.compile(r"[0-9a-f]{16}")
 MOST_TOLD = 4
@@ -43,7 +43,7 @@ def keep_sources() -> None:
 
 
 def digests_of(components: Mapping[str, Entry[Any]]) -> str | None:
-    """Return what the column ``code_digests`` has for a run with these components; None if no source can be read.
+    """Return the value of the column ``code_digests`` for a run with these components; None if no source can be read.
 
     Args:
         components: The components by name, such as ``aggregators/cwtm``.
@@ -62,13 +62,13 @@ def of_entry(entry: Entry[Any]) -> str | None:
 
 @functools.cache
 def of_file(path: Path) -> str | None:
-    """Return the digest of a file with components, and of what it imports of such files; None if one cannot be read."""
+    """Return the digest of a file with components, and of its imports with components; None if one cannot be read."""
     return _combined(_closure([path], _holds_components))
 
 
 @functools.cache
 def of_engine() -> str | None:
-    """Return the digest of what all runs are computed with; None if a file cannot be read."""
+    """Return the digest of the code that all runs share; None if a file cannot be read."""
     return _combined(_closure(sorted((ROOT / "simulation").glob("*.py")), _is_engine))
 
 
@@ -88,7 +88,7 @@ def at_hand(name: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str | None) -> dict[str, str] | None:
-    """Read a value of ``code_digests``; None if it is NULL or not of its form."""
+    """Read a value of ``code_digests``; None if it is NULL or not of this form."""
     try:
         found = json.loads(text or "null")
     except (ValueError, RecursionError):
@@ -101,9 +101,9 @@ def parse(text: str | None) -> dict[str, str] | None:
 
 @functools.lru_cache(maxsize=4096)
 def changed(text: str | None) -> tuple[str, ...]:
-    """Return what is different at hand from what a run was made with: names of components, and ``engine``, in order.
+    """Return the differences between the current code and a run's: names of components, and ``engine``, in order.
 
-    What is not known, then or now, does not count as changed.
+    Unknown digests, then or now, do not count as changed.
 
     Args:
         text: The run's value of ``code_digests``.
@@ -120,14 +120,14 @@ def changed_components(text: str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the code that stored runs were made with compares with the code at hand.
+    """Comparison of the code of stored runs with the current code.
 
     Attributes:
-        runs: How many runs were compared.
-        changed: How many of them have a component that has changed.
-        components: In how many of them each component has changed.
-        engine: In how many of them the engine has changed.
-        unknown: How many of them do not say what they were made with.
+        runs: Number of runs.
+        changed: Number of runs with a changed component.
+        components: Number of runs by changed component.
+        engine: Number of runs with another engine.
+        unknown: Number of runs without digests.
     """
 
     runs: int = 0
@@ -138,7 +138,7 @@ class Comparison:
 
     @property
     def line(self) -> str | None:
-        """The differences in one line; None if there are none."""
+        """The differences in one line; None if there are no differences."""
         parts = []
         if self.changed:
             told = [f"{name}: {count}" for name, count in self.components.items()]
@@ -150,7 +150,7 @@ class Comparison:
 
 
 def compare(texts: Iterable[tuple[str | None, int]]) -> Comparison:
-    """Compare values of ``code_digests``, each with how many runs have it, with the code at hand."""
+    """Compare values of ``code_digests``, each with its number of runs, with the current code."""
     components: Counter[str] = Counter()
     runs = different = engine = unknown = 0
     for text, count in texts:
@@ -172,7 +172,7 @@ def _combined(paths: Iterable[Path]) -> str | None:
 
 
 def _closure(paths: Iterable[Path], belongs: Callable[[Path], bool]) -> set[Path]:
-    """Return files and those that they import, directly or not, as far as these belong to the same digest."""
+    """Return files and their imports, direct or not, as far as they belong to the same digest."""
     found: set[Path] = set()
     waiting = list(paths)
     while waiting:
@@ -214,7 +214,7 @@ def _package(folder: Path) -> Path | None:
 
 
 def _place(path: Path) -> tuple[str, ...] | None:
-    """Return where a file is in dynabro's package; None for a user's."""
+    """Return the place of a file in dynabro's package; None for a user's."""
     return path.relative_to(ROOT).parts if path.is_relative_to(ROOT) else None
 
 

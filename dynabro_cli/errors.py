@@ -1,6 +1,6 @@
-"""Errors that a user can act on: what is wrong, the value got, what is legal, what to type.
+"""Errors that a user can act on: the problem, the value, the legal values, and what to type.
 
-Every error carries the exit code that the command line ends with. The codes above 63 are those of BSD's ``sysexits.h``.
+Every error carries the exit code that the command line ends with. The codes above 63 are from BSD's ``sysexits.h``.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 
 
 class DynabroError(Exception):
-    """The root of all errors raised on purpose; the command line prints its text and no traceback."""
+    """Root of all errors raised on purpose; the command line prints its text and no traceback."""
 
     exit_code = 70
 
 
 class VerificationError(DynabroError):
-    """An input disproves what is proved of a rule: the rule, or its bound, has a bug."""
+    """An input disproves a proved bound of a rule: the rule, or its bound, has a bug."""
 
     exit_code = 1
 
 
 class SpecError(DynabroError):
-    """The description of a run is wrong. ``problems`` has one line for each thing that is wrong with it."""
+    """The description of a run is not valid. ``problems`` has one line for each problem."""
 
     exit_code = 2
 
@@ -38,13 +38,13 @@ class SweepError(DynabroError):
 
 
 class IncompleteError(DynabroError):
-    """A figure was drawn without all the runs of its grid, and all were asked for."""
+    """A figure was drawn without all runs of its grid, and all were required."""
 
     exit_code = 4
 
 
 class DatabaseError(DynabroError):
-    """The file is no dynabro database, is damaged, or was written under another schema version."""
+    """The file is not a dynabro database, is damaged, or has another schema version."""
 
     exit_code = 65
 
@@ -58,7 +58,7 @@ class LostDatabaseError(DatabaseError):
 
 
 class NotFoundError(DynabroError):
-    """A data set, a database, a run or a sweep that was asked for is not there."""
+    """A data set, a database, a run or a sweep does not exist."""
 
     exit_code = 66
 
@@ -70,7 +70,7 @@ class RunError(DynabroError):
 
 
 class CheckpointError(DynabroError):
-    """A checkpoint cannot be gone on from; the run begins at its beginning instead."""
+    """A checkpoint cannot be used; the run starts from the beginning instead."""
 
 
 class CannotWriteError(DynabroError):
@@ -80,7 +80,7 @@ class CannotWriteError(DynabroError):
 
 
 class StorageError(DynabroError):
-    """Writing failed half-way, as on a full disk; what was stored before is intact."""
+    """Writing failed half-way, as on a full disk; stored results are intact."""
 
     exit_code = 74
 
@@ -100,7 +100,7 @@ class LostRunError(RunHeldError):
 
 
 class DisconnectedError(DynabroError):
-    """The database's server ended the connection, or takes none for now; what was stored before is intact."""
+    """The database's server closed the connection, or accepts none for now; stored results are intact."""
 
     exit_code = 75
 
@@ -110,29 +110,29 @@ class AlreadyStoredError(DynabroError):
 
 
 class TimeLimitError(DynabroError):
-    """A statement took longer than it was given."""
+    """A statement exceeded its time limit."""
 
     exit_code = 124
 
 
 class InterruptedRunError(DynabroError):
-    """Ctrl-C; the text says what became of the run."""
+    """Ctrl-C; the text describes the state of the run."""
 
     exit_code = 130
 
 
 class PreemptedError(DynabroError):
-    """SIGTERM, as of a cluster that wants its machine back; the same command goes on later."""
+    """SIGTERM, as from a cluster that needs its machine; the same command resumes later."""
 
     exit_code = 75
 
 
 class LeftOutWarning(UserWarning):
-    """Rows of a database are left out of what is read, as they hold what dynabro does not write; the command line prints it."""
+    """Rows of a database are skipped, as dynabro would not write their values; the command line prints this warning."""
 
 
 def did_you_mean(got: str, legal: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` where one of ``legal`` is close to ``got``, else an empty string."""
+    """Return `` (did you mean 'x'?)`` if one of ``legal`` is close to ``got``, else an empty string."""
     names = {name.lower(): name for name in legal}
     close = difflib.get_close_matches(got.lower(), names, n=1, cutoff=0.6)
     return f" (did you mean {names[close[0]]!r}?)" if close else ""

@@ -1,7 +1,7 @@
-"""What a simulation tells the world while it runs: plain data, without torch, fit for a pipe or a network.
+"""Events of a simulation: plain data, without torch, fit for a pipe or a network.
 
-``simulate`` yields ``Started``, then ``RoundsDone`` and ``Evaluated`` in turn, and last ``Finished`` or ``Diverged``. Where
-it is asked for checkpoints, ``Checkpointed`` comes between.
+``simulate`` yields ``Started``, then ``RoundsDone`` and ``Evaluated`` in turn, and last ``Finished`` or ``Diverged``. On
+request, ``Checkpointed`` comes in between.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Round:
-    """One server update. ``budget`` is what each worker has spent at its end, in gradient computations.
+    """One server update. ``budget`` is the gradient computations per worker at its end.
 
     ``acceptance`` is the acceptance ratio of the Byzantine messages, in the rounds in which it is measured.
     """
@@ -33,7 +33,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Identity:
-    """From ``tick`` on these workers are Byzantine, by numbers from 1 to m, until the next of its kind."""
+    """From ``tick`` on these workers are Byzantine, by numbers from 1 to m, until the next event of this kind."""
 
     tick: int
     byzantine: tuple[int, ...]
@@ -43,7 +43,7 @@ class Identity:
 class Totals:
     """Counts over a run so far. ``switches`` counts the clock ticks at which the Byzantine set changed.
 
-    ``squared_gradients`` is the sum of |grad f(x_t)|^2 over the rounds, of an objective; None where f is not known.
+    ``squared_gradients`` is the sum of |grad f(x_t)|^2 over the rounds of an objective; None if f is not known.
     """
 
     rounds: int
@@ -55,10 +55,10 @@ class Totals:
 
 @dataclass(frozen=True)
 class Started:
-    """The run is set up: ``record`` holds the columns of its row in ``runs`` that are known from the start.
+    """The run is set up: ``record`` has the columns of its row in ``runs`` that are known from the start.
 
-    ``resumed`` are the totals of the checkpoint that it goes on from; None where it begins at the beginning. ``labels`` has
-    (worker, label, count) for every label of which a worker has training samples; empty where every worker has all samples.
+    ``resumed`` are the totals of the checkpoint from which it resumes; None if it starts from the beginning. ``labels`` has
+    (worker, label, count) for every label of a worker's training samples; empty if every worker has all samples.
     """
 
     run_key: str
@@ -69,10 +69,10 @@ class Started:
 
 @dataclass(frozen=True)
 class RoundsDone:
-    """Rounds that have been completed since the last event of this kind, in order; ``totals`` count from the start.
+    """Rounds completed since the last event of this kind, in order; ``totals`` count from the start.
 
-    ``identities`` has the changes of the Byzantine set in them, the first set among them, where the strategy is one whose
-    schedule is not told by the seed.
+    ``identities`` has the changes of the Byzantine set in them, including the first set, if the seed does not determine the
+    strategy's schedule.
     """
 
     rounds: tuple[Round, ...]
@@ -84,8 +84,8 @@ class RoundsDone:
 class Evaluated:
     """The model x_t after ``round`` rounds. ``samples`` is budget x batch size x workers, the paper's x-axis.
 
-    ``x`` is the model itself, to nine digits, where it has few enough numbers to draw its path; else None. The validation
-    numbers are those on samples that are held out of training; None where none are.
+    ``x`` is the model itself, with nine digits, if it has few enough numbers to draw its path; else None. The validation
+    numbers are on samples that are held out of training; None if there are none.
     """
 
     round: int
@@ -102,7 +102,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Checkpointed:
-    """All that the run needs to go on from here, as ``simulation.checkpoint`` writes it; ``totals`` count from the start."""
+    """Everything that the run needs to resume, as ``simulation.checkpoint`` writes it; ``totals`` count from the start."""
 
     totals: Totals
     data: bytes
@@ -112,7 +112,7 @@ class Checkpointed:
 class Diverged:
     """NaN or Inf appeared in the model or its update at ``round``: a result, and the end of the run.
 
-    The numbers are those of the model as it stands; argmax over NaN is class 0.
+    The numbers are of the current model; argmax over NaN is class 0.
     """
 
     round: int
@@ -124,7 +124,7 @@ class Diverged:
 
 @dataclass(frozen=True)
 class Finished:
-    """The budget is spent. The numbers are those of the last evaluation: on the test set, or f(x) - f*."""
+    """The budget is spent. The numbers are from the last evaluation: on the test set, or f(x) - f*."""
 
     accuracy: float | None
     loss: float | None

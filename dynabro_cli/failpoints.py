@@ -1,7 +1,7 @@
-"""Named places at which a test has a process killed or stopped; in ordinary use nothing happens at them.
+"""Named places at which a test kills or stops a process; in ordinary use they do nothing.
 
-``DYNABRO_FAILPOINT=NAME[:N]=SIGNAL`` sends this process the signal when it gets to the place for the Nth time (the first by
-default): ``after-commit:3=KILL``.
+``DYNABRO_FAILPOINT=NAME[:N]=SIGNAL`` sends this process the signal when it reaches the place for the Nth time (by default the
+first): ``after-commit:3=KILL``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ NAMES = (
     *("checkpoint-write", "before-rename", "after-rename"),
     *("before-copy", "mid-merge", "after-merge", "mid-thin", "mid-remove", "after-remove"),
 )
-"""The places that there are."""
+"""Names of all places."""
 
 _reached: Counter[str] = Counter()
 
 
 def failpoint(name: str) -> None:
-    """Get to the place called ``name``, one of ``NAMES``."""
+    """Reach the place called ``name``, one of ``NAMES``."""
     planned = os.environ.get("DYNABRO_FAILPOINT")
     if planned is not None:
         place, number, sent = check_plan(planned)
@@ -37,7 +37,7 @@ def failpoint(name: str) -> None:
 
 @functools.cache
 def check_plan(text: str) -> tuple[str, int, signal.Signals]:
-    """Read ``NAME[:N]=SIGNAL``: a place, the how-manieth time, and a signal.
+    """Read ``NAME[:N]=SIGNAL``: a place, a count, and a signal.
 
     Raises:
         ValueError: The text is not of this form, or there is no such place or signal.

@@ -1,4 +1,4 @@
-"""How much memory of this machine can be taken: the system's, within what control groups and limits of the process leave."""
+"""Free memory of this machine, within control groups and limits of the process."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ PAGE = resource.getpagesize()
 
 
 def free_host_memory() -> int | None:
-    """Bytes that this process can still take; None if nothing is known.
+    """Return the bytes that this process can still take; None if nothing is known.
 
-    The least of what the system has available, what each control group (version 1 or 2) of the process and those above it
-    leave, and what the limits of its address space and data (``ulimit -v`` and ``-d``) leave.
+    It is the minimum of the system's available memory, the rest of each control group (version 1 or 2) of the process and the
+    groups above it, and the rest of the limits of address space and data (``ulimit -v`` and ``-d``).
     """
     known = [*_available(), *_left_in_groups(OWN, GROUPS), *_left_of_limits(OWN)]
     return max(0, min(known)) if known else None
 
 
 def private_memory() -> int:
-    """Bytes of memory that this process has in use, without the pages of files; 0 if that is not known."""
+    """Return the bytes of memory that this process uses, without the pages of files; 0 if unknown."""
     sizes = _statm(OWN)
     return sizes[1] - sizes[2] if len(sizes) > 2 else 0
 
 
 def _available() -> Iterator[int]:
-    """Linux's MemAvailable, in bytes; elsewhere all memory that the machine has."""
+    """Return Linux's MemAvailable in bytes; elsewhere all memory of the machine."""
     for line in _lines(Path("/proc/meminfo")):
         if line.startswith("MemAvailable:"):
             yield int(line.split()[1]) * 1024
@@ -38,11 +38,11 @@ def _available() -> Iterator[int]:
 
 
 def _left_in_groups(own: Path, groups: Path) -> Iterator[int]:
-    """What the limit of each control group leaves, in bytes; nothing for groups without a limit.
+    """Yield the rest of each control group's limit in bytes; groups without a limit are skipped.
 
     Args:
         own: The process's folder in ``/proc``.
-        groups: Where control groups are mounted.
+        groups: The folder where control groups are mounted.
     """
     for line in _lines(own / "cgroup"):
         _, controllers, path = line.split(":", 2)
@@ -54,13 +54,13 @@ def _left_in_groups(own: Path, groups: Path) -> Iterator[int]:
         else:
             continue
         for root in dict.fromkeys(roots):
-            folder = root / path.strip("/")  # it need not be there: a container may see its own group as the root
+            folder = root / path.strip("/")  # it may be missing: a container may see its own group as the root
             places = (folder, *(parent for parent in folder.parents if parent.is_relative_to(root)))
             yield from (left for place in places for left in _left_in_group(place, *names))
 
 
 def _left_in_group(folder: Path, limit: str, used: str, cached: str) -> Iterator[int]:
-    """What the limit of one group leaves; pages of files that can be dropped at any time do not count as used."""
+    """Return the rest of one group's limit; pages of files that can be dropped do not count as used."""
     numbers = [line for name in (limit, used) for line in _lines(folder / name)[:1]]
     if len(numbers) < 2 or not all(number.isdigit() for number in numbers):
         return  # a group without a limit says "max"
@@ -70,7 +70,7 @@ def _left_in_group(folder: Path, limit: str, used: str, cached: str) -> Iterator
 
 
 def _left_of_limits(own: Path) -> Iterator[int]:
-    """What the process's own limits leave, in bytes."""
+    """Yield the rest of the process's own limits, in bytes."""
     pages = _statm(own)
     for kind, used in ((resource.RLIMIT_AS, pages[0:1]), (resource.RLIMIT_DATA, pages[5:6])):
         limit = resource.getrlimit(kind)[0]
@@ -79,7 +79,7 @@ def _left_of_limits(own: Path) -> Iterator[int]:
 
 
 def _statm(own: Path) -> list[int]:
-    """Sizes of the process in bytes: total, resident, shared, text, library, data."""
+    """Return sizes of the process in bytes: total, resident, shared, text, library, data."""
     return [int(number) * PAGE for line in _lines(own / "statm") for number in line.split()]
 
 

@@ -1,8 +1,8 @@
-"""PyTorch, imported when something of it is first used, and what is made of it as late.
+"""PyTorch, imported at its first use, and values made from it just as late.
 
-``from dynabro_cli.lazy import torch`` at the head of a module takes the place of ``import torch``, which takes seconds; ``nn``
-is there, too. The name stands for the module itself: the first look at an attribute, or the first ``import torch`` anywhere,
-loads torch into the same object. Once it is loaded, nothing tells it from the module that a plain ``import torch`` makes.
+``from dynabro_cli.lazy import torch`` at the head of a module replaces ``import torch``, which takes seconds; so does ``nn``.
+The name stands for the module itself: the first access to an attribute, or the first ``import torch`` anywhere, loads torch
+into the same object. Once it is loaded, it does not differ from the module of a plain ``import torch``.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 V = TypeVar("V")
 OF_THE_IMPORT = ("__path__", "__file__", "__cached__")
-"""What the import system asks a module for when it is about to load it."""
+"""Attributes that the import system reads before it loads a module."""
 
 
 class _Deferred(ModuleType):
-    """A module that is not loaded yet. Its class changes to the plain one as soon as it is."""
+    """A module that is not loaded yet. Its class becomes the plain one when it is loaded."""
 
     def __getattr__(self, name: str) -> Any:
-        """Load the module and return its attribute; called for an attribute that is not there."""
+        """Load the module and return its attribute; called for a missing attribute."""
         if self.__spec__ is None or name not in OF_THE_IMPORT:
             importlib.import_module(self.__name__)  # waits while another thread loads it
-        if type(self) is _Deferred:  # it is being loaded, by this thread
+        if type(self) is _Deferred:  # this thread is loading it
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r} yet")
         return getattr(self, name)
 
 
 class _Finder(MetaPathFinder):
-    """Has the import system load a module into an object that is there already.
+    """Let the import system load a module into an existing object.
 
     Args:
         module: The object.
@@ -48,7 +48,7 @@ class _Finder(MetaPathFinder):
         self.waiting: list[Callable[[], object]] = []
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return what the other finders find, with a loader that uses the object; None for any other module."""
+        """Return the result of the other finders, with a loader that uses the object; None for any other module."""
         if fullname != self._module.__name__:
             return None
         found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
@@ -59,19 +59,19 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Loads a module as its own loader does, into the object that stands for it."""
+    """Load a module as its own loader does, into the object that stands for it."""
 
     def __init__(self, real: Any, module: _Deferred, finder: _Finder) -> None:
         self._real, self._module, self._finder = real, module, finder
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the object, with the attributes that the import system looks at before the module is loaded."""
+        """Return the object, with the attributes that the import system reads before the module is loaded."""
         known = zip(OF_THE_IMPORT, (spec.submodule_search_locations, spec.origin, spec.cached), strict=True)
         self._module.__dict__.update({name: value for name, value in known if value is not None} | {"__spec__": spec})
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Load it, make it a plain module, and call what waits for it."""
+        """Load the module, make it a plain module, and call the waiting actions."""
         if module.__spec__ is not None:
             module.__spec__.loader = self._real
         module.__loader__ = self._real
@@ -84,7 +84,7 @@ class _Loader(Loader):
 
 
 def deferred(name: str) -> ModuleType:
-    """Return the module called ``name``; if it is not loaded yet, an object that becomes it at its first use."""
+    """Return the module called ``name``; if it is not loaded yet, an object that becomes the module at its first use."""
     if name in sys.modules:
         return sys.modules[name]
     for finder in sys.meta_path:
@@ -96,7 +96,7 @@ def deferred(name: str) -> ModuleType:
 
 
 def when_loaded(module: ModuleType, action: Callable[[], object]) -> None:
-    """Call ``action`` as soon as ``module``, of ``deferred``, is loaded; at once if it is."""
+    """Call ``action`` as soon as ``module``, from ``deferred``, is loaded; at once if it is."""
     for finder in sys.meta_path:
         if isinstance(finder, _Finder) and finder._module is module:
             finder.waiting.append(action)

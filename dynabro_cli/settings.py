@@ -1,4 +1,4 @@
-"""Settings of the program that come from the environment: their names, their legal values, and what they are by default."""
+"""Settings from the environment: names, legal values and defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Setting:
         meaning: A phrase.
         legal: The legal values, in words.
         check: Raises ValueError for any other value.
-        default: Its number where it is not set; None of a setting that is not a number.
+        default: The number if it is not set; None for a setting that is not a number.
     """
 
     meaning: str
@@ -73,7 +73,7 @@ def seconds_setting(name: str) -> float:
 
 
 def check_settings() -> list[str]:
-    """Check every variable of the environment that dynabro reads; return a line for each that looks like one and is not.
+    """Check every variable of the environment that dynabro reads; return a line for each unknown name with dynabro's prefix.
 
     Raises:
         SpecError: With a line for each value that is not legal.
@@ -92,7 +92,7 @@ def check_settings() -> list[str]:
 
 
 def _problem(name: str, text: str) -> str | None:
-    """Why a setting's value is not legal, in one line; None if it is."""
+    """Return the problem of a setting's value in one line; None if it is legal."""
     setting = SETTINGS[name]
     try:
         setting.check(text)

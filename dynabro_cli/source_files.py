@@ -1,6 +1,6 @@
-"""Source files as data: a digest of what each one says, and the modules that it imports.
+"""Source files as data: a digest of each file's code, and the modules that it imports.
 
-The digest is of the syntax tree without docstrings, so that comments, layout and documentation do not change it. The tree is
+The digest covers the syntax tree without docstrings, so that comments, layout and documentation do not change it. The tree is
 written in a form that is the same in every version of Python.
 """
 
@@ -24,14 +24,14 @@ MOST_REMEMBERED = 2000
 DOCUMENTATION = {"parameter": "help", "register": "reference"}
 """Functions of ``components`` with an argument that only documents."""
 MEANINGLESS = ("ctx", "type_comment", "type_ignores")
-"""Fields of the tree that follow from the others, or that nobody executes."""
+"""Fields of the tree that follow from the others, or that are not executed."""
 
 
 class Source(NamedTuple):
     """One file.
 
     Attributes:
-        digest: Digest of what it says, in hexadecimal.
+        digest: Digest of its code, in hexadecimal.
         imports: The modules that it imports, with leading dots if relative; of ``from a import b`` both ``a`` and ``a.b``.
         registers: The names under which it registers components.
     """
@@ -42,10 +42,10 @@ class Source(NamedTuple):
 
 
 class SourceReader:
-    """Reads source files; each is read once, so that a process knows the code that it has loaded, whatever becomes of the file.
+    """Read each source file once, so that a process knows the code that it has loaded, even if the file changes.
 
     Args:
-        memory: A file that keeps what is known of sources, by the digest of their bytes, from one process to the next.
+        memory: A file that keeps results from one process to the next, by the digest of the sources' bytes.
     """
 
     def __init__(self, memory: Path) -> None:
@@ -56,19 +56,19 @@ class SourceReader:
         self._new: dict[str, Source] = {}
 
     def keep(self, folder: Path) -> None:
-        """Read every file below a folder now, to be looked at later."""
+        """Read every file below a folder now, for later use."""
         for path in folder.rglob("*.py"):
             self._read(path)
 
     def source(self, path: Path) -> Source | None:
-        """Return what is known of a file; None if it cannot be read, or is not valid Python."""
+        """Return the digest and imports of a file; None if it cannot be read, or is not valid Python."""
         if path not in self._sources:
             content = self._read(path)
             self._sources[path] = None if content is None else self._look_up(content)
         return self._sources[path]
 
     def remember(self) -> None:
-        """Write what is new to the memory; if that fails, it is found out again next time."""
+        """Write new results to the memory; if that fails, they are computed again next time."""
         if not self._new:
             return
         known = {**(self._remembered or {}), **self._new}
@@ -103,7 +103,7 @@ class SourceReader:
 
 
 def default_memory() -> Path:
-    """The file in the platform's cache that remembers digests."""
+    """Return the file in the platform's cache that remembers digests."""
     return Path(platformdirs.user_cache_path("dynabro") / "source-digests.json")
 
 
@@ -111,7 +111,7 @@ def read_source(content: bytes) -> Source:
     """Read a file's content.
 
     Raises:
-        SyntaxError, ValueError: It is not Python that this interpreter can read.
+        SyntaxError, ValueError: This interpreter cannot parse it.
     """
     tree = ast.parse(content)
     parts = [str(FORM)]
@@ -121,12 +121,12 @@ def read_source(content: bytes) -> Source:
 
 
 def combined(digests: Iterable[str]) -> str:
-    """One digest of several files, in whatever order."""
+    """Return one digest of several files, in any order."""
     return hashlib.sha256("\0".join(sorted(digests)).encode()).hexdigest()[:DIGITS]
 
 
 def _load(memory: Path) -> dict[str, Source]:
-    """What is remembered; nothing of it that is not of the form in which it is written."""
+    """Return the remembered results; entries of another form are skipped."""
     try:
         found = json.loads(memory.read_text(encoding="utf-8"))
         return {
@@ -140,7 +140,7 @@ def _load(memory: Path) -> dict[str, Source]:
 def _write(node: ast.AST, parts: list[str]) -> None:
     """Append a tree: class names, fields that have a value, and constants in ASCII.
 
-    Fields that newer versions of Python add are empty, and so left out, in code that older ones can read.
+    Fields that newer versions of Python add are empty, and therefore skipped, in code that older versions can read.
     """
     parts.append(type(node).__name__)
     if isinstance(node, ast.Constant):
@@ -161,7 +161,7 @@ def _write(node: ast.AST, parts: list[str]) -> None:
 
 
 def _trimmed(node: ast.AST, name: str, items: list[ast.AST]) -> list[ast.AST]:
-    """A list without what says nothing: texts that stand alone, documenting arguments, the ways to write an f-string."""
+    """Return a list without meaningless parts: standalone texts, documenting arguments, variants of f-strings."""
     if name == "body":
         return [item for item in items if not _is_text(item)]
     if name == "values" and isinstance(node, ast.JoinedStr):
@@ -177,7 +177,7 @@ def _is_text(item: ast.AST) -> bool:
 
 
 def _joined(items: list[ast.AST]) -> list[ast.AST]:
-    """The parts of an f-string, with neighbouring texts as one and without empty ones; versions of Python differ there."""
+    """Return the parts of an f-string, with adjacent texts joined and without empty ones; versions of Python differ there."""
     parts: list[ast.AST] = []
     for item in items:
         last = parts[-1] if parts else None
@@ -189,7 +189,7 @@ def _joined(items: list[ast.AST]) -> list[ast.AST]:
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
-    """The modules that a file imports, those for type checkers left out."""
+    """Yield the modules that a file imports, except for type checkers."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
@@ -206,7 +206,7 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 
 
 def _registers(tree: ast.Module) -> Iterator[str]:
-    """The names in decorators such as ``@REGISTRY.register("cwtm", ...)``."""
+    """Yield the names in decorators such as ``@REGISTRY.register("cwtm", ...)``."""
     for node in tree.body:
         for call in getattr(node, "decorator_list", ()):
             function = getattr(call, "func", None)

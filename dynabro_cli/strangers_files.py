@@ -1,4 +1,4 @@
-"""Files of unknown content: opened so that neither their kind nor their size nor their links hold the program up."""
+"""Untrusted files: opened so that neither their kind nor their size nor their links block the program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 MOST_ENTRIES = 10_000_000
-"""The largest number of files and folders that is looked at under one folder."""
+"""Most files and folders visited under one folder."""
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -19,7 +19,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
     Raises:
         OSError: The file cannot be opened.
-        ValueError: It is not a regular file.
+        ValueError: The path is not a regular file.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -33,7 +33,7 @@ def read_regular(path: Path, most: int) -> bytes:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not a regular file, or is larger.
+        ValueError: The path is not a regular file, or is larger.
     """
     with open_regular(path) as file:
         content = file.read(most + 1)

@@ -141,5 +141,5 @@ def test_what_cannot_be_told(path: Path) -> None:
     with pytest.raises(SpecError, match="device=cuda:99 is not here"):
         forecast([run()], str(path), device="cuda:99")
     path.write_text("notes")
-    with pytest.raises(DatabaseError, match="is no dynabro database"):
+    with pytest.raises(DatabaseError, match="is not a dynabro database"):
         forecast([run()], str(path), device="cpu")

@@ -1,15 +1,15 @@
 """The contract of aggregation rules, and their registry.
 
 A rule is a factory ``(parameters, AggregatorSetting) -> Aggregator``. It never modifies its input; ties go to the lowest
-index. State, where a rule has any, is passed in and returned, and what it draws at random is a function of the seed and of
-the number of the call (``numbered``).
+index. State, if a rule has any, is passed in and returned. Random draws are a function of the seed and of the number of the
+call (``numbered``).
 
 A worker that sends a NaN or an Inf is treated as Byzantine by every rule: zeros stand for its message before a chain begins
-(``vectors.finite``), so that rules see finite messages. If no worker's message is finite the run has diverged: rules then
-see nothing but NaN, make an aggregate of it that is not finite either, and raise nothing.
+(``vectors.finite``), so that rules see finite messages. If no worker's message is finite, the run has diverged: rules then see
+only NaN, return an aggregate that is not finite either, and raise nothing.
 
 Finite messages have a finite aggregate, however large they are. So a rule takes means, lengths and inner products from
-``dynabro_cli.vectors``, which is safe from overflow and underflow, and adds up and squares nothing itself.
+``dynabro_cli.vectors``, which is safe from overflow and underflow. It adds up and squares nothing itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Aggregate: TypeAlias = "Callable[[Tensor, State, int | Tensor], tuple[Tensor, St
 
 @dataclass(frozen=True)
 class AggregatorSetting:
-    """What a rule knows of its run: m workers, the declared number of Byzantine ones, Algorithm 2's T^0 where set, the seed."""
+    """Setting of a rule: m workers, the declared number of Byzantine ones, Algorithm 2's T^0 if set, the seed."""
 
     workers: int
     byzantine: int
@@ -47,9 +47,9 @@ class Aggregator(NamedTuple):
     Attributes:
         aggregate: Maps messages [m, d], the state, and the number of mini-batches that each message is the mean of (a
             number, or a tensor of one), to the aggregate [d] and the next state.
-        kappa: The proved constant of (delta, kappa)-robustness at delta = f/m (Definition 3.2), None where there is none.
-        of_sound: The same as ``aggregate`` for messages that are ``sound`` already; None where that is ``aggregate`` itself.
-        by_number: Whether the rule tells workers apart by their numbers, as where its state has a row for each. It needs all
+        kappa: The proved constant of (delta, kappa)-robustness at delta = f/m (Definition 3.2); None if there is none.
+        of_sound: The same as ``aggregate`` for messages that are ``sound`` already; None if it is ``aggregate`` itself.
+        by_number: True if the rule identifies workers by their numbers, for example with a row of state for each. It needs all
             workers to answer in every round.
         weigh: Maps the messages' Gram matrix [m, m] (``vectors.gram``) to weights [m], whose weighted mean of the messages is
             the aggregate. None if there is more to the rule. Behind pre-aggregators that mix by such a matrix, too, nothing
@@ -67,17 +67,17 @@ REGISTRY: Registry[Callable[..., Aggregator]] = Registry("aggregator", "dynabro_
 
 
 def declared(_: object, setting: AggregatorSetting) -> int:
-    """What f=auto comes to: the declared number of Byzantine workers."""
+    """Resolve f=auto: the declared number of Byzantine workers."""
     return setting.byzantine
 
 
 def proved(kappa: float, f: int, setting: AggregatorSetting) -> float | None:
-    """``kappa``, proved for up to f Byzantine workers; None where more are declared."""
+    """Return ``kappa``, proved for up to f Byzantine workers; None if more are declared."""
     return kappa if f >= setting.byzantine else None
 
 
 def stateless(rule: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregator:
-    """Wrap a rule that looks at the messages of this call alone."""
+    """Wrap a rule that uses the messages of this call only."""
     return Aggregator(lambda messages, state, _batches: (rule(messages), state), kappa)
 
 

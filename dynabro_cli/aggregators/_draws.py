@@ -1,6 +1,6 @@
 """Random numbers as a function of seed and call, in whole-number arithmetic that a compiled function can contain.
 
-A counter-based stream like those of ``streams.py``, but drawn where the messages are, so that no round waits for a GPU.
+A counter-based stream as in ``streams.py``, but drawn where the messages are, so that no round waits for a GPU.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ BITS = (1 << 32) - 1
 
 
 class Draws:
-    """The random numbers of a run's aggregation; two runs with one seed draw the same ones in their n-th calls."""
+    """Random numbers of a run's aggregation; two runs with one seed draw the same ones in their n-th calls."""
 
     def __init__(self, seed: int) -> None:
         self._key = Streams(seed).integer("aggregation", 0)
 
     def numbers(self, call: int | Tensor, count: int, device: torch.device) -> Tensor:
-        """``count`` whole numbers of [0, 2^32), no two of them equal, for call = 0, 1, ..."""
+        """Return ``count`` different whole numbers of [0, 2^32), for call = 0, 1, ..."""
         counter = torch.as_tensor(call, dtype=torch.int64, device=device) & BITS
         base = scrambled(scrambled(counter ^ (self._key & BITS)) ^ (self._key >> 32))
         return scrambled(base ^ torch.arange(count, device=device))
 
     def permutation(self, call: int | Tensor, m: int, device: torch.device) -> Tensor:
-        """A permutation of 0, ..., m - 1."""
+        """Return a permutation of 0, ..., m - 1."""
         return self.numbers(call, m, device).sort().indices
 
     def coordinates(self, call: int | Tensor, count: int, d: int, device: torch.device) -> Tensor:
-        """``count`` of d coordinates, in ascending order: one of each of ``count`` stretches that are as long as each other.
+        """Return ``count`` of d coordinates, in ascending order: one of each of ``count`` equally long stretches.
 
-        Each coordinate is as likely as any other, where ``count`` divides d, and nearly so elsewhere.
+        Each coordinate is as likely as any other if ``count`` divides d, and nearly so otherwise.
         """
         ends = torch.arange(count + 1, device=device) * d // count
         starts, lengths = ends[:-1], ends[1:] - ends[:-1]
@@ -43,7 +43,7 @@ class Draws:
 
 
 def scrambled(x: Tensor) -> Tensor:
-    """A bijection of [0, 2^32) that leaves no pattern (Wellons' hash-prospector); no product exceeds 63 bits."""
+    """Apply a bijection of [0, 2^32) that leaves no pattern (Wellons' hash-prospector); no product exceeds 63 bits."""
     x = ((x ^ (x >> 16)) * 0x21F0AAAD) & BITS
     x = ((x ^ (x >> 15)) * 0x735A2D97) & BITS
     return x ^ (x >> 15)

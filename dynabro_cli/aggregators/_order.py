@@ -21,7 +21,7 @@ COLUMNS = 1 << 15  # on a CPU, a block of columns that stays in cache with all i
 
 @functools.cache
 def comparators(m: int, first: int, stop: int) -> tuple[tuple[int, int], ...]:
-    """The comparators (i, j), i < j, of a network whose outputs [first, stop) are those of a sort of m inputs."""
+    """Return the comparators (i, j), i < j, of a network whose outputs [first, stop) equal a sort of m inputs."""
     pairs = []
     p = 1
     while p < m:
@@ -43,7 +43,7 @@ def comparators(m: int, first: int, stop: int) -> tuple[tuple[int, int], ...]:
 
 
 def middle_mean(messages: Tensor, trim: int) -> Tensor:
-    """The mean over rows [trim, m - trim) of the column-wise sorted messages: [m, d] -> [d]."""
+    """Return the mean over rows [trim, m - trim) of the column-wise sorted messages: [m, d] -> [d]."""
     m = messages.shape[0]
     network = comparators(m, trim, m - trim)
     blocks = column_blocks(messages, COLUMNS)
@@ -51,10 +51,10 @@ def middle_mean(messages: Tensor, trim: int) -> Tensor:
 
 
 def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
-    """The mean of all but ``left_out`` values of each column, those nearest to its ``middle_mean``: [m, d] -> [d].
+    """Return the mean of all but ``left_out`` values of each column, those nearest to its ``middle_mean``: [m, d] -> [d].
 
-    The values nearest to a centre are next to each other in a sorted column: of two that are m - left_out apart in it,
-    one is left out, the one further from the centre, or the larger one where both are as far.
+    The values nearest to a centre are next to each other in a sorted column. Of two values that are m - left_out apart in it,
+    one is left out: the one further from the centre, or the larger one in a tie.
     """
     m = messages.shape[0]
     network, kept = comparators(m, 0, m), m - left_out
@@ -63,7 +63,9 @@ def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
         rows = _ordered(messages[:, block], network)
         centre = mean_of_rows(rows[trim : m - trim])
         lower_stays = [centre - rows[j] <= rows[j + kept] - centre for j in range(left_out)]
-        nearest = {j % kept: rows[j] for j in range(left_out, m)}  # of those ``kept`` apart one stays: the first that may
+        nearest = {
+            j % kept: rows[j] for j in range(left_out, m)
+        }  # of two values that are ``kept`` apart, one stays: the first one if it may
         for j in reversed(range(left_out)):
             nearest[j % kept] = torch.where(lower_stays[j], rows[j], nearest[j % kept])
         parts.append(mean_of_rows(list(nearest.values())))
@@ -71,7 +73,7 @@ def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
 
 
 def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Tensor]:
-    """The rows after the comparators of ``network``."""
+    """Return the rows after the comparators of ``network``."""
     rows = list(messages.unbind(0))
     for i, j in network:
         rows[i], rows[j] = torch.minimum(rows[i], rows[j]), torch.maximum(rows[i], rows[j])

@@ -1,4 +1,4 @@
-"""Choosing messages by a score."""
+"""Choose messages by a score."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 
 def lowest(scores: Tensor, count: int) -> Tensor:
-    """The bool mask [m] of the ``count`` lowest of the scores [m]; the lowest indices win ties."""
+    """Return the bool mask [m] of the ``count`` lowest of the scores [m]; the lowest indices win ties."""
     order = scores.sort(stable=True).indices[:count]
     return torch.zeros_like(scores, dtype=torch.bool).index_fill(0, order, True)

@@ -1,4 +1,4 @@
-"""The subsets of m - f of m workers, for rules that look at each of them."""
+"""The subsets of m - f of m workers, for rules that compare all of them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOLD = 10**15
-"""A number of subsets that is larger is not told digit by digit."""
+"""Larger numbers of subsets are not printed digit by digit."""
 
 
 def check_number(rule: str, m: int, f: int, most: int) -> None:
-    """Raise SpecError where more than ``most`` subsets would have to be compared, which would not end in sensible time."""
+    """Raise SpecError if more than ``most`` subsets would have to be compared."""
     if _within(m, f, most):
         return
     count = str(math.comb(m, f)) if _within(m, f, TOLD) else f"more than {TOLD}"
@@ -34,7 +34,7 @@ def check_number(rule: str, m: int, f: int, most: int) -> None:
 
 
 def _within(m: int, f: int, most: int) -> bool:
-    """Whether m workers have at most so many subsets of m - f; with thousands of workers their number has too many digits."""
+    """Return True if m workers have at most so many subsets of m - f; their number may have too many digits."""
     count = 1
     for k in range(1, min(f, m - f) + 1):
         count = count * (m - k + 1) // k
@@ -44,14 +44,14 @@ def _within(m: int, f: int, most: int) -> bool:
 
 
 def of_subsets(m: int, f: int, most: int, count: float) -> float:
-    """The bytes of so many tables [C(m, f), m - f] of numbers in 64 bits, where ``check_number`` allows C(m, f) <= ``most``."""
+    """Return the bytes of so many tables [C(m, f), m - f] of 64-bit numbers, if ``check_number`` allows C(m, f) <= ``most``."""
     number = math.comb(m, f) if 0 <= f <= m and _within(m, f, most) else most
     return count * 8 * number * max(0, m - f)
 
 
 @functools.lru_cache(maxsize=4)
 def subsets(m: int, size: int, device: torch.device) -> Tensor:
-    """The indices of all subsets of ``size`` of m workers, in lexicographic order, [C(m, size), size]."""
+    """Return the indices of all subsets of ``size`` of m workers, in lexicographic order, [C(m, size), size]."""
     indices = itertools.chain.from_iterable(itertools.combinations(range(m), size))
     table = torch.from_numpy(np.fromiter(indices, np.int64, math.comb(m, size) * size))
     return table.view(-1, size).to(device)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TIE = 1e-6
-"""Weights and shares under this are 0: products are known to about as much. Of messages that tie for the largest score,
-rounding would leave some with a little weight, and one that is far away with a little weight slows every later step down."""
+"""Weights and shares under this count as 0, as products have about this precision. Rounding would leave a little weight to some
+of the messages that tie for the largest score, and a distant message with a little weight slows down every later step.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,19 +33,19 @@ class Parameters:
     footprint=of_pairs,
 )
 def caf(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
-    """Covariance-bound agnostic filter (CAF): weights taken from what spreads most, until the spread is least.
+    """Covariance-bound agnostic filter (CAF): weight is taken from the messages that spread most, until the spread is least.
 
     With weights c_i = 1 at first, and while sum_i c_i > m - 2f: mu = sum_i c_i g_i / sum_i c_i, lambda and v the largest
     eigenvalue and its eigenvector of the covariance (1/sum_i c_i) sum_i c_i (g_i - mu)(g_i - mu)^T, tau_i = <g_i - mu, v>^2,
     and c_i <- c_i (1 - tau_i/max_j tau_j). A is the mu that came with the smallest lambda, the first of them in a tie.
     The eigenvectors are exact ones, of the m x m Gram matrix.
 
-    No kappa: the paper proves one of order f/m, whose constant is not taken over here unchecked. Costs O(m^2 d + f m^3).
-    Raises SpecError where 2f >= m.
+    No kappa: the paper proves one of order f/m; its constant has not been checked here. Costs O(m^2 d + f m^3). Raises
+    SpecError if 2f >= m.
 
-    Differs from the paper: the maximum is over the messages that have weight left, so that every step takes all weight
-    from one of them at least, and 2f steps are enough (ByzFL's is over all messages, and one far away that has lost its
-    weight slows every later step down). Where f = 0, it is the mean.
+    Differs from the paper: the maximum is over the messages with weight left, so that every step takes all weight from at least
+    one of them, and 2f steps are enough. (ByzFL's maximum is over all messages: a distant message without weight slows down
+    every later step.) If f = 0, it is the mean.
     """
     f = tolerated("caf", parameters.f, setting)
 

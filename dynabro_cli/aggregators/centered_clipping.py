@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    tau: float = parameter(above=0, help="clipping radius: how far a message may pull, in the messages' own units")
-    L: int = parameter(1, minimum=1, help="clipping iterations a call")
+    tau: float = parameter(above=0, help="clipping radius: the largest pull of a message, in the messages' own units")
+    L: int = parameter(1, minimum=1, help="clipping iterations per call")
 
 
 @REGISTRY.register("centered-clipping", Parameters, reference="Karimireddy, He & Jaggi, ICML 2021 (Algorithm 2, AggCC)")
@@ -28,9 +28,9 @@ def centered_clipping(parameters: Parameters, setting: AggregatorSetting) -> Agg
     L times v <- v + (1/m) sum_i (g_i - v) min(1, tau/|g_i - v|), from the v that the last call returned (0 at first).
     v is the rule's state, and goes into checkpoints. A call that returns a NaN or an Inf leaves v as it was.
 
-    No kappa: the bound that is proved needs a tau made for the noise and a v that is near already. tau has no default, as it
-    says how robust the rule is, and what is right depends on the task and on how momentum is scaled. Costs O(L m d). Raises
-    SpecError where 2f >= m with f the declared number of Byzantine workers, which the rule itself does not use.
+    No kappa: the proved bound needs a tau chosen for the noise, and a v that is near already. tau has no default, as it
+    determines the robustness, and the right value depends on the task and the scale of momentum. Costs O(L m d). Raises
+    SpecError if 2f >= m with f the declared number of Byzantine workers, which the rule itself does not use.
 
     Differs from the paper: v is carried from call to call, and a round of a multi-level method (``dynabro``) makes
     up to three of them, one for each of the levels 0, J-1 and J.

@@ -22,8 +22,8 @@ def cge(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
     A(g_1, ..., g_m) = mean of the m - f messages with the smallest |g_i|; the lowest indices win ties.
 
-    No kappa: f Byzantine messages that are short are always averaged, wherever the others are. Costs O(m d). Raises
-    SpecError where 2f >= m.
+    No kappa: f Byzantine messages that are short are always averaged, wherever the others are. Costs O(m d). Raises SpecError
+    if 2f >= m.
 
     Differs from the paper: it adds the messages up; their mean is the same direction at 1/(m - f) times the length.
     """

@@ -29,7 +29,7 @@ def cwtm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     A(g_1, ..., g_m)_k = mean of the sorted values g_(f+1),k <= ... <= g_(m-f),k: the f largest and the f smallest values
     of every coordinate are cut off. With m = 2f + 1 it is the coordinate-wise median.
 
-    kappa = 6f/(m - 2f) (1 + f/(m - 2f)), where no more than f Byzantine workers are declared. Raises SpecError where 2f >= m.
+    kappa = 6f/(m - 2f) (1 + f/(m - 2f)), if no more than f Byzantine workers are declared. Raises SpecError if 2f >= m.
     """
     m = setting.workers
     f = tolerated("cwtm", parameters.f, setting)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
-    c: float = parameter(1.0, above=0, maximum=2, help="filtering fraction: each iteration takes out floor(c f) messages")
+    c: float = parameter(1.0, above=0, maximum=2, help="filtering fraction: each iteration removes floor(c f) messages")
     iterations: int = parameter(1, minimum=1, help="each on coordinates of its own")
-    b: int = parameter(10_000, minimum=1, help="coordinates that an iteration looks at; all where there are no more")
+    b: int = parameter(10_000, minimum=1, help="coordinates per iteration; all if there are no more")
 
 
 @REGISTRY.register("dnc", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021 (Algorithm 2)", footprint=of_pairs)
 def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
-    """Divide and conquer (DnC): outliers along the direction of largest variance are taken out.
+    """Divide and conquer (DnC): outliers along the direction of largest variance are removed.
 
     In each iteration, on b random coordinates, with mu the messages' mean there and v the leading right singular vector of
     the matrix of rows g_i - mu, the floor(c f) messages with the largest <g_i - mu, v>^2 are bad; of messages that score
@@ -38,10 +38,10 @@ def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     the m x m Gram matrix.
 
     The coordinates are a function of the seed and of the number of the call, which is the rule's state. No kappa is proved.
-    Costs O(m d + iterations (m^2 b + m^3)). Raises SpecError where 2f >= m, or where iterations floor(c f) >= m, as all
-    messages could be taken out.
+    Costs O(m d + iterations (m^2 b + m^3)). Raises SpecError if 2f >= m, or if iterations floor(c f) >= m, as all messages
+    could be removed.
 
-    Differs from the paper: the coordinates are one of each of b stretches that are as long as each other, and not any b.
+    Differs from the paper: the coordinates are one of each of b equally long stretches, not any b.
     """
     m = setting.workers
     f = tolerated("dnc", parameters.f, setting)
@@ -68,7 +68,7 @@ def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
 
 def outlier_scores(products: Tensor) -> Tensor:
-    """<g_i - mu, v>^2 for all i, from the Gram matrix of the g_i around any point: [m, m] -> [m]."""
+    """Return <g_i - mu, v>^2 for all i, from the Gram matrix of the g_i around any point: [m, m] -> [m]."""
     centred = products - products.mean(0) - products.mean(1, keepdim=True) + products.mean()
     eigenvalues, eigenvectors = torch.linalg.eigh(centred)
     scores: Tensor = eigenvalues[-1].clamp_min(0) * eigenvectors[:, -1].square()

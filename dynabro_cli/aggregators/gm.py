@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 FEW = 100
-"""With fewer steps the result may depend on where they begin."""
+"""With fewer steps the result may depend on the start."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     these are read twice, for the matrix and for the mean.
 
     The start is the mean with weights 1/r_i, r_i the radius of the ball around g_i that holds more than half of the messages.
-    With T under 100, where it may matter, it is the coordinate-wise median. ``gm:T=3`` makes the three steps of RFA (Pillutla
-    et al.), and ``gm:T=3,nu=0.1`` those with a coarse smoothing, too; RFA begins at the mean, and others at 0.
+    With T under 100, when the start may matter, it is the coordinate-wise median. ``gm:T=3`` makes the three steps of RFA
+    (Pillutla et al.); ``gm:T=3,nu=0.1`` also smooths them coarsely. RFA starts at the mean, other libraries at 0.
 
     kappa = 4 (1 + f/(m - 2f))^2 with f the declared number of Byzantine workers, which the rule itself does not use.
 
-    Differs from the paper: it names the rule only; start, smoothing and tolerance are choices made here. Pillutla et al.
+    Differs from the paper: the paper only names the rule; start, smoothing and tolerance are choices made here. Pillutla et al.
     smooth by an absolute nu, here nu is relative, so that the rule is equivariant under scaling.
     """
     m = setting.workers

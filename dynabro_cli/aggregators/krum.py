@@ -22,7 +22,7 @@ class Parameters:
     neighbours: str = parameter(
         "paper",
         choices=("paper", "m-f-1"),
-        help="how many of the nearest others are scored: m-f-2 as in the paper, or m-f-1",
+        help="number of nearest others in the score: m-f-2 as in the paper, or m-f-1",
     )
 
 
@@ -38,8 +38,8 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     A(g_1, ..., g_m) = g_{i*}, i* = argmin_i of the sum of |g_i - g_j|^2 over the m - f - 2 messages j != i that are
     nearest to i; the lowest index wins a tie.
 
-    kappa = 6 (1 + f/(m - 2f)), if no more than f Byzantine workers are declared. Allouah et al.'s constant is that of m - f
-    neighbours, the message itself among them: neighbours=m-f-1. It holds for the default, with one neighbour less, too:
+    kappa = 6 (1 + f/(m - 2f)), if no more than f Byzantine workers are declared. Allouah et al. prove the constant for m - f
+    neighbours, including the message itself: neighbours=m-f-1. It holds for the default, with one neighbour less, too:
     ``proved_kappa`` in ``dynabro_cli/aggregators/krum.py`` has a proof of both. Raises SpecError unless 2f + 2 < m.
     """
     m = setting.workers

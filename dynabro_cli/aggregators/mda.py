@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_SUBSETS = 500_000
-"""About a second an aggregate."""
+"""At most about a second per aggregate."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     A(g_1, ..., g_m) = mean of the g_i with i in S*, S* = argmin over S with |S| = m - f of max_{i, j in S} |g_i - g_j|.
     All subsets are compared; the lexicographically first wins a tie, which is frequent, as one pair decides a diameter.
 
-    No kappa: what is proved of it bounds the error by a diameter (resilient averaging; Farhadkhani et al., ICML 2022).
-    Costs O(m^2 d + C(m, f) m^2). Raises SpecError where 2f >= m, or where there are more than 500,000 subsets.
+    No kappa: the proved result bounds the error by a diameter (resilient averaging; Farhadkhani et al., ICML 2022).
+    Costs O(m^2 d + C(m, f) m^2). Raises SpecError if 2f >= m, or if there are more than 500,000 subsets.
     """
     m = setting.workers
     f = tolerated("mda", parameters.f, setting)
@@ -60,11 +60,11 @@ def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     lambda distances, f: distances.new_empty(len(distances) - f, dtype=torch.int64),
 )
 def closest(distances: Tensor, f: int) -> Tensor:
-    """The indices [m - f] of the first of the sets of the smallest diameter, from distances [m, m]."""
+    """Return the indices [m - f] of the first of the sets of the smallest diameter, from distances [m, m]."""
     m = len(distances)
     members = subsets(m, m - f, distances.device)
     diameters = torch.zeros(len(members), dtype=distances.dtype, device=distances.device)
-    for k in range(1, m - f):  # the k-th member's distances to those before it
+    for k in range(1, m - f):  # the k-th member's distances to earlier members
         to_earlier = distances[members[:, k : k + 1], members[:, :k]]
         diameters = torch.maximum(diameters, to_earlier.amax(1))
     return members.index_select(0, diameters.argmin().view(1))[0]

@@ -26,10 +26,10 @@ def meamed(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     A(g_1, ..., g_m)_k = mean of the m - f values among g_{1,k}, ..., g_{m,k} that are nearest to their median, which
     with even m is the midpoint of the two middle values.
 
-    No kappa is proved. Costs O(m log^2(m) d). Raises SpecError where 2f >= m.
+    No kappa is proved. Costs O(m log^2(m) d). Raises SpecError if 2f >= m.
 
     Differs from the paper: of two values equally far from the median, which the paper leaves open, the smaller one counts
-    (and not that of the lowest index), so that the order of the workers does not matter.
+    (not the one with the lowest index), so that the order of the workers does not matter.
     """
     m = setting.workers
     f = tolerated("meamed", parameters.f, setting)

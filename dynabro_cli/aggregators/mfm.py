@@ -31,12 +31,11 @@ class Parameters:
 def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Median-filtered mean (MFM).
 
-    M = {i : |{j : |g_j - g_i| <= T/2}| > m/2}. Where M is empty, A = 0; else g_med is the first g_i with i in M, and
+    M = {i : |{j : |g_j - g_i| <= T/2}| > m/2}. If M is empty, A = 0; else g_med is the first g_i with i in M, and
     A = mean of the g_i with |g_i - g_med| <= T. For messages that are means of N mini-batches, T = threshold/sqrt(N),
     as in Algorithm 2 (Option 2), T^j = 2 C V/sqrt(2^j).
 
-    Not (delta, kappa)-robust for any kappa (Appendix F.1). Raises SpecError where no threshold is given or set by the
-    method.
+    Not (delta, kappa)-robust for any kappa (Appendix F.1). Raises SpecError if no threshold is given or set by the method.
     """
     base = parameters.threshold if parameters.threshold is not None else setting.threshold
     if base is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="messages left out; auto: the declared number of Byzantine")
-    pivot: int = parameter(0, minimum=0, help="the worker that is trusted, counted from 0")
+    pivot: int = parameter(0, minimum=0, help="the trusted worker, counted from 0")
 
 
 @REGISTRY.register(
@@ -32,10 +32,10 @@ def monna(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     indices win ties.
 
     No kappa: the rule trusts its pivot, and follows it anywhere in a round in which that worker is Byzantine. Costs O(m d).
-    Raises SpecError where 2f >= m, or where there is no worker ``pivot``.
+    Raises SpecError if 2f >= m, or if there is no worker ``pivot``.
 
-    Differs from the paper: there are no servers in it, and every honest worker is the pivot of its own mean. The momentum
-    of its name is a method's here (``--method momentum``).
+    Differs from the paper: the paper has no server, and every honest worker is the pivot of its own mean. The momentum in its
+    name is a method here (``--method momentum``).
     """
     m = setting.workers
     f = tolerated("monna", parameters.f, setting)
@@ -46,7 +46,7 @@ def monna(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         )
 
     def rule(messages: Tensor) -> Tensor:
-        # halves, as a difference may be too large for a number
+        # halves, as a difference may overflow
         return mean_of(messages, lowest(lengths(messages / 2 - messages[parameters.pivot] / 2), m - f))
 
     return stateless(rule, None)._replace(by_number=True)

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 def all_but_f(parameters: Parameters, setting: AggregatorSetting) -> int:
-    """What q=auto comes to: m - f."""
+    """Resolve q=auto: m - f."""
     return setting.workers - (setting.byzantine if parameters.f is None else parameters.f)
 
 
 @dataclass(frozen=True)
 class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
-    q: int | None = parameter(None, minimum=1, auto=all_but_f, help="how many messages are averaged; auto: m - f")
+    q: int | None = parameter(None, minimum=1, auto=all_but_f, help="number of messages that are averaged; auto: m - f")
     neighbours: str = parameter(
         "paper",
         choices=("paper", "m-f-1"),
-        help="how many of the nearest others are scored: m-f-2 as in the paper, or m-f-1",
+        help="number of nearest others in the score: m-f-2 as in the paper, or m-f-1",
     )
 
 
@@ -46,11 +46,10 @@ def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
     A(g_1, ..., g_m) = mean of the q messages with the lowest s; the lowest indices win ties. q=1 is Krum.
 
     kappa is Krum's, 6 (1 + f/(m - 2f)), if q = 1 and no more than f Byzantine workers are declared, with either number of
-    neighbours (proved in ``dynabro_cli/aggregators/krum.py``). For other q
-    Bareilles et al. (2026) prove one, which is not taken over here. Costs O(m^2 d). Raises SpecError unless 2f + 2 < m and
-    1 <= q <= m - f.
+    neighbours (proved in ``dynabro_cli/aggregators/krum.py``). For other q Bareilles et al. (2026) prove one, which is not used
+    here. Costs O(m^2 d). Raises SpecError unless 2f + 2 < m and 1 <= q <= m - f.
 
-    Differs from the paper: it leaves q open; m - f is what other libraries take.
+    Differs from the paper: the paper leaves q open; other libraries use m - f.
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f

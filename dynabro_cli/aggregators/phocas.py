@@ -27,12 +27,12 @@ def phocas(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Phocas: the mean around the trimmed mean, coordinate by coordinate.
 
     A(g_1, ..., g_m)_k = mean of the m - f values among g_{1,k}, ..., g_{m,k} that are nearest to their trimmed mean,
-    which is that of ``cwtm``: the f largest and the f smallest cut off.
+    as in ``cwtm``: the f largest and the f smallest cut off.
 
-    No kappa is proved. Costs O(m log^2(m) d). Raises SpecError where 2f >= m.
+    No kappa is proved. Costs O(m log^2(m) d). Raises SpecError if 2f >= m.
 
     Differs from the paper: of two values equally far from the trimmed mean, which the paper leaves open, the smaller one
-    counts (and not that of the lowest index), so that the order of the workers does not matter.
+    counts (not the one with the lowest index), so that the order of the workers does not matter.
     """
     f = tolerated("phocas", parameters.f, setting)
     return stateless(lambda messages: nearest_mean(messages, f, f), None)

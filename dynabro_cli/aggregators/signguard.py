@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 STEPS = 300
-"""Most steps of a mean shift, as in scikit-learn; few are ever made."""
+"""Most steps of a mean shift, as in scikit-learn; few are needed."""
 
-SLACK = 1e-9  # of shares, which are 1 at most: rounding does not decide whether a point at the bandwidth is within it
+SLACK = 1e-9  # shares are at most 1: rounding must not decide if a point at the bandwidth is within it
 
 
 @dataclass(frozen=True)
 class Parameters:
     L: float = parameter(0.1, minimum=0, maximum=1, help="messages shorter than L times the median length are left out")
     R: float = parameter(3.0, minimum=1, help="messages longer than R times the median length are left out")
-    share: float = parameter(0.1, above=0, maximum=1, help="of the coordinates, drawn at random, whose signs are counted")
+    share: float = parameter(0.1, above=0, maximum=1, help="share of the coordinates, drawn at random, whose signs are counted")
 
 
 @REGISTRY.register(
@@ -39,14 +39,14 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
     With M the median of the |g_i|: S_1 = {i : L M <= |g_i| <= R M}; S_2 = the largest cluster of the workers by their
     shares of positive, zero and negative coordinates, among ceil(share d) random ones; A(g_1, ..., g_m) = mean over S_1 and
-    S_2 of g_i min(1, M/|g_i|), and 0 where none is in both. Clusters are found by mean shift (``largest_cluster``).
+    S_2 of g_i min(1, M/|g_i|), and 0 if no message is in both. Clusters are found by mean shift (``largest_cluster``).
 
     The coordinates are a function of the seed and of the number of the call, which is the rule's state. No kappa is proved.
-    Costs O(m d + m^3). Raises SpecError where 2f >= m with f the declared number of Byzantine workers, which the rule itself
+    Costs O(m d + m^3). Raises SpecError if 2f >= m with f the declared number of Byzantine workers, which the rule itself
     does not use.
 
-    Differs from the paper: the coordinates are one of each of ceil(share d) stretches that are as long as each other, and
-    not any; and it leaves open what becomes of a round in which no message is in both sets.
+    Differs from the paper: the coordinates are one of each of ceil(share d) equally long stretches, not any. The paper leaves
+    open a round in which no message is in both sets.
     """
     m = setting.workers
     tolerated("signguard", None, setting)
@@ -69,11 +69,11 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
 @opaque("largest_cluster(Tensor features) -> Tensor", lambda features: features.new_empty(len(features), dtype=torch.bool))
 def largest_cluster(features: Tensor) -> Tensor:
-    """The bool mask [m] of the largest cluster of points [m, k], by mean shift with a flat kernel.
+    """Return the bool mask [m] of the largest cluster of points [m, k], by mean shift with a flat kernel.
 
     The bandwidth is the mean distance of a point to its floor(m/2)-th nearest, itself counted. Every point climbs: it is
-    replaced by the mean of all points within the bandwidth of where it is, until it rests. The cluster is the points
-    within the bandwidth of the summit that has most of them; that of the lowest index in a tie.
+    replaced by the mean of all points within the bandwidth of its place, until it rests. The cluster has the points within the
+    bandwidth of the summit with most points; in a tie, the summit with the lowest index.
 
     Runs on the CPU, wherever the messages are: a step on so small a matrix is shorter than its launch elsewhere.
     """

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_SUBSETS = 100_000
-"""About two seconds an aggregate."""
+"""At most about two seconds per aggregate."""
 
 AT_A_TIME = 4096
 TIE = 1e-9
-"""Eigenvalues that differ by less than this share are equal: they are as good as the products they are made of."""
+"""Eigenvalues that differ by less than this share count as equal, as the products have this precision."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def smea(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     (1/|S|) sum_{i in S} (g_i - mean_S)(g_i - mean_S)^T. All subsets are compared, by the eigenvalues of their centred
     Gram matrices; the lexicographically first wins a tie.
 
-    kappa = 4f/(m - f) (1 + f/(m - 2f))^2, where no more than f Byzantine workers are declared. (Two sets of m - f share
-    m - 2f, whose mean is at most sqrt(lambda f/(m - 2f)) from that of either, which comes to 4f/(m - 2f) even.)
-    Costs O(m^2 d + C(m, f) m^3). Raises SpecError where 2f >= m, or where there are more than 100,000 subsets.
+    kappa = 4f/(m - f) (1 + f/(m - 2f))^2, if no more than f Byzantine workers are declared. (Two sets of m - f share m - 2f,
+    whose mean is at most sqrt(lambda f/(m - 2f)) from the mean of either set, which even proves 4f/(m - 2f).) Costs O(m^2 d +
+    C(m, f) m^3). Raises SpecError if 2f >= m, or if there are more than 100,000 subsets.
     """
     m = setting.workers
     f = tolerated("smea", parameters.f, setting)
@@ -63,7 +63,7 @@ def smea(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
 @opaque("flattest(Tensor gram, int f) -> Tensor", lambda gram, f: gram.new_empty(len(gram) - f, dtype=torch.int64))
 def flattest(gram: Tensor, f: int) -> Tensor:
-    """The indices [m - f] of the first of the sets of the smallest largest eigenvalue, from a Gram matrix [m, m]."""
+    """Return the indices [m - f] of the first of the sets with the smallest largest eigenvalue, from a Gram matrix [m, m]."""
     m = len(gram)
     members = subsets(m, m - f, gram.device)
     parts = [members[start : start + AT_A_TIME] for start in range(0, len(members), AT_A_TIME)]
@@ -73,7 +73,7 @@ def flattest(gram: Tensor, f: int) -> Tensor:
 
 
 def largest_eigenvalues(grams: Tensor) -> Tensor:
-    """Of the scatter around the mean of k vectors each, from their Gram matrices [n, k, k]: [n]."""
+    """Return the largest eigenvalue of the scatter around the mean of k vectors, from their Gram matrix [n, k, k]: [n]."""
     centred = grams - grams.mean(1, keepdim=True) - grams.mean(2, keepdim=True) + grams.mean((1, 2), keepdim=True)
     eigenvalues: Tensor = torch.linalg.eigvalsh(centred)
     return eigenvalues[:, -1].clamp_min(0)

@@ -1,8 +1,8 @@
 """The contract of attacks, and their registry.
 
 An attack is a factory ``(parameters, AttackSetting) -> Attack``. It never modifies its input and is defined for any number
-of Byzantine workers from 0 to m. Where all m are Byzantine, an omniscient attack takes for "honest" what the workers'
-own vectors would have been: what the same workers, each with its own data, would have sent as honest ones.
+of Byzantine workers from 0 to m. If all m are Byzantine, an omniscient attack takes the workers' own vectors for "honest": the
+vectors that the same workers, each with its own data, would have sent as honest ones.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ ON_DATA = "data"
 
 @dataclass(frozen=True)
 class AttackSetting:
-    """What an attack knows of its run.
+    """Setting of an attack.
 
     Attributes:
         workers: Their number, m.
-        beta: The momentum parameter of the method, where it has one.
-        always: How many workers are Byzantine, where it is said beforehand that it is always so many.
-        seed: The run's; an attack that draws takes the stream ``attack`` of it, at a counter of its state.
+        beta: The momentum parameter of the method, if it has one.
+        always: The number of Byzantine workers, if it is known beforehand and constant.
+        seed: The run's seed; an attack that draws uses its stream ``attack``, at a counter of its state.
     """
 
     workers: int
@@ -41,7 +41,7 @@ class AttackSetting:
 
 
 class Defence(NamedTuple):
-    """What an attack that sees the defence may ask of it, at the point at which it acts.
+    """Questions to the defence, for an attack that sees it, at the point at which it acts.
 
     Attributes:
         honest: The mean [d] of the honest workers' messages.
@@ -62,17 +62,17 @@ class Attack(NamedTuple):
             that see it) to the attacked vectors [m, d]; the rows of honest workers stay as they are. Called for every MLMC
             level of a round.
         advance: Maps the mask and the state to the next state; called once a round (or gradient computation).
-        reads_own: Whether a Byzantine worker's own vector has any influence while another worker is honest; where it has
-            none, that worker's gradients are not computed, and its row of the vectors is arbitrary.
-        finite: Whether what it sends is finite where what it reads is.
+        reads_own: True if a Byzantine worker's own vector has any influence while another worker is honest; otherwise that
+            worker's gradients are not computed, and its row of the vectors is arbitrary.
+        finite: True if finite inputs give finite messages.
         observe: Maps the workers' own vectors, the mask and the state to the next state; called once a round, with the
-            vectors of its longest level (or once a gradient computation), before ``advance``. None where nothing is learned.
-        sees_defence: Whether ``messages`` takes the ``Defence``. Such an attack is not compiled, but the defence is.
+            vectors of its longest level (or once a gradient computation), before ``advance``. None if nothing is learned.
+        sees_defence: True if ``messages`` takes the ``Defence``. Such an attack is not compiled, but the defence is.
         labels: Maps the labels [m, n] of the workers' mini-batches, the mask [m] and the number of classes to the labels that
-            gradients are computed with; the rows of honest workers stay as they are. None where data are left alone.
-        entries: The values of ``attack_entry`` with which it makes sense, the usual one first.
-        by_number: Whether the attack tells workers apart by their numbers, as where its state has a row for each. It needs all
-            workers to answer in every round: where some do, rows are those of other workers from round to round.
+            gradients are computed with; the rows of honest workers stay as they are. None if data are not changed.
+        entries: The values of ``attack_entry`` that make sense, the usual one first.
+        by_number: True if the attack identifies workers by their numbers, for example with a row of state for each. It needs
+            all workers to answer in every round; otherwise rows belong to other workers from round to round.
     """
 
     initial: Mapping[str, Tensor]
@@ -96,7 +96,7 @@ def stay(_: Tensor, state: State) -> State:
 
 
 def memoryless(messages: Callable[[Tensor, Tensor], Tensor], *, reads_own: bool = True, finite: bool = True) -> Attack:
-    """Wrap an attack that looks at the vectors of this call alone."""
+    """Wrap an attack that uses the vectors of this call only."""
     return Attack({}, lambda own, byzantine, _state: messages(own, byzantine), stay, reads_own, finite)
 
 
@@ -106,18 +106,20 @@ def replace(own: Tensor, byzantine: Tensor, vectors: Tensor) -> Tensor:
 
 
 def honest_weights(byzantine: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights [m] of 1 for the workers that count as honest, all of them where every worker is Byzantine; and their sum."""
+    """Return weights [m] of 1 for the workers that count as honest, all of them if every worker is Byzantine; and their sum."""
     weights = (~byzantine | byzantine.all()).to(like.dtype)
     return weights, weights.sum()
 
 
 def honest_mean(own: Tensor, byzantine: Tensor) -> Tensor:
-    """The mean [d] of the honest workers' vectors; of all own vectors where every worker is Byzantine."""
+    """Return the mean [d] of the honest workers' vectors; of all own vectors if every worker is Byzantine."""
     return weighted(own, honest_weights(byzantine, own)[0])
 
 
 def honest_spread(own: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean [d] of the honest workers' vectors, and their standard deviation [d] by element (ddof = 1; 0 of one vector)."""
+    """Return the mean [d] of the honest workers' vectors, and their standard deviation [d] by element (ddof = 1; 0 of one
+    vector).
+    """
     weights, count = honest_weights(byzantine, own)
     mean, size = weighted(own, weights), honest_size(own, weights)
     squares = weights @ scaled_difference(own, mean, size).square_()
@@ -125,7 +127,7 @@ def honest_spread(own: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def honest_size(own: Tensor, weights: Tensor) -> Tensor:
-    """Return a power of two near the largest number in the vectors of positive weight: what to divide by before squaring."""
+    """Return a power of two near the largest number in the vectors of positive weight, to divide by before squaring."""
     largest = torch.where(weights > 0, torch.linalg.vector_norm(own, float("inf"), dim=1), 0).amax()
     exponent = torch.frexp(largest.double().nan_to_num()).exponent
     return torch.exp2(exponent.double().clamp(-100, 100)).to(own.dtype)  # whose inverse is a normal number, too

@@ -1,4 +1,4 @@
-"""What the two attacks of Fang et al. share: the direction in which the model would move without them."""
+"""Common part of the two attacks of Fang et al.: the direction in which the model would move without them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def direction_parameter() -> str:
-    """Of whose direction the attack turns the signs round."""
+    """Declare the parameter ``direction``: whose direction the attack reverses."""
     direction: str = parameter(
         "aggregate",
         choices=("aggregate", "mean"),
@@ -23,5 +23,5 @@ def direction_parameter() -> str:
 
 
 def signs(own: Tensor, seen: tuple[Defence, ...]) -> Tensor:
-    """The signs [d] of the aggregate without attack; of the mean of all own vectors where the defence is not seen."""
+    """Return the signs [d] of the aggregate without attack; of the mean of all own vectors if the defence is not seen."""
     return seen[0].aggregate(own).sign() if seen else weighted(own, own.new_ones(len(own))).sign()

@@ -1,4 +1,4 @@
-"""What the optimal attacks share: a line search for the factor that puts the aggregate farthest from the honest mean."""
+"""Common part of the optimal attacks: a line search for the factor that puts the aggregate farthest from the honest mean."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    evals: int = parameter(20, minimum=1, help="aggregates that the search asks for, for each message")
-    start: float = parameter(0.0, help="factor that it starts at")
+    evals: int = parameter(20, minimum=1, help="aggregates that the search computes for each message")
+    start: float = parameter(0.0, help="factor at the start")
     delta: float = parameter(10.0, above=0, help="first step")
-    ratio: float = parameter(0.8, above=0.5, below=1, help="factor of the step once it has overshot")
+    ratio: float = parameter(0.8, above=0.5, below=1, help="factor of the step after it has overshot")
 
 
 def strongest(
     parameters: Parameters, own: Tensor, byzantine: Tensor, defence: Defence, along: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """The attacked vectors [m, d] with ``along(x)`` [d] in the Byzantine rows, x as the search finds it.
+    """Return the attacked vectors [m, d] with ``along(x)`` [d] in the Byzantine rows, x as the search finds it.
 
     It looks for the x that puts the aggregate farthest from the honest mean: x grows by steps that double as long as each is
-    better than all before; from the first that is not, steps shrink by ``ratio`` at each trial. This is ByzFL's search. It is
-    not sure to find the best x, as nothing is known of the objective. Its state is on the device: no step waits for it.
+    better than all before. From the first step that is not, steps shrink by ``ratio`` at each trial. This is ByzFL's search. It
+    may miss the best x, as nothing is known about the objective. Its state is on the device: no step waits for it.
     """
 
     def attacked(x: Tensor) -> Tensor:

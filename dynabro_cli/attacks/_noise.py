@@ -1,8 +1,8 @@
 """Noise as a pure function of a key, a tick, the worker and the coordinate, in tensor operations that compile.
 
-The key is of the run's stream ``attack``; the tick is in the attack's state, on whatever device that is, so numpy's generators
-cannot be asked for it without waiting for the device. Words of 32 bits are kept in int64, and multiplied by less than 2^31, so
-that no product overflows.
+The key comes from the run's stream ``attack``. The tick is in the attack's state on its device, so that numpy's generators
+could not be used without waiting for the device. Words of 32 bits are kept in int64, and multiplied by less than 2^31, so that
+no product overflows.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio: sets the two words of a row a
 
 
 def noise_key(seed: int) -> int:
-    """The key of a run's noise, 63 bits; asked for once, as it takes what cannot be compiled."""
+    """Return the key of a run's noise, 63 bits; called once, as it cannot be compiled."""
     return Streams(seed).integer("attack", 0)
 
 
 def uniform_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
-    """Independent numbers, uniform on (0, 1), in the shape [m, d] and on the device of ``like``, in double precision.
+    """Return independent numbers, uniform on (0, 1), in the shape [m, d] and on the device of ``like``, in double precision.
 
     A row's numbers depend on its place, not on how many rows there are. Each is a 32-bit hash of (key, tick, worker,
     coordinate).
@@ -41,14 +41,14 @@ def uniform_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
 
 
 def normal_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
-    """The same with the standard normal distribution, in the type of ``like``: beyond 6.2 standard deviations is nothing."""
+    """Return standard normal numbers in the same way, in the type of ``like``; none is beyond 6.2 standard deviations."""
     return uniform_noise(key, tick, like).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2)).to(like.dtype)
 
 
 def _mix(word: Tensor) -> Tensor:
-    """A bijection of 32-bit words in which every bit depends on every other (C. Wellons' hash-prospector).
+    """Apply a bijection of 32-bit words in which every bit depends on every other (C. Wellons' hash-prospector).
 
-    It overwrites ``word``, which is large and nobody else's.
+    It overwrites ``word``, which is large and has no other user.
     """
     word.bitwise_xor_(word >> 16).mul_(0x21F0AAAD).bitwise_and_(WORD)
     word.bitwise_xor_(word >> 15).mul_(0x735A2D97).bitwise_and_(WORD)

@@ -1,4 +1,4 @@
-"""What Min-Max and Min-Sum share: the honest mean, and the direction in which it is perturbed."""
+"""Common part of Min-Max and Min-Sum: the honest mean, and the direction in which it is perturbed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Perturbation(NamedTuple):
 
 
 def perturb(own: Tensor, byzantine: Tensor, kind: str) -> Perturbation:
-    """Return what the honest vectors are, and the direction in which their mean is moved.
+    """Return the honest vectors' statistics, and the direction in which their mean is moved.
 
     The direction is along -std, -mean or -sign(mean), element-wise over the honest workers; 0 if that is 0. Its length does
-    not matter to an attack that looks for the largest multiple of it. Deviations are divided by ``honest_size``, so that
-    their squares are numbers.
+    not matter to an attack that looks for the largest multiple of it. Deviations are divided by ``honest_size``, so that their
+    squares do not overflow.
     """
     weights, _ = honest_weights(byzantine, own)
     mean, size = weighted(own, weights), honest_size(own, weights)

@@ -25,9 +25,9 @@ class Parameters:
 
 
 def alie_z(workers: int, byzantine: int) -> float:
-    """z = Phi^-1((m - f - s)/(m - f)) with s = max(1, floor(m/2 + 1) - f), for f Byzantine workers in this round.
+    """Return z = Phi^-1((m - f - s)/(m - f)) with s = max(1, floor(m/2 + 1) - f), for f Byzantine workers in this round.
 
-    Where fewer than two workers are honest, or all of them would have to be supporters, there is nothing to hide in: z = 0.
+    If fewer than two workers are honest, or all of them would have to be supporters, there is nothing to hide in: z = 0.
 
     Example:
         >>> round(alie_z(17, 8), 2)
@@ -42,7 +42,7 @@ def alie_z(workers: int, byzantine: int) -> float:
 
 @functools.lru_cache(maxsize=8)
 def _table(workers: int) -> tuple[float, ...]:
-    """``alie_z`` for 0 to m Byzantine workers."""
+    """Return ``alie_z`` for 0 to m Byzantine workers."""
     return tuple(alie_z(workers, byzantine) for byzantine in range(workers + 1))
 
 
@@ -60,9 +60,9 @@ def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     g~_i = g_bar - z sigma, with mean and element-wise standard deviation (ddof = 1) over the honest workers,
     z = Phi^-1((m - f - s)/(m - f)), s = max(1, floor(m/2 + 1) - f), f the number of Byzantine workers in the round:
-    1.22 at m = 17, f = 8. Where fewer than two workers are honest, z = 0.
+    1.22 at m = 17, f = 8. If fewer than two workers are honest, z = 0.
 
-    Differs from the paper: s is at least 1, so that z stays finite where Byzantine workers are a majority.
+    Differs from the paper: s is at least 1, so that z stays finite if Byzantine workers are a majority.
     """
     m = setting.workers
     table = _table(m) if parameters.z is None else (parameters.z,) * (m + 1)

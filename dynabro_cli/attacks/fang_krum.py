@@ -24,7 +24,7 @@ class Parameters:
 
 
 def _trials(parameters: Parameters) -> int:
-    """How many lambdas are tried."""
+    """Return the number of lambdas that are tried."""
     return 1 + math.floor(-math.log2(parameters.threshold))
 
 
@@ -45,8 +45,8 @@ def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     Differs from the paper: it acts on gradients, as the authors' code does, so the model before the round is at 0; the
     threshold is relative, as gradients have no scale of their own; the c vectors are equal, not within a small distance of
-    each other; m - 2c - 1 is at least 1, so that there is a bound where Byzantine workers are many. That Krum is the defence
-    is an assumption of the attack, and so is its f.
+    each other; m - 2c - 1 is at least 1, so that there is a bound if many workers are Byzantine. The attack assumes that Krum
+    is the defence, with f = c.
     """
     m = setting.workers
     trials = _trials(parameters)
@@ -57,7 +57,7 @@ def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
         length = towards.double().norm().clamp_min(1)
         weights, _count = honest_weights(byzantine, own)
         size = honest_size(own, weights)
-        scaled = own / size  # so that squares are numbers
+        scaled = own / size  # so that squares do not overflow
         scored = (m - byzantine.sum() - 2).clamp_min(0)  # Krum's number of neighbours
         apart = _squared_distances(scaled, weights)
         bound = _bound(scaled, weights > 0, apart, scored, (m - 2 * byzantine.sum() - 1).clamp_min(1), length)
@@ -71,7 +71,7 @@ def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
 
 
 def _squared_distances(own: Tensor, weights: Tensor) -> Tensor:
-    """|g_i - g_j|^2 for all pairs, [m, d] -> [m, m], in double precision; a Byzantine row stands for the honest mean."""
+    """Return |g_i - g_j|^2 for all pairs, [m, d] -> [m, m], in double precision; a Byzantine row stands for the honest mean."""
     around = torch.where(weights[:, None] > 0, own - weighted(own, weights), 0)  # so that little is lost by rounding
     gram = (around @ around.mT).double()
     squares = gram.diagonal()
@@ -79,14 +79,14 @@ def _squared_distances(own: Tensor, weights: Tensor) -> Tensor:
 
 
 def _sum_of_least(distances: Tensor, count: Tensor) -> Tensor:
-    """The sum of the ``count`` least of each last dimension after the first, which is a vector's distance from itself."""
+    """Return the sum of the ``count`` least of each last dimension after the first, a vector's distance from itself."""
     ordered = distances.sort(-1).values[..., 1:]
     taken = torch.arange(ordered.shape[-1], device=ordered.device) < count
     return torch.where(taken, ordered, 0).sum(-1)
 
 
 def _bound(own: Tensor, honest: Tensor, apart: Tensor, scored: Tensor, divisor: Tensor, length: Tensor) -> Tensor:
-    """The largest lambda at which Krum may still select -lambda s."""
+    """Return the largest lambda at which Krum may still select -lambda s."""
     among = torch.where(honest, apart, torch.inf)
     sums = torch.where(honest, _sum_of_least(among, torch.minimum(scored, honest.sum() - 1)), torch.inf)
     farthest = torch.where(honest, own.square().sum(1).double(), 0).max().sqrt()
@@ -94,12 +94,12 @@ def _bound(own: Tensor, honest: Tensor, apart: Tensor, scored: Tensor, divisor: 
 
 
 def _selected(own: Tensor, byzantine: Tensor, apart: Tensor, scored: Tensor, towards: Tensor, tried: Tensor) -> Tensor:
-    """Whether Krum selects -lambda s, for each lambda tried, [n] -> [n]."""
+    """Return True for each lambda tried at which Krum selects -lambda s, [n] -> [n]."""
     along = (own @ towards).double()
     squares = own.square().sum(1).double()
     to_attack = squares + 2 * tried[:, None] * along + tried[:, None].square() * towards.double().square().sum()  # [n, m]
     to_attack = to_attack.clamp_min(0)
-    of_pair = torch.where(byzantine, to_attack[:, :, None], to_attack[:, None, :])  # [n, m, m], of the one that is honest
-    distances = torch.where(byzantine[:, None] ^ byzantine, of_pair, apart)  # 0 between two that are Byzantine
+    of_pair = torch.where(byzantine, to_attack[:, :, None], to_attack[:, None, :])  # [n, m, m], distance of the honest one
+    distances = torch.where(byzantine[:, None] ^ byzantine, of_pair, apart)  # 0 between two Byzantine ones
     scores = _sum_of_least(distances, scored)  # [n, m]
     return torch.where(byzantine, scores, torch.inf).amin(1) <= torch.where(byzantine, torch.inf, scores).amin(1)

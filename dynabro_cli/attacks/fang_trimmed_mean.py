@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    b: float = parameter(2.0, above=1, help="how far beyond the extreme honest value: at most this factor of it")
+    b: float = parameter(2.0, above=1, help="largest factor beyond the extreme honest value")
     direction: str = direction_parameter()
 
 
@@ -31,10 +31,10 @@ class Parameters:
 def fang_trimmed_mean(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Fang, trimmed-mean form: just beyond the extreme honest values, on the side to which the model would not go.
 
-    With s the signs of the aggregate without attack, in every coordinate: where s > 0, g~_i is drawn uniformly between e and
-    e b or e/b, whichever is smaller than e, for e the least honest value; where s < 0 between e and e b or e/b, whichever is
+    With s the signs of the aggregate without attack, in every coordinate: if s > 0, g~_i is drawn uniformly between e and
+    e b or e/b, whichever is smaller than e, for e the least honest value; if s < 0, between e and e b or e/b, whichever is
     larger, for e the largest; b = 2. More precisely g~_i = e r or e/r with r uniform on [1, b], drawn anew for every worker,
-    coordinate and round. Where s = 0 it is as where s > 0. direction=mean takes the signs of the mean of all
+    coordinate and round. s = 0 is treated as s > 0. direction=mean takes the signs of the mean of all
     workers' vectors for s, as the authors' code does; then the defence is not asked.
 
     The state is ``tick``, the count of rounds (or computations). All levels of a round are drawn with the same r.

@@ -19,7 +19,7 @@ class Parameters:
 
 @REGISTRY.register("foe", Parameters, reference="Xie, Koyejo & Gupta, UAI 2019 (PMLR 115, 2020); epsilon = 1 as in ByzPy")
 def foe(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Fall of Empires (FOE): minus the mean of the honest vectors; the formula of ipm at another default.
+    """Fall of Empires (FOE): minus the mean of the honest vectors; the formula of ipm with another default.
 
     g~_i = -epsilon g_bar, g_bar the mean over the honest workers, epsilon = 1: foe is ipm:epsilon=1, and foe:epsilon=0.1 is
     ipm. The paper of that title calls its attack inner-product manipulation; others call it FOE and write g_bar + zeta a with

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 class Parameters:
     sigma: float = parameter(200.0, above=0, help="standard deviation of every coordinate")
     around: str = parameter(
-        "zero", choices=("zero", "mean", "own"), help="what the noise is added to: the honest mean, or its own"
+        "zero",
+        choices=("zero", "mean", "own"),
+        help="vector that the noise is added to: zero, the honest mean, or the worker's own",
     )
 
 

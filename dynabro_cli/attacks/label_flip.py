@@ -20,9 +20,9 @@ def label_flip(_: NoParameters, setting: AttackSetting) -> Attack:
     """Label flip: a Byzantine worker follows the protocol, on wrong labels.
 
     g~_i is the gradient of i's own mini-batch with every label y replaced by C - 1 - y, C the number of classes; the middle one
-    of an odd number of classes stays as it is. Which labels are wrong is decided anew at every gradient computation, by who is
-    Byzantine at it. It acts on data (attack_entry=data, which auto comes to), so it needs a task with labels. train_loss is
-    that of the honest workers.
+    of an odd number of classes stays as it is. The wrong labels are decided at every gradient computation, by its Byzantine
+    set. The attack acts on data (attack_entry=data, to which auto resolves), so it needs a task with labels. train_loss is the
+    loss of the honest workers.
     """
 
     def labels(given: Tensor, byzantine: Tensor, classes: int) -> Tensor:

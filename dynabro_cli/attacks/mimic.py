@@ -30,12 +30,10 @@ class Parameters:
     target: str = parameter(
         "fixed",
         choices=("fixed", "learned"),
-        help="who is copied: the worker given, or the one farthest out in a learned direction",
+        help="worker to copy: the given one, or the one farthest out in a learned direction",
     )
-    worker: int = parameter(
-        0, minimum=0, help="number of the worker to copy, from 0; where it is Byzantine, the next that is not"
-    )
-    warmup: int = parameter(50, minimum=1, help="rounds of learning, where the target is learned")
+    worker: int = parameter(0, minimum=0, help="number of the worker to copy, from 0; if it is Byzantine, the next honest one")
+    warmup: int = parameter(50, minimum=1, help="rounds of learning, if the target is learned")
 
 
 @REGISTRY.register("mimic", Parameters, reference="Karimireddy, He & Jaggi, ICLR 2022, Section 3.2 and its appendix")
@@ -46,8 +44,8 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
     j = argmax |s_j| over honest j, s_j the mean of z.g_j over the rounds of the warm-up in which j was honest, and z the
     direction of largest variance between workers, by Oja's rule over these rounds t = 0, 1, ...:
     mu = (t mu + g_bar)/(t + 1), z ~ (t z + u/|u|)/(t + 1), u = sum_j (g_j - mu)(g_j - mu)'z over honest j, |z| = 1.
-    In the first round j is as with target=fixed. Where all workers are Byzantine, all count as honest. With the same data
-    for all workers (--data iid) none stands out for long: what remains is the weight of the copies.
+    In the first round j is as with target=fixed. If all workers are Byzantine, all count as honest. With the same data for all
+    workers (--data iid) none stands out for long: only the weight of the copies remains.
 
     The state of a learned target is ``mean`` [d], ``direction`` [d], ``score`` [m], ``seen`` [m] and ``rounds``.
 
@@ -55,7 +53,7 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
     last one, which would need all vectors kept; u is normalised, as in the authors' code; z starts as the deviation of the
     worker farthest from the mean, not at random.
 
-    Raises SpecError where worker= is not one of the m.
+    Raises SpecError if worker= is not one of the m.
     """
     m = setting.workers
     if parameters.worker >= m:
@@ -91,7 +89,7 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
         }
         if state:
             finite = torch.stack([value.isfinite().all() for value in learned.values()]).all()
-            learns = finite & (t < parameters.warmup)  # a round of NaN is not to spoil the rest
+            learns = finite & (t < parameters.warmup)  # a round of NaN must not spoil the rest
             learned = {name: torch.where(learns, value, state[name]) for name, value in learned.items()}
         return learned | {"rounds": (t + 1).to(torch.float64)}
 
@@ -100,6 +98,6 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
 
 
 def _unit(vector: Tensor) -> Tensor:
-    """``vector`` at length 1; 0 where it is 0."""
+    """Return ``vector`` at length 1; 0 if it is 0."""
     length: Tensor = vector.norm()
     return vector / length.clamp_min(torch.finfo(vector.dtype).tiny)

@@ -28,7 +28,7 @@ def min_max(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:
         mean, size, deviations, direction = perturb(own, byzantine, parameters.perturbation)
-        products = deviations @ deviations.T  # [m, m]; rows of Byzantine workers stand for the mean, which binds nothing
+        products = deviations @ deviations.T  # [m, m]; rows of Byzantine workers stand for the mean, which does not bind
         squares = products.diagonal()
         largest = (squares[:, None] + squares - 2 * products).max()
         towards = -(deviations @ direction)  # b, [m]

@@ -25,7 +25,7 @@ class Parameters:
     parts: str = parameter("sf/ipm/alie", help="attacks joined by /, their parameters by :, such as sf/ipm:epsilon=0.5")
 
     def __post_init__(self) -> None:
-        """Write the parts canonically, so that a run has one key; what is wrong with them is told by the factory."""
+        """Write the parts canonically, so that a run has one key; the factory reports problems."""
         with contextlib.suppress(SpecError):
             text = "/".join(part.text.replace(",", ":") for part in _parse(self.parts))
             object.__setattr__(self, "parts", text)
@@ -43,15 +43,15 @@ def _footprint(parameters: Parameters, setting: AttackSetting) -> Footprint:
 
 @REGISTRY.register("mixed", Parameters, reference="attacks of this registry, side by side", footprint=_footprint)
 def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Mixed: the Byzantine workers do not agree on one attack; each has that of its number.
+    """Mixed: the Byzantine workers do not agree on one attack; each has the attack of its number.
 
-    g~_i is what part i mod k sends for worker i, of the k attacks that parts= names. Each part knows who is honest, and who
-    is Byzantine, as if it were alone. A part that acts on data does so wherever the others enter. Parts are joined by /, and
-    a part's parameters by colons: mixed:parts=sf/ipm:epsilon=2/gaussian:sigma=1:around=own.
+    g~_i is what part i mod k sends for worker i, of the k attacks that parts= names. Each part knows the honest and the
+    Byzantine workers as if it were alone. A part that acts on data does so wherever the others enter. Parts are joined by /,
+    and a part's parameters by colons: mixed:parts=sf/ipm:epsilon=2/gaussian:sigma=1:around=own.
 
-    The state is that of the parts, as ``0.name``, ``1.name``, ...
+    The state has the states of the parts, as ``0.name``, ``1.name``, ...
 
-    Raises SpecError if there are fewer than two parts or more than 100, or one of them is not an attack that can be here.
+    Raises SpecError if there are fewer than two parts or more than 100, or if one of them cannot be a part.
     """
     components = _parse(parameters.parts)
     if len(components) < 2:
@@ -95,13 +95,13 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
 
 
 def _entries(parts: list[Attack]) -> tuple[str, ...]:
-    """Where all parts can enter; parts that act on data do so wherever the others enter."""
+    """Return the entries that all parts have; parts that act on data do so wherever the others enter."""
     others = [part.entries for part in parts if part.entries != (ON_DATA,)]
     return tuple(entry for entry in ON_VECTORS if all(entry in part for part in others)) if others else (ON_DATA,)
 
 
 def _parse(text: str) -> list[Component[Any]]:
-    """Read ``name:key=value:key=value/name/...``; raise SpecError with the first part that is wrong."""
+    """Read ``name:key=value:key=value/name/...``; raise SpecError with the first part that is not valid."""
     if text.count("/") >= MOST_PARTS:
         raise SpecError(f"attack 'mixed': parts= has {text.count('/') + 1} attacks; type {MOST_PARTS} or fewer, joined by /")
     return [_told(place, _part, part) for place, part in enumerate(text.split("/"), 1)]
@@ -115,7 +115,7 @@ def _part(text: str) -> Component[Any]:
 
 
 def _told(place: int, step: Callable[[Any], Any], argument: Any) -> Any:
-    """What ``step`` returns; its problems are told in one line, with the place of the part that they are of."""
+    """Return the result of ``step``; report its problems in one line, with the place of the part."""
     try:
         return step(argument)
     except SpecError as error:
@@ -123,7 +123,7 @@ def _told(place: int, step: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def _of(index: int, state: State) -> State:
-    """The state of one part."""
+    """Return the state of one part."""
     prefix = f"{index}."
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 

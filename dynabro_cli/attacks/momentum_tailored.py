@@ -33,7 +33,7 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
     g~_i = g_i + v_t with v_t = v (1 - (1 - alpha) theta_i)/alpha, alpha = 1 - beta, v = lambda (1, ..., 1), and theta_i v the
     bias that worker i's momentum carries from its earlier turns: v/alpha at the start of its first turn, v within a
     turn. Honest workers' theta decays by (1 - alpha) a round. With switching=rotating, theta stays in [(5/6)^4, 1] for
-    every worker from the second epoch on, where alpha <= 1/6 and 1/(3 alpha) is whole (the lemma of Appendix E).
+    every worker from the second epoch on, if alpha <= 1/6 and 1/(3 alpha) is whole (the lemma of Appendix E).
 
     The state is ``theta`` [m]. Needs the method's beta, or beta= of its own.
 

@@ -1,4 +1,4 @@
-"""Vectors that are no numbers."""
+"""Vectors of NaN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @REGISTRY.register("nan", reference="the 0/0 of a broken worker")
 def nan(_: NoParameters, setting: AttackSetting) -> Attack:
-    """NaN: no coordinate is a number, as from a worker that has divided by zero.
+    """NaN: every coordinate is NaN, as from a worker that has divided by zero.
 
     g~_i = (NaN, ..., NaN). A worker's momentum that has taken this in never recovers: it sends NaN when it is honest
     again, too, so that under switching all workers are lost in the end. With attack_entry=message they recover. The recorded

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     footprint=copies(2),
 )
 def optimal_alie(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Optimal ALIE: the honest mean, moved by as many standard deviations as the aggregation chain in use can bear least.
+    """Optimal ALIE: the honest mean, moved by the number of standard deviations that harms the aggregation chain most.
 
     g~_i = g_bar - z sigma, with mean and element-wise standard deviation (ddof = 1) over the honest workers, and the z that a
     line search finds to maximise |A(z) - mu|: A(z) is the aggregate that the server would make of it, with the workers'

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     footprint=copies(2),
 )
 def optimal_ipm(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Optimal IPM: minus the honest mean, times what the aggregation chain in use can bear least.
+    """Optimal IPM: minus the honest mean, times the factor that harms the aggregation chain most.
 
     g~_i = -epsilon g_bar, g_bar the mean over the honest workers, with the epsilon that a line search finds to maximise
     |A(epsilon) - mu|: A(epsilon) is the aggregate that the server would make of it, with the workers' momentum and the

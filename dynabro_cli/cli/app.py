@@ -1,4 +1,4 @@
-"""The ``dynabro`` command: its subcommands, and what happens to errors."""
+"""The ``dynabro`` command: its subcommands and the handling of errors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from dynabro_cli.settings import check_settings
 from dynabro_cli.store.stopping import ending_the_process
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""Click's error for wrong options; typer brings its own copy of click in some versions and not in others."""
+"""Click's error for wrong options; some versions of typer include a copy of click."""
 
 MOST_LINES = 200
-"""The largest number of lines of an error: a sweep of 100,000 points may have a problem with each."""
+"""Most lines of one error: each point of a sweep of 100,000 may have a problem."""
 
 app = typer.Typer(
     name="dynabro",
@@ -66,7 +66,7 @@ def dynabro(
 
 
 def _plain(command: Any) -> Any:
-    """``command``, with help texts in which brackets are brackets, as in ``[default: none]``, and no markup of rich's."""
+    """Return ``command`` with help texts in which brackets are plain text, as in ``[default: none]``, not markup of rich."""
     for part in (command, *command.params):
         if getattr(part, "help", None):
             part.help = re.sub(r"(\\*)(?=\[[a-z#/@])", r"\1\1\\", part.help)
@@ -76,31 +76,31 @@ def _plain(command: Any) -> Any:
 
 
 def main() -> None:
-    """Run the command line; every expected error is one line on standard error and a documented exit code."""
+    """Run the command line; every expected error becomes one line on standard error and a documented exit code."""
     prepare()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, preempted)
     try:
         with ending_the_process(), left_out_told():
             code = _plain(typer.main.get_command(app))(standalone_mode=False)
-        if code == InterruptedRunError.exit_code:  # what some versions of typer make of Ctrl-C, without a word
+        if code == InterruptedRunError.exit_code:  # some versions of typer raise this for Ctrl-C, without a message
             complain("interrupted")
     except DynabroError as error:
         lines = error.problems if isinstance(error, SpecError) else [str(error)]
         for line in lines[:MOST_LINES]:
             complain(line)
         if len(lines) > MOST_LINES:
-            complain(f"{len(lines) - MOST_LINES} more lines are left out")
+            complain(f"{len(lines) - MOST_LINES} more lines are not shown")
         code = error.exit_code
     except UsageError as error:
         message = error.format_message()  # type: ignore[attr-defined]
-        if message:  # it has none where a command without arguments printed its help
+        if message:  # without a message: a command without arguments printed its help
             complain(f"{message.rstrip('.')}; type 'dynabro --help'")
         code = SpecError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")
         code = InterruptedRunError.exit_code
-    except SystemExit as error:  # typer's answer to a reader that leaves, as in `| head`, which is no error
+    except SystemExit as error:  # typer's exit when the reader of a pipe leaves, as in `| head`; this is not an error
         code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
     except OSError as error:
         code = unwritable(error)
@@ -109,7 +109,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def left_out_told() -> Iterator[None]:
-    """While entered, a warning that rows are left out is one line on standard error, once."""
+    """Within the context, print a warning about skipped rows as one line on standard error, once."""
     told: set[str] = set()
     with warnings.catch_warnings():
         usual = warnings.showwarning

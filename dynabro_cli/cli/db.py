@@ -1,4 +1,4 @@
-"""``dynabro db``: care of the database."""
+"""``dynabro db``: maintenance of the database."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 MOST_LINES = 20
 AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
 
-app = typer.Typer(help="Care of the results database.", no_args_is_help=True)
+app = typer.Typer(help="Maintain the results database.", no_args_is_help=True)
 
 
 @app.callback()
 def care() -> None:
-    """Care of the results database."""
+    """Maintain the results database."""
 
 
 @app.command()
 def upgrade(db: Database = "results.db") -> None:
-    """Bring a database of an older dynabro to this one's schema, after a backup beside it.
+    """Upgrade a database of an older dynabro to the current schema, after a backup beside it.
 
     Example: dynabro db upgrade --db results.db
     """
@@ -41,7 +41,7 @@ def upgrade(db: Database = "results.db") -> None:
 
 @app.command()
 def check(db: Database = "results.db", as_json: AsJson = False) -> None:
-    """Read the whole database, and say what is damaged in it or does not agree.
+    """Read the whole database, and list damage and rows that do not agree.
 
     Example: dynabro db check --db results.db
     """
@@ -62,18 +62,20 @@ def check(db: Database = "results.db", as_json: AsJson = False) -> None:
             say("no problem found")
     if report.problems:
         raise DatabaseError(
-            f"{shown(db)} has {_count(report.problems, 'problem')}; restore a backup, or repeat the runs concerned with "
+            f"{shown(db)} has {_count(report.problems, 'problem')}; restore a backup, or repeat these runs with "
             "dynabro run --rerun"
         )
 
 
 @app.command()
 def backup(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The copy; by default beside the database.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="File of the copy; by default beside the database.")
+    ] = None,
     db: Database = "results.db",
     force: Force = False,
 ) -> None:
-    """Copy an SQLite database; others may go on writing to it.
+    """Copy an SQLite database while others may write to it.
 
     Example: dynabro db backup results-of-may.db
     """
@@ -86,11 +88,11 @@ def backup(
 
 @app.command()
 def thin(
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="The copy to make; a file that is not there yet.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="File of the copy; it must not exist yet.")],
     every: Annotated[int, typer.Option("--every", metavar="K", help="Keep every K-th round, and the first and the last.")],
     where: Annotated[
         str | None,
-        typer.Option("--where", metavar="SQL", help="Thin only runs for which this SQL condition holds; others stay whole."),
+        typer.Option("--where", metavar="SQL", help="Thin only runs for which this SQL condition holds; others stay complete."),
     ] = None,
     points: Annotated[
         str | None,
@@ -100,15 +102,15 @@ def thin(
     ] = None,
     anonymous: Annotated[
         bool,
-        typer.Option("--anonymous", help="Leave out hosts, processes and commits, as for a double-blind review."),
+        typer.Option("--anonymous", help="Remove hosts, processes and commits, as for a double-blind review."),
     ] = False,
     db: Database = "results.db",
     force: Force = False,
 ) -> None:
     """Copy the results of an SQLite database to a smaller file, to give away or publish.
 
-    Every K-th row of rounds is kept, and how many Byzantine workers there were in how many of all rounds. Runs without a result
-    are left out. The database itself is not changed.
+    Every K-th row of rounds is kept, and the histogram of Byzantine workers over all rounds. Runs without a result are skipped.
+    The database itself does not change.
 
     Example: dynabro db thin small.db --every 100 --where "task <> 'quadratic'" --anonymous
     """
@@ -121,9 +123,9 @@ def thin(
     parts = [f"{copy.runs} run{'' if copy.runs == 1 else 's'}, {copy.rows_before} -> {copy.rows_after} rows of rounds"]
     parts.append(f"{size(copy.size_before)} -> {size(copy.size_after)}")
     if copy.kept:
-        parts.append(f"{copy.kept} as they were, as {every} is no multiple of what they were thinned to before")
+        parts.append(f"{copy.kept} unchanged, as {every} is not a multiple of their earlier K")
     if copy.left_out:
-        parts.append(f"{copy.left_out} without a result left out")
+        parts.append(f"{copy.left_out} without a result skipped")
     say(f"{shown(db)} thinned to {target}: {', '.join(parts)}")
 
 
@@ -131,13 +133,12 @@ def thin(
 def merge(
     other: Annotated[str, typer.Argument(metavar="FILE|URL", help="The database whose runs are copied; it is only read.")],
     db: Database = "results.db",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy the runs of another database into this one.
 
-    Results that are here already stay. The other database may be anybody's: runs in it that do not agree with themselves
-    are left out and listed.
+    Results that are here already stay. The other database may be untrusted: damaged runs in it are listed and not merged.
 
     Example: dynabro db merge from-the-other-machine.db --db results.db
     """
@@ -156,7 +157,7 @@ def merge(
     if merged.unsound or merged.unsound_kappas:
         told = " and ".join(_count(found, name) for found, name in wrong if found)
         raise DatabaseError(
-            f"{told} of {shown(other)} left out for what is wrong with them; type dynabro db check --db {shown(other)}"
+            f"{told} of {shown(other)} not merged, as they are damaged; type dynabro db check --db {shown(other)}"
         )
 
 
@@ -165,12 +166,11 @@ def remove(
     where: Annotated[str, typer.Option("--where", metavar="SQL", help="Remove the runs for which this SQL condition holds.")],
     db: Database = "results.db",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and write nothing.")] = False,
 ) -> None:
     """Remove runs for good: all their rows, checkpoints and logs.
 
-    It says first what it removes, and asks. Either all of it is removed or nothing. Runs that a live process is making are
-    refused.
+    The command lists the runs and asks. All of them are removed or none. Runs that a live process is making are refused.
 
     Example: dynabro db remove --where "status = 'failed'" --dry-run
     """
@@ -205,13 +205,13 @@ def remove(
 
 
 def _confirmed(question: str) -> bool:
-    """Ask on the terminal.
+    """Ask for confirmation on the terminal.
 
     Raises:
-        SpecError: There is none.
+        SpecError: There is no terminal.
     """
     if not sys.stdin.isatty():
-        raise SpecError("nothing is removed, as there is no terminal to ask on; type --yes, or --dry-run to see what there is")
+        raise SpecError("nothing is removed, as there is no terminal to ask on; type --yes, or --dry-run to list the runs")
     note(f"{question} [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -224,10 +224,16 @@ def _list(begin: str, lines: list[str]) -> None:
 
 
 def _warn(merged: Merged) -> None:
-    """List on standard error what a user may have to look at."""
-    lines = [f"run {number} of it is left out: {'; '.join(problems)}" for number, problems in merged.unsound.items()]
-    lines += [f"kappa {number} of it is left out: {'; '.join(problems)}" for number, problems in merged.unsound_kappas.items()]
-    lines += [f"run {key[:10]} is left out: it is in progress here" for key in merged.held]
+    """List on standard error what a user may need to check."""
+    lines = [
+        f"run {number} of the other database was not merged: {'; '.join(problems)}"
+        for number, problems in merged.unsound.items()
+    ]
+    lines += [
+        f"kappa {number} of the other database was not merged: {'; '.join(problems)}"
+        for number, problems in merged.unsound_kappas.items()
+    ]
+    lines += [f"run {key[:10]} was not merged: it is in progress here" for key in merged.held]
     lines += [f"run {item.run_key[:10]} differs: {_ends(item)}" for item in merged.different]
     for line in lines[:MOST_LINES]:
         complain(line)
@@ -236,7 +242,7 @@ def _warn(merged: Merged) -> None:
 
 
 def _ends(item: Difference) -> str:
-    """Both ends of a run, in a few words."""
+    """Describe both ends of a run in a few words."""
     ends = []
     for row, where in ((item.here, "here"), (item.there, "there")):
         numbers = [
@@ -251,16 +257,16 @@ def _ends(item: Difference) -> str:
 def _summary(merged: Merged, what: str) -> str:
     parts = [_count(merged.copied, "run") + " copied"]
     if merged.replaced:
-        parts.append(f"{len(merged.replaced)} in the place of runs without a result")
+        parts.append(f"{len(merged.replaced)} replaced a run without a result")
     if merged.here:
         differ = f" ({len(merged.different)} of them with other numbers)" if merged.different else ""
         parts.append(f"{merged.here} already here{differ}")
     if merged.held:
         parts.append(f"{len(merged.held)} in progress here")
     if merged.left:
-        parts.append(f"{merged.left} without a result left out")
+        parts.append(f"{merged.left} without a result skipped")
     if merged.unsound:
-        parts.append(f"{len(merged.unsound)} unsound left out")
+        parts.append(f"{len(merged.unsound)} damaged and not merged")
     if merged.kappas:
         parts.append(f"{_count(range(merged.kappas), 'finding')} of verify kappa copied")
     return f"{what}: {', '.join(parts)}"

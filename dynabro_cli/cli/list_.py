@@ -1,4 +1,4 @@
-"""``dynabro list``: what there is to choose from."""
+"""``dynabro list``: list the available components, sweeps and figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def list_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the components that a run is put together from, with their parameters; or the sweeps or figures there are.
+    """List the components of a run with their parameters, or the sweeps or figures.
 
     Example: dynabro list aggregators
     """
@@ -51,7 +51,7 @@ def list_(
 
 
 def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
-    """Print how many there are, and names with what they mean, cut to the width of the terminal."""
+    """Print the number of lines, and names with their meaning, cut to the width of the terminal."""
     columns = shutil.get_terminal_size((120, 50)).columns
     say(f"{title} ({len(lines)})")
     width = max(len(name) for name, _ in lines)
@@ -69,7 +69,7 @@ def _list_sweeps(as_json: bool) -> None:
         print_json([{"name": own.sweep.name, "description": own.sweep.description, "runs": len(own.runs)} for own in plans])
         return
     _print_lines(SWEEPS, [(own.sweep.name, f"{len(own.runs):5d} runs  {own.sweep.description}") for own in plans])
-    say("", "'dynabro sweep NAME --dry-run' says what there is to do of one, and 'dynabro sweep NAME' does it.")
+    say("", "'dynabro sweep NAME --dry-run' shows what is to do, and 'dynabro sweep NAME' does it.")
 
 
 def _list_figures(as_json: bool) -> None:
@@ -88,11 +88,11 @@ def _list_figures(as_json: bool) -> None:
     _print_lines("figures of a sweep", [(entry.name, entry.summary) for entry in entries if entry.name in GRIDS])
     _print_lines("plots of any runs", [(entry.name, entry.summary) for entry in entries if entry.name not in GRIDS | RECORDS])
     _print_lines("figures of other tables", [(entry.name, entry.summary) for entry in entries if entry.name in RECORDS])
-    say("", "'dynabro plot NAME' draws one, and 'dynabro plot all' all figures of a sweep whose runs are stored.")
+    say("", "'dynabro plot NAME' draws one figure, and 'dynabro plot all' every figure of a sweep with stored runs.")
 
 
 def _signature(entry: Entry[Any]) -> str:
-    """A component's name and the keys of its parameters, as in ``gm:T,nu,tolerance``."""
+    """Return a component's name and the keys of its parameters, as in ``gm:T,nu,tolerance``."""
     return ":".join(filter(None, (entry.name, ",".join(info.key for info in entry.infos))))
 
 

@@ -1,4 +1,4 @@
-"""``dynabro logs``: what a run's log says, while it is written or afterwards."""
+"""``dynabro logs``: print a run's log, while it is written or afterwards."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError
 if TYPE_CHECKING:
     from dynabro_cli.store.logs import Log
 
-ENDED = "terminated; the run goes on if it was in progress"
+ENDED = "terminated; a run in progress continues"
 LOOK_SECONDS = 0.5
-"""Between two looks at a log that is followed."""
+"""Pause between two reads of a log that is followed."""
 
 
 def logs(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of its key.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
-    tail: Annotated[int | None, typer.Option(min=0, metavar="N", help="Begin with the last N lines. [default: all]")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run has ended.")] = False,
+    tail: Annotated[int | None, typer.Option(min=0, metavar="N", help="Start with the last N lines. [default: all]")] = None,
     db: Database = "results.db",
 ) -> None:
-    """Print the log of a run: what happened to it when, and whatever its process printed.
+    """Print the log of a run: its events with their times, and the output of its process.
 
-    Ctrl-C ends --follow, and leaves the run alone.
+    Ctrl-C ends --follow; the run continues.
 
     Example: dynabro logs 1 --tail 20
     """
@@ -48,27 +48,27 @@ def logs(
 
 
 def _in_progress(db: str, log: Log) -> bool:
-    """Whether the log's run is in progress; if so, wait a moment, as more of the log is to come."""
+    """Return True if the log's run is in progress, after a pause for more of the log."""
     from dynabro_cli.store.logs import progress
 
     try:
         state = progress(db, log, patience=LOOK_SECONDS)
-    except (BusyError, DisconnectedError):  # for now
+    except (BusyError, DisconnectedError):  # the database cannot be read for now
         state = "running"
     if state == "dead":
-        complain(f"run {log.run_id} has ended without a word; its process is gone, or has been silent for too long")
+        complain(f"run {log.run_id} stopped without reporting a result; its process is gone or unresponsive")
     if state == "running":
         time.sleep(LOOK_SECONDS)
     return state == "running"
 
 
 def _print(blocks: Iterator[bytes]) -> None:
-    """Print as it is; on a terminal without what would change the terminal."""
+    """Print text unchanged; on a terminal, without sequences that would change the terminal."""
     if not is_terminal():
         for block in blocks:
             write(block)
         return
-    # a bar that was drawn over and over, with carriage returns, becomes a line each time
+    # each state of a progress bar, drawn with carriage returns, becomes a line
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("backslashreplace"), translate=True)
     for block in blocks:
         show(decoder.decode(block), flush=True)

@@ -1,4 +1,4 @@
-"""Tables on standard output: for people, as JSON, or as CSV; and errors on standard error."""
+"""Tables on standard output: for people, as JSON, or as CSV; errors on standard error."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from dynabro_cli.store.outputs import Output
 
 AT_ONCE = 10_000
-"""Rows that are held in memory at a time."""
+"""Rows held in memory at a time."""
 T = TypeVar("T")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object a row.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
 Database = Annotated[
     str,
@@ -35,11 +35,11 @@ CheckpointEvery = Annotated[
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Replace a file of another kind, too; databases, what belongs to them, and sweeps stay."),
+    typer.Option("--force", help="Replace a file of another kind, too; databases, their files, and sweeps stay."),
 ]
 TryAnyway = Annotated[
     bool,
-    typer.Option("--force", help="Begin even where more memory is needed, by an estimate, than is free."),
+    typer.Option("--force", help="Start even if the estimated memory exceeds the free memory."),
 ]
 Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this SQL condition holds.")]
 
@@ -47,8 +47,8 @@ Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only 
 def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool = False, as_csv: bool = False) -> None:
     """Print rows on standard output: aligned columns, or JSON, or CSV.
 
-    Rows are printed as they come, so that there may be any number of them. The first ``AT_ONCE`` are waited for, and
-    determine the widths of columns.
+    Rows are printed as they arrive, in any number. The first ``AT_ONCE`` rows are collected first and determine the widths of
+    columns.
 
     Raises:
         SpecError: Both JSON and CSV are asked for.
@@ -64,7 +64,7 @@ def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool
 
 
 def _print_list(rows: Iterable[dict[str, Any]]) -> None:
-    """Print rows as ``print_json`` prints a list of them."""
+    """Print rows in the format of ``print_json`` for a list."""
     texts = ("\n  " + json.dumps(finite(row), indent=2, default=str).replace("\n", "\n  ") for row in rows)
     first, others = _first(texts)
     file = data()
@@ -75,19 +75,19 @@ def _print_list(rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _first(items: Iterable[T]) -> tuple[list[T], Iterator[T]]:
-    """The first ``AT_ONCE`` items, and an iterator over the others."""
+    """Return the first ``AT_ONCE`` items, and an iterator over the others."""
     iterator = iter(items)
     return list(itertools.islice(iterator, AT_ONCE)), iterator
 
 
 def print_json(value: Any) -> None:
-    """Print ``value`` as indented JSON on standard output; what is NaN or infinite, and so no JSON, as null."""
+    """Print ``value`` as indented JSON on standard output; NaN and infinite numbers, which JSON does not have, become null."""
     json.dump(finite(value), data(), indent=2, default=str)
     data().write("\n")
 
 
 def finite(value: Any) -> Any:
-    """``value`` with None for every number in it that is no JSON."""
+    """Return ``value`` with None for every number that JSON does not have."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -107,7 +107,7 @@ def write_csv(file: IO[str], columns: Sequence[str], rows: Iterable[Sequence[Any
 
 
 def save_csv(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """Write a CSV file, or to standard output where its name is ``-``; return the number of rows.
+    """Write a CSV file, or to standard output if its name is ``-``; return the number of rows.
 
     Raises:
         CannotWriteError: The file cannot be written.
@@ -124,12 +124,12 @@ def save_csv(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any
 
 
 def warn(text: str) -> None:
-    """Print one line on standard error about what does not end the command."""
+    """Print one line on standard error about a problem that does not end the command."""
     complain(f"warning: {text}")
 
 
 def tell_of_code(code: Comparison, advice: str = "") -> None:
-    """Say in one line that stored runs were made with code other than the one at hand, if any were.
+    """Print one line if stored runs were made with code other than the current code.
 
     Args:
         code: The comparison.
@@ -154,7 +154,7 @@ def _print_table(columns: Sequence[str], rows: Iterable[list[str]]) -> None:
 
 
 def table_lines(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
-    """The lines of a table: its header, a rule, and the rows, each of them in one line whatever is in its cells."""
+    """Return the lines of a table: its header, a rule, and the rows, each of them on one line whatever its cells contain."""
     head, *body = [[one_line(cell) for cell in row] for row in (columns, *rows)]
     widths = _widths(head, body)
     return [_line(line, widths) for line in (head, ["-" * width for width in widths], *body)]
@@ -169,7 +169,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in two units at most, such as ``40 s``, ``3 min 20 s`` or ``2 h 5 min``."""
+    """Return a time in two units at most, such as ``40 s``, ``3 min 20 s`` or ``2 h 5 min``."""
     whole = round(seconds)
     for unit, name, lower, lower_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= unit:
@@ -178,7 +178,7 @@ def duration(seconds: float) -> str:
 
 
 def size(number: float) -> str:
-    """A number of bytes with a unit, such as ``55 kB`` or ``1.2 MB``."""
+    """Return a number of bytes with a unit, such as ``55 kB`` or ``1.2 MB``."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if number >= unit:
             return f"{number / unit:.{0 if number >= 10 * unit else 1}f} {name}"

@@ -20,34 +20,35 @@ METRICS = (
     *("accuracy", "loss", "gap", "dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance"),
     "aggregation_error",
 )
-"""Those of ``figures._any``, which takes long to import."""
+"""Metrics of ``figures._any``, whose import is slow."""
 
 
 def plot(
     name: Annotated[
-        str, typer.Argument(metavar="NAME|all", help="A figure of 'dynabro list figures'; all: those of the paper's grids.")
+        str,
+        typer.Argument(metavar="NAME|all", help="A figure of 'dynabro list figures'; all: the figures of the paper's grids."),
     ],
     db: Database = "results.db",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")] = Path("plots"),
     where: Where = None,
     formats: Annotated[str, typer.Option("--format", metavar="png,pdf,svg", help="Formats of the pictures.")] = "png",
-    check: Annotated[bool, typer.Option("--check", help="End with exit code 4 where planned runs are missing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="End with exit code 4 if planned runs are missing.")] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="FIELD=VALUE", help="For the runs of a sweep that was run with the same --set; repeat for several."
         ),
     ] = None,
-    x: Annotated[str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: what is along the axis.")] = None,
-    hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... what has a line, or a row, each.")] = None,
-    facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... what has a panel each.")] = None,
-    metric: Annotated[str | None, typer.Option(metavar="NAME", help=f"... what is plotted: {', '.join(METRICS)}.")] = None,
+    x: Annotated[str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: column along the axis.")] = None,
+    hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... column with a line, or a row, per value.")] = None,
+    facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... column with a panel per value.")] = None,
+    metric: Annotated[str | None, typer.Option(metavar="NAME", help=f"... quantity to plot: {', '.join(METRICS)}.")] = None,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
     """Draw a figure from the stored runs, with the plotted numbers as NAME.csv and the runs in it as NAME.runs.csv.
 
-    A figure of the paper shows the runs of a sweep; what of the grid is missing is told, and left out. Columns are those of
+    A figure of the paper shows the runs of a sweep; missing runs of the grid are reported and skipped. Columns are columns of
     the table runs.
 
     Example: dynabro plot final --x switching --hue method --facet aggregator --where "attack = 'sf'"
@@ -70,14 +71,14 @@ def plot(
     tell_of_code(studio.code)
     _report(made, grids, as_json)
     if check and (len(made) < len(grids) or any(one.missing for one in made)):
-        raise IncompleteError("planned runs are missing; dynabro sweep NAME makes those of a figure")
+        raise IncompleteError("planned runs are missing; dynabro sweep NAME makes the runs of a figure")
 
 
 def _grids(studio: Studio, names: Sequence[str], settings: Sequence[str], where: str | None) -> list[Made]:
-    """Draw the figures that have runs.
+    """Draw the figures of sweeps with stored runs.
 
     Raises:
-        NotFoundError: None has, or none for which the condition holds.
+        NotFoundError: No figure has stored runs, or the condition holds for none of them.
     """
     from dynabro_cli.figures._api import GRIDS
 
@@ -100,7 +101,7 @@ def _grids(studio: Studio, names: Sequence[str], settings: Sequence[str], where:
     if not made and where is not None:
         raise NotFoundError(f"where={where}: it holds for no run of any figure; type another condition")
     if not made:
-        raise NotFoundError("no run of any figure is stored; dynabro list sweeps says what can be run")
+        raise NotFoundError("no run of any figure is stored; dynabro list sweeps lists the sweeps")
     return made
 
 

@@ -1,4 +1,4 @@
-"""Progress of a run, and of what else takes long, on standard error: a live line on a terminal, plain lines elsewhere."""
+"""Progress of a run and of other long work on standard error: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ PLAIN_SECONDS = 5.0
 
 
 class Description(ProgressColumn):
-    """Shows a bar's description, which may come from a database or a file."""
+    """A bar's description, which may come from a database or a file."""
 
     def render(self, task: Task) -> Text:
-        """Return the description as text that shows and does nothing else."""
+        """Return the description as plain text without control characters."""
         return Text(one_line(task.description), no_wrap=True, overflow="ellipsis")
 
 
 class Display:
-    """Standard error: live bars where it is a terminal, plain lines where it is none, and nothing where it is to be quiet.
+    """Standard error: live bars on a terminal, plain lines elsewhere, nothing if quiet.
 
     Args:
-        columns: What each bar shows.
+        columns: The columns of each bar.
         quiet: Show nothing.
-        options: More of rich's ``Progress``.
+        options: Further options of rich's ``Progress``.
     """
 
     def __init__(self, *columns: ProgressColumn, quiet: bool, **options: Any) -> None:
@@ -60,13 +60,13 @@ class Display:
             self._live.stop()
 
     def _print(self, text: str) -> None:
-        """Print a plain line, where lines are plain."""
+        """Print a plain line, unless bars are shown."""
         if self._plain:
             self._plain = tell(text)
 
 
 def tell(text: str) -> bool:
-    """Print a line of progress; return False if whoever read the progress has left, which does not stop the run."""
+    """Print a line of progress; return False if its reader has left, which does not stop the run."""
     try:
         note(text, flush=True)
     except OSError:
@@ -75,16 +75,16 @@ def tell(text: str) -> bool:
 
 
 def score(event: events.Evaluated) -> str:
-    """An evaluation in two words."""
+    """Describe an evaluation in two words."""
     return f"gap {event.gap:.4g}" if event.gap is not None else f"accuracy {event.test_accuracy:.4f}"
 
 
 class RunProgress(Display):
-    """Shows the events of one run: budget spent, accuracy or gap, Byzantine workers now, samples a second, time to go.
+    """Show the events of one run: budget spent, accuracy or gap, current Byzantine workers, samples per second, remaining time.
 
     Args:
-        budget: Gradient computations of each worker in the whole run.
-        samples: Samples that one computation of all workers takes.
+        budget: Gradient computations per worker in the whole run.
+        samples: Samples of one computation of all workers.
         quiet: Show nothing.
     """
 
@@ -132,7 +132,7 @@ class RunProgress(Display):
 
 
 class RunsProgress(Display):
-    """Shows how many runs have been looked at, and what for."""
+    """Show the number of runs done, and the operation."""
 
     def __init__(self, what: str) -> None:
         super().__init__(BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), quiet=False)
@@ -140,7 +140,7 @@ class RunsProgress(Display):
         self._told = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show it; in plain lines every few seconds, and so never for a short one."""
+        """Show the state; plain lines every few seconds only, so never for a short operation."""
         self._live.update(self._task, completed=done, total=total)
         if time.monotonic() - self._told >= PLAIN_SECONDS:
             self._told = time.monotonic()
@@ -148,7 +148,7 @@ class RunsProgress(Display):
 
 
 class SearchProgress(Display):
-    """Shows which rule is searched, and how far."""
+    """Show which rule is searched, and how far."""
 
     def __init__(self, rules: int, *, quiet: bool) -> None:
         super().__init__(BarColumn(bar_width=30), MofNCompleteColumn(), Description(), quiet=quiet)
@@ -156,11 +156,11 @@ class SearchProgress(Display):
         self._begun = -1
 
     def begin(self, rule: str) -> None:
-        """The search of a rule begins."""
+        """Start the search of a rule."""
         self._begun += 1
         self._live.update(self._task, completed=self._begun, description=rule)
         self._print(f"{rule}: searching")
 
     def __call__(self, done: int, total: int) -> None:
-        """So many of the rule's climbs are done."""
+        """Show the number of finished climbs of the rule."""
         self._live.update(self._task, completed=self._begun + done / total)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _FIELDS = fields()
 KEY_DIGITS = 10
-"""How much of a run's key is printed, as in ``dynabro runs``."""
+"""Digits of a run's key that are printed, as in ``dynabro runs``."""
 
 
 def _field(name: str, metavar: str = "NAME") -> Any:
@@ -74,7 +74,7 @@ def run(
     ] = None,
     db: Database = "results.db",
     checkpoint_every: CheckpointEvery = 60,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Run again what is stored already, and replace it.")] = False,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Repeat a stored run, and replace its result.")] = False,
     force: TryAnyway = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stored run as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -140,7 +140,7 @@ def _run(
 
 
 def _check_room(run: Run, how: dict[str, Any], db: str, rerun: bool) -> None:
-    """Raise SpecError if the run needs more memory than is free, unless it is stored and so not made."""
+    """Raise SpecError if the run needs more memory than is free, unless it is stored and therefore not made."""
     from dynabro_cli.devices import pick_device
     from dynabro_cli.simulation.room import check_room
     from dynabro_cli.simulation.setup import data_directory
@@ -163,7 +163,7 @@ def _described(run: Run) -> str:
 
 
 def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
-    """Print a run that ended with a result."""
+    """Print a run with a result."""
     from dynabro_cli.store.engine import open_read_only
     from dynabro_cli.store.queries import find_run
 
@@ -175,7 +175,7 @@ def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
     result = f"gap {gap}" if row["final_accuracy"] is None else f"test accuracy {row['final_accuracy']:.4f}"
     say(f"{row['task']}: {row['method']}, {row['aggregator']}, {row['attack']}, {row['switching']}, seed {row['seed']}")
     say(
-        f"{row['status']}: {result} after {row['rounds']} rounds and {row['budget_spent']} gradient computations a worker "
+        f"{row['status']}: {result} after {row['rounds']} rounds and {row['budget_spent']} gradient computations per worker "
         f"({row['switches']} switches) in {row['wall_seconds']:.1f} s"
     )
     say(f"run {run_id}, {where}")

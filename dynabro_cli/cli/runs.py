@@ -1,4 +1,4 @@
-"""``dynabro runs``, ``query`` and ``export``: reading the database."""
+"""``dynabro runs``, ``query`` and ``export``: read the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dynabro_cli.cli.terminal import note
 from dynabro_cli.errors import SpecError, did_you_mean
 
 MOST_SECONDS = 1_000_000
-"""Of a time limit."""
+"""Largest time limit."""
 
 
 def runs(where: Where = None, db: Database = "results.db", as_json: Json = False, as_csv: Csv = False) -> None:
@@ -36,7 +36,7 @@ def query(
     as_csv: Csv = False,
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Stop after so many seconds, with exit code 124. [default: no limit]"),
+        typer.Option(metavar="SECONDS", help="Time limit in seconds, with exit code 124. [default: no limit]"),
     ] = None,
 ) -> None:
     """Read the database with SQL; nothing can be written.

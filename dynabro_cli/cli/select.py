@@ -1,4 +1,4 @@
-"""``dynabro select``: hyper-parameters, by a sweep's accuracy on held-out samples under the worst attack."""
+"""``dynabro select``: choose hyper-parameters by a sweep's accuracy on held-out samples under the worst attack."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def select(
     name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="A sweep that was run, as for 'dynabro sweep'.")],
     over: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help="What is chosen; repeat for several fields. [default: learning_rate]"),
+        typer.Option(metavar="FIELD", help="Field to choose; repeat for several fields. [default: learning_rate]"),
     ] = None,
     worst: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD", help="What an adversary chooses; repeat for several fields. [default: attack]"),
+        typer.Option(metavar="FIELD", help="Field that an adversary chooses; repeat for several fields. [default: attack]"),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -41,11 +41,11 @@ def select(
     as_json: Json = False,
     force: Force = False,
 ) -> None:
-    """Choose hyper-parameters: those whose accuracy under the worst attack is highest, on samples held out of training.
+    """Choose the hyper-parameters with the highest accuracy under the worst attack, on samples held out of training.
 
-    The sweep's runs must hold samples out (validation: 0.1 in its base, or --set validation=0.1): nothing is chosen by the
-    test set. For each configuration, which is all that the grid varies besides, the accuracy at the end is averaged over
-    seeds, and the worst of the attacks counts. --yaml writes a sweep that trains what was chosen on the whole training set.
+    The sweep's runs must hold samples out (validation: 0.1 in its base, or --set validation=0.1): nothing is chosen by the test
+    set. A configuration is a combination of all other fields of the grid. Its final accuracy is averaged over seeds, and the
+    worst attack counts. --yaml writes a sweep that trains the chosen runs on the whole training set.
 
     Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
     """

@@ -63,7 +63,7 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
 
 
 def _compiled() -> str:
-    """When convolution blocks are compiled on this machine."""
+    """Say if convolution blocks are compiled on this machine."""
     from dynabro_cli.gradients import native
 
     return (
@@ -74,7 +74,7 @@ def _compiled() -> str:
 
 
 def _way(entry: Entry[Any]) -> Way | None:
-    """How a model's per-worker gradients are computed, with the defaults of its parameters."""
+    """Return how a model's per-worker gradients are computed, with the defaults of its parameters."""
     from dynabro_cli.gradients.known import known_way
 
     if any(info.required for info in entry.infos):
@@ -83,7 +83,7 @@ def _way(entry: Entry[Any]) -> Way | None:
 
 
 def _parsed(text: str) -> Any:
-    """A column of JSON as its value; as the text that it is if it is not JSON, or too deeply nested to be printed."""
+    """Return the value of a JSON column; its text if it is not JSON or too deeply nested to be printed."""
     try:
         value = json.loads(text)
         json.dumps(finite(value), indent=2)

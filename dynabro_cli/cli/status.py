@@ -1,4 +1,4 @@
-"""``dynabro status``: what is going on in a database, told from any terminal."""
+"""``dynabro status``: show the state of a database from any terminal."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from dynabro_cli.store.status import RunState, Status, SweepState
 
 COLUMNS = ("id", "done", "budget", "score", "Byzantine", "rounds", "last sign", "process", "run")
-ENDED = "terminated; this view has ended, and runs in progress go on"
+ENDED = "terminated; this view has ended, and runs in progress continue"
 BUSY_SECONDS = 1.0
-"""For how long a lock on the database is waited for between two views; then the last one is shown again."""
+"""Seconds to wait for a lock on the database between two views; then the last view is shown again."""
 
 
 def status(
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Seconds between two views of --watch.")] = 2,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object; with --watch one a line, again and again.")
+        bool, typer.Option("--json", help="Print one JSON object; with --watch one per line, repeatedly.")
     ] = False,
     db: Database = "results.db",
 ) -> None:
-    """Show the sweeps and runs in progress, how far they are, and what failed; from any terminal, while they go on.
+    """Show the sweeps and runs in progress, their progress, and the last failures. Read-only; safe at any time.
 
     Example: dynabro status --db results.db
     """
@@ -42,7 +42,7 @@ def status(
     if watch:
         try:
             _watch(db, interval, as_json)
-        except KeyboardInterrupt:  # the way out
+        except KeyboardInterrupt:  # the usual end of --watch
             return
         except PreemptedError:
             raise PreemptedError(ENDED) from None
@@ -53,7 +53,7 @@ def status(
 
 
 def _watch(db: str, interval: float, as_json: bool) -> None:
-    """Show it every so many seconds: in place on a terminal, one after another elsewhere."""
+    """Show the status every few seconds: in place on a terminal, one after another elsewhere."""
     if as_json or not is_terminal():
         for now, note in _views(db, interval):
             if as_json and now is not None:
@@ -69,12 +69,12 @@ def _watch(db: str, interval: float, as_json: bool) -> None:
         lines: list[str] = []
         for now, note in _views(db, interval):
             lines = lines if now is None else _lines(now)
-            shown = [*lines, "", note or "Ctrl-C ends this view, and leaves the runs alone"]
+            shown = [*lines, "", note or "Ctrl-C ends this view; the runs continue"]
             live.update(Text("\n".join(shown), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _views(db: str, interval: float) -> Iterator[tuple[Status | None, str | None]]:
-    """What there is to see, every so many seconds; a note in its place where it cannot be read for now."""
+    """Yield the status every few seconds; a note instead if it cannot be read for now."""
     from dynabro_cli.store import status as stored
 
     while True:
@@ -88,15 +88,15 @@ def _views(db: str, interval: float) -> Iterator[tuple[Status | None, str | None
 
 
 def _lines(now: Status) -> list[str]:
-    """All of it, as lines for a terminal."""
+    """Return the status as lines for a terminal."""
     lines = [f"{now.database}, {now.time:%Y-%m-%d %H:%M:%S} UTC"]
     for sweep in now.sweeps:
         lines += ["", *_sweep_lines(sweep)]
     if now.other_runs:
         lines += ["", "runs in progress" + (" outside these sweeps" if now.sweeps else ""), *_run_lines(now.other_runs)]
     for sweep in now.dead_sweeps:
-        who = f"process {sweep.pid} on {sweep.host}, heard of {duration(sweep.heard)} ago"
-        lines += ["", f"{sweep.name} looks dead ({who}); the same command goes on with it"]
+        who = f"process {sweep.pid} on {sweep.host}, last heartbeat {duration(sweep.heard)} ago"
+        lines += ["", f"{sweep.name} looks dead ({who}); the same command resumes it"]
     if now.last_sweep is not None:
         lines += ["", _last(now.last_sweep, now)]
     if not now.sweeps and not now.other_runs:
@@ -146,7 +146,7 @@ def _run_cells(run: RunState) -> list[str]:
 
 
 def _last(sweep: SweepState, now: Status) -> str:
-    """The sweep that ended last, in a line."""
+    """Describe the sweep that ended last in a line."""
     counts = {"stored before": sweep.stored_before, "finished": sweep.finished, "failed": sweep.failed, "not run": sweep.to_go}
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     ago = duration(max(0.0, (now.time - sweep.ended_at).total_seconds())) if sweep.ended_at else "?"

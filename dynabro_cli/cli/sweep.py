@@ -1,4 +1,4 @@
-"""``dynabro sweep``: every run of a grid."""
+"""``dynabro sweep``: run a grid."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def sweep(
         typer.Option(
             "--set",
             metavar="FIELD=VALUE",
-            help="Set a field of every run, or seeds=0..4, in place of what the sweep says; repeat for several fields, or for "
+            help="Set a field of every run, or seeds=0..4, in place of the sweep's own; repeat for several fields, or for "
             "several values of one.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what there is to do, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")] = False,
     db: Database = "results.db",
     jobs: Annotated[
         str,
         typer.Option(
-            metavar="N|auto", help="Runs at a time, a process each; auto: as many as cores, or --jobs-per-gpu on every GPU."
+            metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores, or --jobs-per-gpu on every GPU."
         ),
     ] = "auto",
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")] = "auto",
@@ -73,30 +73,30 @@ def sweep(
         str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")
     ] = "auto",
     jobs_per_gpu: Annotated[
-        int, typer.Option("--jobs-per-gpu", min=1, metavar="N", help="Runs that share a GPU, where --jobs is auto.")
+        int, typer.Option("--jobs-per-gpu", min=1, metavar="N", help="Runs that share a GPU, if --jobs is auto.")
     ] = 1,
     checkpoint_every: CheckpointEvery = 60,
     timeout: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="A run that takes longer fails. [default: none does]")
+        float | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]")
     ] = None,
     max_retries: Annotated[
-        int, typer.Option("--max-retries", min=0, metavar="N", help="Begin a run again whose process died, so often.")
+        int, typer.Option("--max-retries", min=0, metavar="N", help="Number of retries of a run whose process died.")
     ] = 0,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what is stored as failed.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")] = False,
     rerun: Annotated[
         bool,
         typer.Option(
             "--rerun",
-            help="Run again what is stored; a new result takes the old one's place when it is complete. The same command "
-            "continues a rerun that was broken off. After one that is complete it begins another.",
+            help="Repeat stored runs; a new result replaces the old one when it is complete. The same command continues an "
+            "interrupted rerun. After a complete one it starts another.",
         ),
     ] = False,
     rerun_changed: Annotated[
         bool,
         typer.Option(
             "--rerun-changed",
-            help="Run again what was made with other code of a component. A change of the engine does not count: that often "
-            "changes the speed only, and dynabro's version tells the rest.",
+            help="Repeat runs that were made with other code of a component. A change of the engine does not count: it "
+            "often changes the speed only.",
         ),
     ] = False,
     fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop everything at the first failure.")] = False,
@@ -109,11 +109,11 @@ def sweep(
     ] = None,
     force: TryAnyway = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what became of it, or the forecast, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcomes, or the forecast, as JSON.")] = False,
 ) -> None:
-    """Run every point of a grid, several at a time, and store them; what is stored already is not run again.
+    """Run every point of a grid, several at a time, and store the results. Stored runs are skipped.
 
-    The same command goes on where it was broken off. A run that fails is stored as failed, and the others go on.
+    The same command resumes an interrupted sweep. A run that fails is stored as failed, and the others continue.
 
     Example: dynabro sweep mnist-sf-cwtm --set seeds=0..1 --set budget=500 --dry-run
     """
@@ -156,7 +156,7 @@ def _rerun(everything: bool, changed: bool) -> Rerun:
 
 
 def _code(planned: Plan, db: str, rerun: Rerun) -> tuple[Comparison, bool]:
-    """Return how the code of a plan's stored runs compares with the code at hand, and if a broken-off rerun is continued."""
+    """Compare the code of a plan's stored runs with the current code; also return True if an interrupted rerun is continued."""
     from dynabro_cli.store.repetition import UpTo, stand
 
     repeat, standing = stand(db, planned.sweep.name, rerun)
@@ -164,30 +164,30 @@ def _code(planned: Plan, db: str, rerun: Rerun) -> tuple[Comparison, bool]:
 
 
 def _tell_of_code(code: Comparison, goes_on: bool, rerun: Rerun) -> None:
-    """Say which stored runs other code has made, and what a rerun does about it, a line each."""
-    advice = {"none": "--rerun-changed runs these again", "changed": "these are run again", "all": ""}[rerun]
+    """Report stored runs of other code, and what a rerun does about them, one line each."""
+    advice = {"none": "--rerun-changed repeats these runs", "changed": "these runs are repeated", "all": ""}[rerun]
     tell_of_code(code, advice)
     if rerun == "changed" and code.unknown:
-        complain(f"stored runs of which the code is not known: {code.unknown} of {code.runs}; --rerun runs these again, too")
+        complain(f"stored runs of which the code is not known: {code.unknown} of {code.runs}; --rerun repeats these, too")
     if goes_on:
-        complain("a rerun that was broken off is continued: what it has made is not run again")
+        complain("an interrupted rerun is continued: its finished runs are not repeated")
 
 
 def _check_executor(executor: str, address: str | None) -> None:
     if executor not in ("local", "ray"):
         raise SpecError(f"executor={executor} is not legal; type --executor local or ray")
     if address is not None and executor != "ray":
-        raise SpecError(f"address={address} is of a Ray cluster; type --executor ray with it")
+        raise SpecError(f"address={address} is not valid here: it requires --executor ray")
 
 
 def _warn(planned: Plan) -> None:
-    """Tell what of the sweep does nothing, a line each."""
+    """Report what in the sweep has no effect, one line each."""
     for line in planned.idle_exclusions:
         warn(line)
 
 
 def jobs_of(text: str) -> int | None:
-    """How many runs at a time an option asks for; None: as many as fit."""
+    """Return the number of runs at a time of an option; None for as many as fit."""
     try:
         count = None if text == "auto" else parse_whole(text)
     except ValueError:
@@ -198,7 +198,7 @@ def jobs_of(text: str) -> int | None:
 
 
 def foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
-    """Print what is to be done, for how long, and in how much room."""
+    """Print what is to do, its duration, and its space."""
     from dynabro_cli.executors.cores import cores
     from dynabro_cli.grid.forecast import forecast, usual_jobs
     from dynabro_cli.store.translation import shown
@@ -222,12 +222,12 @@ def foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
     say(f"{planned.sweep.name}: {planned.sweep.description}".rstrip(": "))
     left = [f"{count} {what}" for count, what in ((planned.duplicates, "duplicates"), (planned.excluded, "excluded")) if count]
     say(f"{ahead.planned} runs planned{' (' + ', '.join(left) + ')' if left else ''}")
-    failed = f", {ahead.failed} failed before (--retry-failed runs them again)" if ahead.failed else ""
+    failed = f", {ahead.failed} failed before (--retry-failed repeats them)" if ahead.failed else ""
     say(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
     if ahead.to_do and ahead.seconds is None:
-        say(f"time: no estimate, as no run like them is in {shown(db)}")
+        say(f"time: no estimate, as no similar run is in {shown(db)}")
     elif ahead.elapsed is not None:
-        part = "" if ahead.timed == ahead.to_do else f" for the {ahead.timed} of them that are like stored runs"
+        part = "" if ahead.timed == ahead.to_do else f" for the {ahead.timed} of them that are similar to stored runs"
         how = ", one after another" if ahead.jobs == 1 else f" with {ahead.jobs} at a time"
         say(f"time: about {duration(ahead.elapsed)}{part}{how}, at the speed of stored runs")
     if ahead.to_do:
@@ -243,7 +243,7 @@ def _run(planned: Plan, db: str, options: Options, *, on_ray: bool, address: str
 def make_runs(
     planned: Plan, db: str, options: Options, *, quiet: bool, on_ray: bool = False, address: str | None = None
 ) -> list[Outcome]:
-    """Make the runs of a plan that are not stored, with their progress on stderr; return what became of each.
+    """Make the runs of a plan that are not stored, with progress on stderr; return their outcomes.
 
     If all of them are stored, nothing is written, and torch is not loaded.
     """
@@ -281,10 +281,10 @@ def _all_stored(planned: Plan, db: str) -> bool:
 
 
 def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_json: bool) -> None:
-    """Print what became of the runs.
+    """Print the outcomes of the runs.
 
     Raises:
-        SweepError: Some failed.
+        SweepError: Some runs failed.
     """
     from dynabro_cli.grid.plan import cell, distinguishing
     from dynabro_cli.store.translation import shown
@@ -308,7 +308,7 @@ def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_
             emit(("run", "status", "why"), [(row["run"], row["status"], _first_line(row["why"])) for row in wrong])
     if counts["failed"]:
         raise SweepError(
-            f"{counts['failed']} of {len(outcomes)} runs failed; the same command with --retry-failed tries them again"
+            f"{counts['failed']} of {len(outcomes)} runs failed; the same command with --retry-failed repeats them"
         )
 
 

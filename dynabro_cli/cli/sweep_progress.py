@@ -1,4 +1,4 @@
-"""Progress of a sweep on standard error: a bar for all runs and one for each in progress; plain lines without a terminal."""
+"""Progress of a sweep on standard error: one bar for all runs and one per run in progress; plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from dynabro_cli.experiment.resolve import Run
 
 SPEED_SECONDS = 600
-"""For how long back the live view looks to tell the time to go."""
+"""Window of the live view for estimating the remaining time."""
 
 
 @dataclass
 class _Slot:
-    """What is shown of the run in progress in a slot."""
+    """Display of the run in progress in a slot."""
 
     task: TaskID
     run: Run
@@ -44,12 +44,12 @@ class _Slot:
 
 
 class SweepProgress(Display):
-    """Shows the runs of a sweep: how much of the whole budget is spent, time to go, each run in progress, and failures.
+    """Show the runs of a sweep: share of the whole budget, remaining time, each run in progress, and failures.
 
     Args:
-        runs: All of them. The bar of all runs counts their budgets, weighted by how slow a computation is beside the others'.
+        runs: All runs. The bar of all runs counts their budgets, weighted by the relative time of a computation.
         quiet: Show nothing.
-        seconds: What runs will take, by key, as far as that is known.
+        seconds: Expected duration by key, as far as it is known.
     """
 
     def __init__(self, runs: Sequence[Run], *, quiet: bool, seconds: Mapping[str, float] | None = None) -> None:
@@ -67,7 +67,7 @@ class SweepProgress(Display):
         known = [run for run in runs if run.key in self._seconds] if self._seconds else []
         self._speed = sum(self._seconds[run.key] for run in known) / (sum(map(_budget, known)) or 1)
         self._total = sum(map(self._work, runs))
-        self._done = self._before = 0.0  # the work that is done, and how much of it was before this sweep
+        self._done = self._before = 0.0  # the work that is done, and the part before this sweep
         self._began: float | None = None
         self._at_a_time = 1
         self._waiting = 0
@@ -76,7 +76,7 @@ class SweepProgress(Display):
         self._all = self._live.add_task("starting", total=self._total)
 
     def started(self, slot: int, run: Run) -> None:
-        """Show a run that begins, or begins again."""
+        """Show a run that starts, or starts again."""
         if self._began is None:
             self._began = time.monotonic()
         self._clear(slot)
@@ -85,7 +85,7 @@ class SweepProgress(Display):
         self._show()
 
     def event(self, slot: int, run: Run, event: events.Event) -> None:
-        """Show how far a run is."""
+        """Show the progress of a run."""
         shown = self._slots[slot]
         if isinstance(event, events.Started) and event.resumed is not None:
             shown.spent = min(event.resumed.budget_spent, _budget(run))
@@ -102,7 +102,7 @@ class SweepProgress(Display):
         self._show()
 
     def ended(self, slot: int, outcome: Outcome) -> None:
-        """Count a run; what fails is told at once."""
+        """Count a run; report a failure at once."""
         self._statuses[outcome.status] += 1
         shown = self._slots.get(slot)
         last, done, work = "", 0.0, self._work(outcome.run)
@@ -110,7 +110,7 @@ class SweepProgress(Display):
             last, done = shown.score, work if outcome.status == "finished" else shown.done
             self._clear(slot)
         self._done += done
-        self._total -= work - done  # what is not computed of it takes no time
+        self._total -= work - done  # the rest of the run takes no time
         self._show()
         if outcome.status == "failed":
             self._tell(f"failed: {cell(outcome.run, self._also)}: {(outcome.message or '').strip().partition(chr(10))[0]}")
@@ -118,7 +118,7 @@ class SweepProgress(Display):
             self._tell(": ".join(filter(None, (f"{cell(outcome.run, self._also)}: {outcome.status}", last))))
 
     def waiting(self, runs: int) -> None:
-        """Say that the rest is in progress in other processes."""
+        """Report that the remaining runs are in progress in other processes."""
         if self._waiting != runs:
             self._waiting = runs
             self._tell(f"waiting for {runs} runs that are in progress elsewhere")
@@ -131,11 +131,11 @@ class SweepProgress(Display):
         self._live.update(self._all, completed=self._spent(), total=self._total, description=self._summary())
 
     def _spent(self) -> float:
-        """The work that is done, of runs in progress, too."""
+        """The work that is done, including runs in progress."""
         return self._done + sum(shown.done for shown in self._slots.values())
 
     def _work(self, run: Run) -> float:
-        """The budget of a run, or as much of the known runs' budgets as its time is of theirs."""
+        """Return the budget of a run, or the known runs' budget in proportion to its expected time."""
         seconds = self._seconds.get(run.key) if self._seconds else None
         return _budget(run) if seconds is None else seconds / self._speed
 
@@ -144,14 +144,14 @@ class SweepProgress(Display):
         return f"{self._statuses.total()} of {self._count} runs" + (f", {failed} failed" if failed else "")
 
     def _tell(self, text: str) -> None:
-        """Print a line above the bars, or a plain one with the time to go."""
+        """Print a line above the bars, or a plain line with the remaining time."""
         if not self._live.disable:
             self._live.console.print(Text(one_line(text)))
         else:
             self._print(f"{self._statuses.total()}/{self._count}: {text}{self._to_go()}")
 
     def _to_go(self) -> str:
-        """The time to go at the speed so far, which is that of as many runs at a time as there are left, at the end."""
+        """Return the remaining time at the speed so far, which at the end is the speed of fewer runs at a time."""
         runs, spent = self._count - self._statuses.total(), self._spent()
         if self._began is None or spent <= self._before or not runs:
             return ""

@@ -1,4 +1,4 @@
-"""The way to the terminal: text that came from a database or a file may hold anything, and is printed so that it shows."""
+"""Output to the terminal: text from a database or a file may contain anything and is printed with escapes."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from typing import IO, Any
 from dynabro_cli.errors import StorageError
 
 STREAMS = (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
-"""The standard streams, how Python opens each, and how ``/dev/null`` is opened in its place: what is sent to a closed standard
-output is an error, as it is lost."""
+"""The standard streams, Python's mode for each, and the mode of ``/dev/null`` in its place.
+
+Output to a closed standard output is an error, as it is lost.
+"""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def one_line(text: object) -> str:
-    """``text`` as a part of one line: every character that a terminal would obey, or not show, is written as its escape."""
+    """Return ``text`` as a part of one line: characters that a terminal would obey, or not show, become escapes."""
     return _escaped(str(text), "")
 
 
 def printable(text: str) -> str:
-    """``text`` for a terminal, in lines: as ``one_line``, but lines and tabs stay."""
+    """Return ``text`` for a terminal, in lines: as ``one_line``, but lines and tabs stay."""
     return _escaped(text, "\n\t")
 
 
 def say(*lines: str, flush: bool = False) -> None:
-    """Print lines on standard output, each of them as one line; an empty one where there are none."""
+    """Print lines on standard output, each on one line; an empty line if there are none."""
     for line in lines or ("",):
         print(one_line(line))
     if flush:
@@ -48,21 +50,21 @@ def complain(problem: str) -> None:
 
 
 def data() -> IO[str]:
-    """Standard output for data, which are written as they are: in UTF-8, as in a file, whatever the terminal takes."""
+    """Return standard output for data, which are written unchanged: in UTF-8, as in a file, not the terminal's encoding."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     return sys.stdout
 
 
 def write(block: bytes) -> None:
-    """Write bytes on standard output as they are."""
+    """Write bytes on standard output unchanged."""
     sys.stdout.flush()
     sys.stdout.buffer.write(block)
     sys.stdout.buffer.flush()
 
 
 def show(text: str, *, flush: bool = False) -> None:
-    """Print text of several lines on standard output, with no end of its own."""
+    """Print text of several lines on standard output, without a final newline."""
     sys.stdout.write(printable(text))
     if flush:
         sys.stdout.flush()
@@ -74,7 +76,7 @@ def is_terminal() -> bool:
 
 
 def prepare() -> None:
-    """Have standard streams that can be used: one that was closed, or an encoding that lacks a letter, is no crash."""
+    """Make standard streams usable: a closed stream, or an encoding that lacks a letter, must not crash."""
     for number, (name, mode, flags) in enumerate(STREAMS):
         stream = getattr(sys, name)
         if stream is None:
@@ -86,7 +88,7 @@ def prepare() -> None:
 
 
 def close(code: Any) -> Any:
-    """Flush the outputs here, where it can be told if that fails; the interpreter's own attempt would end with code 120."""
+    """Flush the outputs here, where a failure can be reported; the interpreter's own attempt would end with code 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -97,7 +99,7 @@ def close(code: Any) -> Any:
 
 
 def unwritable(error: OSError) -> int:
-    """The exit code where standard output cannot be written: none of an error where its reader has left."""
+    """Return the exit code if standard output cannot be written; success if its reader has left."""
     if isinstance(error, BrokenPipeError):
         return 0
     room = "make room, or " if error.errno in FULL else ""
@@ -112,7 +114,7 @@ def _escaped(text: str, kept: str) -> str:
 
 
 def _occupy(number: int, flags: int) -> int:
-    """Open ``/dev/null`` under a standard stream's number, lest a database gets it; another number if that is taken by now."""
+    """Open ``/dev/null`` under a standard stream's number, so that a database does not get it; another one if it is taken."""
     opened = os.open(os.devnull, flags)
     try:
         os.fstat(number)
@@ -124,10 +126,10 @@ def _occupy(number: int, flags: int) -> int:
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Print a library's warning, which may name what a database has."""
+    """Print a library's warning, which may contain names from a database."""
     complain(f"warning: {message}")
 
 
 def _crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback of a bug, which may name what a database has."""
+    """Print the traceback of a bug, which may contain names from a database."""
     sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace))))

@@ -1,4 +1,4 @@
-"""``dynabro verify``: theory against numbers."""
+"""``dynabro verify``: check theory against numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dynabro_cli.theory.rate import Slope
 
 ALL = "all"
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object a row.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 app = typer.Typer(help="Check theory against numbers.", no_args_is_help=True)
@@ -33,28 +33,26 @@ def verify() -> None:
 @app.command()
 def kappa(
     rules: Annotated[
-        list[str] | None, typer.Argument(metavar="[RULE...]", help="Such as cwmed or nnm+cwtm. [default: every rule there is]")
+        list[str] | None, typer.Argument(metavar="[RULE...]", help="Such as cwmed or nnm+cwtm. [default: every rule]")
     ] = None,
     m: Annotated[int, typer.Option("--m", metavar="M", help="Workers.")] = 17,
-    f: Annotated[int, typer.Option("--f", metavar="F", help="Byzantine workers among them.")] = 8,
+    f: Annotated[int, typer.Option("--f", metavar="F", help="Number of Byzantine workers.")] = 8,
     pre: Annotated[
         list[str] | None, typer.Option("--pre", metavar="NAME", help="Pre-aggregator before every rule; repeat for a chain.")
     ] = None,
     dimension: Annotated[int, typer.Option(metavar="D", help="Dimension of the inputs.")] = 2,
-    restarts: Annotated[int, typer.Option(metavar="N", help="Starts that the search climbs from, for each rule.")] = 16,
-    steps: Annotated[int, typer.Option(metavar="N", help="Inputs that it tries from each start.")] = 200,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of starts and steps.")] = 0,
-    seconds: Annotated[
-        float, typer.Option(metavar="S", help="Processor time after which the search of a rule ends, done or not.")
-    ] = 60.0,
+    restarts: Annotated[int, typer.Option(metavar="N", help="Starts of the search, for each rule.")] = 16,
+    steps: Annotated[int, typer.Option(metavar="N", help="Inputs tried from each start.")] = 200,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of starts and steps.")] = 0,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Processor time after which the search of a rule ends.")] = 60.0,
     db: Database = "results.db",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Search for the input at which an aggregation rule is least robust, and compare it with the rule's proved kappa.
 
-    The largest ratio of |A - mean_S|^2 to the variance of the honest set S that was found is a lower bound of the rule's true
-    kappa. Where it is above the proved kappa, there is a bug: that is told, with exit code 1. Results are stored.
+    The largest ratio of |A - mean_S|^2 to the variance of the honest set S is a lower bound of the rule's true kappa. A ratio
+    above the proved kappa is a bug, and ends the command with exit code 1. Results are stored.
 
     Example: dynabro verify kappa cwmed nnm+cwtm --m 9 --f 2 --restarts 4 --steps 50
     """
@@ -77,7 +75,7 @@ def kappa(
 
 
 def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_json: bool) -> None:
-    """Print what was found.
+    """Print the findings.
 
     Raises:
         VerificationError: A proved kappa is disproved.
@@ -117,16 +115,16 @@ def rate(
     seeds: Annotated[str | None, typer.Option(metavar="FIRST..LAST", help="Seeds of every run. [default: the sweep's]")] = None,
     db: Database = "results.db",
     jobs: Annotated[
-        str, typer.Option(metavar="N|auto", help="Runs at a time, a process each; auto: as many as cores.")
+        str, typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores.")
     ] = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what there is to do, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, beside the paper's exponents.
 
-    Makes the runs of the sweep verify-rate that are not stored yet, then fits exponents to them. The same command goes on
-    where it was broken off. 'dynabro plot rate' draws the points.
+    The command makes the runs of the sweep verify-rate that are not stored yet, then fits exponents to them. The same command
+    resumes an interrupted one. 'dynabro plot rate' draws the points.
 
     Example: dynabro verify rate rounds --seeds 0..1 --dry-run
     """
@@ -183,6 +181,6 @@ def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
     emit(columns, rows)
     for one in found:
         if one.left_out:
-            complain(f"{one.part}: {one.setting}: {one.left_out} points are not above 0 and left out of the fit")
+            complain(f"{one.part}: {one.setting}: {one.left_out} points are not above 0 and are not in the fit")
         if one.share > 1:
             complain(f"{one.part}: {one.setting}: a point is above the theorem's bound, {one.share:.3g} times it")

@@ -1,1 +1,1 @@
-"""Where simulations run: an executor takes runs, and gives their events to the recorder."""
+"""Executors: an executor decides where simulations run, and passes their events to the recorder."""

@@ -1,4 +1,4 @@
-"""What executors of many runs share: how runs are to be made, what becomes of each, and who is told meanwhile."""
+"""Common parts of executors of many runs: options, outcomes, and listeners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.events import Event
 
-if TYPE_CHECKING:  # it loads torch, and a worker is to be under its parent's control before that
+if TYPE_CHECKING:  # it loads torch, and a worker must be under its parent's control before
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.repetition import Rerun
 
@@ -24,22 +24,22 @@ CHECKPOINT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Options:
-    """How runs are made; nothing of it determines their numbers, but for ``threads``, ``device`` and ``compile`` by rounding.
+    """Options of making runs. None of these affects results, except threads, device and compile, which may change rounding.
 
     Attributes:
-        jobs: How many runs at a time, each in a process of its own; None: as many as there are cores to use, or
-            ``jobs_per_gpu`` on each GPU.
-        threads: CPU threads of each process; None: the cores shared out among the processes.
-        device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for these or, where there are none, the CPU.
-        jobs_per_gpu: How many runs share a GPU.
-        data_dir: Where data sets are; None: the usual place.
+        jobs: Runs at a time, each in a process of its own; None for the number of usable cores, or ``jobs_per_gpu`` on each
+            GPU.
+        threads: CPU threads of each process; None to share the cores among the processes.
+        device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs or, without one, the CPU.
+        jobs_per_gpu: Runs that share a GPU.
+        data_dir: Folder of data sets; None for the usual folder.
         compile: ``auto``, ``on`` or ``off``.
-        timeout: Seconds that a run may take, from its beginning in a process that is ready to its end; None: any number.
-        max_retries: How often a run is begun again whose process died under it.
-        retry_failed: Whether runs that are stored as failed are run again.
-        force: Whether runs are made that need more memory than is free, by an estimate.
-        rerun: Which runs that are stored are made again: ``none``, ``changed`` (a component of theirs has changed) or ``all``.
-        fail_fast: Whether the first failure ends everything.
+        timeout: Time limit of a run in seconds, without process start-up; None for no limit.
+        max_retries: Number of retries of a run whose process died.
+        retry_failed: True to repeat runs that are stored as failed.
+        force: True to make runs whose estimated memory exceeds the free memory.
+        rerun: Stored runs to repeat: ``none``, ``changed`` (a component has changed) or ``all``.
+        fail_fast: True if the first failure ends everything.
         sweep: The name that the runs are stored under.
         checkpoint_every: Seconds between two checkpoints of a run.
     """
@@ -61,14 +61,13 @@ class Options:
 
 
 class Outcome(NamedTuple):
-    """What became of a run.
+    """Outcome of a run.
 
     Attributes:
         run: The run.
-        status: ``finished`` or ``diverged``: it ran now, and is a result; ``stored``: there was a result before;
-            ``failed``: now, or before and not tried again; ``interrupted``: it was stopped, or never begun, as ``fail_fast``
-            ended everything.
-        message: Why it failed, or None.
+        status: ``finished`` or ``diverged``: it ran now and has a result. ``stored``: there was a result before. ``failed``: it
+            failed now, or before without a retry. ``interrupted``: it was stopped, or not started because of ``fail_fast``.
+        message: The reason of a failure, or None.
     """
 
     run: Run
@@ -77,13 +76,13 @@ class Outcome(NamedTuple):
 
 
 class Listener(Protocol):
-    """Is told what happens, in the thread of ``execute_all``; a slot is a number from 0 below the number of processes.
+    """Receiver of events in the thread of ``execute_all``; a slot is a number from 0 below the number of processes.
 
-    Nothing more is told when a signal, an error, or a failure under ``fail_fast`` has ended everything.
+    There are no calls after a signal, an error, or a failure under ``fail_fast`` has ended everything.
     """
 
     def started(self, slot: int, run: Run) -> None:
-        """A process has begun ``run``; after a crash this comes again for the same run."""
+        """A process has started ``run``; after a crash this is called again for the same run."""
         ...
 
     def event(self, slot: int, run: Run, event: Event) -> None:
@@ -91,20 +90,20 @@ class Listener(Protocol):
         ...
 
     def ended(self, slot: int, outcome: Outcome) -> None:
-        """Nothing more comes of the run. One that needs no process, such as one that is stored, ends without a start."""
+        """No more events of the run follow. A run that needs no process, such as a stored one, ends without a start."""
         ...
 
     def waiting(self, runs: int) -> None:
-        """All that is left are so many runs that are in progress in other processes; they are waited for."""
+        """Only ``runs`` runs are left, which are in progress in other processes; they are waited for."""
         ...
 
 
 class Due:
-    """Says when a run is to write a checkpoint: every so many seconds, and when it is asked to.
+    """Decide when a run writes a checkpoint: at an interval, and on request.
 
     Args:
         every: Seconds between two checkpoints.
-        asked: Whether one is wanted at once.
+        asked: Returns True if a checkpoint is wanted at once.
     """
 
     def __init__(self, every: float, asked: Callable[[], bool]) -> None:
@@ -120,12 +119,12 @@ class Due:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run failed.
+    """Failure of a run.
 
     Attributes:
         reason: One line.
-        details: What is stored.
-        expected: Whether it was raised on purpose; such an error before the first event says that the run cannot start here.
+        details: The text to store.
+        expected: True if it was raised on purpose; such an error before the first event means that the run cannot start here.
     """
 
     reason: str

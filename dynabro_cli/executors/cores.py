@@ -1,4 +1,4 @@
-"""How many cores this process may use, and how its threads wait for one another."""
+"""Number of usable cores, and how waiting threads behave."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
 SPINNING = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
-"""OpenMP's variables for how long a thread that waits stays awake: GNU's turns of a loop, LLVM's and Intel's milliseconds."""
+"""OpenMP's variables for how long a waiting thread stays awake: loop turns for GNU, milliseconds for LLVM and Intel."""
 
 
 def cores() -> int:
-    """Cores within this process's affinity, and within the processor time that its control groups (version 2) grant it."""
+    """Return the cores in this process's affinity and within the processor time of its control groups (version 2)."""
     affine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([affine, *(int(share) for share in _shares(_group()))]))
 
 
 def _group() -> str:
-    """The control group of this process, such as ``/user.slice``."""
+    """Return the control group of this process, such as ``/user.slice``."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -26,7 +26,7 @@ def _group() -> str:
 
 
 def _shares(group: str) -> list[float]:
-    """What ``group`` and those above it may use at most, in cores; those without a limit are left out."""
+    """Yield the limits in cores of ``group`` and the groups above it; groups without a limit are skipped."""
     folder = GROUPS / group.strip("/")
     found = []
     for place in (folder, *(parent for parent in folder.parents if parent.is_relative_to(GROUPS))):
@@ -40,11 +40,10 @@ def _shares(group: str) -> list[float]:
 
 
 def spin_little() -> None:
-    """Have OpenMP's threads sleep soon when they wait; to be called before torch is loaded.
+    """Let OpenMP's waiting threads sleep soon; call this before torch is loaded.
 
-    By default, GNU's OpenMP waits for some milliseconds in a loop. On a machine that has other work, the thread that is waited
-    for does not run in that time, and small networks need many times the processor time of one thread. What the user has set
-    counts.
+    By default, GNU's OpenMP waits for some milliseconds in a loop. On a busy machine, the other thread does not run in that
+    time, and small networks need many times the processor time of one thread. Settings of the user are kept.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         for name, value in SPINNING.items():

@@ -1,4 +1,4 @@
-"""The parent's side of a worker process: starting it, talking to it, and finding out how it died."""
+"""The parent's side of a worker process: start it, talk to it, and find out why it died."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from dynabro_cli.errors import RunError
 from dynabro_cli.executors.worker import PARENTS_SIGNALS, Message, Request, Stop, start
 
 GRACE = 5.0
-"""Seconds that a process may take from closing its pipe to its end."""
+"""Seconds from closing a process's pipe until the process must have ended."""
 
 
 class Worker:
-    """A process that is started at once, by the ``spawn`` method, and the pipe to it.
+    """A process, started at once by the ``spawn`` method, and the pipe to it.
 
-    Each worker has a pipe of its own, as one that is killed while it writes can leave a shared queue locked for ever.
+    Each worker has a pipe of its own: a worker that is killed while it writes could lock a shared queue for ever.
 
     Attributes:
-        ready: Whether it has said that it waits for requests.
+        ready: True after the process has reported that it waits for requests.
         connection: The parent's end of the pipe, to wait for.
-        sentinel: To wait for its death.
+        sentinel: A handle to wait for the death of the process.
         pid: The number of the process.
 
     Args:
-        entry: The function that it serves with, as ``module:name``.
+        entry: The function of the process, as ``module:name``.
 
     Raises:
-        RunError: The system lets no more processes be made.
+        RunError: The system does not start more processes.
     """
 
     def __init__(self, entry: str) -> None:
@@ -38,7 +38,7 @@ class Worker:
         self.ready = False
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=start, args=(entry, theirs, os.getpid()), name="dynabro worker")
-        resource_tracker.ensure_running()  # the first worker would start it, and that unblocks signals
+        resource_tracker.ensure_running()  # the first worker would start the tracker, and that unblocks signals
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # inherited; the worker will ignore them
         try:
             self._process.start()
@@ -51,27 +51,27 @@ class Worker:
         self.sentinel, self.pid = self._process.sentinel, self._process.pid
 
     def send(self, message: Request | Stop | bool) -> None:
-        """Send; to a dead worker nothing, as its death is found out where it is waited for."""
+        """Send a message; nothing for a dead worker, whose death is found when its messages are received."""
         with contextlib.suppress(OSError):
             self.connection.send(message)
 
     def receive(self) -> Message | None:
-        """Wait for a message; None where the pipe has ended, be it in the middle of one."""
+        """Wait for a message; None if the pipe has ended, possibly in the middle of a message."""
         try:
             return cast(Message, self.connection.recv())
         except (EOFError, OSError):
             return None
 
     def left(self) -> Message | None:
-        """The next message of a dead worker that was on its way already."""
+        """Return the next message that a dead worker had sent."""
         return self.receive() if self.connection.poll() else None
 
     def kill(self) -> None:
-        """Have the process end; it holds nothing that would be lost."""
+        """Kill the process; it holds nothing that would be lost."""
         self._process.kill()
 
     def bury(self) -> str:
-        """Wait for the end of the process, and say in words how it came."""
+        """Wait for the end of the process, and describe it in words."""
         self._process.join(GRACE)
         if self._process.exitcode is None:
             self._process.kill()
@@ -83,6 +83,6 @@ class Worker:
         return f"was killed by {name}" + (", most likely because memory ran out" if -code == signal.SIGKILL else "")
 
     def close(self) -> None:
-        """Free what the parent holds of a buried worker."""
+        """Release the parent's resources of a dead worker."""
         self.connection.close()
         self._process.close()

@@ -1,4 +1,4 @@
-"""The loop of a sweep, wherever its runs are made: turns until all is done, a failure is the last, or a signal comes."""
+"""The loop of a sweep for any executor: it takes turns until all runs are done, a failure ends it, or a signal arrives."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dynabro_cli.executors.interruptions import Interrupted, Interruptions
 from dynabro_cli.executors.ledger import Ledger
 
 LEAVE_SECONDS = 3.0
-"""How long runs in progress have, after a signal, to get to the end of a round and hand over a checkpoint."""
+"""Seconds for runs in progress, after a signal, to finish a round and hand over a checkpoint."""
 
 
 def drive(ledger: Ledger, turn: Callable[[Interruptions], bool], leave: Callable[[float], None]) -> list[Outcome]:
-    """Take turns until there is nothing to wait for; return what became of each run.
+    """Take turns until there is nothing to wait for; return the outcomes of the runs.
 
     Args:
         ledger: The runs.
-        turn: Gives out runs, and attends to what comes of them; returns whether there was anything to wait for.
-        leave: Ends all that is in progress, and stores it, after so many seconds for handing over checkpoints.
+        turn: Starts runs and handles their messages; returns True if there was anything to wait for.
+        leave: Ends and stores all runs in progress, after a number of seconds for handing over checkpoints.
 
     Raises:
         InterruptedRunError: Ctrl-C.
         PreemptedError: SIGTERM.
-        DynabroError: What ``turn`` raises; all has been left before.
+        DynabroError: An error of ``turn``, after all runs have been left.
     """
     with Interruptions() as interruptions:
         try:
@@ -34,10 +34,10 @@ def drive(ledger: Ledger, turn: Callable[[Interruptions], bool], leave: Callable
         except Interrupted:
             leave(LEAVE_SECONDS)
             raise interruptions.error(
-                f"runs stored as interrupted: {ledger.interrupted}; the same command goes on from here"
+                f"runs stored as interrupted: {ledger.interrupted}; the same command resumes from here"
             ) from None
         except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the one to tell
+            with contextlib.suppress(Exception):  # the first error is reported
                 leave(0)
             raise
     return ledger.outcomes

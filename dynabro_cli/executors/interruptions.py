@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM where nothing is half done, and an end in time where something takes too long."""
+"""Ctrl-C and SIGTERM at points where nothing is half done, and a time limit for the end."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import Any, NoReturn
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
 
 HARD_SECONDS = 4.5
-"""From a signal to the end of the process, whatever it is doing: a cluster kills what takes longer than it grants."""
+"""Time from a signal to the end of the process, whatever it is doing: a cluster kills slower processes."""
 ONE_SECONDS = 0.5
-"""Signals that come so close together are one: ``timeout`` and clusters tell a process, and its group, too."""
+"""Signals within this time count as one: ``timeout`` and clusters signal a process and its group, too."""
 SHOW_CURSOR = "\x1b[?25h"
 _early: list[int] = []
-"""SIGTERM that came where nothing was in progress: an import in progress may drop the error that the handler raises."""
+"""A SIGTERM without a run in progress: an import in progress may drop the exception of the handler."""
 
 
 class Interrupted(BaseException):
-    """Raised where a signal interrupts what may be interrupted."""
+    """Raised if a signal interrupts interruptible work."""
 
 
 def preempted(number: int, _frame: FrameType | None) -> NoReturn:
-    """The handler of SIGTERM where nothing is in progress that could be kept.
+    """Handle SIGTERM if there is nothing in progress to keep.
 
     Raises:
         PreemptedError: Always.
@@ -43,18 +43,17 @@ def _nothing_in_progress() -> PreemptedError:
 
 
 class Interruptions:
-    """While entered, the first Ctrl-C or SIGTERM is noted, and raises ``Interrupted`` only within ``allowed`` and in ``check``.
+    """Within the context, note the first Ctrl-C or SIGTERM; raise ``Interrupted`` only within ``allowed`` and in ``check``.
 
-    So no transaction, and no start of a process, is broken off in its middle. A second signal, ``ONE_SECONDS`` later or more,
-    ends the process at once, and so does the first one after ``HARD_SECONDS``, even in native code that does not return to
-    Python. Outside the main thread, where Python handles no signals, and where the program has a handler of its own, this
-    changes nothing.
+    So no transaction and no start of a process is interrupted in the middle. A second signal, ``ONE_SECONDS`` later or more,
+    ends the process at once; so does the first one after ``HARD_SECONDS``, even in native code that does not return to Python.
+    This changes nothing outside the main thread, where Python handles no signals, or if the program has a handler of its own.
 
     Args:
         grace: Seconds between a signal and ``Interrupted``, for a simulation to get to the end of its round.
 
     Attributes:
-        signal: The signal that came, None where none has.
+        signal: The signal that arrived; None without one.
     """
 
     def __init__(self, grace: float = 0) -> None:
@@ -62,7 +61,7 @@ class Interruptions:
         self._grace, self._overdue, self._allowed = grace, grace == 0, False
         self._came = 0.0
         self._before: dict[int, Any] = {}
-        self._wakeup: tuple[int, int] | None = None  # the end that signals are written to, and the one before
+        self._wakeup: tuple[int, int] | None = None  # the file descriptor for signals, and the previous one
 
     def __enter__(self) -> Interruptions:
         if _early:
@@ -79,7 +78,7 @@ class Interruptions:
         return self
 
     def _watch(self, numbers: set[int]) -> None:
-        """Have Python write signals to a pipe as they come, and a thread read it: handlers wait for native code to return."""
+        """Let Python write signals to a pipe when they arrive, and a thread read it: handlers wait for native code."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         self._wakeup = writing, signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -98,7 +97,7 @@ class Interruptions:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
             if time.monotonic() - self._came >= ONE_SECONDS:
-                time.sleep(HARD_SECONDS)  # the process is about to be ended by the thread that watches
+                time.sleep(HARD_SECONDS)  # the watching thread is about to end the process
             return
         self.signal, self._came = number, time.monotonic()
         if self._grace:
@@ -112,13 +111,13 @@ class Interruptions:
             raise Interrupted
 
     def check(self) -> None:
-        """Raise Interrupted where there has been a signal, and its time of grace is over."""
+        """Raise Interrupted after a signal and its time of grace."""
         if self.signal is not None and self._overdue:
             raise Interrupted
 
     @contextlib.contextmanager
     def allowed(self) -> Iterator[None]:
-        """Let a signal interrupt what is done within."""
+        """Let a signal interrupt the work within the context."""
         self._allowed = True
         try:
             self.check()
@@ -127,7 +126,7 @@ class Interruptions:
             self._allowed = False
 
     def error(self, text: str) -> DynabroError:
-        """The error, with its exit code, that the signal which came is to end the command with."""
+        """Return the error, with its exit code, for the signal that arrived."""
         return (
             PreemptedError(f"terminated; {text}")
             if self.signal == signal.SIGTERM
@@ -136,7 +135,7 @@ class Interruptions:
 
 
 def _end_late(reading: int, numbers: set[int]) -> None:
-    """End the process at the second of these signals, or ``HARD_SECONDS`` after the first, unless the pipe is closed before."""
+    """End the process at the second signal, or ``HARD_SECONDS`` after the first, unless the pipe is closed before."""
     first, began = None, 0.0
     poll = select.poll()
     poll.register(reading, select.POLLIN)
@@ -155,9 +154,9 @@ def _end_late(reading: int, numbers: set[int]) -> None:
 
 
 def _end(number: int) -> None:
-    """End this process now. Worker processes end with it, and what is stored is whole."""
+    """End this process now. Worker processes end with it; stored rows are intact."""
     code = PreemptedError.exit_code if number == signal.SIGTERM else InterruptedRunError.exit_code
     with contextlib.suppress(OSError):
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
-        os.write(2, f"{cursor}dynabro: ended at once; the same command goes on from the last checkpoint\n".encode())
+        os.write(2, f"{cursor}dynabro: ended at once; the same command resumes from the last checkpoint\n".encode())
     os._exit(code)

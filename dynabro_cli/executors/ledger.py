@@ -1,4 +1,4 @@
-"""The runs of a sweep, for any executor: which are to be made as the database stands, whose they are, what became of each."""
+"""The runs of a sweep for any executor: runs to make, their owners, and their outcomes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
 
 REVISIT_SECONDS = 1.0
-"""Between two looks at runs that are in progress elsewhere."""
+"""Pause between two checks of runs that are in progress elsewhere."""
 
 
 @dataclass
 class Job:
-    """A run, its place among all, and how many processes have died under it."""
+    """A run, its place among all runs, and the number of processes that died under it."""
 
     place: int
     run: Run
@@ -32,7 +32,7 @@ class Job:
 
 @dataclass
 class Slot:
-    """A place for a run in progress: its number, who writes its rows, where it is computed, and the run."""
+    """A place for a run in progress: its number, the writer of its rows, its device, and the run."""
 
     number: int
     recorder: Recorder
@@ -42,23 +42,23 @@ class Slot:
 
 
 class Ledger:
-    """What is to be made, and what became of it.
+    """Runs to make, and their outcomes.
 
-    A run that is in progress elsewhere is looked at again when nothing else is left, until it has a result or its maker is
+    A run that is in progress elsewhere is checked again when nothing else is left, until it has a result or its process is
     presumed dead.
 
     Args:
-        runs: All of them; no two with one key.
-        options: How they are made, with jobs, threads and device decided.
-        files: Where logs and checkpoints are.
-        listener: Is told what happens.
-        stored: The keys of runs that are known to have a result that is not to be repeated.
+        runs: All runs, with different keys.
+        options: The options, with jobs, threads and device resolved.
+        files: Logs and checkpoints.
+        listener: Receives the events.
+        stored: Keys of runs that are known to have a result that is not to be repeated.
 
     Attributes:
-        outcomes: What became of each, in the order of ``runs``.
-        failed_fast: Whether a failure has ended everything.
-        stopping: Set when everything ends early; the listener is told nothing more.
-        interrupted: How many runs were stored as interrupted.
+        outcomes: The outcome of each run, in the order of ``runs``.
+        failed_fast: True if a failure has ended everything.
+        stopping: True when everything ends early; the listener is not called any more.
+        interrupted: Number of runs that were stored as interrupted.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class Ledger:
         self.interrupted = 0
 
     def next(self, slot: Slot, check: Callable[[], None]) -> Job | None:
-        """Take the first run that is to be made as the database stands now, or None where there is none at present.
+        """Take the first run that must be made, as the database is now; None if there is none at present.
 
         Args:
-            slot: Where it will be made.
-            check: Called before each look at the database.
+            slot: The slot of the run.
+            check: Called before each query of the database.
         """
         if not self._queue and self._elsewhere and time.monotonic() >= self._look_again:
             self._queue.extend(self._elsewhere)
@@ -99,10 +99,10 @@ class Ledger:
         return None
 
     def patience(self, others: bool) -> float | None:
-        """Seconds until runs in progress elsewhere are looked at again; None where there are none.
+        """Return the seconds until runs in progress elsewhere are checked again; None if there are none.
 
         Args:
-            others: Whether there are runs in progress here.
+            others: True if there are runs in progress here.
         """
         if not self._elsewhere:
             return None
@@ -111,21 +111,21 @@ class Ledger:
         return max(0.0, self._look_again - time.monotonic())
 
     def _known(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
-        """Why a run is not to be made, as the database stands."""
+        """Return the outcome of a run that is not to be made, as the database is now; None if it is to be made."""
         if job.run.key in self._stored or recorder.is_done(job.run.key):
             return "stored", None
         reason = None if self._options.retry_failed else recorder.failure(job.run.key)
         if reason is None:
             return None
-        return "failed", f"failed before ({(reason.strip().splitlines() or [''])[-1]}) and is not tried again"
+        return "failed", f"failed before ({(reason.strip().splitlines() or [''])[-1]}) and is not repeated"
 
     def begun(self, slot: Slot) -> None:
-        """A process has begun the slot's run."""
+        """Note that a process has started the slot's run."""
         if slot.job is not None:
             self._listener.started(slot.number, slot.job.run)
 
     def claim(self, slot: Slot, event: Started) -> bool:
-        """Make the slot's run this process's own in the database; where another was faster, free the slot and return False."""
+        """Claim the slot's run in the database; if another process was faster, free the slot and return False."""
         try:
             self.record(slot, event)
         except (RunHeldError, AlreadyStoredError):
@@ -134,10 +134,10 @@ class Ledger:
         return True
 
     def record(self, slot: Slot, event: Event) -> None:
-        """Store an event of the slot's run, and tell it; the last one frees the slot.
+        """Store an event of the slot's run, and pass it on; the last event frees the slot.
 
         Raises:
-            RunHeldError: The run is another's; ``LostRunError``: and was taken over from here.
+            RunHeldError: Another process makes the run. LostRunError: Another process has taken over the run.
             DynabroError: The database cannot be written.
         """
         slot.recorder.record(event)
@@ -149,7 +149,7 @@ class Ledger:
             self._settle(slot, "finished" if isinstance(event, Finished) else "diverged", None)
 
     def fail(self, slot: Slot, failure: Failure) -> None:
-        """Store that the slot's run failed; where it had not started, with what is known of it without a simulation."""
+        """Store that the slot's run failed; if it had not started, with the fields that are known without a simulation."""
         if slot.job is None:
             return
         if slot.log is not None:
@@ -174,23 +174,23 @@ class Ledger:
         self._settle(slot, "interrupted", None)
 
     def again(self, slot: Slot, why: str = "its process died") -> bool:
-        """Whether the slot's run, whose process died, may be begun again; if so, what there is of it is stored."""
+        """Return True if the slot's run, whose process died, may be started again; its rows are then stored."""
         if slot.job is None or slot.job.crashes >= self._options.max_retries:
             return False
         slot.job.crashes += 1
         if slot.log is not None:
-            slot.log.tell(f"{why}; the run is begun again")
+            slot.log.tell(f"{why}; the run is retried")
         self._keep(slot)
         return True
 
     def give_back(self, slot: Slot) -> None:
-        """Put the slot's run, which nobody has begun, at the head of the queue."""
+        """Put the slot's run, which has not started, at the head of the queue."""
         if slot.job is not None:
             self._queue.appendleft(slot.job)
             slot.job = slot.log = None
 
     def postpone(self, slot: Slot) -> None:
-        """Free the slot; its run is another's, and is looked at again later."""
+        """Free the slot; another process owns its run, which is checked again later."""
         if slot.job is not None:
             self._elsewhere.append(slot.job)
             slot.job = slot.log = None
@@ -207,7 +207,7 @@ class Ledger:
             self._note(slot.number, job, status, message)
 
     def _note(self, number: int, job: Job, status: Status, message: str | None) -> None:
-        """Note what became of a run."""
+        """Note the outcome of a run."""
         outcome = Outcome(job.run, status, message)
         self.outcomes[job.place] = outcome
         if not self.stopping:
@@ -215,7 +215,7 @@ class Ledger:
 
 
 def _start(run: Run, options: Options) -> Started:
-    """What is known of a run that failed before its own ``Started``; its dimension is given as 0."""
+    """Return the start event of a run that failed before its own ``Started``; its dimension is 0."""
     from dynabro_cli.simulation.setup import versions  # it loads torch
 
     known = {

@@ -18,11 +18,11 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.recorder import Recorder
 
 ROUND_SECONDS = 3.0
-"""How long a run has, after a signal, to get to the end of its round and hand over a checkpoint."""
+"""Seconds for a run, after a signal, to finish its round and hand over a checkpoint."""
 
 
 def simulate_run(run: Run, **how: Any) -> Iterator[events.Event]:
-    """Simulate as ``simulation.setup`` does; torch is loaded here, and not before."""
+    """Simulate as ``simulation.setup`` does; load torch only now."""
     spin_little()
     from dynabro_cli.simulation import setup
 
@@ -41,13 +41,13 @@ def execute(
     checkpoint_every: float = CHECKPOINT_SECONDS,
     log: RunLog | None = None,
 ) -> events.Finished | events.Diverged:
-    """Simulate ``run``, from its checkpoint where there is one; give every event to the recorder, then to the listener; return
-    the last.
+    """Simulate ``run``, from its checkpoint if there is one; pass events to the recorder, then to the listener; return the last
+    one.
 
     Raises:
-        InterruptedRunError: Ctrl-C; what there was of the run is stored as interrupted, with a checkpoint where it reached one.
-        PreemptedError: The same, by SIGTERM.
-        RunError: The simulation raised an exception; what there was of the run is stored as failed.
+        InterruptedRunError: Ctrl-C; the run is stored as interrupted, with a checkpoint if it reached one.
+        PreemptedError: SIGTERM; likewise.
+        RunError: The simulation raised an exception; the run is stored as failed.
         DynabroError: The run could not start, or its rows could not be written.
     """
     log = log or RunLog(None)
@@ -68,16 +68,16 @@ def execute(
                 raise interruptions.error("before the first round; nothing is stored") from None
             recorder.interrupted()
             log.interrupted()
-            raise interruptions.error("the run is stored as interrupted; the same command goes on with it") from None
-        except BusyError:  # whoever holds the run or the database would keep what there is from being stored, too
+            raise interruptions.error("the run is stored as interrupted; the same command resumes it") from None
+        except BusyError:  # the holder of the run or the database would also prevent storing the rest
             raise
-        except (StorageError, CannotWriteError, LostDatabaseError):  # nothing is wrong with the run
+        except (StorageError, CannotWriteError, LostDatabaseError):  # the run itself has no problem
             with contextlib.suppress(DynabroError):
                 recorder.interrupted()
             raise
         except DynabroError as error:
             log.failed(str(error))
-            with contextlib.suppress(DynabroError):  # the disk may be full, and the first error is the one to tell
+            with contextlib.suppress(DynabroError):  # the disk may be full; the first error is reported
                 recorder.failed(str(error))
             raise
         except Exception as error:
@@ -104,10 +104,10 @@ def _record_all(
     listener: Callable[[events.Event], None],
     interruptions: Interruptions,
 ) -> events.Finished | events.Diverged:
-    """Give every event to recorder, log and listener; return the last, which the listener has not heard of.
+    """Pass every event to recorder, log and listener; return the last one, which the listener has not received.
 
     Raises:
-        Interrupted: A signal came, and a checkpoint after it; or it took too long.
+        Interrupted: A signal arrived, and then a checkpoint or the time limit.
     """
     while True:
         with interruptions.allowed():
@@ -124,7 +124,7 @@ def _record_all(
 
 
 def current_commit() -> str | None:
-    """The commit of the git repository around the current folder, None where there is none."""
+    """Return the commit of the git repository around the current folder; None without one."""
     try:
         answer = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Run many specs in warm worker processes of this machine, with every write to the database in this process."""
+"""Run many specs in warm worker processes of this machine; only this process writes to the database."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ def execute_all(
     files: SideFiles | None = None,
     worker: str = WORKER,
 ) -> list[Outcome]:
-    """Make every run, several at a time, and store them; return what became of each, in the order of ``runs``.
+    """Make every run, several at a time, and store them; return the outcomes in the order of ``runs``.
 
-    Each run is made by one process, which makes others after it. A run that raises an exception, whose process dies, or that
-    takes too long, is stored as failed, and the others go on. What has a result in the database is not made again; that is
-    looked up right before a run begins, and once more when it is claimed, so that several sweeps can share a database.
+    Each process makes one run after another. A run that raises an exception, whose process dies, or that takes too long, is
+    stored as failed, and the others continue. A run with a result in the database is not made again. The database is checked
+    right before a run starts, and again when it is claimed, so that several sweeps can share a database.
 
-    An error raised on purpose before a run's first event, such as missing data, fails the run without storing that, so that
-    the run is made when what was missing is there.
+    An error raised on purpose before a run's first event, such as missing data, fails the run without storing it, so that the
+    run is made when the data are there.
 
     Args:
-        runs: What to run; no two with one key.
+        runs: The runs, with different keys.
         engine: A database opened for writing.
-        options: How to run it.
-        listener: Is told what happens.
-        files: Where checkpoints and logs are; by default beside the database.
-        worker: The function, as ``module:name``, that a worker process serves with.
+        options: The options.
+        listener: Receives the events.
+        files: Checkpoints and logs; by default beside the database.
+        worker: The function of a worker process, as ``module:name``.
 
-    What is in progress elsewhere is waited for, and made here if its maker is presumed dead. A run goes on from its last
+    Runs in progress elsewhere are waited for, and made here if their process is presumed dead. A run resumes from its last
     checkpoint, if there is one.
 
     Raises:
-        SpecError: An option is not legal, or not for one of the runs; nothing has begun.
-        InterruptedRunError: Ctrl-C; what was running is stored as interrupted, with a checkpoint where it reached one.
-        PreemptedError: The same, by SIGTERM.
-        RunError: Worker processes die before they can begin a run.
-        DynabroError: The database cannot be written; what was stored before is intact.
+        SpecError: An option is not legal, or not legal for one of the runs; nothing has started.
+        InterruptedRunError: Ctrl-C; runs in progress are stored as interrupted, with a checkpoint if they reached one.
+        PreemptedError: SIGTERM; likewise.
+        RunError: Worker processes die before they can start a run.
+        DynabroError: The database cannot be written; stored rows are intact.
     """
     devices = _check(runs, options)
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
@@ -90,7 +90,7 @@ def execute_all(
 
 
 def check_options(options: Options) -> None:
-    """Raise SpecError with everything that is wrong with the options, as far as that is known without looking for devices."""
+    """Raise SpecError with all problems of the options that are known without looking for devices."""
     limits = {"jobs": 1, "threads": 1, "max_retries": 0, "jobs_per_gpu": 1}
     values = {name: getattr(options, name) for name in limits}
     problems = [
@@ -109,7 +109,7 @@ def check_options(options: Options) -> None:
 
 
 def _check(runs: Sequence[Run], options: Options) -> list[str]:
-    """Return the devices to run on; raise SpecError where an option is not legal, or not for one of the runs."""
+    """Return the devices to run on; raise SpecError if an option is not legal, or not legal for one of the runs."""
     check_options(options)
     devices = devices_of(options.device)
     for kind in sorted({run.spec.precision for run in runs}):

@@ -1,4 +1,4 @@
-"""Run many specs in a Ray cluster, a task each, with every write to the database in this process."""
+"""Run many specs in a Ray cluster, one task each; only this process writes to the database."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from dynabro_cli.store.translation import translated_errors
 EXECUTOR = "ray"
 SIMULATION = "dynabro_cli.executors.worker:simulation"
 SYSTEM_RETRIES = 3
-"""How often, at least, a run is begun again whose process or node was lost; a checkpoint on the way sets the count back."""
+"""Least number of retries of a run whose process or node was lost; a checkpoint resets the count."""
 MOST_SLOTS = 1000
 CONNECT_SECONDS = 10.0
 CONNECT_ATTEMPTS = 3
-"""How often a ``ray://`` connection is tried: the server gives up where a process of its own is slow to start."""
+"""Attempts to open a ``ray://`` connection: the server gives up if its own process is slow to start."""
 START_SECONDS = 120.0
-"""How long the first process in the cluster may take to start."""
+"""Seconds for the first process in the cluster to start."""
 HEAD = "node:__internal_head__"
-"""What Ray calls the resource that its head node alone has."""
+"""Ray's name for the resource of its head node."""
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -54,33 +54,32 @@ def execute_all_on_ray(
     address: str | None = None,
     entry: str = SIMULATION,
 ) -> list[Outcome]:
-    """Make every run in a Ray cluster, several at a time, and store them; return what became of each, in the order of ``runs``.
+    """Make every run in a Ray cluster, several at a time, and store them; return the outcomes in the order of ``runs``.
 
-    As ``processes.execute_all``, but for this: a run takes ``threads`` CPUs (1 where that is None) and a ``jobs_per_gpu``-th
-    of a GPU where the device is ``cuda``, or is ``auto`` and the cluster has any; ``jobs`` is how many runs the cluster is
-    asked for at a time, by default as many as fit it; ``data_dir`` is a folder on the nodes. A run whose process or node is
-    lost is begun again ``SYSTEM_RETRIES`` or ``max_retries`` times, whichever is more, counted anew after each checkpoint.
-
-    Where the program is connected to Ray already, that connection is used.
+    As ``processes.execute_all``, with these differences. A run takes ``threads`` CPUs (1 if None), and 1 / ``jobs_per_gpu`` of
+    a GPU if the device is ``cuda``, or ``auto`` with GPUs in the cluster. ``jobs`` is the number of runs submitted at a time,
+    by default as many as fit. ``data_dir`` is a folder on the nodes. A run whose process or node is lost is retried
+    ``SYSTEM_RETRIES`` or ``max_retries`` times, whichever is more, counted from the last checkpoint. An existing connection to
+    Ray is used.
 
     Args:
-        runs: What to run; no two with one key.
+        runs: The runs, with different keys.
         engine: A database opened for writing, by this process alone; the nodes need not reach it.
-        options: How to run it.
-        listener: Is told what happens.
-        files: Where checkpoints and logs are; by default beside the database.
+        options: The options.
+        listener: Receives the events.
+        files: Checkpoints and logs; by default beside the database.
         address: ``HOST:PORT`` of a cluster that this machine is a node of, ``ray://HOST:PORT`` of any, or ``auto``, as by
             default: ``RAY_ADDRESS``, or the cluster that was started on this machine.
-        entry: What returns the function that makes a run, as ``module:name``, on the nodes.
+        entry: A function on the nodes, as ``module:name``, that returns the function that makes a run.
 
     Raises:
-        SpecError: Ray is not installed, or an option is not legal, or not for the cluster; nothing has begun.
+        SpecError: Ray is not installed, or an option is not legal, or not legal for the cluster; nothing has started.
         NotFoundError: There is no cluster at the address.
-        InterruptedRunError: Ctrl-C; what was running is stored as interrupted, with a checkpoint where it reached one.
-        PreemptedError: The same, by SIGTERM.
-        RunError: The nodes cannot begin a run.
-        DisconnectedError: The cluster, or the connection to it, is gone; what was stored before is intact.
-        DynabroError: The database cannot be written; what was stored before is intact.
+        InterruptedRunError: Ctrl-C; runs in progress are stored as interrupted, with a checkpoint if they reached one.
+        PreemptedError: SIGTERM; likewise.
+        RunError: The nodes cannot start a run.
+        DisconnectedError: The cluster or the connection to it is lost; stored rows are intact.
+        DynabroError: The database cannot be written; stored rows are intact.
     """
     check_options(options)
     if options.device not in DEVICES:
@@ -164,7 +163,7 @@ def _import_ray() -> Any:
 
 @contextlib.contextmanager
 def _connected(address: str) -> Iterator[Any]:
-    """Connect to the cluster, quietly, and leave it again."""
+    """Connect to the cluster without output, and disconnect at the end."""
     ray = _import_ray()
     if ray.is_initialized():
         yield ray
@@ -192,18 +191,18 @@ def _connected(address: str) -> Iterator[Any]:
 
 
 def _found(ray: Any) -> str:
-    """What ``auto`` stands for; Ray keeps the address of a cluster that has ended, and would try it for minutes."""
+    """Resolve ``auto``; Ray keeps the address of a cluster that has ended, and would try it for minutes."""
     try:
         address = ray._private.services.get_ray_address_from_environment("auto", None)
     except ConnectionError as error:
         raise NotFoundError("no Ray cluster runs on this machine, and RAY_ADDRESS names none; type --address") from error
-    except Exception:  # another version of Ray has no such function, and finds it by itself
+    except Exception:  # another version of Ray has no such function and finds the cluster by itself
         return "auto"
     return str(address)
 
 
 def _reach(address: str) -> None:
-    """Raise NotFoundError where nothing listens at the address: Ray itself tries for long, and may end the process."""
+    """Raise NotFoundError if nothing listens at the address: Ray itself tries for long, and may end the process."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         if address.startswith("ray://"):
@@ -219,13 +218,13 @@ def _connect(ray: Any, address: str) -> None:
     try:
         with _own_signals():
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except SystemExit as error:  # what Ray's own handler makes of SIGTERM
+    except SystemExit as error:  # Ray's own handler turns SIGTERM into this
         raise PreemptedError("terminated; no run was in progress; run the command again") from error
     _hush(ray, address)
 
 
 def _hush(ray: Any, address: str) -> None:
-    """Keep from the terminal what Ray has to say of lost nodes and cancelled tasks: pages, which no option stops."""
+    """Suppress Ray's messages about lost nodes and cancelled tasks on the terminal: pages, which no option stops."""
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     ray._private.worker._worker_logs_enabled = False
     if address.startswith("ray://"):
@@ -236,7 +235,7 @@ def _hush(ray: Any, address: str) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Put this process's handling of signals back, which connecting changes."""
+    """Restore this process's signal handlers, which connecting changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -249,7 +248,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _mailbox(ray: Any) -> Any:
-    """Start the mailbox on the head node, and see whether dynabro is there, and the same."""
+    """Start the mailbox on the head node, and check the version of dynabro there."""
     from dynabro_cli.executors.ray_node import Mailbox
 
     head = {HEAD: 0.001} if HEAD in ray.cluster_resources() else {}
@@ -259,12 +258,14 @@ def _mailbox(ray: Any) -> Any:
     except ray.exceptions.RayError as error:
         raise RunError(f"the Ray cluster cannot run dynabro; install {__version__} on every node ({_last(error)})") from error
     if theirs != __version__:
-        raise DynabroError(f"the Ray cluster has dynabro {theirs}, and here is {__version__}; install one version on all nodes")
+        raise DynabroError(
+            f"the Ray cluster has dynabro {theirs}, but this is {__version__}; install the same version on all nodes"
+        )
     return mailbox
 
 
 def _aside(call: Callable[[], Any]) -> Any:
-    """Call in a thread, and wait in a way that a signal may interrupt, as it may not in Ray's own code."""
+    """Call a function in a thread, and wait so that a signal can interrupt, as it cannot in Ray's own code."""
     future: Future[Any] = Future()
 
     def serve() -> None:
@@ -278,6 +279,6 @@ def _aside(call: Callable[[], Any]) -> Any:
 
 
 def _last(error: Exception) -> str:
-    """What an error of Ray says, in a line: of what was raised on a node the last one."""
+    """Return the last line of an error of Ray: the exception that was raised on a node."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,8 +1,8 @@
-"""What of a sweep runs in a Ray cluster: the tasks that make its runs, and the mailbox between them and the driver.
+"""The part of a sweep that runs in a Ray cluster: the tasks that make its runs, and the mailbox between them and the driver.
 
-A run sends its events in calls of an actor, the mailbox, as no node can call the driver of a ``ray://`` address, and as Ray
-makes the items of a generator again, from the first and taken to be the same, when it has lost them. Checkpoints travel with
-the events, and go through Ray's object store to where the run goes on, so that nodes and driver need no folder in common.
+A run sends its events in calls of an actor, the mailbox. No node can call the driver of a ``ray://`` address, and Ray repeats
+lost items of a generator from the first one, assuming they are the same. Checkpoints travel with the events, and through Ray's
+object store to the node where the run resumes. So nodes and driver need no common folder.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from dynabro_cli.executors._api import Due, Failure, failure_of
 from dynabro_cli.executors.worker import Begun, Left, Request, Simulate
 
 ORDER_SECONDS = 0.5
-"""How old the mailbox's last order may be where there is nothing to tell."""
+"""Largest age of the mailbox's last order when there is nothing to send."""
 MOST_WAITING = 100
-"""How many events may be on their way before the run waits for the driver."""
+"""Most events on their way before the run waits for the driver."""
 MOST_PRINTED = 1 << 16
-"""Bytes of what a run prints that one exchange takes along."""
+"""Most bytes of output of a run per exchange."""
 
 Order = Literal["go", "leave", "drop"]
-"""What a run is to do: go on; hand over a checkpoint, and end; end at once, as it is not the driver's any more."""
+"""Order to a run: continue; hand over a checkpoint and end; or end at once, as the driver has given it up."""
 
 
 @dataclass(frozen=True)
 class Printed:
-    """What the run's process printed."""
+    """Output of the run's process."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Misplaced:
-    """The run was not begun, as its process holds another GPU than the run's; the process ends."""
+    """The run was not started, as its process holds another GPU than the run; the process ends."""
 
 
 Message = Begun | Event | Failure | Left | Printed | Misplaced
@@ -61,7 +61,7 @@ IMPORTANT = (Begun, Started, Checkpointed, Finished, Diverged, Failure, Left, Mi
 class Mailbox:
     """An actor between the runs of one sweep and its driver, whose calls wait without a thread.
 
-    A run's call returns when the driver has taken what it brought, so that runs wait where the database is slow.
+    A run's call returns when the driver has taken its messages, so that runs wait for a slow database.
     """
 
     def __init__(self) -> None:
@@ -73,11 +73,11 @@ class Mailbox:
         self._leaving = False
 
     async def version(self) -> str:
-        """The version of dynabro here."""
+        """Return the version of dynabro here."""
         return __version__
 
     async def exchange(self, attempt: int, messages: Sequence[Message]) -> Order:
-        """Take messages of an attempt at a run, and say what is to become of it; after ``Started`` the driver decides that."""
+        """Take messages of an attempt at a run, and return its order; after ``Started`` the driver decides."""
         if messages and attempt not in self._dropped:
             delivery = asyncio.get_running_loop().create_future()
             self._waiting.append((attempt, messages))
@@ -89,7 +89,7 @@ class Mailbox:
         return "drop" if attempt in self._dropped else "leave" if self._leaving else "go"
 
     async def take(self, seconds: float) -> list[tuple[int, Sequence[Message]]]:
-        """Return what has come, attempt by attempt; where nothing has, wait for so long."""
+        """Return the messages that have arrived, by attempt; if there are none, wait for the given time."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._arrived.wait(), seconds)
         self._arrived.clear()
@@ -100,11 +100,11 @@ class Mailbox:
         return found
 
     async def poke(self) -> None:
-        """Have ``take`` return."""
+        """Let ``take`` return."""
         self._arrived.set()
 
     async def answer(self, attempt: int, ours: bool) -> None:
-        """Say that an attempt may go on after ``Started``, or that nobody wants any more of it."""
+        """Answer ``Started``: the attempt may continue, or is given up."""
         if not ours:
             self._dropped.add(attempt)
         claim = self._claim(attempt)
@@ -112,7 +112,7 @@ class Mailbox:
             claim.set_result(None)
 
     async def leave(self) -> None:
-        """Have every run hand over a checkpoint, and end."""
+        """Let every run hand over a checkpoint and end."""
         self._leaving = True
 
     def _claim(self, attempt: int) -> asyncio.Future[None]:
@@ -120,13 +120,13 @@ class Mailbox:
 
 
 def make(mailbox: Any, attempt: int, request: Request, entry: str) -> None:
-    """Make a run, and send what happens to the mailbox.
+    """Make a run, and send its events to the mailbox.
 
     Args:
         mailbox: The actor.
         attempt: A number that no other attempt at a run has in this sweep.
-        request: The run; its log is the driver's.
-        entry: What returns the function that makes a run, as ``module:name``; asked once in a process.
+        request: The run; the driver writes its log.
+        entry: A function, as ``module:name``, that returns the function that makes a run; called once per process.
     """
     simulate = _simulation(entry)
     with _printing() as printed, contextlib.closing(_Line(mailbox, attempt, printed)) as line:
@@ -138,11 +138,11 @@ def make(mailbox: Any, attempt: int, request: Request, entry: str) -> None:
             _send_events(line, simulate, request)
         except _Dropped:
             return
-        except ray.exceptions.RayError:  # the driver is gone, and the mailbox with it
+        except ray.exceptions.RayError:  # the driver has ended, and the mailbox with it
             raise
         except Exception as error:
             failure = failure_of(error)
-            if failure.expected:  # such as missing data, or another version: it matters where
+            if failure.expected:  # such as missing data or another version: the node matters
                 failure = replace(failure, reason=f"{failure.reason} (on {platform.node()})")
             with contextlib.suppress(_Dropped):
                 line.send(failure)
@@ -153,19 +153,19 @@ def make(mailbox: Any, attempt: int, request: Request, entry: str) -> None:
 
 
 class _Dropped(Exception):  # noqa: N818
-    """Nobody wants any more of the run."""
+    """The run has been given up."""
 
 
 class _Line:
-    """To the mailbox: a thread sends what there is, in one exchange after another, while the run goes on.
+    """The connection to the mailbox: a thread sends messages, one exchange after another, while the run continues.
 
     Args:
         mailbox: The actor.
         attempt: The number of the attempt.
-        printed: A file to read from what the process prints.
+        printed: A file with the output of the process.
 
     Attributes:
-        order: What the mailbox answered last.
+        order: The last answer of the mailbox.
     """
 
     def __init__(self, mailbox: Any, attempt: int, printed: int) -> None:
@@ -180,7 +180,9 @@ class _Line:
         self._thread.start()
 
     def send(self, message: Message) -> None:
-        """Send, and wait until what is important has arrived, and while much has not; raise _Dropped where nobody wants it."""
+        """Send a message; wait until important ones have arrived and few are on their way; raise _Dropped if the run is given
+        up.
+        """
         with self._change:
             self._messages.append(message)
             self._given += 1
@@ -190,7 +192,7 @@ class _Line:
         self._check()
 
     def asked(self) -> bool:
-        """Whether the run is to hand over a checkpoint and end; raise _Dropped where it is to end at once."""
+        """Return True if the run must hand over a checkpoint and end; raise _Dropped if it must end at once."""
         self._check()
         return self.order == "leave"
 
@@ -212,7 +214,7 @@ class _Line:
             raise _Dropped
 
     def _serve(self) -> None:
-        """Send what there is, and ask for orders where there is nothing for ``ORDER_SECONDS``."""
+        """Send the messages; ask for orders if there was none for ``ORDER_SECONDS``."""
         while not self._closed and not self._over:
             with self._change:
                 self._change.wait_for(lambda: self._messages or self._closed, ORDER_SECONDS)
@@ -247,7 +249,7 @@ def _send_events(line: _Line, simulate: Simulate, request: Request) -> None:
 
 @functools.cache
 def _simulation(entry: str) -> Simulate:
-    """What ``entry`` returns; in a process that makes many runs, it keeps what can be kept from one to the next."""
+    """Return the function from ``entry``, which keeps what one run can leave for the next."""
     faulthandler.enable(os.dup(2))  # a crash of native code leaves a trace in Ray's log of this process
     _first_gpus()
     module, _, name = entry.partition(":")
@@ -256,18 +258,18 @@ def _simulation(entry: str) -> Simulate:
 
 @functools.cache
 def _first_gpus() -> str | None:
-    """The GPUs that Ray gave this process for its first run."""
+    """Return the GPUs that Ray gave this process for its first run."""
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def _misplaced() -> bool:
-    """Whether this process uses another GPU than Ray has given it now; CUDA keeps to those that it has seen first."""
+    """Return True if this process uses another GPU than Ray has given it now; CUDA keeps the GPUs that it has seen first."""
     return worker.on_gpu() and os.environ.get("CUDA_VISIBLE_DEVICES") != _first_gpus()
 
 
 @contextlib.contextmanager
 def _printing() -> Iterator[int]:
-    """Have what is printed go to a file, to be read from the descriptor; nothing of it is left, however the process ends."""
+    """Redirect output to a file, to be read from the descriptor; the file is removed however the process ends."""
     descriptor, name = tempfile.mkstemp(prefix="dynabro-")
     try:
         with worker.printing_to(Path(name)):

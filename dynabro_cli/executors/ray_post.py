@@ -1,4 +1,4 @@
-"""The driver's side of the mailbox: what comes from a Ray cluster, in order, and how large the cluster is."""
+"""The driver's side of the mailbox: messages from a Ray cluster, in order, and the size of the cluster."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from dynabro_cli.executors.ray_cluster import Share
 
 TAKE_SECONDS = 1.0
-"""How long the driver's thread waits for messages before it looks at the tasks that have begun meanwhile."""
+"""Seconds for which the driver's thread waits for messages before it looks at new tasks."""
 MEASURE_SECONDS = 5.0
-"""Between two looks at how large the cluster is."""
+"""Pause between two measurements of the cluster's size."""
 
 
 class Item(NamedTuple):
-    """What came: a message of an attempt, or, with None, that its task has ended, and by what error."""
+    """A message of an attempt, or, with None, the end of its task and its error."""
 
     attempt: int
     message: Message | None
@@ -30,14 +30,14 @@ class Item(NamedTuple):
 
 
 class Post:
-    """Brings what comes from the cluster, by a thread, so that no signal breaks off Ray's own code in its middle.
+    """Receive messages from the cluster in a thread, so that no signal interrupts Ray's own code.
 
     Args:
         mailbox: The actor.
-        share: What a run takes of a node.
+        share: Resources of a run.
 
     Attributes:
-        capacity: How many runs the cluster has room for; it is measured again and again.
+        capacity: Number of runs that fit the cluster; measured repeatedly.
     """
 
     def __init__(self, mailbox: Any, share: Share) -> None:
@@ -54,32 +54,32 @@ class Post:
         self._thread.start()
 
     def watch(self, task: Any, attempt: int) -> None:
-        """Tell when ``task`` has ended, after all that it sent."""
+        """Report the end of ``task``, after all its messages."""
         with self._lock:
             self._tasks[task] = attempt
 
     def wait(self, seconds: float | None) -> None:
-        """Wait until something has come, for so long."""
+        """Wait for a message for the given time."""
         self._news.wait(seconds)
 
     def collect(self) -> list[Item]:
-        """Take what has come, in order.
+        """Return the messages that have arrived, in order.
 
         Raises:
-            DisconnectedError: Nothing more comes.
+            DisconnectedError: The connection is lost.
         """
         self._news.clear()
         found = [self._items.popleft() for _ in range(len(self._items))]
         if not found and self._error is not None:
             raise DisconnectedError(
                 f"the connection to the Ray cluster is lost ({in_words(self._error)}); what was stored before is intact; the "
-                "same command goes on from there"
+                "same command resumes"
             ) from self._error
         self._room.set()
         return found
 
     def close(self) -> None:
-        """Bring nothing more."""
+        """Receive nothing more."""
         self._closed = True
         self._room.set()
         self._thread.join(TAKE_SECONDS)
@@ -109,7 +109,7 @@ class Post:
             self._mailbox.poke.remote()
         ended, _ = ray.wait(list(tasks), num_returns=len(tasks), timeout=0) if tasks else ([], [])
         messages = list(ray.get(parcels))
-        if ended:  # what they sent before is there now
+        if ended:  # their earlier messages have arrived
             messages += ray.get(self._mailbox.take.remote(0))
         with self._lock:
             for task in ended:
@@ -127,7 +127,7 @@ def _error_of(task: Any) -> Exception | None:
 
 
 def in_words(error: Exception | None) -> str:
-    """How a task ended, for a sentence."""
+    """Describe the end of a task, for a sentence."""
     if error is None:
         return "ended without a result"
     if isinstance(error, ray.exceptions.OutOfMemoryError):

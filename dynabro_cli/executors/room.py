@@ -1,4 +1,4 @@
-"""How many runs at a time fit into the memory that is free."""
+"""Number of runs at a time that fit into the free memory."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ IRRELEVANT = ("seed", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "ev
 
 
 def with_room(runs: Sequence[Run], options: Options, database: str) -> Options:
-    """The options with as many jobs as fit into this machine's memory, each a process of its own, whichever runs meet.
+    """Return the options with as many jobs as fit into this machine's memory, each in a process, whichever runs meet.
 
-    The process that uses a GPU looks at the GPU's memory itself.
+    The process that uses a GPU checks the GPU's memory itself.
 
     Args:
         runs: The runs.
-        options: How they are made.
-        database: Where results are: runs that are stored are not made.
+        options: The options.
+        database: The database: stored runs are not made.
 
     Raises:
-        SpecError: A run by itself does not fit, or not as many at a time as ``options`` ask for.
-        DynabroError: The database is something else, or cannot be read.
+        SpecError: A single run does not fit, or ``options`` ask for more runs at a time than fit.
+        DynabroError: The file is not a dynabro database, or cannot be read.
     """
     standing = stand(database, options.sweep, options.rerun)[1]
     settled = ("stored",) if options.retry_failed else ("stored", "failed")
@@ -58,7 +58,7 @@ def with_room(runs: Sequence[Run], options: Options, database: str) -> Options:
 
 
 def _fitting(runs: Sequence[Run], jobs: int, options: Options, free: float) -> int:
-    """How many of the runs at a time, at most ``jobs``, fit whichever they are: the largest ones."""
+    """Return how many runs at a time, at most ``jobs``, fit in any combination: the largest ones together."""
     largest = sorted((need.within(free).host for need in _needs(runs, options)), reverse=True)[:jobs]
     return sum(total <= free for total in itertools.accumulate(largest))
 

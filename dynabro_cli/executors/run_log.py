@@ -1,4 +1,4 @@
-"""The log of a run: a line for each thing that happened to it, and between them whatever its process printed."""
+"""The log of a run: one line per event, and the output of its process in between."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SETTINGS = (
 
 
 class RunLog:
-    """Appends lines to the file of a run. Where that cannot be, the run goes on without.
+    """Append lines to the log of a run; if this fails, the run continues without a log.
 
-    Each line begins with the time in UTC; what belongs to the line before is indented.
+    Each line begins with the time in UTC; continuation lines are indented.
 
     Args:
         path: The file, in a folder that exists; None: there is no log.
-        failed: Is given the error where a line cannot be written.
+        failed: Called with the error if a line cannot be written.
 
     Attributes:
         path: The same, for a process that appends what it prints.
@@ -41,11 +41,11 @@ class RunLog:
 
     @classmethod
     def of(cls, files: SideFiles, run_key: str) -> RunLog:
-        """The log of a run beside its database, or none where its folder cannot be made."""
+        """Return the log of a run beside its database; without a file if its folder cannot be created."""
         return cls(files.open_log(run_key), lambda error: files.go_without("logs", error))
 
     def tell(self, text: str) -> None:
-        """Write ``text`` behind the time."""
+        """Write ``text`` after the time."""
         if self.path is None:
             return
         now = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -57,7 +57,7 @@ class RunLog:
             self._failed(error)
 
     def event(self, event: events.Event) -> None:
-        """Write what an event says; rounds go to the database alone."""
+        """Write a line about an event; rounds go to the database only."""
         if isinstance(event, events.Started):
             self._start(event)
         elif isinstance(event, events.Evaluated):
@@ -68,17 +68,17 @@ class RunLog:
         elif isinstance(event, events.Diverged | events.Finished):
             how = "finished" if isinstance(event, events.Finished) else f"diverged in round {event.round}"
             numbers = _numbers({"accuracy": event.accuracy, "loss": event.loss, "gap": event.gap})
-            done = f"{event.totals.rounds} rounds, {event.totals.budget_spent} gradient computations a worker"
+            done = f"{event.totals.rounds} rounds, {event.totals.budget_spent} gradient computations per worker"
             self.tell(f"{how}: {numbers or 'no numbers'}; {done}; {self._seconds():.1f} s")
 
     def interrupted(self) -> None:
         """Write that the run was stopped."""
         self.tell(
-            f"interrupted after {self._seconds():.1f} s; the same command goes on from the last checkpoint, if there is one"
+            f"interrupted after {self._seconds():.1f} s; the same command resumes from the last checkpoint, if there is one"
         )
 
     def failed(self, details: str) -> None:
-        """Write why the run failed, with the traceback that there is."""
+        """Write the reason of the failure, with the traceback if there is one."""
         self.tell(f"failed after {self._seconds():.1f} s: {details}")
 
     def _start(self, event: events.Started) -> None:
@@ -94,7 +94,7 @@ class RunLog:
         self.tell("; ".join(f"{name} {_text(value)}" for name, value in programs.items() if value is not None))
 
     def _seconds(self) -> float:
-        """Since the run began, or began to go on."""
+        """Seconds since the run started or resumed."""
         return time.monotonic() - self._began
 
 

@@ -1,4 +1,4 @@
-"""Which worker process makes which run when, and what its messages, its death and its being late mean for the run."""
+"""Assignment of runs to worker processes, and handling of their messages, deaths and timeouts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.worker import Begun, Left, Message, Ready, Request, Stop
 
 FALSE_STARTS = 3
-"""How many worker processes may die in a row without one that begins a run."""
+"""Most worker processes in a row that may die before one starts a run."""
 
 
 @dataclass
@@ -40,14 +40,13 @@ class _Place(Slot):
 class Scheduler:
     """One sweep in worker processes of this machine.
 
-    It waits for messages and deaths of workers, and for nothing else; where the database is slow the workers wait in turn, as
-    their pipes fill.
+    It waits only for messages and deaths of workers. If the database is slow, the workers wait in turn, as their pipes fill.
 
     Args:
         ledger: The runs.
-        slots: One for each process that there may be at a time.
-        options: How to make the runs, with jobs and threads decided.
-        entry: The function that a worker serves with.
+        slots: One for each process at a time.
+        options: The options, with jobs and threads resolved.
+        entry: The function of a worker.
     """
 
     def __init__(self, ledger: Ledger, slots: Sequence[Slot], options: Options, entry: str) -> None:
@@ -56,7 +55,7 @@ class Scheduler:
         self._false_starts = 0
 
     def run(self) -> list[Outcome]:
-        """Make the runs; return what became of each. Raises what ``execute_all`` raises."""
+        """Make the runs; return their outcomes. Raises the errors of ``execute_all``."""
         try:
             return drive(self._ledger, self._turn, self._leave)
         finally:
@@ -73,7 +72,7 @@ class Scheduler:
         return True
 
     def _assign(self, interruptions: Interruptions) -> bool:
-        """Give every free slot its next run, and a process where it has none; return whether there is anything to wait for."""
+        """Give every free slot its next run, and a process if it has none; return True if there is anything to wait for."""
         for slot in self._slots:
             if slot.given or (slot.worker is not None and not slot.worker.ready):
                 continue
@@ -108,7 +107,7 @@ class Scheduler:
         slot.given = True
 
     def _wait(self, patience: float | None) -> set[Any]:
-        """What is there to attend to, after so many seconds at the latest."""
+        """Return the pipes and processes that are ready, after a time limit at the latest."""
         things = [thing for slot in self._slots if slot.worker for thing in (slot.worker.connection, slot.worker.sentinel)]
         if things:
             return set(wait(things, patience))
@@ -116,16 +115,16 @@ class Scheduler:
         return set()
 
     def _patience(self) -> float | None:
-        """Seconds until the first run has taken too long, or a run elsewhere is to be looked at again."""
+        """Return the seconds until the first run times out, or a run elsewhere is checked again."""
         first = min(slot.deadline for slot in self._slots)
         until = [] if first == math.inf else [max(0.0, first - time.monotonic())]
         if all(slot.worker for slot in self._slots):
-            return min(until, default=None)  # nobody is free to take a run that is no longer made elsewhere
+            return min(until, default=None)  # no slot is free to take a run that is no longer made elsewhere
         elsewhere = self._ledger.patience(any(slot.worker for slot in self._slots))
         return min([*until, *([] if elsewhere is None else [elsewhere])], default=None)
 
     def _attend(self, slot: _Place, ready: set[Any]) -> None:
-        """Take what a slot's worker has sent, or what its death or its being late means."""
+        """Handle the messages of a slot's worker, its death, or its timeout."""
         worker = slot.worker
         if worker is None:
             return
@@ -172,7 +171,7 @@ class Scheduler:
             slot.clear()
 
     def _lose(self, slot: _Place, worker: Worker, *, late: bool = False) -> None:
-        """See to what a worker that died, or was killed, had sent and was doing."""
+        """Handle the last messages and the run of a worker that died or was killed."""
         end = worker.bury()
         try:
             while (message := worker.left()) is not None:
@@ -201,7 +200,7 @@ class Scheduler:
         slot.clear()
 
     def _leave(self, seconds: float) -> None:
-        """Have the runs in progress hand over checkpoints, for so long; end every worker; store what was running."""
+        """Let the runs in progress hand over checkpoints, within a time limit; end every worker; store the runs in progress."""
         self._ledger.stopping = True
         for slot in self._slots:
             if slot.worker is not None and slot.claimed and seconds:

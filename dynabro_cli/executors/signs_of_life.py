@@ -1,4 +1,4 @@
-"""What the database says of a sweep in progress, for any executor: its row in ``sweeps``, and that its writers live."""
+"""State of a sweep in progress in the database, for any executor: its row in ``sweeps``, and heartbeats of its writers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from dynabro_cli.store.sweep_entry import SweepEntry, to_make
 def signs_of_life(
     engine: Engine, outcomes: Sequence[Outcome], owners: Sequence[str], options: Options, executor: str, repeat: Repeat = never
 ) -> Iterator[None]:
-    """While entered, the sweep is in progress in the database; at the end, ``outcomes`` say how it ended.
+    """Within the context, the sweep is in progress in the database; at the end, ``outcomes`` decide its status.
 
-    Runs that have no name in common (``options.sweep`` is None) are no sweep, and get no row.
+    Runs without a common name (``options.sweep=None``) do not form a sweep and get no row.
 
     Args:
         engine: A database opened for writing.
-        outcomes: What becomes of each run, as ``Ledger.outcomes``, which are written to meanwhile.
-        owners: Who writes the runs' rows.
-        options: How they are made, with jobs decided.
-        executor: What is stored as the executor's name.
-        repeat: Which stored runs the sweep makes again.
+        outcomes: The outcomes of the runs, as ``Ledger.outcomes``, which change meanwhile.
+        owners: The writers of the runs' rows.
+        options: The options, with jobs resolved.
+        executor: The executor's name.
+        repeat: Decides which stored runs the sweep makes again.
 
     Raises:
-        DynabroError: The database cannot be written when the sweep begins.
+        DynabroError: The database cannot be written at the start of the sweep.
     """
     with contextlib.ExitStack() as stack:
         entry = None

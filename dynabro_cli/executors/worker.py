@@ -1,9 +1,9 @@
 """The worker's side: a process that makes one run after another, and sends the events of each to its parent.
 
-A worker sends ``Ready`` once, when all that is slow to import is there. Then it answers each ``Request`` with ``Begun``, the
-run's events, and a ``Failure`` where these do not end with ``Finished`` or ``Diverged``. After ``Started`` it waits for a bool:
-whether the parent has claimed the run; where not, it leaves the run and waits for the next request. On ``Stop`` it sends a
-checkpoint as soon as it can, then ``Left``, and ends.
+A worker sends ``Ready`` once, after all slow imports. Then it answers each ``Request`` with ``Begun``, the run's events, and a
+``Failure`` if these do not end with ``Finished`` or ``Diverged``. After ``Started`` it waits for a bool: True if the parent has
+claimed the run; otherwise it leaves the run and waits for the next request. On ``Stop`` it sends a checkpoint as soon as it
+can, then ``Left``, and ends.
 
 Torch is imported when the worker is under its parent's control, so this module does not import it.
 """
@@ -38,7 +38,7 @@ from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.side_files import open_log
 
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
 Check = Literal["nothing", "gpu", "all"]
@@ -48,8 +48,8 @@ Check = Literal["nothing", "gpu", "all"]
 class Request:
     """A run to be made: the fields of its complete spec, its key, and how to make it.
 
-    ``check`` says which memory is compared with what the run needs before anything of it is made: that of the GPU, as others
-    have looked at the machine's already, or all.
+    ``check`` says which memory is compared with the run's needs before it starts: the memory of the GPU, if others have checked
+    the machine's already, or all memory.
     """
 
     spec: dict[str, Any]
@@ -66,7 +66,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Stop:
-    """The run in progress is to be left as soon as there is a checkpoint of it."""
+    """Request to leave the run in progress as soon as there is a checkpoint of it."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,13 @@ Simulate = Callable[[Request, Callable[[], bool]], Iterator[Event]]
 
 
 def start(worker: str, connection: Connection, parent: int) -> None:
-    """What the process does: it serves until its parent closes the pipe, and does not outlive it.
+    """Serve until the parent closes the pipe or ends.
 
-    Ctrl-C and SIGTERM, which terminals and clusters send to every process, are the parent's to handle; they were blocked when
-    this process was made, so that none comes before it is ignored here. Standard output is the parent's, too.
+    The parent handles Ctrl-C and SIGTERM, which terminals and clusters send to every process. They were blocked when this
+    process was created, so that none arrives before it is ignored here. Standard output is the parent's, too.
 
     Args:
-        worker: The function that serves, as ``module:name``.
+        worker: The serving function, as ``module:name``.
         connection: This end of the pipe.
         parent: The parent's process id.
     """
@@ -107,17 +107,17 @@ def start(worker: str, connection: Connection, parent: int) -> None:
     spin_little()
     faulthandler.enable(2)  # a crash of native code leaves a trace in the run's log
     module, _, name = worker.partition(":")
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent needs no answer any more
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent does not need an answer any more
         getattr(importlib.import_module(module), name)(connection)
 
 
 def die_with_parent(parent: int) -> None:
-    """Have this process killed when its parent ends, however that ends: by the kernel of Linux, elsewhere by a thread."""
+    """Let this process be killed when its parent ends: by Linux's kernel, elsewhere by a thread."""
     if platform.system() == "Linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     else:
         threading.Thread(target=_watch_parent, daemon=True).start()
-    if os.getppid() != parent:  # it ended before the kernel was told
+    if os.getppid() != parent:  # the parent ended before prctl was called
         os._exit(1)
 
 
@@ -131,16 +131,16 @@ def _watch_parent() -> None:
 def serve(connection: Connection) -> None:
     """Answer requests with simulations."""
     simulate = simulation()
-    gc.freeze()  # what is imported is not searched for garbage after every run
+    gc.freeze()  # imported objects are not searched for garbage after every run
     answer(connection, simulate)
 
 
 def simulation() -> Simulate:
-    """Import what simulating needs, and return the function that makes a run, which keeps the data of the last.
+    """Import the simulation, and return the function that makes a run, which keeps the data of the last one.
 
-    Nothing else goes from one run to the next that could change numbers: random draws come from streams of the run's seed (the
-    model's initialisation seeds torch's generator, and puts it back), the number of threads and torch's switches of precision
-    are set by every run, models and states are made anew, nobody writes to the data, and ``tidy`` forgets compiled code.
+    Nothing else that could change numbers is kept from one run to the next. Random draws come from streams of the run's seed;
+    the model's initialisation seeds torch's generator and restores it. Every run sets the number of threads and torch's
+    precision, and makes its models and states. Nobody writes to the data, and ``tidy`` forgets compiled code.
     """
     from dynabro_cli.devices import pick_device
     from dynabro_cli.experiment.resolve import resolve
@@ -173,7 +173,7 @@ def simulation() -> Simulate:
 
 
 def answer(connection: Connection, simulate: Simulate) -> None:
-    """Answer every request with the events that ``simulate`` makes of it, until the pipe is closed, or ``Stop`` comes."""
+    """Answer every request with the events of ``simulate``, until the pipe is closed, or ``Stop`` arrives."""
     connection.send(Ready())
     asked = _Asked(connection)
     while True:
@@ -198,7 +198,7 @@ def answer(connection: Connection, simulate: Simulate) -> None:
 
 
 class _Asked:
-    """Whether the parent has sent ``Stop``; to be called while a run is in progress, when it sends nothing else."""
+    """Return True if the parent has sent ``Stop``; call this during a run, when it sends nothing else."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -211,7 +211,7 @@ class _Asked:
 
 
 def _send_events(connection: Connection, events: Iterator[Event], asked: _Asked) -> None:
-    """Send events up to the run's end; none after ``Started`` where the parent does not answer it with True."""
+    """Send events up to the run's end; none after ``Started`` if the parent does not answer True."""
     for event in events:
         connection.send(event)
         if isinstance(event, Finished | Diverged) or (isinstance(event, Started) and connection.recv() is not True):
@@ -224,7 +224,7 @@ def _send_events(connection: Connection, events: Iterator[Event], asked: _Asked)
 
 @contextlib.contextmanager
 def printing_to(log: Path | None) -> Iterator[None]:
-    """Append to ``log`` what is printed, by Python or by native code; where that cannot be, what is printed is lost."""
+    """Append output of Python and native code to ``log``; if this fails, the output is lost."""
     if log is None:
         yield
         return
@@ -248,23 +248,23 @@ def printing_to(log: Path | None) -> Iterator[None]:
 
 
 class _Forgiving(io.FileIO):
-    """A file where writing does not fail: what there is no room for is lost, and the run that prints it goes on."""
+    """A file whose write errors are ignored: the output is lost, and the run continues."""
 
     def write(self, data: Any, /) -> int:
-        """Write, and say that all was written."""
+        """Write the text, and return its full length."""
         with contextlib.suppress(OSError):
             super().write(data)
         return len(data)
 
 
 def _printed(number: int) -> io.TextIOWrapper:
-    """A text stream to a file descriptor, which it does not close; a crash loses no line of it."""
+    """Return a text stream to a file descriptor, which it does not close; a crash loses no line."""
     raw = io.BufferedWriter(_Forgiving(number, "w", closefd=False))
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
 def tidy() -> None:
-    """Forget the last run: dynamo keeps compiled code by function, and falls back to eager code after some number of runs."""
+    """Forget the last run: dynamo keeps compiled code by function, and falls back to eager code after some runs."""
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
     gc.collect()
@@ -273,5 +273,5 @@ def tidy() -> None:
 
 
 def on_gpu() -> bool:
-    """Whether this process uses a GPU."""
+    """Return True if this process uses a GPU."""
     return "torch" in sys.modules and bool(sys.modules["torch"].cuda.is_initialized())

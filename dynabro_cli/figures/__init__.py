@@ -1,1 +1,1 @@
-"""Figures and tables drawn from the database, one file each; nothing here knows of torch."""
+"""Figures and tables drawn from the database, one file each, without torch."""

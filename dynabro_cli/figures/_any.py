@@ -1,4 +1,4 @@
-"""What the plots of any runs share: which column is shown where, and what tells their series apart."""
+"""Common parts of the plots of any runs: which column is shown where, and names of series."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ METRICS = {
     "acceptance": ("", "acceptance", "acceptance ratio of Byzantine messages"),
     "aggregation_error": ("", "aggregation_error", "aggregation error"),
 }
-"""What is plotted: its column in ``evaluations``, that in ``runs`` or ``recovery``, and its name on an axis.
+"""Metrics: column in ``evaluations``, column in ``runs`` or ``recovery``, and name on an axis.
 
-Of a column of ``recovery``, which the first is empty of, a run has one number, or none.
+For a column of ``recovery``, the first is empty, and a run has at most one number.
 """
 LOWEST_IS_WORST = ("final_accuracy", "worst_window")
 MOST_PANELS, MOST_SERIES = 12, 16
 
 
 class Metric(NamedTuple):
-    """What is plotted: its column in ``evaluations``, that of a run's one number, and its name on an axis."""
+    """A metric: its column in ``evaluations``, the column of a run's single number, and its name on an axis."""
 
     along: str
     final: str
@@ -49,15 +49,15 @@ class Metric(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The name of the one number."""
+        """The name of the single number."""
         return f"final {self.label}" if self.along else self.label
 
 
 def metric_of(results: Results, name: str | None, *, along: bool = False) -> Metric:
-    """The metric called ``name``; by default accuracy, or the gap where no run has an accuracy.
+    """Return the metric called ``name``; by default accuracy, or the gap if no run has an accuracy.
 
     Raises:
-        SpecError: There is none, or no run has it, or it is none ``along`` a run, and that is wanted.
+        SpecError: There is no such metric, no run has it, or a curve ``along`` a run is wanted and it is a single number.
     """
     if name is None:
         name = "accuracy" if results.runs["final_accuracy"].notna().any() else "gap"
@@ -65,32 +65,33 @@ def metric_of(results: Results, name: str | None, *, along: bool = False) -> Met
         raise SpecError(f"metric={name} is not legal{did_you_mean(name, METRICS)}; legal: {', '.join(METRICS)}")
     metric = Metric(*METRICS[name])
     if along and not metric.along:
-        raise SpecError(f"metric={name} is one number of a run, and no curve; type dynabro plot final --metric {name}")
+        raise SpecError(f"metric={name} is one number per run, not a curve; type dynabro plot final --metric {name}")
     if not results.runs[metric.final].notna().any():
         raise SpecError(f"no run here has a number for metric={name}; type another one of {', '.join(METRICS)}")
     return metric
 
 
 def having(results: Results, metric: Metric) -> Results:
-    """The runs that a metric is plotted of: of a column of ``recovery``, those that have a number."""
+    """Return the runs that have the metric: for a column of ``recovery``, the runs that have a number."""
     return results if metric.along else dataclasses.replace(results, runs=results.runs[results.runs[metric.final].notna()])
 
 
 def column_of(option: str, name: str, legal: Sequence[str] = (*COLUMNS, "seed", "sweep")) -> str:
-    """``name``, a legal column for an option.
+    """Return ``name`` if it is a legal column for an option.
 
     Raises:
-        SpecError: It is none.
+        SpecError: ``name`` is not a legal column.
     """
     if name not in legal:
-        raise SpecError(f"{option}={name} is no column to plot by{did_you_mean(name, legal)}; legal: {', '.join(legal)}")
+        raise SpecError(f"{option}={name} is not a column to plot by{did_you_mean(name, legal)}; legal: {', '.join(legal)}")
     return name
 
 
 def with_series(runs: pd.DataFrame, hue: str | None, shown: Sequence[str | None]) -> pd.DataFrame:
-    """The runs with a column ``series``: the value of ``hue``, and of all else by which runs differ, and that is not shown.
+    """Return the runs with a column ``series``: the value of ``hue``, and of everything else in which runs differ and that is
+    not shown.
 
-    So a line is never the mean of runs that differ in more than their seed.
+    So a line is always a mean over seeds only.
     """
     given = [name for name in (*shown, hue) if name]
     parts = ([hue] if hue else []) + telling_apart(runs, COLUMNS, given)
@@ -102,21 +103,21 @@ def with_series(runs: pd.DataFrame, hue: str | None, shown: Sequence[str | None]
 
 
 def _methods(runs: pd.DataFrame) -> pd.Series:
-    """The methods as a legend has them; as they are typed, where its words do not tell two of them apart."""
+    """Return the methods as a legend has them; as they are typed if two of them have the same words."""
     labels = runs["spec"].map(lambda spec: method_label(spec["method"]))
     shared = runs.groupby(labels)["method"].transform("nunique") > 1
     return labels.where(~shared, runs["method"])
 
 
 def text_of(name: str, value: Any, *, plain: bool = False) -> str:
-    """A value in a legend or title; numbers say what they are, unless they are to be plain."""
+    """Return a value for a legend or title; numbers have their column's name, unless they are plain."""
     if name == "task":
         return TASKS.get(value, str(value))
     return str(value) if isinstance(value, str) or plain else f"{name}={value}"
 
 
 def ordered(runs: pd.DataFrame, column: str) -> list[Any]:
-    """The values of a column from left to right: numbers by size, K up to infinity, words as they come first."""
+    """Return the values of a column from left to right: numbers by size, K up to infinity, words in order of appearance."""
     values = list(dict.fromkeys(runs[column]))
     if column != "switching":
         return sorted(values) if all(isinstance(value, int | float) for value in values) else values
@@ -132,7 +133,7 @@ def _pace(strategy: dict[str, Any]) -> tuple[int, float, str]:
 
 
 def tick(runs: pd.DataFrame, column: str, value: Any) -> str:
-    """A value on an axis; switching rates as K where all strategies have one."""
+    """Return a value for an axis; switching rates as K if all strategies have one."""
     if column == "switching" and all(spec["switching"]["name"] in ("periodic", "static") for spec in runs["spec"]):
         first = runs[runs["switching"] == value].iloc[0]
         return rate(first["spec"]["switching"])
@@ -140,17 +141,17 @@ def tick(runs: pd.DataFrame, column: str, value: Any) -> str:
 
 
 def axis_label(runs: pd.DataFrame, column: str) -> str:
-    """The name of an axis that shows a column."""
+    """Return the name of an axis that shows a column."""
     if column == "switching" and all(spec["switching"]["name"] in ("periodic", "static") for spec in runs["spec"]):
         return "K, rounds between two switches"
     return column.replace("_", " ")
 
 
 def panels_of(runs: pd.DataFrame, facet: str | None) -> list[tuple[str, pd.DataFrame]]:
-    """The runs of each panel, with its title.
+    """Yield the runs of each panel, with its title.
 
     Raises:
-        SpecError: There would be too many to read.
+        SpecError: There are too many panels to read.
     """
     if facet is None:
         return [("", runs)]
@@ -161,10 +162,10 @@ def panels_of(runs: pd.DataFrame, facet: str | None) -> list[tuple[str, pd.DataF
 
 
 def few_enough(names: Sequence[str]) -> Sequence[str]:
-    """``names``, of series.
+    """Return ``names`` of series.
 
     Raises:
-        SpecError: There are too many to tell apart.
+        SpecError: There are too many series to distinguish.
     """
     if len(names) > MOST_SERIES:
         raise SpecError(
@@ -175,7 +176,7 @@ def few_enough(names: Sequence[str]) -> Sequence[str]:
 
 
 def default_facet(runs: pd.DataFrame, choice: str | None, shown: Sequence[str | None]) -> str | None:
-    """The facet asked for, or the task where there are several."""
+    """Return the requested facet, or the task if there are several."""
     if choice is not None:
         return column_of("facet", choice)
     return "task" if runs["task"].nunique() > 1 and "task" not in shown else None

@@ -1,9 +1,9 @@
 """The contract of figures, and their registry.
 
 A figure of a grid is a function ``(Results) -> Drawn``, registered with the sweep whose runs it shows. A plot of any runs is
-a function ``(Results, Choice) -> Drawn``, registered with what its options are where they are left out. A figure of another
-table is a function ``(Engine, condition) -> Drawn``. Each returns the picture with the table of all numbers in it: what is not
-in the table is not plotted.
+a function ``(Results, Choice) -> Drawn``, registered with the defaults of its options. A figure of another
+table is a function ``(Engine, condition) -> Drawn``. Each returns the picture with the table of all numbers in it: only numbers
+of the table are plotted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dynabro_cli.figures._data import Results
 
 
 class Drawn(NamedTuple):
-    """A picture, and the numbers that are plotted in it."""
+    """A picture, and the plotted numbers."""
 
     figure: Figure
     numbers: pd.DataFrame
 
 
 class Variant(NamedTuple):
-    """The same grid under other settings, as ``--set`` takes them, and how the picture names that."""
+    """The same grid with other settings, as ``--set`` takes them, and their name in the picture."""
 
     settings: tuple[str, ...]
     label: str
@@ -36,12 +36,12 @@ class Variant(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """Whose runs a figure shows.
+    """The runs of a figure.
 
     Attributes:
         sweep: The name of a sweep that comes with the program.
-        variants: What is drawn in its place, the first that has any run, where the database has no run of the sweep itself.
-        only: The fields, with their values, of the runs that it shows, where those are not all of the sweep's.
+        variants: Replacements, if the database has no run of the sweep itself: the first variant with any run is drawn.
+        only: Fields with their values, if the figure shows only a part of the sweep's runs.
     """
 
     sweep: str
@@ -51,7 +51,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a plot of any runs shows where: columns of ``runs``; None is for the plot to choose."""
+    """Columns of ``runs`` that a plot of any runs shows; None leaves the choice to the plot."""
 
     x: str | None = None
     hue: str | None = None
@@ -61,15 +61,15 @@ class Choice:
 
 REGISTRY: Registry[Callable[..., Drawn]] = Registry("figure", "dynabro_cli.figures")
 GRIDS: dict[str, Grid] = {}
-"""The grids of the figures that have one, by name; the others are plots of any runs, or of another table."""
+"""Grids of the figures of a sweep, by name; other figures are plots of any runs, or of another table."""
 RECORDS: dict[str, str] = {}
-"""The tables of the figures that show no runs, by name."""
+"""Tables of the figures that do not show runs, by name."""
 
 
 def figure(
     name: str, *, sweep: str, reference: str, variants: tuple[Variant, ...] = (), **only: tuple[str, ...]
 ) -> Callable[[Callable[[Results], Drawn]], Callable[[Results], Drawn]]:
-    """Register the decorated function as the figure ``name`` of a sweep's runs, or of those that have the values ``only``."""
+    """Register the decorated function as the figure ``name`` of a sweep's runs, or of the runs with the values ``only``."""
 
     def decorate(draw: Callable[[Results], Drawn]) -> Callable[[Results], Drawn]:
         GRIDS[name] = Grid(sweep, variants, tuple(only.items()))
@@ -82,7 +82,9 @@ def figure(
 def record(
     name: str, *, table: str
 ) -> Callable[[Callable[[Engine, str | None], Drawn]], Callable[[Engine, str | None], Drawn]]:
-    """Register the decorated function as the figure ``name`` of a table other than ``runs``, of which it takes a condition."""
+    """Register the decorated function as the figure ``name`` of a table other than ``runs``; it takes a condition on that
+    table.
+    """
 
     def decorate(draw: Callable[[Engine, str | None], Drawn]) -> Callable[[Engine, str | None], Drawn]:
         RECORDS[name] = table

@@ -1,4 +1,4 @@
-"""What figures are drawn from: runs with a result, and their evaluations, histograms and rounds."""
+"""Data of figures: runs with a result, and their evaluations, histograms and rounds."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Results:
     """The runs of a figure.
 
     Attributes:
-        runs: A row a run that finished or diverged: the columns of the table ``runs``, with ``spec`` read as a mapping; of the
-            runs that a database has, those of ``recovery``, too.
-        planned: A row a run that the figure's sweep plans: ``run_key`` and the columns of the spec, in the plan's order.
-            Where the figure has no sweep, the same as ``runs``.
-        label: What is different from the sweep as it comes with the program.
+        runs: One row per run that finished or diverged: the columns of the table ``runs``, with ``spec`` as a mapping, and the
+            columns of ``recovery`` if the database has them.
+        planned: One row per planned run of the figure's sweep: ``run_key`` and the columns of the spec, in the plan's order;
+            without a sweep, the same as ``runs``.
+        label: Differences from the sweep that comes with the program.
         engine: The database.
-        identities: ``identities(run, ticks)`` draws again who was Byzantine in a run, of which it takes the columns, at its
+        identities: ``identities(run, ticks)`` computes again which workers were Byzantine in a run, given its columns, at its
             first ticks: bool, [ticks, m].
-        window: ``window(run)`` measures how many rounds one gradient influences in a run, of which it takes the columns;
-            whether the measurement saw the end of it; and whether the method filters workers by their history.
+        window: ``window(run)`` measures how many rounds one gradient influences in a run, given its columns. It also returns
+            if the measurement saw the end, and if the method filters workers by their history.
     """
 
     runs: pd.DataFrame
@@ -50,24 +50,24 @@ class Results:
 
     @functools.cached_property
     def evaluations(self) -> pd.DataFrame:
-        """The evaluations of the runs, in order; columns of the table."""
+        """Return the evaluations of the runs, in order; columns of the table."""
         found = self._rows("evaluations", "run_id, round")
         return found.astype(dict.fromkeys(NUMBERS, float))
 
     @functools.cached_property
     def histograms(self) -> pd.DataFrame:
-        """``run_id``, ``byzantine``, ``rounds``: how many rounds of a run had so many Byzantine workers."""
+        """Return ``run_id``, ``byzantine`` and ``rounds``: the number of rounds of a run by number of Byzantine workers."""
         return self._rows("byzantine_histogram", "run_id, byzantine")
 
     def changes(self, run_id: int) -> pd.DataFrame:
-        """The changes of a run's Byzantine set, where they are stored: ``tick``, and ``byzantine``, the workers from 1 on."""
+        """Return the stored changes of a run's Byzantine set: ``tick``, and ``byzantine``, the workers from 1 on."""
         found = read(self.engine, f"SELECT tick, byzantine FROM identities WHERE run_id = {int(run_id)} ORDER BY tick")
         if not found["byzantine"].map(lambda text: WORKERS.fullmatch(text) is not None).all():
             raise DatabaseError(f"run {run_id}: a row of identities has no list of workers. Try: dynabro db check")
         return found.assign(byzantine=found["byzantine"].map(json.loads))
 
     def rounds(self, run_id: int) -> pd.DataFrame:
-        """The rounds of a run, in order; columns of the table."""
+        """Return the rounds of a run, in order; columns of the table."""
         return read(self.engine, f"SELECT * FROM rounds WHERE run_id = {int(run_id)} ORDER BY round")
 
     def _rows(self, table: str, order: str) -> pd.DataFrame:
@@ -77,16 +77,16 @@ class Results:
 
 
 def read(engine: Engine, sql: str) -> pd.DataFrame:
-    """The answer to a query, as a frame."""
+    """Return the result of a query as a frame."""
     table = query(engine, sql)
     return pd.DataFrame(list(table.rows), columns=table.columns)
 
 
 def read_runs(engine: Engine, where: str | None) -> pd.DataFrame:
-    """The runs with a result that fulfil an SQL condition, as ``Results.runs`` has them.
+    """Return the runs with a result that satisfy an SQL condition, in the form of ``Results.runs``.
 
     Raises:
-        SpecError: The condition is wrong.
+        SpecError: The condition is not valid.
     """
     condition = f"{RESULTS} AND ({where})" if where else RESULTS
     runs = read(engine, f"SELECT * FROM runs WHERE {condition} ORDER BY id")
@@ -99,14 +99,14 @@ def read_runs(engine: Engine, where: str | None) -> pd.DataFrame:
 
 
 def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
-    """The runs that a plan has, in its order."""
+    """Return the runs of a plan, in its order."""
     places = {key: place for place, key in enumerate(planned["run_key"])}
     order = runs["run_key"].map(places).dropna().sort_values().index
     return runs.loc[order].reset_index(drop=True)
 
 
 def missing(results: Results) -> tuple[pd.DataFrame, int]:
-    """The planned cells without any run, a row each, and the number of all planned runs that are not there."""
+    """Return the planned cells without any run, one row each, and the number of missing planned runs."""
     stored = results.planned["run_key"].isin(results.runs["run_key"])
     cells = results.planned.assign(stored=stored, cell=cells_of(results.planned))
     empty = cells.groupby("cell", sort=False)["stored"].transform("sum") == 0
@@ -114,7 +114,7 @@ def missing(results: Results) -> tuple[pd.DataFrame, int]:
 
 
 def cells_of(frame: pd.DataFrame) -> pd.Series[Any]:
-    """A text for each run, equal for runs that differ in their seed only."""
+    """Return a text for each run, equal for runs that differ in their seed only."""
     return frame["spec"].map(lambda spec: json.dumps({**spec, "seed": None}, sort_keys=True))
 
 

@@ -1,4 +1,4 @@
-"""Writing pictures and their numbers, the same bytes for the same database."""
+"""Write pictures and their numbers, with the same bytes for the same database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNDATED: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "svg": {"Date": None, "Creator": None},
 }
-"""Formats, with what would be different in each file of one and the same picture."""
+"""Formats, with metadata that would otherwise differ between files of the same picture."""
 KEYS = ("run_key", "status", "task", "method", "aggregator", "attack", "switching", "budget", "learning_rate", "seed")
 
 
@@ -39,14 +39,14 @@ def save(
     Args:
         drawn: The picture and its numbers.
         results: The runs in it.
-        folder: Where files go; made if it does not exist.
+        folder: The folder of the files; created if it does not exist.
         name: The figure.
-        formats: Of the picture.
+        formats: Formats of the picture.
         database: The database that was read, as a path or URL.
         force: Replace files of another kind, too.
 
     Raises:
-        CannotWriteError: The folder cannot be made, or a file there must not be replaced; then none is written.
+        CannotWriteError: The folder cannot be created, or a file in it must not be replaced; then no file is written.
         StorageError: The disk is full.
     """
     outputs = [Output(folder / f"{name}.{kind}", PICTURES[kind], database, force) for kind in formats]
@@ -70,7 +70,7 @@ def _picture(drawn: Drawn, kind: str) -> bytes:
     file = io.BytesIO()
     plain_powers(drawn.figure)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a letter that the font has not is drawn as a box
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a letter that the font does not have is drawn as a box
         drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind])
     return file.getvalue()
 

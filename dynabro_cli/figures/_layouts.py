@@ -1,4 +1,4 @@
-"""The layouts that several of the paper's figures have, for the tasks that they are drawn for."""
+"""Layouts of several figures of the paper, for different tasks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from dynabro_cli.figures._style import COLUMN, DELTA_MAX, PAGE, Line, looks
 
 
 def final_against_rate(results: Results) -> Drawn:
-    """Final test accuracy against the switching rate K, with infinity at the right, as Figures 1 and 6 have it.
+    """Draw final test accuracy against the switching rate K, with infinity at the right, as in Figures 1 and 6.
 
-    Where the runs have momentum in both of its forms, each form has a panel, with the methods that have no momentum in both.
+    If the runs have both forms of momentum, each form has a panel, and methods without momentum are in both.
     """
     labels, places = methods(results), rates(results)
     series = looks(labels)
@@ -46,7 +46,7 @@ def final_against_rate(results: Results) -> Drawn:
 
 
 def _by_form(results: Results) -> list[tuple[str, list[str]]]:
-    """A panel for each form of momentum that is planned: its title, and its methods."""
+    """Yield the title and methods of a panel for each planned form of momentum."""
     first = results.planned.drop_duplicates("method")
     forms = {name: spec["method"].get("form") for name, spec in zip(first["method"], first["spec"], strict=True)}
     own = list(dict.fromkeys(form for form in forms.values() if form))
@@ -60,7 +60,7 @@ def _by_form(results: Results) -> list[tuple[str, list[str]]]:
 
 
 def curves_by_rate(results: Results) -> Drawn:
-    """Test accuracy against the samples of all workers, a panel for each switching rate K, as Figures 5 and 7 have it."""
+    """Draw test accuracy against the samples of all workers, one panel per switching rate K, as in Figures 5 and 7."""
     labels, places = methods(results), rates(results)
     series = looks(labels)
     numbers = curves(results, ("method", "switching"))
@@ -83,10 +83,10 @@ def curves_by_rate(results: Results) -> Drawn:
 
 
 def curves_over_fractions(results: Results) -> Drawn:
-    """Test accuracy against samples above the histogram of Byzantine fractions, a column for each p and D, as in Figure 2.
+    """Draw test accuracy against samples above the histogram of Byzantine fractions, one column per p and D, as in Figure 2.
 
-    The histogram counts the rounds of the planned method that has the most of them: with one seed, all methods face the same
-    identities round by round, and those with fewer rounds see the first of them.
+    The histogram counts the rounds of the planned method with the most rounds: with one seed, all methods face the same
+    identities round by round, and methods with fewer rounds see the first of them.
     """
     labels = methods(results)
     series = looks(labels)

@@ -1,4 +1,4 @@
-"""Drawing a figure by its name: choosing its runs, checking its options, and saying what of its grid is missing."""
+"""Draw a figure by its name: choose its runs, check its options, and report missing runs of its grid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Rows = list[dict[str, Any]]
 
 
 class Made(NamedTuple):
-    """What was drawn: the files, the runs in it, and what of the grid is missing, in words; empty where nothing is."""
+    """Result of drawing: the files, the runs, and the missing runs of the grid in words, empty if none are missing."""
 
     name: str
     files: list[Path]
@@ -33,21 +33,21 @@ class Made(NamedTuple):
 
 
 class Studio:
-    """Draws figures of one database into one folder.
+    """Draw figures of one database into one folder.
 
     Args:
         engine: The database, open for reading.
-        where: An SQL condition on the table ``runs``, or on the one that a figure shows.
-        folder: Where files go.
-        formats: Of the pictures.
-        planned: ``planned(sweep, settings)`` makes the rows of the runs that a sweep has with fields set, as a table ``runs``
-            has them.
+        where: An SQL condition on the table ``runs``, or on the table of a figure.
+        folder: The folder of the files.
+        formats: Formats of the pictures.
+        planned: ``planned(sweep, settings)`` returns the rows of a sweep's runs with fields set, in the form of the table
+            ``runs``.
         identities: See ``Results``.
         window: See ``Results``.
         force: Replace files of another kind, too.
 
     Raises:
-        SpecError: A format is wrong; when drawing: the condition is.
+        SpecError: A format is not legal; when drawing: the condition is not valid.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Studio:
 
     @property
     def code(self) -> Comparison:
-        """How the code of the runs in all that has been drawn compares with the code at hand."""
+        """Comparison of the code of all drawn runs with the current code."""
         return compare((text, 1) for text in self._drawn.values())
 
     @functools.cached_property
@@ -83,7 +83,7 @@ class Studio:
         """Draw a plot of any runs, or a figure of another table.
 
         Raises:
-            SpecError: The options do not fit it.
+            SpecError: The options do not fit the figure.
         """
         if name not in RECORDS:
             return self.draw_any(name, choice)
@@ -95,9 +95,9 @@ class Studio:
         return Made(name, files, 0, "")
 
     def draw_grid(self, name: str, settings: Sequence[str] = ()) -> Made | None:
-        """Draw a figure of a sweep's runs, with fields of the sweep set as ``--set`` does; None where no run of it is stored.
+        """Draw a figure of a sweep's runs, with fields of the sweep set as by ``--set``; None if no run of it is stored.
 
-        Without settings, the first of the figure's variants that has any run takes the place of a sweep that has none.
+        Without settings, the first variant with any run replaces a sweep without runs.
         """
         grid = GRIDS[name]
         variants = [Variant(tuple(settings), ", ".join(settings)), *(() if settings else grid.variants)]
@@ -114,7 +114,7 @@ class Studio:
         """Draw a plot of any runs.
 
         Raises:
-            NotFoundError: There are none, or none for which the condition holds.
+            NotFoundError: There are no runs, or the condition holds for none of them.
             SpecError: The options do not fit the plot or the runs.
         """
         if self._runs.empty and self._where is not None:
@@ -143,7 +143,7 @@ def _missing(results: Results) -> str:
     empty, count = missing(results)
     if not count:
         return ""
-    text = f"{count} of {len(results.planned)} planned runs are not there"
+    text = f"{count} of {len(results.planned)} planned runs are missing"
     if empty.empty:
         return text
     columns = [name for name in ("task", "method", "aggregator", "attack", "switching") if results.planned[name].nunique() > 1]

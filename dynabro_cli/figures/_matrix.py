@@ -1,4 +1,4 @@
-"""A matrix of numbers as a coloured table: what the plot ``heatmap`` and the figure ``digits-worst-case`` share."""
+"""A matrix of numbers as a coloured table, for the plot ``heatmap`` and the figure ``digits-worst-case``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 SHARES = (0.0, 1.0)
-"""The limits of numbers that are accuracies, which are written without the zero before the point."""
+"""Limits of numbers that are accuracies, which are written without the zero before the point."""
 
 
 def draw_matrix(
@@ -19,14 +19,14 @@ def draw_matrix(
     limits: tuple[float, float],
     widths: Sequence[float] | None = None,
 ) -> list[float]:
-    """Draw numbers in their colours, with a word under each; return where the columns are.
+    """Draw numbers in their colours, with a word under each; return the positions of the columns.
 
     Args:
-        panel: Where; the rows are at 0, 1, ..., from the top.
+        panel: The panel; the rows are at 0, 1, ..., from the top.
         values: [rows, columns]; NaN is left empty.
         notes: A word for each, empty for none.
         limits: The numbers at the ends of the colours.
-        widths: Of the columns; one each by default.
+        widths: Widths of the columns; 1 by default.
     """
     edges = np.concatenate([[0.0], np.cumsum(widths or [1.0] * values.shape[1])]) - 0.5
     places = [float(place) for place in (edges[:-1] + edges[1:]) / 2]

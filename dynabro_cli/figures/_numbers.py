@@ -1,4 +1,4 @@
-"""The statistics that figures show."""
+"""Statistics of figures."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._data import Results
 
 MOST_POINTS = 1_000_000
-"""Of a curve."""
+"""Most points of a curve."""
 
 
 def final_values(results: Results, by: Sequence[str], value: str = "final_accuracy") -> pd.DataFrame:
-    """Mean and standard deviation over seeds of a number that every run has at its end.
+    """Return mean and standard deviation over seeds of a number that every run has at its end.
 
     Args:
-        results: The runs; those that diverged count as they are.
-        by: Columns of ``runs``: their values tell the points apart.
+        results: The runs; diverged runs count with their last numbers.
+        by: Columns of ``runs`` whose values distinguish the points.
         value: The number.
 
     Returns:
-        A row a point, in the order in which points come first: ``by``, ``mean``, ``std`` (ddof 1; NaN for one seed), ``n``
-        seeds, and ``diverged``, how many of them did.
+        One row per point, in the order of first appearance: ``by``, ``mean``, ``std`` (ddof 1; NaN for one seed), ``n``
+        seeds, and ``diverged``, the number of diverged runs.
     """
     groups = results.runs.assign(diverged=results.runs["status"] == "diverged").groupby(list(by), sort=False, dropna=False)
     columns = {
@@ -38,19 +38,19 @@ def final_values(results: Results, by: Sequence[str], value: str = "final_accura
 
 
 def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:
-    """Mean, standard deviation and the 95% confidence interval of the mean over seeds, along the budget.
+    """Return mean, standard deviation and the 95% confidence interval of the mean over seeds, along the budget.
 
     Rounds of different cost reach different budgets, so each run is read at the multiples of ``eval_every``, on the straight
     line between its evaluations; one that diverged stays at its last. The interval is Student's, mean +- t s/sqrt(n).
 
     Args:
         results: The runs.
-        by: Columns of ``runs``: their values tell the curves apart.
+        by: Columns of ``runs`` whose values distinguish the curves.
         value: A column of ``evaluations``.
 
     Returns:
-        A row a point of a curve: ``by``, ``budget``, ``samples`` (of all workers), ``mean``, ``std``, ``low``, ``high`` (all
-        three NaN for one seed), ``n``, ``diverged``.
+        One row per point of a curve: ``by``, ``budget``, ``samples`` (of all workers), ``mean``, ``std``, ``low``, ``high``
+        (all three NaN for one seed), ``n``, ``diverged``.
     """
     frames = []
     evaluations = dict(tuple(results.evaluations.groupby("run_id")))
@@ -87,10 +87,10 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
 
 
 def fractions(results: Results, by: Sequence[str]) -> pd.DataFrame:
-    """The share of rounds with each fraction of Byzantine workers, over all rounds of the runs of a cell.
+    """Return the share of rounds with each fraction of Byzantine workers, over all rounds of the runs of a cell.
 
     Returns:
-        A row a bar: ``by``, ``byzantine``, ``fraction`` (of the workers), ``rounds``, ``share`` (of the cell's rounds).
+        One row per bar: ``by``, ``byzantine``, ``fraction`` (of the workers), ``rounds``, ``share`` (of the cell's rounds).
     """
     named = results.histograms.merge(results.runs[["id", "workers", *by]], left_on="run_id", right_on="id")
     bars = named.groupby([*by, "workers", "byzantine"], sort=False, dropna=False)["rounds"].sum().reset_index()

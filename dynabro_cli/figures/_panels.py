@@ -1,4 +1,4 @@
-"""The panels that figures share, and what is written around them: the note on seeds, and the one on what is missing."""
+"""Panels of several figures, and the notes around them: seeds, and missing runs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ TASKS = {
     "quadratic": "quadratic",
     "image-folder:name=cifar10-jpeg,like=cifar10": "CIFAR-10 re-encoded as JPEG",
 }
-"""Names of tasks as titles have them."""
+"""Names of tasks in titles."""
 RULES = {"mean": "Mean", "cwmed": "CWMed", "cwtm": "CWTM", "gm": "GM"}
-"""Names of aggregation rules as the paper has them."""
+"""Names of aggregation rules in the paper."""
 
 
 def blank(rows: int, columns: int, *, width: float = PAGE, height: float, **shared: Any) -> tuple[Figure, np.ndarray[Any, Any]]:
-    """An empty picture with a grid of panels, [rows, columns]."""
+    """Return an empty picture with a grid of panels, [rows, columns]."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
 def panel_grid(count: int, *, height: float = 2.2, across: int = 3) -> tuple[Figure, list[Axes]]:
-    """An empty picture with so many panels, at most ``across`` beside each other, each of a height in inches."""
+    """Return an empty picture with a number of panels, at most ``across`` in a row, each of a height in inches."""
     columns = min(count, across)
     rows = -(-count // columns)
     width = PAGE if columns > 1 else 1.45 * COLUMN
@@ -49,13 +49,13 @@ def panel_grid(count: int, *, height: float = 2.2, across: int = 3) -> tuple[Fig
 
 
 def methods(results: Results) -> dict[str, str]:
-    """The label of each planned method, in the plan's order."""
+    """Return the label of each planned method, in the plan's order."""
     first = results.planned.drop_duplicates("method")
     return {method: method_label(spec["method"]) for method, spec in zip(first["method"], first["spec"], strict=True)}
 
 
 def rates(results: Results) -> dict[str, str]:
-    """The label of each planned switching strategy, K or infinity, in the plan's order."""
+    """Return the label of each planned switching strategy, K or infinity, in the plan's order."""
     first = results.planned.drop_duplicates("switching")
     return {switching: rate(spec["switching"]) for switching, spec in zip(first["switching"], first["spec"], strict=True)}
 
@@ -82,7 +82,7 @@ def draw_finals(axes: Axes, numbers: pd.DataFrame, places: Sequence[str], series
 
 
 def draw_curves(axes: Axes, numbers: pd.DataFrame, series: dict[str, Line], band: tuple[str, str] = ("low", "high")) -> None:
-    """Draw the curve of each series, with a band around it where there are several seeds.
+    """Draw the curve of each series, with a band around it if there are several seeds.
 
     Args:
         axes: The panel.
@@ -95,7 +95,7 @@ def draw_curves(axes: Axes, numbers: pd.DataFrame, series: dict[str, Line], band
         if own.empty:
             continue
         step = max(1, len(own) // 6)
-        first = (number * step) // max(1, len(series))  # so that the markers of curves that coincide do not
+        first = (number * step) // max(1, len(series))  # so that the markers of coinciding curves do not coincide
         look = {"color": line.color, "linestyle": line.dash, "marker": line.marker}
         axes.plot(own["x"], own["mean"], **look, markersize=3, markevery=(first, step))
         axes.fill_between(own["x"], own[band[0]], own[band[1]], color=line.color, alpha=0.15, linewidth=0)
@@ -103,7 +103,7 @@ def draw_curves(axes: Axes, numbers: pd.DataFrame, series: dict[str, Line], band
 
 
 def mark_diverged(axes: Axes, x: Any, y: Any, diverged: Any) -> None:
-    """Put a cross over the points of which a run diverged."""
+    """Put a cross over the points with a diverged run."""
     at = np.asarray(pd.Series(diverged).fillna(0) > 0)
     axes.plot(np.asarray(x)[at], np.asarray(y)[at], "x", color="red", markersize=7, markeredgewidth=1.2, zorder=5)
 
@@ -122,7 +122,7 @@ def draw_fractions(axes: Axes, bars: pd.DataFrame, workers: int) -> None:
 
 
 def millions(axes: Axes) -> str:
-    """Write the samples of an axis in millions, or in thousands where there are few; return its name."""
+    """Write the samples of an axis in millions, or in thousands if there are few; return its name."""
     unit, word = (1e6, "millions") if axes.get_xlim()[1] >= 1e6 else (1e3, "thousands")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / unit:g}")
     return f"{SAMPLES}, {word}"
@@ -140,14 +140,14 @@ def legend(place: Figure | Axes, labels: dict[str, str], series: dict[str, Line]
 
 
 def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str) -> None:
-    """Write above the panels what they show, of how many seeds, and what of the plan is missing.
+    """Write a title above the panels, with the number of seeds and the missing runs of the plan.
 
     Args:
         figure: The picture.
         results: Its runs.
-        title: What they have in common.
-        numbers: What is plotted, with ``n``, the seeds of a point, and ``diverged``.
-        spread: What bars and bands are.
+        title: The common part of the runs.
+        numbers: The points, with ``n``, the number of seeds, and ``diverged``.
+        spread: The meaning of bars and bands.
     """
     lines = [title, ", ".join(filter(None, (results.label, _seeds(numbers, spread))))]
     empty, runs = missing(results)
@@ -158,7 +158,7 @@ def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame,
 
 
 def setting(results: Results) -> str:
-    """What all planned runs have in common, in a line: task, workers, attack and rule."""
+    """Describe what all planned runs have in common, in a line: task, workers, attack and rule."""
     row = results.planned.iloc[0]
     task, attack, rule = TASKS.get(row["task"], row["task"]), row["spec"]["attack"]["name"], row["spec"]["aggregator"]["name"]
     sides = f"{attack.upper()} against {RULES.get(rule, rule)}"
@@ -166,14 +166,14 @@ def setting(results: Results) -> str:
 
 
 def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = "") -> None:
-    """Write above the panels of any runs what those have in common, and of how many seeds the points are.
+    """Write above the panels of any runs what the runs have in common, and the number of seeds per point.
 
     Args:
         figure: The picture.
-        runs: What is plotted.
-        numbers: The points, with ``n`` and ``diverged``; None where they have none.
-        spread: What bars and bands are; empty where there are none.
-        what: What is plotted, where no axis says it.
+        runs: The plotted runs.
+        numbers: The points, with ``n`` and ``diverged``; None if they have none.
+        spread: The meaning of bars and bands; empty if there are none.
+        what: The quantity, if no axis names it.
     """
     names = ("task", "method", "aggregator", "attack", "switching", "workers", "budget")
     same = [name for name in names if runs[name].nunique() == 1]

@@ -1,4 +1,4 @@
-"""The grid of panels that both figures of the quadratic have: static attacks above dynamic ones, a column for each beta."""
+"""The grid of panels of both figures of the quadratic: static attacks above dynamic ones, one column per beta."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAMBDA = "\N{GREEK SMALL LETTER LAMDA}"
 
 
 class Panel(NamedTuple):
-    """One panel: where it is, and the values of the columns ``switching``, ``aggregator`` and ``method`` of its runs."""
+    """One panel: its place, and the values of the columns ``switching``, ``aggregator`` and ``method`` of its runs."""
 
     axes: Axes
     switching: str
@@ -27,7 +27,7 @@ class Panel(NamedTuple):
     method: str
 
     def own(self, numbers: pd.DataFrame) -> pd.DataFrame:
-        """The rows that belong here."""
+        """Return the rows of this panel."""
         return numbers[
             (numbers["switching"] == self.switching)
             & (numbers["aggregator"] == self.aggregator)
@@ -36,7 +36,7 @@ class Panel(NamedTuple):
 
 
 def panels(results: Results, height: float, **shared: Any) -> tuple[Figure, Iterator[Panel]]:
-    """A picture with a row for each kind of attack and rule, and a column for each beta."""
+    """Return a picture with one row per kind of attack and rule, and one column per beta."""
     planned = results.planned
     rows = list(planned[["switching", "aggregator"]].drop_duplicates().itertuples(index=False, name=None))
     rows.sort(key=lambda row: row[0] != "static")
@@ -55,7 +55,7 @@ def _filled(axes: np.ndarray[Any, Any], rows: list[tuple[str, str]], betas: dict
 
 
 def strengths(results: Results) -> tuple[dict[str, str], dict[str, Line], dict[str, float]]:
-    """Of the attacks of each strength lambda: the label, the look, and lambda itself, by the text of the attack."""
+    """Return label, look and lambda of each strength of the attack, by the text of the attack."""
     first = results.planned.drop_duplicates("attack")
     values = {attack: float(spec["attack"]["lambda"]) for attack, spec in zip(first["attack"], first["spec"], strict=True)}
     distinct = sorted(set(values.values()))
@@ -65,7 +65,7 @@ def strengths(results: Results) -> tuple[dict[str, str], dict[str, Line], dict[s
 
 
 def explained(labels: dict[str, str], lines: dict[str, Line]) -> tuple[dict[str, str], dict[str, Line]]:
-    """Labels and looks for a legend, each strength once."""
+    """Return labels and looks for a legend, each strength once."""
     once = {label: attack for attack, label in reversed(labels.items())}
     ordered = {attack: label for label, attack in reversed(once.items())}
     return ordered, {attack: lines[attack] for attack in ordered}

@@ -1,4 +1,4 @@
-"""How figures look: sizes for print, and a colour, a marker and a dash for each method that hold in grey, too."""
+"""The look of figures: sizes for print, and a colour, a marker and a dash for each method, also distinct in grey."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ RC: dict[Any, Any] = {
     "savefig.dpi": 200,
     "pdf.fonttype": 42,
     "svg.hashsalt": "dynabro",
-    "text.parse_math": False,  # text of a database is drawn as it is
+    "text.parse_math": False,  # text of a database is drawn literally
     "text.usetex": False,
 }
 
 
 class Powers(LogFormatterSciNotation):
-    """Powers of ten on an axis, in plain letters: no text of a figure is mathematics to be laid out."""
+    """Powers of ten on an axis in plain letters: matplotlib's mathematical text is not used."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         text = super().__call__(x, pos).removeprefix(r"$\mathdefault{").removesuffix("}$")
@@ -55,7 +55,7 @@ class Powers(LogFormatterSciNotation):
 
 
 def plain_powers(figure: Figure) -> None:
-    """Have all axes of a figure that matplotlib labels with powers of ten labelled by ``Powers``."""
+    """Label all logarithmic axes of a figure with ``Powers``."""
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         if isinstance(axis.get_major_formatter(), LogFormatter):
             axis.set_major_formatter(Powers())
@@ -64,7 +64,7 @@ def plain_powers(figure: Figure) -> None:
 
 
 class Line(NamedTuple):
-    """The look of a series. Colours are Okabe and Ito's, which the colour-blind can tell apart."""
+    """The look of a series. Colours are from Okabe and Ito and distinct for the colour-blind."""
 
     color: str
     marker: str
@@ -91,7 +91,7 @@ KNOWN = {
     f"momentum {BETA}=0.9, heavy-ball": 4,
     f"momentum {BETA}=0.99, heavy-ball": 5,
 }
-"""The places in ``LINES`` of the paper's methods, by their label: they look the same in all figures."""
+"""Places of the paper's methods in ``LINES``, by their label: they look the same in all figures."""
 STRENGTHS = (
     Line("#000000", "o", "-"),
     Line("#0072B2", "s", (0, (5, 1.2))),
@@ -99,18 +99,18 @@ STRENGTHS = (
     Line("#E69F00", "D", (0, (1, 1))),
     Line("#D55E00", "v", (0, (7, 1.5, 1, 1.5))),
 )
-"""For the attack's strength lambda, from none to the largest."""
+"""Looks for the attack's strength lambda, from none to the largest."""
 
 
 def looks(labels: Mapping[str, str]) -> dict[str, Line]:
-    """A look for each name, given with its label: the paper's methods have theirs, the others those that are left, in turn."""
+    """Return a look for each label: the paper's methods have fixed ones, others get the remaining ones in turn."""
     taken = {KNOWN[label] for label in labels.values() if label in KNOWN}
     spare = itertools.cycle([line for place, line in enumerate(LINES) if place not in taken] or LINES)
     return {name: LINES[KNOWN[label]] if label in KNOWN else next(spare) for name, label in labels.items()}
 
 
 def method_label(mapping: Mapping[str, Any]) -> str:
-    """A method as a legend has it, from its mapping in ``spec``; its name alone where its parameters are not this version's."""
+    """Return a method's label for a legend, from its mapping in ``spec``; its name if this version has other parameters."""
     try:
         return _method(mapping)
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -130,10 +130,10 @@ def _method(mapping: Mapping[str, Any]) -> str:
 
 
 def rate(mapping: Mapping[str, Any]) -> str:
-    """K of a periodic strategy, and the sign of infinity for the static one."""
+    """Return K of a periodic strategy, and the infinity sign for the static one."""
     return "\N{INFINITY}" if mapping["name"] == "static" else str(mapping.get("K", "?"))
 
 
 def short(text: str, most: int = 90) -> str:
-    """``text``, cut where it is longer."""
+    """Return ``text``, shortened if it is longer."""
     return text if len(text) <= most else text[: most - 3] + "..."

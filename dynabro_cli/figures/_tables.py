@@ -9,11 +9,11 @@ from matplotlib.transforms import Bbox
 from dynabro_cli.figures._style import NOTE_SIZE, PAGE
 
 LINE_HEIGHT, CHARACTER = 0.24, 0.068
-"""Of a table's line, and of a letter's room, in inches."""
+"""Height of a table's line and width of a letter, in inches."""
 
 
 def draw_table(table: pd.DataFrame, title: str) -> Figure:
-    """A picture of a table of texts, its columns as wide as what is in them; a line break in a cell makes its row higher."""
+    """Return a picture of a table of texts, with columns as wide as their contents; a line break makes a row higher."""
     texts = [list(table.columns), *table.astype(str).values.tolist()]
     heights = [max(text.count("\n") + 1 for text in row) for row in texts]
     widths = [max(len(line) for row in texts for line in row[column].split("\n")) + 2 for column in range(len(texts[0]))]

@@ -14,7 +14,7 @@ from dynabro_cli.figures._style import looks, short
 
 @plot("curves")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """Curves of any runs along samples or budget (--x, default samples), a line each --hue, a panel each --facet."""
+    """Curves of any runs along samples or budget (--x, default samples), one line per --hue, one panel per --facet."""
     metric = metric_of(results, choice.metric, along=True)
     x = column_of("x", choice.x or "samples", ("samples", "budget"))
     hue = choice.hue and column_of("hue", choice.hue)

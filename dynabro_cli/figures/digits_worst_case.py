@@ -20,8 +20,8 @@ WIDTH, ROW = 17.0, 0.25
 def draw(results: Results) -> Drawn:
     """Final accuracy on digits of every aggregator under every attack, and under the worst, with identities fixed and changing.
 
-    A panel each method and switching strategy; numbers are means over seeds. In the column of the worst attack is the lowest
-    mean of a row, with its attack; ``none`` is no attack.
+    One panel per method and switching strategy; numbers are means over seeds. The column of the worst attack has the lowest
+    mean of a row, with its attack; ``none`` does not count as an attack.
     """
     cells = final_values(results, ("method", "switching", "aggregator", "attack")).assign(
         name=lambda own: _names(own["attack"])
@@ -45,12 +45,14 @@ def draw(results: Results) -> Drawn:
             panel.set_title(f"{label}, {_words(plan, strategy)}")
     row = plan.iloc[0]
     title = f"digits, every rule against every attack, m = {row['workers']}, f = {row['byzantine']}, budget {row['budget']:,}"
-    entitle(picture, results, title, cells.assign(diverged=0), "")  # nothing marks them here
+    entitle(picture, results, title, cells.assign(diverged=0), "")  # diverged runs are not marked here
     return Drawn(picture, cells.drop(columns="name").assign(worst=cells.index.isin(worst.index)))
 
 
 def _worst(cells: pd.DataFrame) -> pd.DataFrame:
-    """The cell of each method, strategy and rule with the lowest mean, under an attack; one that has none is lower than any."""
+    """Return the cell of each method, strategy and rule with the lowest mean under an attack; a missing mean counts as the
+    lowest.
+    """
     attacked = cells[cells["attack"] != NO_ATTACK]
     order = attacked["mean"].fillna(-np.inf)
     places = order.groupby([attacked[name] for name in ("method", "switching", "aggregator")], sort=False).idxmin()
@@ -58,11 +60,11 @@ def _worst(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _names(attacks: pd.Series) -> pd.Series:
-    """Attacks without their parameters, which are told in other words for other methods."""
+    """Return attacks without their parameters, which are written differently for other methods."""
     return attacks.str.partition(":")[0]
 
 
 def _words(plan: pd.DataFrame, strategy: str) -> str:
-    """A strategy with the letter that the paper has for its rate."""
+    """Describe a strategy with the paper's letter for its rate."""
     spec = plan.loc[plan["switching"] == strategy, "spec"].iloc[0]
     return "identities fixed" if spec["switching"]["name"] == "static" else f"switching, K = {rate(spec['switching'])}"

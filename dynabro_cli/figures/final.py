@@ -25,7 +25,7 @@ from dynabro_cli.figures._style import looks, short
 
 @plot("final")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """Final numbers of any runs against a column (--x, default switching), a line each --hue, a panel each --facet."""
+    """Final numbers of any runs against a column (--x, default switching), one line per --hue, one panel per --facet."""
     metric = metric_of(results, choice.metric)
     results = having(results, metric)
     x = column_of("x", choice.x or "switching")

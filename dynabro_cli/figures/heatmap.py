@@ -29,10 +29,10 @@ from dynabro_cli.figures._style import short
 
 @plot("heatmap")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """The worst case over attacks: a column each --x (default switching), a row each --hue (default aggregator).
+    """The worst case over attacks: one column per --x (default switching), one row per --hue (default aggregator).
 
-    A cell is the worst mean over seeds among the runs that it has, which may differ in anything that is not shown; under it
-    is the attack, or whatever else the worst run differs in. A panel each --facet (default method, where there are several).
+    A cell is the worst mean over seeds among its runs, which may differ in anything that is not shown. Under the number is the
+    attack, or the other difference of the worst run. One panel per --facet (default method, if there are several).
     """
     metric = metric_of(results, choice.metric)
     results = having(results, metric)
@@ -63,7 +63,7 @@ def _method(results: Results, shown: Sequence[str]) -> str | None:
 
 
 def _worst(cells: pd.DataFrame, shown: Sequence[str], *, highest: bool) -> pd.DataFrame:
-    """The row of each cell with the worst mean; one whose mean is not defined is worse than any."""
+    """Return the row of each cell with the worst mean; an undefined mean is worse than any other."""
     signed = cells.assign(order=(-cells["mean"] if highest else cells["mean"]).fillna(-np.inf))
     return signed.sort_values("order", kind="stable").drop_duplicates(list(shown)).sort_index().drop(columns="order")
 

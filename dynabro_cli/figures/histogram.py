@@ -16,10 +16,10 @@ from dynabro_cli.figures._style import short
 
 @plot("histogram")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """Share of rounds with each fraction of Byzantine workers, a panel each --facet (default switching), over all its runs."""
+    """Share of rounds with each fraction of Byzantine workers, one panel per --facet (default switching), over all its runs."""
     for option in ("x", "hue", "metric"):
         if getattr(choice, option) is not None:
-            raise SpecError(f"a histogram has no {option}; leave --{option} out")
+            raise SpecError(f"a histogram has no {option}; omit --{option}")
     facet = column_of("facet", choice.facet or "switching")
     numbers = fractions(dataclasses.replace(results, runs=results.runs), (facet,))
     panels = panels_of(results.runs, facet)

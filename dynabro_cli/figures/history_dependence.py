@@ -16,12 +16,12 @@ from dynabro_cli.figures._tables import draw_table
 
 @figure("history-dependence", sweep="history-dependence", reference="DynaBRO (ICML 2024), Table 1")
 def draw(results: Results) -> Drawn:
-    """What a round costs a worker, and for how long a gradient influences the updates, by method.
+    """Cost of a round for a worker, and the number of rounds for which a gradient influences the updates, by method.
 
-    Both are measured. The cost is that of the stored rounds; of a run whose rounds were thinned, the largest is not known. The
-    window is how many rounds one gradient of one worker influences, found by running the method twice, with that gradient
-    changed once (``theory.history``); what takes more rounds than the run has, or than the measurement goes on for, is "at
-    least" so many. It is deterministic where all rounds cost the same.
+    Both are measured. The cost is the cost of the stored rounds; for a thinned run, the largest is not known. The window is the
+    number of rounds that one gradient of one worker influences. It is found by running the method twice, with that gradient
+    changed once (``theory.history``). A window longer than the run, or than the measurement, is "at least" its length. The
+    window in computations is deterministic if all rounds cost the same.
     """
     numbers = pd.DataFrame([_measured(results, run) for run in results.runs.to_dict("records")])
     shown = pd.DataFrame(
@@ -46,7 +46,7 @@ def draw(results: Results) -> Drawn:
 
 def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:
     costs = results.rounds(run["id"])["cost"] if run["rounds_every"] == 1 else None
-    if costs is not None and costs.empty:  # they are left out
+    if costs is not None and costs.empty:  # missing runs are skipped
         costs = None
     mean = run["budget_spent"] / max(1, run["rounds"]) if costs is None else float(costs.mean())
     largest = None if costs is None else int(costs.max())
@@ -74,7 +74,7 @@ def _at_least(count: int, ended: bool) -> str:
 
 
 def _computations(rounds: int, ended: bool, mean: float, largest: int | None, steady: bool) -> str:
-    """A window of so many rounds in gradient computations; the largest of several rounds together is not known."""
+    """Return a window of a number of rounds in gradient computations; the largest sum over several rounds is not known."""
     if steady:
         return _at_least(round(rounds * mean), ended)
     text = f"{rounds * mean:.2f} on average" if ended else f"at least {rounds * mean:.0f}"

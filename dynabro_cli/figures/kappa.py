@@ -22,19 +22,19 @@ ROW = 0.2
 
 @record("kappa", table="verified_kappa")
 def draw(engine: Engine, where: str | None) -> Drawn:
-    """Largest ratio of (delta, kappa)-robustness found for each rule, beside its proved kappa; a panel each (m, f).
+    """Largest ratio of (delta, kappa)-robustness found for each rule, beside its proved kappa; one panel per (m, f).
 
-    Of several searches for a rule, the largest ratio counts, as each is a lower bound.
+    If there are several searches for a rule, the largest ratio counts, as each is a lower bound.
     """
     condition = f"WHERE ({where})" if where else ""
     tell_left_out(engine, ("verified_kappa",))
     found = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")
     if found.empty and where:
-        raise NotFoundError(f"where={where}: it holds for no search for a kappa that is stored here; type another condition")
+        raise NotFoundError(f"where={where}: it holds for no stored search for a kappa; type another condition")
     with translated_errors(engine.url), engine.connect() as connection:
         wrong = unsound(connection)
     if found["id"].isin(list(wrong)).any():
-        warn_left_out(engine, "rows of verified_kappa", "what they say does not agree")
+        warn_left_out(engine, "rows of verified_kappa", "their values do not agree")
         found = found[~found["id"].isin(list(wrong))]
     if found.empty:
         raise NotFoundError("no search for a kappa is stored here; dynabro verify kappa makes some")
@@ -59,7 +59,7 @@ def draw(engine: Engine, where: str | None) -> Drawn:
 
 
 def _numbers(found: pd.DataFrame) -> pd.DataFrame:
-    """A row a rule, m and f: the search with the largest ratio, how many searches there are, and inputs tried in all."""
+    """Return one row per rule, m and f: the search with the largest ratio, and the numbers of searches and inputs."""
     found = found.assign(proved=found["proved"].astype(float))
     groups = found.groupby(["rule", "workers", "byzantine"])
     best = found.loc[groups["empirical"].idxmax()].set_index(["rule", "workers", "byzantine"])

@@ -18,7 +18,7 @@ MARGIN = 0.3
 
 @figure("momentum-fails-paths", sweep="momentum-fails-paths", reference="DynaBRO (ICML 2024), Figure 4")
 def draw(results: Results) -> Drawn:
-    """One path of x_t each on the contours of the 2D quadratic, under static and dynamic attacks of several strengths."""
+    """Paths of x_t on the contours of the 2D quadratic, one per strength, under static and dynamic attacks."""
     numbers = _paths(results)
     labels, lines, _ = strengths(results)
     picture, grid = panels(results, 8.4, sharey=True)
@@ -38,7 +38,7 @@ def draw(results: Results) -> Drawn:
 
 
 def _paths(results: Results) -> pd.DataFrame:
-    """x_t at the evaluations of the first seed of each cell: a row a point, with its cell."""
+    """Return x_t at the evaluations of the first seed of each cell: one row per point, with its cell."""
     runs = results.runs.drop_duplicates(list(BY))
     rows = results.evaluations.merge(runs[["id", "seed", "status", *BY]], left_on="run_id", right_on="id")
     points = rows["x"].map(lambda text: json.loads(text) if text else [np.nan, np.nan])
@@ -47,7 +47,7 @@ def _paths(results: Results) -> pd.DataFrame:
 
 
 def _contours(axes: Axes, numbers: pd.DataFrame, condition: float) -> None:
-    """Contours of f(x) = 1/2 x^T A x, whose A has the eigenvalue ``condition`` along (1, 1), and 1 across."""
+    """Draw contours of f(x) = 1/2 x^T A x, where A has the eigenvalue ``condition`` along (1, 1), and 1 across."""
     low, high = numbers[["x1", "x2"]].min() - MARGIN, numbers[["x1", "x2"]].max() + MARGIN
     x1, x2 = np.meshgrid(np.linspace(low["x1"], high["x1"], 80), np.linspace(low["x2"], high["x2"], 80))
     f = 0.25 * (condition * (x1 + x2) ** 2 + (x1 - x2) ** 2)

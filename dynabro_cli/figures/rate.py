@@ -48,12 +48,12 @@ def draw(results: Results) -> Drawn:
 
 
 def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
-    """Points with the standard deviation over seeds, the fitted line, and one of theory's exponent."""
+    """Draw points with the standard deviation over seeds, the fitted line, and a line with theory's exponent."""
     seen = own[own["mean"] > 0]
     if seen.empty:
         return
     std = seen["std"].fillna(0)
-    bars = np.stack([np.minimum(std, 0.9 * seen["mean"]), std])  # an axis of logarithms has no room below 0
+    bars = np.stack([np.minimum(std, 0.9 * seen["mean"]), std])  # a logarithmic axis ends above 0
     axes.errorbar(seen["x"], seen["mean"], bars, color=line.color, marker=line.marker, linestyle="none", elinewidth=0.8)
     ends = np.array([seen["x"].min(), seen["x"].max()])
     fit = power_law(list(own["x"]), list(own["mean"]))

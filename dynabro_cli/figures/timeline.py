@@ -18,24 +18,24 @@ from dynabro_cli.figures._panels import blank
 from dynabro_cli.figures._style import LINES, NOTE_SIZE, method_label, short
 
 TICKS = {"round": "round", "budget": "gradient computation of each worker"}
-"""What a switching strategy counts, as its axis calls it, by the column that counts it."""
+"""Units of a switching strategy on an axis, by the column that counts them."""
 ABSENT, ABSENT_BYZANTINE = 0.12, 0.55
-"""How dark a worker is that does not answer, of white 0 and black 1."""
+"""Darkness of a worker that does not answer, from white 0 to black 1."""
 MOST_CELLS = 100_000_000
-"""Workers times ticks, a byte each."""
+"""Most workers times ticks, one byte each."""
 
 
 @plot("timeline")
 def draw(results: Results, choice: Choice) -> Drawn:
-    """Which worker was Byzantine when in one run, the last of those that --where finds, with its accuracy above.
+    """Byzantine workers over time in one run, the last one that --where finds, with its accuracy above.
 
-    Identities are drawn again from the run's seed, or read from the table identities where no seed tells them, and compared
-    with the stored counts. Workers that do not answer in a round are grey, dark grey when Byzantine; those of a run that
-    counts gradient computations are not told apart.
+    Identities are computed from the run's seed, or read from the table identities if no seed determines them, and compared with
+    the stored counts. Workers that do not answer in a round are grey, dark grey if Byzantine. A run that counts gradient
+    computations does not distinguish them.
     """
     for option in ("x", "hue", "facet"):
         if getattr(choice, option) is not None:
-            raise SpecError(f"a timeline has no {option}; leave --{option} out")
+            raise SpecError(f"a timeline has no {option}; omit --{option}")
     metric = metric_of(results, choice.metric, along=True)
     run = results.runs.iloc[-1]
     if int(run["workers"]) * max(int(run["rounds"]), int(run["budget_spent"])) > MOST_CELLS:
@@ -68,21 +68,21 @@ def draw(results: Results, choice: Choice) -> Drawn:
 
 
 def _masks(results: Results, run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
-    """Who was Byzantine at each tick, [ticks, m]: as stored, or drawn again."""
+    """Return the Byzantine workers at each tick, [ticks, m]: as stored, or computed again."""
     changes = results.changes(run["id"])
     if changes.empty:
         return results.identities(run, ticks)
     masks = np.zeros((ticks, int(run["workers"])), dtype=bool)
     if max((number for workers in changes["byzantine"] for number in workers), default=0) > masks.shape[1]:
-        raise DatabaseError(f"run {run['id']}: identities has workers that it has not. Try: dynabro db check")
-    starts = [0, *changes["tick"].iloc[1:]]  # ticks before the first round, which measure V, are like those of the first
+        raise DatabaseError(f"run {run['id']}: identities has workers that the run does not have. Try: dynabro db check")
+    starts = [0, *changes["tick"].iloc[1:]]  # ticks before the first round, which measure V, have the identities of the first
     for start, end, workers in zip(starts, [*starts[1:], ticks], changes["byzantine"], strict=True):
         masks[start:end, [number - 1 for number in workers]] = True
     return masks
 
 
 def _answers(run: Mapping[str, Any], rounds: int) -> np.ndarray[Any, Any]:
-    """Who answered in each round, [rounds, m]."""
+    """Return the workers that answered in each round, [rounds, m]."""
     answers = np.zeros((rounds, int(run["workers"])), dtype=bool)
     for round_ in range(rounds):
         answers[round_, answering(int(run["seed"]), float(run["participation"]), int(run["workers"]), round_)] = True
@@ -90,17 +90,17 @@ def _answers(run: Mapping[str, Any], rounds: int) -> np.ndarray[Any, Any]:
 
 
 def _compare(masks: np.ndarray[Any, Any], rounds: pd.DataFrame, clock: str) -> None:
-    """Raise DatabaseError unless the identities have as many Byzantine workers as the rounds that are stored.
+    """Raise DatabaseError unless identities and stored rounds have the same numbers of Byzantine workers.
 
-    A round within which they changed is left out: what is stored of it is the largest number.
+    A round within which identities changed is skipped: only its largest number is stored.
     """
     still = rounds[rounds["dynamic"] == 0]
     ticks = still["round"] if clock == "round" else still["budget"] - still["cost"]
     if not ticks.between(0, len(masks) - 1).all():
-        raise DatabaseError("the rounds of the run are not those that it says that it has. Try: dynabro db check")
+        raise DatabaseError("the rounds of the run do not agree with its row. Try: dynabro db check")
     wrong = masks[ticks.to_numpy(dtype=int)].sum(1) != still["byzantine"].to_numpy()
     if wrong.any():
         raise DatabaseError(
-            f"identities drawn again from the seed are not the run's: round {still['round'].to_numpy()[wrong][0]} differs; "
+            f"identities computed from the seed differ from the run's: round {still['round'].to_numpy()[wrong][0]} differs; "
             "was it made by another version of dynabro?"
         )

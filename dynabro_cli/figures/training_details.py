@@ -24,14 +24,14 @@ ROWS = {
     "device": "device",
     "wall_seconds": "time of a run",
 }
-"""Columns of ``runs``, and what the table calls them."""
+"""Columns of ``runs``, and their names in the table."""
 
 
 @figure("training-details", sweep="training-details", reference="DynaBRO (ICML 2024), Table 2")
 def draw(results: Results) -> Drawn:
     """Training details of the experiments on images, as they are stored with the runs.
 
-    Of a data set that has no run, the settings are the plan's, and what only a run can tell is left empty.
+    A data set without a run has the settings of the plan; cells that need a run are empty.
     """
     stored = {run["run_key"]: run for run in results.runs.to_dict("records")}
     columns = {}

@@ -1,4 +1,4 @@
-"""Per-worker gradients of any torch model: one pass over all workers' samples, one gradient a worker.
+"""Per-worker gradients of any torch model: one pass over all workers' samples, one gradient per worker.
 
 >>> import torch
 >>> from torch import nn

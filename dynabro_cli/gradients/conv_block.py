@@ -1,7 +1,7 @@
 """Convolution, ReLU and 2 x 2 max-pooling in one layer, compiled for its shape and this processor.
 
-Behind the pooling at most a quarter of the convolution's gradient is not zero: the largest of each window, if it is positive.
-The kernel keeps its place as a byte, and the backward pass computes nothing else; ``conv_block.cpp`` has it.
+After the pooling at most a quarter of the convolution's gradient is not zero: the largest of each window, if it is positive.
+The kernel keeps its place as a byte, and the backward pass computes only these places (``conv_block.cpp``).
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from dynabro_cli.gradients.stem import WorkerStem
 from dynabro_cli.gradients.worker_layers import WorkerConv2d
 
 COMPILE_VALUES = 1e8
-"""From how many values of the convolution's output on, in all of a run, compiling saves more time than it takes: at least 6 ns
-a value, against about 1 s."""
+"""Values of the convolution's output in a whole run above which compiling saves time: at least 6 ns per value, against about 1
+s.
+"""
 
 SCRATCH = 16 << 20
-"""Bytes of scratch memory that a thread may need; images that need more do not fit into a cache."""
+"""Largest scratch memory of a thread in bytes; larger images do not fit into a cache."""
 
 _long, _pointer = ctypes.c_long, ctypes.c_void_p
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel is compiled for: the image, the convolution, and whether the input's gradient is wanted."""
+    """Constants of a kernel: the image, the convolution, and whether the input's gradient is wanted."""
 
     channels: int
     height: int
@@ -125,7 +126,7 @@ class _Block(Function):
 
 
 class ConvBlock(nn.Module):
-    """Stands in for a ``WorkerConv2d``, ``nn.ReLU`` and ``nn.MaxPool2d(2)`` in a row.
+    """Replace a ``WorkerConv2d``, ``nn.ReLU`` and ``nn.MaxPool2d(2)`` in a row.
 
     Attributes:
         compiled: The kernel; None until ``compile_blocks``, or if it is not compiled: then the layers run as they are.
@@ -135,7 +136,7 @@ class ConvBlock(nn.Module):
     def __init__(self, conv: WorkerConv2d, relu: nn.Module, pool: nn.Module) -> None:
         super().__init__()
         self.conv = conv
-        self.plain: nn.Module = nn.Sequential(conv, pool, relu)  # ReLU has less to do behind the pooling
+        self.plain: nn.Module = nn.Sequential(conv, pool, relu)  # ReLU has less to do after the pooling
         if WorkerStem.serves(conv, relu, pool):
             self.plain = WorkerStem(conv)
         self.compiled: Compiled | None = None
@@ -187,14 +188,14 @@ def compile_blocks(model: nn.Module, samples: float, *, insist: bool) -> str:
 
     Args:
         model: The model.
-        samples: How many images the model is going to see in all.
-        insist: True to compile however few images there are, and to raise if that fails.
+        samples: Number of images of the whole run.
+        insist: True to compile for any number of images, and to raise if that fails.
 
     Returns:
-        What became of it, in a few words: ``2 of 2 compiled``, ``none`` without any block, or ``off: `` and the reason.
+        The outcome in a few words: ``2 of 2 compiled``, ``none`` without any block, or ``off: `` and the reason.
 
     Raises:
-        RunError: Compiling failed, and was insisted on.
+        RunError: Compiling failed, and ``insist`` is True.
     """
     blocks = blocks_of(model)
     known = [(block, block.seen) for block in blocks if block.seen is not None and block.seen.served]

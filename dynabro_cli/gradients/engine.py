@@ -126,7 +126,7 @@ class WorkerGradients:
 
     @property
     def _casts(self) -> bool:
-        """Whether autocast is what computes in ``dtype``; the layers of the shared pass do it themselves."""
+        """Return True if autocast computes in ``dtype``; the layers of the shared pass do it themselves."""
         return self.dtype != self.parameters.dtype and self.kind != SHARED
 
     def _has_twin(self) -> bool:

@@ -15,7 +15,7 @@ TOLERANCE = 1e-4
 
 
 class Replay(NamedTuple):
-    """A captured pass: what starts it, where its input goes, and where its losses come out."""
+    """A captured pass: its replay function, its input, and its losses."""
 
     start: Callable[[], None]
     inputs: Tensor
@@ -24,17 +24,17 @@ class Replay(NamedTuple):
 
 
 class GraphedGradients:
-    """``engine``, called in the same way, with a graph for each shape of input from its second time on.
+    """Run ``engine`` with a CUDA graph for each shape of input from its second time on; called in the same way.
 
-    A graph is used only where its first replay gives what the engine gives. Models that draw random numbers, and those that
-    need the loop over workers, are not captured.
+    A graph is used only if its first replay gives the engine's result. Models that draw random numbers, and models that need
+    the loop over workers, are not captured.
 
     Attributes:
         state: ``on``, or why no graph is used: ``off: random layers``, ``off: loop over workers``, ``off: NAME`` of an error.
 
     Args:
-        engine: What computes the gradients.
-        capture: Runs a function once while recording its kernels; returns what replays them, and the function's result.
+        engine: The engine that computes the gradients.
+        capture: Runs a function once while recording its kernels; returns a replay function, and the function's result.
     """
 
     def __init__(self, engine: WorkerGradients, capture: Capture | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How the gradients of a model are computed, remembered from one command to the next, as finding it out loads torch."""
+"""Cache of how the gradients of a model are computed, as finding it out loads torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent
 
 
 class Way(NamedTuple):
-    """How the gradients of a model are computed, and its number of convolution blocks that can be compiled."""
+    """The way of computing a model's gradients, and its number of convolution blocks that can be compiled."""
 
     kind: str
     blocks: int
@@ -34,11 +34,11 @@ def known_way(factory: Callable[..., nn.Module], build: Callable[[Any], nn.Modul
     """Return what ``engine.way_of`` finds for a model, from the platform's cache or by a trial.
 
     An answer counts for the same source of ``dynabro_cli.gradients``, of the model's folder and of its own file, the same
-    versions of torch and Python, and the same processor. What else the model's file imports is not looked at.
+    versions of torch and Python, and the same processor. Other imports of the model's file are not considered.
 
     Args:
         factory: The model's factory.
-        build: Makes the model for images of a shape.
+        build: Builds the model for images of a shape.
     """
     place = _place(factory)
     with contextlib.suppress(OSError, ValueError, TypeError):
@@ -56,7 +56,7 @@ def known_way(factory: Callable[..., nn.Module], build: Callable[[Any], nn.Modul
 
 
 def _place(factory: Callable[..., Any]) -> Path:
-    """The file of the cache for a model, as things stand."""
+    """Return the file of the cache for a model, with the present sources and versions."""
     own = Path(inspect.getsourcefile(inspect.unwrap(factory)) or __file__)
     sources = sorted({*FOLDER.glob("*.py"), *FOLDER.glob("*.cpp"), *FOLDER.parent.glob("models/*.py"), own})
     digest = hashlib.sha256()

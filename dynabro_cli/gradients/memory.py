@@ -1,4 +1,4 @@
-"""Memory: what is free, how to reach a device's, and keeping the pages of large tensors from one iteration to the next."""
+"""Memory: free bytes, transfers to a device, and keeping the pages of large tensors between iterations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 @functools.cache
 def keep_pages() -> bool:
-    """Tell glibc's malloc to keep freed blocks of up to 1 GiB; return whether it could be told.
+    """Tell glibc's malloc to keep freed blocks of up to 1 GiB; return True if it accepted.
 
     Fresh pages for every temporary cost a third of an iteration's time on a CPU. Other C libraries are left as they are.
     """
@@ -26,12 +26,12 @@ def keep_pages() -> bool:
 
 
 def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a small tensor of the host's to ``device``, without waiting for what that computes."""
+    """Copy a small tensor from the host to ``device``, without waiting for the device's computations."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can be taken on ``device``; where unknown, 2 GiB."""
+    """Return the free bytes on ``device``; if unknown, 2 GiB."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     free = free_host_memory()

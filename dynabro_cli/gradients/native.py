@@ -1,7 +1,7 @@
-"""C++ kernels that are compiled for this machine when they are first needed, and kept in a cache.
+"""C++ kernels that are compiled for this machine when they are first needed, and cached.
 
 A kernel is one source file of this package with numbers that are fixed when it is compiled (sizes). It is loaded with ctypes
-and uses nothing of torch but its threads: ``team`` is the function of torch's own OpenMP runtime that starts them.
+and uses only torch's threads: ``team`` is the function of torch's own OpenMP runtime that starts them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Kernel:
 
 
 def load_all(kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
-    """Load several kernels; those that have to be compiled are compiled at the same time.
+    """Load several kernels; missing ones are compiled at the same time.
 
     Raises NativeError if one of them cannot be loaded.
     """
@@ -62,13 +62,13 @@ def load_all(kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
 
 
 def compiler() -> str | None:
-    """The C++ compiler to use: ``CXX``, or the first there is of those known; None if there is none."""
+    """Return the C++ compiler to use: ``CXX``, or the first known one on the path; None if there is none."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     return next((name for name in names if shutil.which(name)), None)
 
 
 def processor() -> str:
-    """A name for this kind of processor: compiled code is made for one kind, and a home folder may serve many."""
+    """Return a name for this kind of processor: compiled code is for one kind, and several machines may share a home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -80,13 +80,13 @@ def processor() -> str:
 
 @functools.cache
 def team() -> ctypes.c_void_p | None:
-    """``GOMP_parallel`` of the OpenMP runtime that torch computes with, so that there is one pool of threads.
+    """Return ``GOMP_parallel`` of the OpenMP runtime that torch computes with, so that there is one pool of threads.
 
     None if torch's runtime has no such function.
     """
     import torch
 
-    try:  # a symbol is looked for in the library and in those that it has loaded
+    try:  # a symbol is searched in the library and in the libraries that it has loaded
         function = ctypes.CDLL(torch._C.__file__).GOMP_parallel
     except (OSError, AttributeError):
         return None
@@ -120,12 +120,12 @@ def _open(path: Path) -> ctypes.CDLL:
 
 @functools.cache
 def _version(cxx: str) -> str:
-    """Which compiler this is: its path and what ``--version`` prints."""
+    """Identify the compiler: its path and the output of ``--version``."""
     return f"{os.path.realpath(shutil.which(cxx) or cxx)}\n{_run([cxx, '--version'], 20.0)}"
 
 
 def _run(command: Sequence[str], seconds: float) -> str:
-    """Return what a command prints; it and all that it started are killed if it takes longer or we are interrupted."""
+    """Return the output of a command; kill it with all its children if it takes longer or is interrupted."""
     try:
         process = subprocess.Popen(
             command,
@@ -152,9 +152,9 @@ def _run(command: Sequence[str], seconds: float) -> str:
 
 
 def _compile(command: Sequence[str], source: Path, folder: Path, name: str) -> Path:
-    """Compile beside the final name and rename, so that no process ever sees half a library; return its path.
+    """Compile under a temporary name and rename, so that no process ever sees half a library; return its path.
 
-    The name has the SHA-256 of the library in it, by which a damaged one is known.
+    The name contains the SHA-256 of the library, so that damage is detected.
     """
     handle, own = tempfile.mkstemp(prefix=f"{name}.", suffix=".tmp", dir=folder)
     os.close(handle)
@@ -173,7 +173,7 @@ def _digest(path: Path) -> str:
 
 
 def _sound(path: Path) -> bool:
-    """True if the file is ours alone and has the content that its name tells; a file that is not is deleted."""
+    """Return True if the file belongs to this user only and its content matches its name; otherwise delete it."""
     try:
         state = path.lstat()
         ours = stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o022
@@ -186,7 +186,7 @@ def _sound(path: Path) -> bool:
 
 
 def _cache() -> Path | None:
-    """The folder of compiled kernels; None if we cannot write it, or if others could change what we would load."""
+    """Return the folder of compiled kernels; None if it cannot be written, or if others could change the files."""
     folder = platformdirs.user_cache_path("dynabro") / "native" / processor()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -200,5 +200,5 @@ def _cache() -> Path | None:
 
 
 def _trusted(state: os.stat_result) -> bool:
-    """True if nobody but its owner, who is root or we, can exchange what is in a folder."""
+    """Return True if only its owner, who is root or this user, can replace files in a folder."""
     return state.st_uid in (0, os.geteuid()) and (not state.st_mode & 0o002 or bool(state.st_mode & stat.S_ISVTX))

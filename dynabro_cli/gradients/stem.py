@@ -17,7 +17,7 @@ from torch.autograd import Function
 from dynabro_cli.gradients.worker_layers import WorkerConv2d, sum_rows
 
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
-_where_positive = torch.ops.aten.threshold_backward  # (gradient, x, 0) -> gradient where x > 0, else 0
+_where_positive = torch.ops.aten.threshold_backward  # (gradient, x, 0) -> gradient if x > 0, else 0
 
 
 class _Stem(Function):
@@ -50,13 +50,13 @@ class _Stem(Function):
 
 
 def fold(weight: Tensor, place: tuple[int, int]) -> Tensor:
-    """The kernel on the folded image for one place in the window: [C, 1, k, k] -> [C, 4, (k+1)/2, (k+1)/2]."""
+    """Return the kernel on the folded image for one place in the window: [C, 1, k, k] -> [C, 4, (k+1)/2, (k+1)/2]."""
     i, j = place
     return F.pixel_unshuffle(F.pad(weight, (j, 1 - j, i, 1 - i)), 2).contiguous(memory_format=torch.channels_last)
 
 
 class WorkerStem(nn.Module):
-    """Stands in for a ``WorkerConv2d`` on one channel, ``nn.ReLU`` and ``nn.MaxPool2d(2)`` in a row."""
+    """Replace a ``WorkerConv2d`` on one channel, ``nn.ReLU`` and ``nn.MaxPool2d(2)`` in a row."""
 
     def __init__(self, conv: WorkerConv2d) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class WorkerStem(nn.Module):
 
     @staticmethod
     def serves(conv: nn.Module, relu: nn.Module, pool: nn.Module) -> bool:
-        """Whether these three layers can be replaced; the image's size is seen in ``forward`` only."""
+        """Return True if these three layers can be replaced; the image's size is seen in ``forward`` only."""
         if not isinstance(conv, WorkerConv2d):
             return False
         _, channels, height, width = conv.weight.shape
@@ -86,7 +86,7 @@ class WorkerStem(nn.Module):
         return cast(Tensor, _Stem.apply(x, self.conv.weight, self.conv.bias, self))
 
     def write_gradients(self, gys: tuple[Tensor, ...], folded: Tensor) -> None:
-        """Write every worker's weight and bias gradients; ``gys`` [N, C, h, w] are those of the four convolutions."""
+        """Write every worker's weight and bias gradients; ``gys`` [N, C, h, w] are the gradients of the four convolutions."""
         m, target = self.conv.shared.workers, self.conv.gradient("weight")
         channels, _, k, _ = target.shape[1:]
         gy = torch.cat(gys, 1)  # [N, 4 C, h, w], channels last
@@ -102,7 +102,7 @@ class WorkerStem(nn.Module):
 
     @staticmethod
     def backward(gy: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        """The gradient of the four convolutions' kernels, [4 C, 4, ...]."""
+        """Return the gradient of the four convolutions' kernels, [4 C, 4, ...]."""
         one, zero = [1, 1], [0, 0]
         wanted = [False, True, False]
         arguments = (gy, x, weight, None, one, zero, one, False, zero, 1, wanted)

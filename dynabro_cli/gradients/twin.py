@@ -1,4 +1,4 @@
-"""The copy of a model whose layers keep the gradients of the workers apart."""
+"""Copy of a model whose layers keep the workers' gradients apart."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def twin(model: nn.Module, shared: Shared) -> nn.Module:
 
 
 def _fuse(layers: nn.Sequential) -> None:
-    """Put convolution, ReLU and 2 x 2 max-pooling into one layer, and ReLU behind any other pooling, where it has less to do.
+    """Put convolution, ReLU and 2 x 2 max-pooling into one layer, and ReLU after any other pooling, where it has less to do.
 
-    The largest of values is positive if one of them is, so that neither the output nor a gradient is another.
+    The largest of several values is positive if one of them is, so that output and gradients do not change.
     """
     for i in range(len(layers) - 1):
         if i and ConvBlock.serves(layers[i - 1], layers[i], layers[i + 1]):
@@ -69,6 +69,6 @@ def _fuse(layers: nn.Sequential) -> None:
 
 
 def is_random(module: nn.Module) -> bool:
-    """Whether the module draws random numbers in training."""
+    """Return True if the module draws random numbers in training."""
     drops = "dropout" in type(module).__name__.lower() and getattr(module, "p", 1) > 0
     return drops or isinstance(module, nn.RReLU)

@@ -19,12 +19,12 @@ from torch.autograd import Function
 
 @dataclass
 class Shared:
-    """What the stand-ins of one model share: how the samples of a pass are grouped, and where results go.
+    """State that the layers of one twin share: how the samples of a pass are grouped, and the places of results.
 
     ``workers`` and ``batches`` are the number of workers m and of mini-batches a worker in the current pass, so that a pass
     has m x batches x B samples, ordered by worker and then by mini-batch. ``generators`` has one for each of the m x batches
-    mini-batches where the model is random. ``gradients`` are the views [m, *shape] that the layers write to, each of which
-    notes in ``written`` that it did. ``statistics`` maps a batch-norm buffer's name to [m, features] means over the worker's
+    mini-batches if the model is random. ``gradients`` are the views [m, *shape] that the layers write to, each of which notes
+    in ``written`` that it did. ``statistics`` maps a batch-norm buffer's name to [m, features] means over the worker's
     mini-batches of this pass.
     """
 
@@ -37,7 +37,7 @@ class Shared:
 
 
 def accurate(x: Tensor) -> Tensor:
-    """``x`` in single precision, or in double where it is."""
+    """Return ``x`` in single precision, or in double if it is double."""
     return x.float() if x.dtype == torch.bfloat16 else x
 
 
@@ -78,7 +78,7 @@ class _Linear(Function):
 
 
 class _Conv2d(Function):
-    """A convolution; the weight gradients come from one backward convolution a worker."""
+    """A convolution; the weight gradients come from one backward convolution per worker."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: WorkerConv2d) -> Tensor:
@@ -102,7 +102,7 @@ class _Conv2d(Function):
 
 
 class WorkerLayer(nn.Module):
-    """What the stand-ins have in common: the module they stand for, and their gradients' places."""
+    """Common part of all layers of a twin: the replaced module, and the places of its gradients."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -118,21 +118,21 @@ class WorkerLayer(nn.Module):
             self.register_parameter("bias", None)
 
     def gradient(self, key: str) -> Tensor:
-        """The view [m, *shape] of the gradient matrix for this layer's parameter ``key``, which is about to be written."""
+        """Return the view [m, *shape] of the gradient matrix for this layer's parameter ``key``, before it is written."""
         name = f"{self.name}.{key}" if self.name else key
         self.shared.written.append(name)
         return self.shared.gradients[name]
 
 
 class WorkerLinear(WorkerLayer):
-    """Stands in for ``nn.Linear``."""
+    """Replace ``nn.Linear``."""
 
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, _Linear.apply(x, self.weight, self.bias, self))
 
 
 class WorkerConv2d(WorkerLayer):
-    """Stands in for ``nn.Conv2d`` with zero padding."""
+    """Replace ``nn.Conv2d`` with zero padding."""
 
     weight: Tensor
 
@@ -147,7 +147,7 @@ class WorkerConv2d(WorkerLayer):
         return cast(Tensor, _Conv2d.apply(x, self.weight, self.bias, self))
 
     def backward(self, gy: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]) -> list[Tensor]:
-        """The gradients by input, weight and bias, those that are ``wanted``."""
+        """Return the gradients by input, weight and bias, as far as they are ``wanted``."""
         return cast(
             list[Tensor],
             torch.ops.aten.convolution_backward(
@@ -167,7 +167,7 @@ class WorkerConv2d(WorkerLayer):
 
 
 class WorkerDropout(WorkerLayer):
-    """Stands in for ``nn.Dropout``: an independent mask for every sample, drawn from its mini-batch's own generator."""
+    """Replace ``nn.Dropout``: an independent mask for every sample, drawn from its mini-batch's own generator."""
 
     def __init__(self, name: str, module: nn.Dropout, shared: Shared) -> None:
         super().__init__(name, module, shared)

@@ -74,18 +74,18 @@ class _GroupNorm(Function):
 
 
 def sum_positions(x: Tensor) -> Tensor:
-    """The sum over everything but samples and channels: [N, C, ...] -> [N, C]."""
+    """Return the sum over everything except samples and channels: [N, C, ...] -> [N, C]."""
     return x.flatten(2).sum(2) if x.ndim > 2 else x
 
 
 def layout(x: Tensor) -> torch.memory_format:
-    """The memory format of ``x``."""
+    """Return the memory format of ``x``."""
     last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
 
 
 class WorkerBatchNorm2d(WorkerLayer):
-    """Stands in for ``nn.BatchNorm2d``; in training every mini-batch of every worker goes by its own statistics."""
+    """Replace ``nn.BatchNorm2d``; in training every mini-batch of every worker uses its own statistics."""
 
     running_mean: Tensor | None
     running_var: Tensor | None
@@ -124,7 +124,7 @@ class WorkerBatchNorm2d(WorkerLayer):
 
 
 class WorkerGroupNorm(WorkerLayer):
-    """Stands in for ``nn.GroupNorm``."""
+    """Replace ``nn.GroupNorm``."""
 
     def __init__(self, name: str, module: nn.GroupNorm, shared: Shared) -> None:
         super().__init__(name, module, shared)
@@ -133,7 +133,7 @@ class WorkerGroupNorm(WorkerLayer):
         self.groups, self.eps = module.num_groups, module.eps
 
     def sizes(self, x: Tensor) -> tuple[int, int, int]:
-        """N, C and the number of values a channel of ``x`` [N, C, ...]."""
+        """Return N, C and the number of values per channel of ``x`` [N, C, ...]."""
         return x.shape[0], x.shape[1], x[0, 0].numel()
 
     def forward(self, x: Tensor) -> Tensor:

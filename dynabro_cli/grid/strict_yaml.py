@@ -1,6 +1,6 @@
-"""YAML as plain text with line numbers: mappings, lists and words, and nothing that YAML does beyond them.
+"""Read YAML as plain text with line numbers: mappings, lists and words only.
 
-What a word means is left to whoever reads it: ``1e-3`` is no text here and ``off`` is no truth value, as they are in YAML 1.1.
+The reader decides the meaning of a word: unlike in YAML 1.1, ``1e-3`` is not a text and ``off`` is not a truth value here.
 Nothing is constructed or executed: tags, anchors, aliases and merge keys are refused, and so are keys given twice.
 """
 
@@ -22,7 +22,7 @@ NULLS = ("", "~", "null", "Null", "NULL")
 
 @dataclass(frozen=True)
 class Word:
-    """A scalar as it is written, quotes removed; None for nothing, ``~`` and ``null``."""
+    """A scalar as written, without quotes; None for an empty one, ``~`` and ``null``."""
 
     text: str | None
     line: int
@@ -48,14 +48,14 @@ Node = Word | Items | Pairs
 
 
 def read_yaml(text: str, source: str) -> Node:
-    """Read the one document that ``text`` is.
+    """Read the single document in ``text``.
 
     Args:
         text: The document.
-        source: What to call it in errors, such as the file's name.
+        source: Its name in errors, such as the file's name.
 
     Raises:
-        SpecError: It is no YAML, or uses more of it than this module reads; each line begins with ``source:line:``.
+        SpecError: It is not valid YAML, or uses more of YAML than this module reads; each line begins with ``source:line:``.
     """
     reader = _Reader(source)
     try:
@@ -75,7 +75,7 @@ def read_yaml(text: str, source: str) -> Node:
 
 
 class _Reader:
-    """Puts the parser's events together, and collects what is wrong with them."""
+    """Combine the parser's events, and collect problems."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -87,7 +87,7 @@ class _Reader:
                 yield self._node(happenings, next(happenings), 1)
 
     def _node(self, happenings: Iterator[Any], event: Any, depth: int) -> Node:
-        """The node that begins with ``event``; reads on to its end."""
+        """Return the node that begins with ``event``; read on to its end."""
         line = event.start_mark.line + 1
         if depth > DEEPEST:
             raise SpecError(f"{self.source}:{line}: this is nested more than {DEEPEST} deep, and no sweep is")
@@ -126,6 +126,6 @@ class _Reader:
 
 
 def stop_at_many(problems: list[str], source: str) -> None:
-    """Raise SpecError with ``problems`` if there are so many that nobody would read more of them."""
+    """Raise SpecError with ``problems`` if there are too many to read."""
     if len(problems) >= MOST_PROBLEMS:
         raise SpecError([*problems, f"{source}: it is not read further, as {len(problems)} problems were found"])

@@ -1,7 +1,7 @@
-"""Sweeps: what a YAML file says of many runs.
+"""Sweeps: descriptions of many runs in YAML files.
 
 A sweep is a base, and a grid of axes whose every combination is a point; each point is run with each seed. Values are kept as
-texts, and are read as the command line's are; only ``plan`` knows components.
+texts, and are read as on the command line; only ``plan`` knows components.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_CHARACTERS = 1_000_000
 COMMA = "; inside [ ] and { } a value with a comma needs quotes"
 
 Values = Mapping[str, str]
-"""Fields of RunSpec, with values as they would be typed."""
+"""Fields of RunSpec, with values as typed."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Sweep:
     """Many runs.
 
     Attributes:
-        name: What the runs are stored under.
-        description: What they are for.
-        base: Fields that all points share, where the grid does not say otherwise.
+        name: The name that the runs are stored under.
+        description: The purpose of the sweep.
+        base: Fields that all points share, unless the grid sets them.
         grid: The axes; a point is a choice of one of each.
-        exclude: Points that agree with all the fields of one of these are left out.
-        seeds: Each point is run with each; empty where base or grid set the seed, or nothing does.
-        places: Where in the file a field got a value, for errors: ``file:line`` by (field, value).
-        exclude_places: Where each of ``exclude`` is, as ``file:line``.
+        exclude: Mappings; points that agree with all the fields of one of them are skipped.
+        seeds: Seeds of each point; empty if base or grid set the seed, or nothing does.
+        places: Places of values in the file, for errors: ``file:line`` by (field, value).
+        exclude_places: Places of ``exclude``, as ``file:line``.
     """
 
     name: str
@@ -66,7 +66,7 @@ def parse_sweep(text: str, source: str) -> Sweep:
     """Read a sweep written in YAML.
 
     Raises:
-        SpecError: With every problem that can be told without building components, a line each: ``source:line: problem``.
+        SpecError: With every problem that is visible without building components, one line each: ``source:line: problem``.
     """
     if len(text) > MOST_CHARACTERS:
         raise SpecError(f"{source}: it has more than {MOST_CHARACTERS:,} characters, and no sweep has")
@@ -77,7 +77,7 @@ def parse_sweep(text: str, source: str) -> Sweep:
 
 
 def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
-    """Raise SpecError unless ``name`` is a field and ``text`` a value that it may have, as far as numbers and words go."""
+    """Raise SpecError unless ``name`` is a field and ``text`` a legal number or word for it."""
     infos = fields()
     if name not in infos:
         raise SpecError(unknown_field(name, others))
@@ -90,13 +90,13 @@ def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
 
 
 def unknown_field(name: str, others: Sequence[str] = ()) -> str:
-    """The problem of a name that is neither a field's nor one of ``others``."""
+    """Return the problem of a name that is neither a field nor one of ``others``."""
     legal = [*fields(), *others]
     return f"unknown field {name!r}{did_you_mean(name, legal)}; legal: {', '.join(legal)}"
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """The seeds that ``3`` or ``0..4`` stands for."""
+    """Return the seeds in ``3`` or ``0..4``."""
     match = re.fullmatch(r"\s*([0-9]+)\s*(?:\.\.\s*([0-9]+)\s*)?", text)
     if match is None:
         raise SpecError(f"seeds={text} is not legal; it must be a seed, or FIRST..LAST such as 0..4")
@@ -109,12 +109,12 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def too_many(what: str) -> str:
-    """The problem of a sweep with more points than a sweep may have."""
+    """Return the problem of a sweep with too many points."""
     return f"it has {what}, and a sweep may have {MOST_RUNS:,} points; make several of it"
 
 
 class _Reading:
-    """Turns nodes into a Sweep, and collects what is wrong with them."""
+    """Turn nodes into a Sweep, and collect problems."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -156,14 +156,14 @@ class _Reading:
         return ""
 
     def _values(self, node: Node, name: str) -> dict[str, str]:
-        """The fields of a mapping."""
+        """Return the fields of a mapping."""
         if not isinstance(node, Pairs):
             self._refuse(node.line, f"{name} must be a mapping, field: value")
             return {}
         return {key.text: text for key, value in node.pairs if key.text and (text := self._value(key.text, value)) is not None}
 
     def _value(self, name: str, node: Node) -> str | None:
-        """The value of a field, None with the problem kept where it is none."""
+        """Return the value of a field; None if it is not valid, with the problem noted."""
         line = node.line
         if name not in fields():
             self._refuse(line, unknown_field(name) + (COMMA if "=" in name else ""))
@@ -201,7 +201,7 @@ class _Reading:
         return tuple(axes)
 
     def _point(self, label: str, node: Node) -> dict[str, str]:
-        """One point of an axis: a mapping of fields, or a value of the field that the axis is called after."""
+        """Return one point of an axis: a mapping of fields, or a value of the field that names the axis."""
         if isinstance(node, Pairs):
             return self._values(node, label)
         if label not in fields():
@@ -244,7 +244,7 @@ class _Reading:
         return tuple(dict.fromkeys(seeds))
 
     def _check_once(self, base: Values, grid: tuple[Axis, ...], parts: Mapping[str, Node]) -> None:
-        """Refuse a field that two places set, so that one of them would go unheard."""
+        """Refuse a field that two places set, as one of them would have no effect."""
         owners: dict[str, str] = {}
         for axis in grid:
             for name in axis.fields:

@@ -1,4 +1,4 @@
-"""Finding a sweep: a file, standard input, or one that comes with the program; and setting fields of it."""
+"""Find a sweep: a file, standard input, or one that comes with the program; and set its fields."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
     """Read the sweep ``name``, then set fields: a file, or one that comes with the program, or ``-`` for standard input.
 
     Args:
-        name: A name without folder and suffix is looked up among the program's first.
+        name: The name; without folder and suffix, the program's own sweeps come first.
         settings: ``FIELD=VALUE``, as ``--set`` takes them.
 
     Raises:
-        NotFoundError: There is none of this name.
+        NotFoundError: There is no sweep of this name.
         SpecError: With every problem of the file, then of the settings.
     """
     if name == "-":
@@ -56,7 +56,7 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
 
 
 def shipped() -> dict[str, Traversable]:
-    """The sweeps that come with the program, by name: in the installed package, or beside it in a working tree."""
+    """Return the sweeps that come with the program, by name: from the installed package, or beside it in a working tree."""
     package = importlib.resources.files("dynabro_cli")
     folders = (package / "sweeps", Path(str(package)).parent / "sweeps")
     folder = next((folder for folder in folders if folder.is_dir()), None)
@@ -68,11 +68,11 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     """Set fields wherever the sweep has them, in base or grid; a field set several times takes all the values in turn.
 
     Args:
-        sweep: What to change.
+        sweep: The sweep to change.
         settings: ``FIELD=VALUE``, or ``seeds=0..4``.
 
     Raises:
-        SpecError: With every setting that is not legal, a line each.
+        SpecError: With every setting that is not legal, one line each.
     """
     values: dict[str, list[str]] = {}
     problems = []
@@ -107,7 +107,7 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
 
 
 def _without(sweep: Sweep, name: str) -> Sweep:
-    """The sweep without a field, and without the axes that varied nothing else."""
+    """Return the sweep without a field, and without axes that varied nothing else."""
     axes = [
         Axis(axis.label, tuple({key: text for key, text in point.items() if key != name} for point in axis.points))
         for axis in sweep.grid

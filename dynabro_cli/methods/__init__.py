@@ -1,1 +1,1 @@
-"""Training methods, one file each: what workers send, and what the server makes of the aggregates."""
+"""Training methods, one file each: messages of workers, and the server's use of the aggregates."""

@@ -1,4 +1,4 @@
-"""What methods share that filter workers by their history: medians of vectors and numbers, and a mean of what is left."""
+"""Common parts of methods that filter workers by their history: medians of vectors and numbers, and a mean of the rest."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ EMPTY_HELP = "where no worker is left: restart with all, or wait (g_t = 0) for t
 
 
 def clean_rows(messages: Tensor) -> tuple[Tensor, Tensor]:
-    """Which messages are finite, [m], and the messages [m, d] with 0 for those that are not."""
+    """Return the mask [m] of finite messages, and the messages [m, d] with 0 for the others."""
     finite = finite_rows(messages)
     return finite, torch.where(finite[:, None], messages, 0)
 
 
 def near_median(vectors: Tensor, threshold: float, voters: Tensor) -> Tensor:
-    """Which of the vectors [m, d] are within 2 ``threshold`` of the median vector, [m].
+    """Return the mask [m] of the vectors [m, d] within 2 ``threshold`` of the median vector.
 
-    That is the first one of a voter that has more than m/2 voters within ``threshold``, itself among them. Where there is
-    none, nothing is near it.
+    The median vector is the first vector of a voter with more than m/2 voters within ``threshold``, including itself. Without
+    such a voter, no vector is near it.
     """
     apart = distances(vectors)
     close = (apart <= threshold) & voters
     central = voters & (close.sum(1) > len(voters) / 2)
-    median = torch.argmax(central.int()).view(1)  # the first, or 0 where there is none
+    median = torch.argmax(central.int()).view(1)  # the first, or 0 if there is none
     return (apart.index_select(0, median)[0] <= 2 * threshold) & central.any()
 
 
 def near_middle(numbers: Tensor, threshold: Tensor, voters: Tensor) -> Tensor:
-    """Which of the numbers [m] are within ``threshold`` of the voters' median, the midpoint for an even count: [m]."""
+    """Return the mask [m] of the numbers within ``threshold`` of the voters' median, the midpoint for an even count."""
     ordered = torch.where(voters, numbers, math.inf).sort().values
     count = voters.sum()
     places = torch.stack([(count - 1).clamp_min(0) // 2, count // 2]).clamp_max(len(numbers) - 1)
@@ -44,5 +44,5 @@ def near_middle(numbers: Tensor, threshold: Tensor, voters: Tensor) -> Tensor:
 
 
 def concentration(workers: int, rounds: int, p: float) -> float:
-    """log(16 m T/p): by how much, squared, a sum of noise may exceed its usual size, with probability p in all T rounds."""
+    """Return log(16 m T/p): the square of the usual size of a sum of noise may grow by it, with probability p in all rounds."""
     return math.log(16 * workers * rounds / p)

@@ -1,4 +1,4 @@
-"""What MLMC rounds cost, and how many a budget lasts; numbers only, no torch."""
+"""Costs of MLMC rounds, and the number of rounds in a budget; numbers only, no torch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 
 
 def expected_cost(jmax: int) -> float:
-    """Mini-batches that a round is expected to cost: sum_{j <= jmax} 2^-j 2^j + 2^-jmax."""
+    """Return the expected mini-batches of a round: sum_{j <= jmax} 2^-j 2^j + 2^-jmax."""
     return jmax + 2.0**-jmax
 
 
 def planned(budget: int, jmax: int | None) -> tuple[int, int]:
-    """The rounds T that ``budget`` is expected to last, and the largest level: ``jmax``, or floor(log2 T) where None."""
+    """Return the expected number of rounds T in ``budget``, and the largest level: ``jmax``, or floor(log2 T) if None."""
     if jmax is not None:
         return max(1, round(budget / expected_cost(jmax))), jmax
     level = 0
@@ -21,5 +21,5 @@ def planned(budget: int, jmax: int | None) -> tuple[int, int]:
 
 
 def universal_coefficient(workers: int, rounds: float) -> float:
-    """C = sqrt(8 log(16 m^2 T)) of Algorithm 2."""
+    """Return C = sqrt(8 log(16 m^2 T)) of Algorithm 2."""
     return math.sqrt(8 * math.log(16 * workers**2 * rounds))

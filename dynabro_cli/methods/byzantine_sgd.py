@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Parameters:
     noise_bound: float | None = parameter(None, above=0, help="V, the largest noise of a gradient; auto: measured at the start")
     D: float | None = parameter(None, above=0, help="the largest |x_t - x_1|; auto: the largest so far")
-    threshold_A: float | None = parameter(None, above=0, help="of A_i; auto: 4 D V sqrt(T log(16 m T/p))")
-    threshold_B: float | None = parameter(None, above=0, help="of B_i; auto: 4 V sqrt(T log(16 m T/p))")
+    threshold_A: float | None = parameter(None, above=0, help="threshold of A_i; auto: 4 D V sqrt(T log(16 m T/p))")
+    threshold_B: float | None = parameter(None, above=0, help="threshold of B_i; auto: 4 V sqrt(T log(16 m T/p))")
     p: float = parameter(0.1, above=0, below=1, help="probability that an honest worker is taken for Byzantine")
     empty: str = parameter("restart", choices=EMPTY, help=EMPTY_HELP)
 
@@ -51,11 +51,12 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
 
     The state is ``B`` [m, d] and ``start`` (x_1, [d]), ``A`` [m], ``good`` [m], ``far`` (|x - x_1|, the largest so far).
 
-    Who has been Byzantine once never comes back, so switching identities uses up the good workers. When none is left, or
-    no median vector is, the paper says nothing: here g_t = 0, and with empty=restart all begins anew in the next round, with
-    all workers and x_t for x_1; with empty=wait nothing moves any more. A worker that sends NaN or Inf is not good.
+    A worker that has been Byzantine once never comes back, so switching identities uses up the good workers. The paper leaves
+    open what happens if no worker or no median vector is left. Here g_t = 0; with empty=restart the method starts again in the
+    next round, with all workers and x_t for x_1; with empty=wait nothing moves any more. A worker that sends NaN or Inf is not
+    good.
 
-    Differs from the paper: where D is not given it is the largest |x_s - x_1| so far, as a network has no bounded domain,
+    Differs from the paper: if D is not given, it is the largest |x_s - x_1| so far, as a network has no bounded domain,
     and the step is projected onto the task's domain only. p and T's logarithm are its delta and T.
     """
     m, rounds = setting.workers, setting.budget
@@ -101,7 +102,7 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
 
 
 def _beginning(messages: Tensor, x: Tensor) -> State:
-    """The state before the first round."""
+    """Return the state before the first round."""
     return {
         "A": messages.new_zeros(len(messages), dtype=torch.float64),
         "B": torch.zeros_like(messages),

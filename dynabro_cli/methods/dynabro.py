@@ -42,15 +42,15 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
     """DynaBRO: a multi-level Monte Carlo (MLMC) gradient made of robust aggregates within one round.
 
     J ~ Geom(1/2); with a_j the aggregate of the workers' means over their first 2^j mini-batches,
-    g_t = a_0 + 2^J (a_J - a_{J-1}) where J <= jmax, else a_0. A round of level J <= jmax costs 2^J mini-batches a
+    g_t = a_0 + 2^J (a_J - a_{J-1}) if J <= jmax, else a_0. A round of level J <= jmax costs 2^J mini-batches a
     worker, any other 1; levels are nested prefixes, so nothing is computed twice.
 
-    filter=none is Algorithm 1, which the paper's figures use. filter=option1 and option2 are Algorithm 2: the correction
-    counts only where |a_J - a_{J-1}| <= (1 + sqrt 2) c_E C V/sqrt(2^J), C = sqrt(8 log(16 m^2 T)), T the number of rounds
-    expected of the budget; c_E = sqrt(2 kappa + 1/m) with kappa of the aggregation chain (option1), or 6 sqrt 2 with
-    the aggregator MFM at T^j = 2 C V/sqrt(2^j) (option2).
+    filter=none is Algorithm 1, which the paper's figures use. filter=option1 and option2 are Algorithm 2: the correction counts
+    only if |a_J - a_{J-1}| <= (1 + sqrt 2) c_E C V/sqrt(2^J), C = sqrt(8 log(16 m^2 T)), T the number of rounds expected of the
+    budget; c_E = sqrt(2 kappa + 1/m) with kappa of the aggregation chain (option1), or 6 sqrt 2 with the aggregator MFM at T^j
+    = 2 C V/sqrt(2^j) (option2).
 
-    Raises SpecError where option1 meets an aggregator without a proved kappa.
+    Raises SpecError if option1 has an aggregator without a proved kappa.
     """
     rounds, jmax = planned(setting.budget, parameters.jmax)
     m = setting.workers

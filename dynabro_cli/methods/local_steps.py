@@ -24,7 +24,7 @@ SENDS = ("gradient", "difference")
 
 @dataclass(frozen=True)
 class Parameters:
-    H: int = parameter(5, minimum=1, help="steps of each worker a round")
+    H: int = parameter(5, minimum=1, help="steps of each worker per round")
     rate: float | None = parameter(
         None,
         above=0,
@@ -47,11 +47,10 @@ def local_steps(parameters: Parameters, setting: MethodSetting) -> Method:
     by its own learning rate: one of rate H, or of 1 for differences, makes it FedAvg. A round costs H computations. With
     H = 1 it is SGD.
 
-    An attack on gradients acts on every step's gradients, which are those at the workers' own points, before the step: by who
-    is Byzantine at that computation where the clock counts computations. An attack on messages acts on what is sent. A run is
-    slower than one of SGD with as many computations: after the first step no two workers are at one point, so that each
-    is computed by itself. Weight decay, drops of the learning rate and the projection
-    onto a domain are the server's.
+    An attack on gradients acts on every step's gradients, at the workers' own points, before the step; if the clock counts
+    computations, with the Byzantine set of that computation. An attack on messages acts on the message. A run is slower than a
+    run of SGD with as many computations: after the first step no two workers are at one point, so that each is computed by
+    itself. Weight decay, drops of the learning rate and the projection onto a domain are the server's.
     """
     steps = parameters.H
     rate = parameters.rate if parameters.rate is not None else setting.learning_rate or 1.0

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FRESH = 10
-"""Mini-batches of a large gradient where there are no training samples to take all of."""
+"""Mini-batches of a large gradient if there are no training samples to take all of."""
 DIFFERENCE = 2
 """Gradient computations of a difference: the same mini-batch at two points."""
 
@@ -41,7 +41,7 @@ class Parameters:
         None,
         minimum=1,
         auto=lambda _, setting: _large(setting),
-        help="mini-batches of a full gradient; auto: all training samples, 10 where there are none, or how many is not known",
+        help="mini-batches of a full gradient; auto: all training samples, or 10 if there are none, or their number is unknown",
     )
     p: float | None = parameter(
         None,
@@ -60,7 +60,7 @@ class Parameters:
 
 
 def _large(setting: MethodSetting) -> int:
-    """The usual number of mini-batches of a full gradient."""
+    """Return the usual number of mini-batches of a full gradient."""
     return setting.batches or FRESH
 
 
@@ -75,20 +75,21 @@ def marina_pp(parameters: Parameters, setting: MethodSetting) -> Method:
 
     With probability p all workers send their full gradient, and g_t = A(grad f_1(x_t), ..., grad f_m(x_t)). Otherwise C
     workers, drawn uniformly, send the difference of their gradients at x_t and x_{t-1} on one mini-batch, and
-    g_t = g_{t-1} + A(clip(d_{t,i})), where clip shortens what is longer than alpha |x_t - x_{t-1}|: the server does it, so
-    that no majority of Byzantine workers among the C moves g far. A is the aggregation chain, for C workers with
-    floor(C f/m) Byzantine ones in the latter rounds.
+    g_t = g_{t-1} + A(clip(d_{t,i})), where clip shortens differences longer than alpha |x_t - x_{t-1}|: the server does it, so
+    that no majority of Byzantine workers among the C moves g far. A is the aggregation chain, for C workers with floor(C f/m)
+    Byzantine ones in the latter rounds.
 
-    A full gradient is the mean over ``batches`` mini-batches: where these are what all training samples make, each sample
-    once and without random flips (Algorithm 1); else fresh ones, as always where the objective is an expectation (Appendix G,
-    Algorithm 4). A round costs ``batches`` computations, or 2; it is counted for all workers, though only C compute.
+    A full gradient is the mean over ``batches`` mini-batches. If these make up all training samples, each sample is taken once
+    and without random flips (Algorithm 1). Otherwise the mini-batches are fresh, as always if the objective is an expectation
+    (Appendix G, Algorithm 4). A round costs ``batches`` computations, or 2; it is counted for all workers, though only C
+    compute.
 
-    The state is ``x`` (x_t) and ``g`` (g_t). An attack acts on a worker's vector, full gradient or difference, by who is
-    Byzantine at the round's last computation, and knows the vectors of the workers that do not take part, too.
+    The state is ``x`` (x_t) and ``g`` (g_t). An attack acts on a worker's vector, full gradient or difference, with the
+    Byzantine set of the round's last computation. It also knows the vectors of the workers that do not take part.
 
-    Raises SpecError where C is more than there are workers.
+    Raises SpecError if C is larger than the number of workers.
 
-    Differs from the paper: the first round is one of full gradients, in place of a g_0 that is given. Nothing is compressed,
+    Differs from the paper: the first round has full gradients, in place of a given g_0. Nothing is compressed,
     and all workers take part in rounds of full gradients. alpha, L being unknown, is 1 unless given.
     """
     m, batches = setting.workers, parameters.batches or _large(setting)

@@ -26,7 +26,7 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> Method:
     """Worker momentum: workers send an average of their past gradients.
 
     m_{t,i} = beta m_{t-1,i} + (1 - beta) g_{t,i} (form=ema), m_{0,i} = 0, and g_t = A(m_{t,1}, ..., m_{t,m}). form=heavy-ball
-    leaves the factor (1 - beta) out: the same direction at 1/(1 - beta) times the learning rate.
+    omits the factor (1 - beta): the same direction at 1/(1 - beta) times the learning rate.
 
     The state is ``momentum`` [m, d]. An attack that enters at the gradient poisons it for about 1/(1 - beta) rounds.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def usual_window(rounds: int, power: float) -> int:
-    """T^power rounds, rounded up."""
+    """Return T^power rounds, rounded up."""
     window: int = math.ceil(rounds**power - 1e-9)
     return window
 
@@ -44,26 +44,28 @@ class Parameters:
         auto=lambda block, setting: None if block.guards == "single" else _long(block, setting),
         help="long window, in rounds; auto: T^(5/8)",
     )
-    threshold0: float | None = parameter(None, above=0, help="of B_i; auto: 8 V/m sqrt(T0 log(16 m T/p))")
-    threshold1: float | None = parameter(None, above=0, help="of A_i; auto: 8 V/m sqrt(T1 log(16 m T/p))")
+    threshold0: float | None = parameter(None, above=0, help="threshold of B_i; auto: 8 V/m sqrt(T0 log(16 m T/p))")
+    threshold1: float | None = parameter(None, above=0, help="threshold of A_i; auto: 8 V/m sqrt(T1 log(16 m T/p))")
     noise_bound: float | None = parameter(None, above=0, help="V, the largest noise of a gradient; auto: measured at the start")
-    scale: float = parameter(1.0, above=0, help="multiplies both thresholds where they are auto")
+    scale: float = parameter(1.0, above=0, help="multiplies both thresholds if they are auto")
     p: float = parameter(0.1, above=0, below=1, help="probability that an honest worker is taken for Byzantine")
     reset: str = parameter(
-        "window", choices=("window", "never"), help="when all are good again: at the longest window's end, or never"
+        "window",
+        choices=("window", "never"),
+        help="time when all workers are good again: at the longest window's end, or never",
     )
-    step: str = parameter("after", choices=("after", "before"), help="good after this round's judgement, or before it")
+    step: str = parameter("after", choices=("after", "before"), help="good workers after this round's judgement, or before it")
     empty: str = parameter("restart", choices=EMPTY, help=EMPTY_HELP)
 
 
 def _short(block: Parameters, setting: MethodSetting) -> int:
-    """The short window where T0 is not given: no longer than the long one."""
+    """Return the short window if T0 is not given: at most the long one."""
     usual = usual_window(setting.budget, 1 / 2)
     return min(usual, block.T1 or usual)
 
 
 def _long(block: Parameters, setting: MethodSetting) -> int:
-    """The long window where T1 is not given: no shorter than the short one."""
+    """Return the long window if T1 is not given: at least the short one."""
     return max(usual_window(setting.budget, 5 / 8), block.T0 or 0)
 
 
@@ -89,7 +91,7 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> Method:
     left, or no median vector is, the paper says nothing: here g_t = 0, and with empty=restart new windows begin in the next
     round, with all workers; with empty=wait nothing moves to the window's end. A worker that sends NaN or Inf is not good.
 
-    Raises SpecError where T1 is given with guards=single, or is under T0.
+    Raises SpecError if T1 is given with guards=single, or is under T0.
 
     Differs from the paper: the good workers are those after this round's judgement (step=before is Algorithm 1 to the letter:
     it takes for granted that no gradient is farther than V from the true one, as that would be seen at once). All workers

@@ -3,8 +3,8 @@
 A model is a factory ``(parameters, ImageShape) -> nn.Module`` from images [n, c, h, w] to logits [n, classes]; softmax
 belongs to the loss. Parameters are drawn by torch's default initialisation, from the stream that the caller has seeded.
 
-Its ``check`` says for which shapes there is such a network. A model without one is built, without memory for its parameters,
-to find out.
+Its ``check`` decides for which shapes the network exists. A model without ``check`` is built, without memory for its
+parameters, to find out.
 """
 
 from __future__ import annotations
@@ -36,4 +36,4 @@ def at_least(pixels: int) -> Callable[[Component[Any], ImageShape], None]:
 
 
 def any_size(_model: Component[Any], _shape: ImageShape) -> None:
-    """The check of a model for images of any size."""
+    """Accept images of any size."""

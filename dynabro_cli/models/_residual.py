@@ -38,5 +38,5 @@ class MeanOverPositions(nn.Module):
 
 
 def norm(kind: str, channels: int) -> nn.Module:
-    """Group norm of 32 groups (``group``), or batch norm (``batch``)."""
+    """Return group norm of 32 groups (``group``), or batch norm (``batch``)."""
     return nn.GroupNorm(GROUPS, channels) if kind == "group" else nn.BatchNorm2d(channels)

@@ -13,7 +13,7 @@ def cnn_cifar(_: NoParameters, shape: ImageShape) -> nn.Module:
     """The paper's CNN for CIFAR-10: four convolutions with batch norm, two poolings, dropout 0.25, FC(128).
 
     Conv(64)-ReLU-BN-Conv(64)-ReLU-BN-MaxPool-Dropout-Conv(128)-ReLU-BN-Conv(128)-ReLU-BN-MaxPool-Dropout-FC(128)-ReLU-
-    Dropout-FC(10). Kernels are 3 x 3 with padding 1, which the paper does not say (as in the code of Allouah et al., 2023).
+    Dropout-FC(10). Kernels are 3 x 3 with padding 1, which the paper does not give (as in the code of Allouah et al., 2023).
     """
     height, width = shape.height // 4, shape.width // 4
     return nn.Sequential(

@@ -12,7 +12,7 @@ from dynabro_cli.tasks._api import ImageShape
 def cnn_mnist(_: NoParameters, shape: ImageShape) -> nn.Module:
     """The paper's CNN for MNIST: Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-FC(10); d = 176,050.
 
-    Kernels are 5 x 5 without padding, which the paper does not say (as in the code of Allouah et al., 2023).
+    Kernels are 5 x 5 without padding, which the paper does not give (as in the code of Allouah et al., 2023).
     """
     return two_convolutions(shape, 20, 20)
 
@@ -28,7 +28,7 @@ def cnn_mnist_50(_: NoParameters, shape: ImageShape) -> nn.Module:
 
 
 def two_convolutions(shape: ImageShape, first: int, second: int) -> nn.Module:
-    """Two 5 x 5 convolutions with ``first`` and ``second`` channels, each pooled, then 500 hidden units."""
+    """Build two 5 x 5 convolutions with ``first`` and ``second`` channels, each pooled, then 500 hidden units."""
     height, width = (((size - 4) // 2 - 4) // 2 for size in (shape.height, shape.width))
     return nn.Sequential(
         nn.Conv2d(shape.channels, first, 5),

@@ -19,7 +19,7 @@ class Parameters:
 
 @REGISTRY.register("mlp", Parameters, reference="multi-layer perceptron with ReLU", check=any_size)
 def mlp(parameters: Parameters, shape: ImageShape) -> nn.Module:
-    """Multi-layer perceptron: ``layers`` hidden layers of ``hidden`` ReLU units, each with dropout where asked for."""
+    """Multi-layer perceptron: ``layers`` hidden layers of ``hidden`` ReLU units, each with optional dropout."""
     width = shape.channels * shape.height * shape.width
     modules: list[nn.Module] = [nn.Flatten()]
     for _ in range(parameters.layers):

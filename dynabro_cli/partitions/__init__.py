@@ -1,1 +1,1 @@
-"""How the training set is shared out among the workers, one file each."""
+"""Distributions of the training set over the workers, one file each."""

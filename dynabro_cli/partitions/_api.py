@@ -22,7 +22,7 @@ Whole = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class PartitionSetting:
-    """What a partition knows of its run.
+    """Setting of a partition.
 
     Attributes:
         workers: Their number, m.
@@ -36,7 +36,7 @@ class Partition(NamedTuple):
 
     Attributes:
         split: Maps the labels [n] of the training set and the run's streams, of which it draws from ``partition``, to the
-            places of each worker's samples: m arrays, in which every sample is once. None: every worker has the whole set.
+            places of each worker's samples: m arrays with every sample once. None if every worker has the whole set.
     """
 
     split: Callable[[Whole, Streams], list[Whole]] | None
@@ -46,7 +46,7 @@ REGISTRY: Registry[Callable[..., Partition]] = Registry("partition", "dynabro_cl
 
 
 def sorted_by_label(labels: Whole, places: Whole) -> Whole:
-    """``places`` in the order of their labels; those of one label stay in the order that they have."""
+    """Return ``places`` in the order of their labels; samples with one label keep their order."""
     return places[np.argsort(labels[places], kind="stable")]
 
 

@@ -12,7 +12,7 @@ from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, W
 from dynabro_cli.streams import Streams
 
 MOST_DRAWS = 100
-"""How often proportions are drawn that leave a worker without a sample, before the partition is refused."""
+"""Most draws of proportions that leave a worker without a sample, before the partition is refused."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Parameters:
     by: str = parameter(
         "worker",
         choices=("worker", "label"),
-        help="whose proportions are drawn: each worker's of the labels, or each label's of the workers",
+        help="proportions that are drawn: each worker's of the labels, or each label's of the workers",
     )
 
 
@@ -35,10 +35,10 @@ def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
 
     by=label (Yurochkin et al., 2019; Li et al., 2022; ByzFL): each label's samples are cut in proportions drawn from
     Dir(alpha, ..., alpha) over the workers, so that the parts differ in size, too. Draws that leave a worker without a sample
-    are repeated; raises SpecError where a hundred of them do.
+    are repeated; raises SpecError after a hundred such draws.
 
-    Differs from the paper: Hsu et al. draw q from Dir(alpha p), p being the labels' distribution. Where c labels are equally
-    frequent, their alpha is c times this one, which is what most code calls alpha.
+    Differs from the paper: Hsu et al. draw q from Dir(alpha p), p being the labels' distribution. If c labels are equally
+    frequent, their alpha is c times this one, which most code calls alpha.
     """
 
     def split(labels: Whole, streams: Streams) -> list[Whole]:
@@ -60,13 +60,13 @@ def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
 
 
 def _of_workers(left: Whole, workers: int, alpha: float, generator: np.random.Generator) -> Whole:
-    """How many samples of each label each worker has, in parts of one size: [m, c]; ``left`` is how many there are, [c]."""
+    """Return the number of samples by worker and label, in equal parts: [m, c]; ``left`` has the available numbers, [c]."""
     left, total = left.copy(), int(left.sum())
     counts = np.zeros((workers, len(left)), dtype=np.int64)
     for worker in range(workers):
         proportions = generator.dirichlet(np.full(len(left), alpha))
         missing = total // workers + (worker < total % workers)
-        while missing:  # what is drawn beyond what is left of a label is drawn again, of the others
+        while missing:  # draws beyond the rest of a label are repeated with the other labels
             weights = np.where(left > 0, proportions, 0.0)
             if weights.sum() < 1e-300:
                 weights = left.astype(float)
@@ -78,7 +78,7 @@ def _of_workers(left: Whole, workers: int, alpha: float, generator: np.random.Ge
 
 
 def _of_labels(present: Whole, workers: int, alpha: float, generator: np.random.Generator) -> Whole:
-    """As ``_of_workers``, each label shared out in proportions of its own."""
+    """Return the same as ``_of_workers``, with each label distributed in proportions of its own."""
     proportions = generator.dirichlet(np.full(workers, alpha), size=len(present))  # [c, m]
     ends = np.floor(proportions.cumsum(1) * present[:, None]).astype(np.int64)
     ends[:, -1] = present

@@ -9,10 +9,10 @@ from dynabro_cli.streams import Streams
 
 @REGISTRY.register("sorted", reference="Karimireddy et al., ICML 2020 (SCAFFOLD): 0% similarity; extreme of ByzFL")
 def sorted_(_: NoParameters, setting: PartitionSetting) -> Partition:
-    """Sorted by label: the training set in the order of its labels is cut into m pieces of one size, a piece a worker.
+    """Sorted by label: the training set in the order of its labels is cut into m pieces of one size, one per worker.
 
     As different as parts of one size can be: worker 1 has the first labels and worker m the last, most of them one or two.
-    Which samples of a label a worker has is drawn with the seed.
+    The samples of a label are assigned by the seed.
     """
 
     def split(labels: Whole, streams: Streams) -> list[Whole]:

@@ -1,7 +1,7 @@
 """The contract of pre-aggregators, and their registry.
 
 A pre-aggregator is a factory ``(parameters, AggregatorSetting) -> PreAggregator``. It never modifies its input.
-It draws no random numbers but as a function of the call's number.
+Its random numbers are a function of the call's number.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class PreAggregator(NamedTuple):
     Attributes:
         mix: Maps messages [m, d] to messages [m', d].
         workers: The number m' of messages that come out.
-        kappa: Maps the rule's kappa to that of pre-aggregator and rule together; None where nothing is proved.
-        numbered: Whether ``mix`` takes the number of the call as well, a tensor of one whole number that counts from 0:
-            what is to be drawn anew in every call is a function of it.
+        kappa: Maps the rule's kappa to the kappa of pre-aggregator and rule together; None if nothing is proved.
+        numbered: True if ``mix`` also takes the number of the call, a tensor of one whole number from 0: draws in every call
+            are a function of it.
         weigh: Maps the messages' Gram matrix [m, m] to weights [m', m], none of whose rows is all 0: each row's weighted mean
             of the messages is one that comes out. None if there is more to it.
     """

@@ -1,4 +1,4 @@
-"""Pre-aggregators and the rule behind them, as one aggregator."""
+"""Pre-aggregators and the rule after them, as one aggregator."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CALLS = "calls of the chain"
-"""The entry of the aggregator's state that counts calls, where a stage is numbered."""
+"""The entry of the aggregator's state that counts calls, if a stage is numbered."""
 
 
 def split_chain(text: str) -> list[str]:
-    """The components' texts in ``nnm+nnm:f=1``; none in ``none``. The plus of a number such as 1e+2 joins nothing."""
+    """Return the components' texts in ``nnm+nnm:f=1``; none in ``none``. The plus of a number such as 1e+2 joins nothing."""
     return [] if text == "none" else re.split(r"\+(?!\d)", text)
 
 
@@ -59,7 +59,7 @@ def build_chain(
         of_rule = {name: tensor for name, tensor in state.items() if name != CALLS}
         calls = state[CALLS] if CALLS in state else torch.zeros((), dtype=torch.int64, device=messages.device)
         for place, stage in enumerate(stages):
-            # two stages of a call have a number of their own each
+            # two stages of a call have different numbers
             messages = stage.mix(messages, calls * len(stages) + place) if stage.numbered else stage.mix(messages)
         result, of_rule = rule.aggregate(messages, of_rule, batches)
         return result, of_rule | {CALLS: calls + 1}
@@ -92,7 +92,7 @@ def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor
 
 
 def _built(component: Component[Any], setting: AggregatorSetting, workers: int) -> Any:
-    """The component in its setting; its errors say where the number of workers is not the run's."""
+    """Build the component in its setting; errors mention a number of workers other than the run's."""
     try:
         return component.build(setting)
     except SpecError as error:

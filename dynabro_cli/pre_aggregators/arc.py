@@ -29,8 +29,8 @@ def arc(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
 
     y_i = g_i min(1, C/|g_i|), C the (k + 1)-th largest of the |g_i|, k = floor(2 (f/m) (m - f)).
 
-    kappa of ARC before a rule with kappa_F is kappa_F + 2f/(m - 2f), where no more than f Byzantine workers are
-    declared. Costs O(m d). Raises SpecError where 2f >= m.
+    kappa of ARC before a rule with kappa_F is kappa_F + 2f/(m - 2f), if no more than f Byzantine workers are declared. Costs
+    O(m d). Raises SpecError if 2f >= m.
     """
     m = setting.workers
     f = tolerated("arc", parameters.f, setting)

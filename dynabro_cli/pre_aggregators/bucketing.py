@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    s: int = parameter(2, minimum=1, help="messages a bucket")
+    s: int = parameter(2, minimum=1, help="messages per bucket")
 
 
 @REGISTRY.register(
@@ -36,11 +36,11 @@ def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregat
     ceil(m/s); the last bucket has the rest. f stays f, among ceil(m/s) messages.
 
     The permutation of call t = 0, 1, ... is a function of the seed and t; t is part of the aggregator's state, so that a
-    resumed run goes on with it. A round of a multi-level method (``dynabro``) makes up to three calls, one for each of
-    the levels 0, J-1 and J.
+    resumed run continues it. A round of a multi-level method (``dynabro``) makes up to three calls, one for each of the levels
+    0, J-1 and J.
 
-    No kappa: what is proved holds in expectation over the permutation. Costs O(m^2 d/s). Raises SpecError where 2f >=
-    ceil(m/s) with f the declared number of Byzantine workers, as these could be in half of the buckets.
+    No kappa: the proved result holds in expectation over the permutation. Costs O(m^2 d/s). Raises SpecError if 2f >= ceil(m/s)
+    with f the declared number of Byzantine workers, as these could be in half of the buckets.
     """
     m, s, f = setting.workers, parameters.s, setting.byzantine
     buckets = -(-m // s)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    c: float = parameter(above=0, help="the longest that a message may be, in the messages' own units")
+    c: float = parameter(above=0, help="largest length of a message, in the messages' own units")
 
 
 @REGISTRY.register("clipping", Parameters, reference="as in Allouah et al., ICLR 2025 (Section 3, static clipping)")
@@ -26,7 +26,8 @@ def clipping(parameters: Parameters, setting: AggregatorSetting) -> PreAggregato
 
     y_i = g_i min(1, c/|g_i|).
 
-    No kappa: with no c is a robust rule behind it robust still (Allouah et al., ICLR 2025, Lemma 3.1). Costs O(m d).
+    No kappa: for every c, a robust rule after clipping is no longer robust (Allouah et al., ICLR 2025, Lemma 3.1). Costs O(m
+    d).
     """
 
     def mix(messages: Tensor) -> Tensor:

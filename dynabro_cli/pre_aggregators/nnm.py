@@ -33,8 +33,8 @@ def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
 
     y_i = mean of the m - f messages nearest to g_i, itself among them; the lowest indices win ties.
 
-    kappa of NNM before a rule with kappa_F is 8f/(m - f) (kappa_F + 1), where no more than f Byzantine
-    workers are declared. Raises SpecError where 2f >= m.
+    kappa of NNM before a rule with kappa_F is 8f/(m - f) (kappa_F + 1), if no more than f Byzantine workers are declared.
+    Raises SpecError if 2f >= m.
     """
     m = setting.workers
     f = tolerated("nnm", parameters.f, setting)

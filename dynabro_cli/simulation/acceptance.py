@@ -1,4 +1,4 @@
-"""How much the server believes the Byzantine workers: the weight of their messages in the aggregate, for every rule."""
+"""Weight of the Byzantine messages in the aggregate, for every rule."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ ACCEPTANCE_ROUNDS = 23
 """The acceptance ratio is measured in rounds whose number is a multiple of this: a prime, so that over a run it meets every
 place of the usual periods of switching."""
 SHARE = 2.0**-10
-"""How far messages are moved, as a share of the honest messages' spread: further than rounding, too little to change a rule's
-mind."""
+"""Length of the move, as a share of the honest messages' spread: larger than rounding, too small to change a rule's choice."""
 SAMPLE = 4096
-"""Of how many coordinates, evenly spaced, the spread is taken."""
+"""Number of coordinates, evenly spaced, from which the spread is computed."""
 
 
 class Probe:
-    """The acceptance ratio of Byzantine messages, by moving them a little and looking how far the aggregate follows.
+    """Measure the acceptance ratio of Byzantine messages: move them a little, and see how far the aggregate follows.
 
     All Byzantine messages of a round are moved together by e u, u a random vector of signs that a run keeps, e a small share
     of the spread of honest messages. With A the whole aggregation chain, g the n messages and B the workers that are Byzantine
@@ -34,17 +33,17 @@ class Probe:
         w_B = <u, A(g + e 1_B u) - A(g)>/(e |u|^2)
 
     is the total weight of the Byzantine messages in the aggregate: |B|/n for the mean; 0 or 1 for Krum; for the trimmed mean,
-    the share of values from B among the m - 2f that are kept, over all coordinates. The acceptance ratio is w_B/(|B|/n): 1
-    where Byzantine messages count as much as others do on average, 0 where they have no influence. Rules that mix and select
-    can give more than 1. A move may change which messages a rule chooses, where two are as good as each other; then the
-    aggregate jumps, and what lies outside of 0 and 1 in w_B, which is no weight, is cut off.
+    the share of values from B among the m - 2f that are kept, over all coordinates. The acceptance ratio is w_B/(|B|/n): 1 if
+    Byzantine messages count as much as others do on average, 0 if they have no influence. Rules that mix and select can give
+    more than 1. A move may change the choice of a rule between two equally good messages. Then the aggregate jumps, and w_B,
+    which is then not a weight, is cut to [0, 1].
 
-    The messages are those of the round's longest prefix, as the server gets them. They are computed once more, with copies of
-    all states, so that the round itself is what it is without the probe, and so are compiled functions.
+    The messages belong to the round's longest prefix, as the server gets them. They are computed again, with copies of all
+    states, so that the probe changes neither the round nor compiled functions.
 
     Args:
-        parts: What the run is made of.
-        server: What becomes of messages.
+        parts: The parts of the run.
+        server: The server, which answers for messages.
     """
 
     def __init__(self, parts: Parts, server: Server) -> None:
@@ -54,13 +53,13 @@ class Probe:
         self._signs: Tensor | None = None
 
     def wanted(self, round_: int, who: Identities, cohort: Sequence[int] | None = None) -> bool:
-        """Whether the round is one to measure: one of a fixed grid, with a Byzantine worker among those that take part."""
+        """Return True if the round is measured: on a fixed grid, and with a Byzantine worker among the participants."""
         if round_ % self._every or not who.any_byzantine:
             return False
         return cohort is None or not bool(who.honest[list(cohort)].all())
 
     def __call__(self, question: Question, state: State) -> Tensor:
-        """The acceptance ratio of a question to the server that has not been answered yet, as a tensor of one number."""
+        """Return the acceptance ratio of an unanswered question to the server, as a tensor of one number."""
         server, rule = self._server, state.aggregator
         messages, of_method, _ = server.messages(question._replace(learned=False), state.attack, copied(state.method), rule)
         signs, byzantine = self._direction(), question.ever
@@ -80,17 +79,17 @@ class Probe:
 
 
 def _spread(messages: Tensor, byzantine: Tensor) -> Tensor:
-    """The root of the mean square of a coordinate's distance from its mean, over the honest messages.
+    """Return the root of the mean square of a coordinate's distance from its mean, over the honest messages.
 
-    Over all messages that are finite where no worker is honest. Where the messages are all the same, the root mean square of a
-    coordinate, and 1 where they are all 0.
+    If no worker is honest, over all finite messages. If all messages are equal, the root mean square of a coordinate, and 1 if
+    they are all 0.
     """
     finite = finite_rows(messages)
     honest = finite & ~byzantine
     counts = torch.where(honest.any(), honest, finite)[:, None]
     sample = messages[:, :: max(1, messages.shape[1] // SAMPLE)]
     number = counts.sum().clamp_min(1)
-    clean = torch.where(counts, sample, 0).double()  # and not weights of 0, as messages may be infinite
+    clean = torch.where(counts, sample, 0).double()  # not weights of 0, as messages may be infinite
     mean = clean.sum(0) / number
     spread = torch.where(counts, clean - mean, 0).square().sum().div(number * sample.shape[1]).sqrt()
     size = clean.square().sum().div(number * sample.shape[1]).sqrt()

@@ -1,6 +1,6 @@
-"""Everything that a run needs to go on: all that changes while it runs, as bytes that hold data and nothing to execute.
+"""State of a run between two rounds as bytes: all that changes while it runs, as data that cannot execute anything.
 
-A continued run is bit-identical, on a CPU, with one that was never interrupted: random draws need no stored generators, as
+A resumed run is bit-identical, on a CPU, with an uninterrupted one: random draws need no stored generators, as
 they come from counters (``streams.py``), and the rest of the state is here.
 """
 
@@ -30,13 +30,13 @@ class Checkpoint:
 
     Attributes:
         state: Round, budget, identities, and the states of method, aggregator and attack.
-        totals: What the run's row in the database says.
+        totals: The totals of the run's row in the database.
         x: The model, [d].
         buffers: Running statistics, [s].
         squares: AdaGrad-Norm's sum of squared norms.
         loss: Sum of the honest workers' losses since the last evaluation.
-        loss_count: How many they are.
-        noise_bound: The V in use, None where none is.
+        loss_count: Number of these losses.
+        noise_bound: The V in use; None if none is.
     """
 
     state: State
@@ -62,11 +62,11 @@ class Checkpoint:
         """Read what ``encode`` wrote; tensors come on the CPU.
 
         Raises:
-            CheckpointError: It is no checkpoint, or of another run, or of other code or another version of dynabro or torch,
-                whose numbers may differ.
+            CheckpointError: The data are not a checkpoint, or belong to another run, other code, or another version of dynabro
+                or torch, whose numbers may differ.
         """
         try:
-            with warnings.catch_warnings():  # of what is not a checkpoint of ours, and is refused anyway
+            with warnings.catch_warnings():  # warnings about data that are not a checkpoint and are refused anyway
                 warnings.simplefilter("ignore")
                 content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
             made_by, of = content.pop("made_by"), content.pop("spec")
@@ -83,7 +83,7 @@ class Checkpoint:
 
 
 def _whole(value: Any) -> Any:
-    """Tensors without the rest of the memory that they are a part of, which ``torch.save`` would write, too."""
+    """Copy tensors without the rest of the memory that they are a part of, which ``torch.save`` would write, too."""
     if isinstance(value, dict):
         return {name: _whole(item) for name, item in value.items()}
     return value.detach().cpu().clone() if isinstance(value, Tensor) else value

@@ -1,4 +1,4 @@
-"""Whether a run's hot functions are compiled by ``torch.compile``, and what becomes of them where that fails."""
+"""Compile a run's hot functions by ``torch.compile``, and handle failures."""
 
 from __future__ import annotations
 
@@ -21,33 +21,32 @@ R = TypeVar("R")
 
 CHOICES = ("auto", "on", "off")
 COMPILE_WORK = 1e10
-"""From how many values on compiling saves more time than it takes: some 1.2 ns a value, against 12 s at the first time."""
+"""Number of values above which compiling saves time: some 1.2 ns per value, against 12 s at the first time."""
 
 SHAPES = 64
-"""In how many variants (shapes, numbers of arguments) one function may be compiled; torch gives up at 8."""
+"""Most variants (shapes, numbers of arguments) of one compiled function; torch's default is 8."""
 
 
 def check_choice(choice: str) -> None:
-    """Raise SpecError where ``choice`` is none of ``CHOICES``."""
+    """Raise SpecError if ``choice`` is not one of ``CHOICES``."""
     if choice not in CHOICES:
         raise SpecError(f"compile={choice} is not legal; type --compile with {' or '.join(CHOICES)}")
 
 
 class Compiler:
-    """Whether and how hot functions are compiled in this run.
+    """Compiler of hot functions in this run.
 
     Attributes:
-        enabled: Whether functions are compiled now. Where compiling fails under ``auto``, this falls back to False.
-        reason: The same in short words. The record of a run has them as they are at its start, and not what a fall back
-            during the run makes of them.
+        enabled: True if functions are compiled now; False after a failure under ``auto``.
+        reason: The same in short words. The record of a run has the words at its start, without a later failure.
 
     Args:
-        choice: ``on``, ``off``, or ``auto``: where there is work enough and a compiler.
-        work: Values that the run's aggregation handles, m x d an aggregate.
-        device: Where the run computes.
+        choice: ``on``, ``off``, or ``auto``: if there is enough work and a compiler.
+        work: Values in the run's aggregations, m x d each.
+        device: The device of the run.
 
     Raises:
-        SpecError: Another choice, or ``on`` where there is no compiler.
+        SpecError: Another choice, or ``on`` without a compiler.
     """
 
     def __init__(self, choice: str, *, work: float, device: torch.device) -> None:
@@ -67,12 +66,11 @@ class Compiler:
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return a callable that behaves as ``function``, compiled at its first call with each shape of its arguments.
 
-        All of ``function`` becomes one graph, so it is compiled before any of it has run: where that fails, the arguments
-        are as they were, and the function runs eagerly from then on.
+        All of ``function`` becomes one graph, so it is compiled before any of it has run: if compiling fails, the arguments are
+        unchanged, and the function runs eagerly from then on.
 
         Raises:
-            RunError: From the callable, where compiling failed and was insisted on. Errors of the function's own are not
-                changed, and change nothing here.
+            RunError: From the callable, if compiling failed under ``on``. The function's own errors pass through unchanged.
         """
         if not self.enabled:
             return function
@@ -91,23 +89,23 @@ class Compiler:
                 return compiled(*args, **kwargs)
             except (TorchDynamoException, FailOnRecompileLimitHit) as error:
                 failure = error
-            result = function(*args, **kwargs)  # where it raises, it has not been compiling that went wrong
+            result = function(*args, **kwargs)  # if this raises, compiling was not the problem
             self._give_up(failure)
             return result
 
         return call
 
     def _compile(self, function: Callable[P, R]) -> Callable[P, R] | None:
-        """Wrap ``function`` for compiling; None where torch cannot compile here at all."""
+        """Wrap ``function`` for compiling; None if torch cannot compile here at all."""
         try:
             _prepare()
             return torch.compile(function, dynamic=False, fullgraph=True)
-        except Exception as error:  # of torch's own modules: nothing of the function's has run yet
+        except Exception as error:  # an error of torch's own modules: the function has not run yet
             self._give_up(error)
         return None
 
     def _give_up(self, error: Exception) -> None:
-        """Compile nothing from now on; raise RunError where the user insists on it."""
+        """Stop compiling; raise RunError if the user insists on it."""
         cause = getattr(error, "inner_exception", error)
         name = type(cause).__name__
         if self._insist:
@@ -117,14 +115,14 @@ class Compiler:
 
 
 def missing_tool(device: torch.device) -> str | None:
-    """What compiling for ``device`` needs and is not here; None where nothing is missing."""
+    """Return the tool that compiling for ``device`` lacks here; None if nothing is missing."""
     if device.type == "cuda":
         return None if importlib.util.find_spec("triton") else "triton"
     return None if native.compiler() else "a C++ compiler"
 
 
 def _prepare() -> None:
-    """Set torch up to compile in this process; nothing of this is imported before, as it takes seconds."""
+    """Set torch up to compile in this process; the imports are here as they take seconds."""
     cache = platformdirs.user_cache_path("dynabro") / "inductor" / native.processor()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
     if native.compiler() == "clang++":  # on Linux torch looks for no other compiler than g++ by itself

@@ -1,4 +1,4 @@
-"""What the server makes of the messages that reach it: an aggregate, by the method's own filter or by the aggregation chain."""
+"""The server's decision: the aggregate of the messages, by the method's own filter or by the aggregation chain."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dynabro_cli.simulation.question import Question, States
 from dynabro_cli.vectors.finite import sound
 
 ALL, SOME = "all ", "cohort "
-"""What the names of a rule's state begin with, where a method has rounds of two kinds."""
+"""Prefixes of the names of a rule's state, for methods with two kinds of rounds."""
 
 
 class Decision(NamedTuple):
-    """The aggregate of a question's messages, and what it was made of.
+    """The aggregate of a question's messages, and its ingredients.
 
     Attributes:
         aggregate: [d].
-        clean: The messages of those that take part [n, d], without NaN and Inf.
-        finite: The mask [n] of those that sent none; None where nobody did.
-        ever: The mask [n] of those that were Byzantine at some time of the round.
+        clean: The messages of the participating workers [n, d], without NaN and Inf.
+        finite: The mask [n] of workers with finite messages; None if all messages are finite.
+        ever: The mask [n] of workers that were Byzantine at some time of the round.
         method: The method's next state.
         aggregator: The rule's next state.
     """
@@ -41,11 +41,11 @@ Decide = Callable[[Tensor, Question, States, States], Decision]
 
 
 def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
-    """The decision as a function of messages [m, d], the question, and the states of method and aggregator.
+    """Return the decision as a function of messages [m, d], the question, and the states of method and aggregator.
 
     Args:
-        parts: What the run is made of.
-        compiled: Whether the rules are compiled by themselves, as what is around them is not.
+        parts: The parts of the run.
+        compiled: Compile each rule on its own (used if the whole answer cannot be compiled).
     """
     method = parts.method
     whole = _of_sound(parts, parts.aggregator, compiled)
@@ -59,7 +59,7 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
             messages, ever = messages.index_select(0, question.cohort), ever.index_select(0, question.cohort)
         clean, finite = sound(messages)
         if finite is not None and (question.cohort is not None or question.answering is not None):
-            clean = clean.nan_to_num(nan=0.0)  # nobody of a sample sends numbers: nothing is learnt in this round
+            clean = clean.nan_to_num(nan=0.0)  # no worker of the sample sent finite numbers: nothing is learnt in this round
         if method.judge is not None and question.x is not None:
             good, of_method = method.judge(messages, question.x, of_method)
             result = mean_of(messages, good)
@@ -74,7 +74,7 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
 
 
 def mean_of(messages: Tensor, counts: Tensor) -> Tensor:
-    """The mean of the messages [m, d] of workers that count [m], whatever is in the others'; 0 where none counts."""
+    """Return the mean of the messages [m, d] of workers that count [m], whatever the others' contain; 0 if none counts."""
     return torch.where(counts[:, None], messages, 0).sum(0) / counts.sum().clamp_min(1)
 
 
@@ -84,7 +84,7 @@ def _of_sound(parts: Parts, rule: Aggregator, compiled: bool) -> Aggregate:
 
 
 def _apart(kind: str, rule: Aggregate, messages: Tensor, state: States) -> tuple[Tensor, States]:
-    """Aggregate messages of one of two kinds, all workers' or a cohort's: what the rule remembers of each kind is apart."""
+    """Aggregate messages of one of two kinds, of all workers or of a cohort, with separate states of the rule."""
     own = {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
     others = {name: value for name, value in state.items() if not name.startswith(kind)}
     result, own = rule(messages, own, 1)

@@ -1,4 +1,4 @@
-"""What an attack that sees the defence is shown: what the server would make of other vectors, without making it."""
+"""Questions of an attack that sees the defence: the aggregate of other vectors, without effect on the server."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Strike = Callable[[Tensor, Question, States, States, States], Tensor]
 
 
 def make_strike(parts: Parts, decide: Decide) -> Strike:
-    """The attack as a function of the workers' vectors, the question, and the states of attack, method and aggregator.
+    """Return the attack as a function of the workers' vectors, the question, and the states of attack, method and aggregator.
 
     Args:
-        parts: What the run is made of.
-        decide: What the server makes of messages.
+        parts: The parts of the run.
+        decide: The server's decision.
     """
     attack, enters = parts.attack, parts.spec.attack_entry
 
     def made_of(vectors: Tensor, question: Question, of_method: States) -> Tensor:
-        """The messages that the workers would send; methods update their state in place, so they get a copy."""
+        """Return the messages that the workers would send; methods update their state in place, so they get a copy."""
         return vectors if enters != "gradient" else parts.method.send(vectors, copied(own_rows(of_method, question)))[0]
 
     def strike(own: Tensor, question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Tensor:
@@ -43,18 +43,18 @@ def make_strike(parts: Parts, decide: Decide) -> Strike:
 def strike_computation(
     parts: Parts, state: State, strike: Strike, own: Tensor, tick: Tick, answering: Tensor | None, *, learns: bool
 ) -> Tensor:
-    """The gradients of one computation [m, d], attacked by themselves; puts the attack's next state into ``state``.
+    """Attack the gradients of one computation [m, d] on their own; put the attack's next state into ``state``.
 
-    An attack that sees the defence sees what it would make of this computation's gradients alone.
+    An attack that sees the defence sees its answer to this computation's gradients alone.
 
     Args:
-        parts: What the run is made of.
-        state: Where it stands.
+        parts: The parts of the run.
+        state: The state of the run.
         strike: The attack.
         own: The gradients.
-        tick: Who is Byzantine at this computation.
-        answering: The numbers of the workers that answer, on the device; None where all do.
-        learns: Whether the attack learns from them, and its state moves on, as after a round.
+        tick: The Byzantine set of this computation.
+        answering: The numbers of the workers that answer, on the device; None if all do.
+        learns: True if the attack learns from them, and its state advances, as after a round.
     """
     question = Question(
         total=own,
@@ -76,11 +76,11 @@ def strike_computation(
 
 
 def learn(parts: Parts, state: State, own: Tensor, byzantine: Tensor) -> None:
-    """Have the attack learn from the workers' own vectors [m, d], where it learns."""
+    """Let the attack learn from the workers' own vectors [m, d], if it learns."""
     if parts.attack.observe is not None:
         state.attack = parts.attack.observe(own, byzantine, state.attack)
 
 
 def copied(state: States) -> States:
-    """A copy of a state, for what may update it in place."""
+    """Return a copy of a state, for functions that may update it in place."""
     return {name: value.clone() for name, value in state.items()}

@@ -15,9 +15,10 @@ from dynabro_cli.simulation.question import Question
 
 
 def gather(parts: Parts, state: State, plan: Plan, who: Identities, strike: Strike) -> Question:
-    """Have the method gather the workers' vectors of a round, and put its next state into ``state``.
+    """Let the method gather the workers' vectors of a round, and put its next state into ``state``.
 
-    Who is Byzantine at the round's last computation is whose vector is attacked, unless its gradients have been.
+    The attack acts on the vectors of the workers that are Byzantine at the round's last computation, unless it has acted on
+    their gradients.
     """
     if parts.method.gather is None:
         raise TypeError("this method gathers nothing")
@@ -39,16 +40,16 @@ def gather(parts: Parts, state: State, plan: Plan, who: Identities, strike: Stri
 
 
 def advance(parts: Parts, state: State, question: Question, who: Identities, learned: dict[str, Tensor] | None) -> None:
-    """Move the attack on, unless it has moved with each computation; ``learned`` is its state where the server has told it."""
+    """Advance the attack, unless each computation has advanced it; ``learned`` is its state if the server has updated it."""
     if not (question.attacked and who.dynamic):
         state.attack = parts.attack.advance(question.byzantine, state.attack if learned is None else learned)
 
 
 class Round:
-    """What a method may ask of a round: ``methods._api.Computing``.
+    """Questions of a method about a round: ``methods._api.Computing``.
 
-    The gradients of all workers that answer are computed, whatever the attack reads of them. At points of the workers' own that
-    is one pass a worker, and not one of all.
+    The gradients of all workers that answer are computed, whatever the attack reads. At points of the workers' own this takes
+    one pass per worker, not one pass for all.
     """
 
     def __init__(self, parts: Parts, state: State, plan: Plan, who: Identities, strike: Strike) -> None:
@@ -66,7 +67,7 @@ class Round:
         if points.ndim == 1:
             self.x.copy_(points)
             found = self._gradients(computation, self._workers, self._relabel).clone()
-            self._parts.problem.observed()  # losses and statistics of a round are those at x_t
+            self._parts.problem.observed()  # losses and statistics of a round are taken at x_t
         else:
             found = torch.empty_like(points)
             for worker, point in enumerate(points):
@@ -95,7 +96,7 @@ class Round:
 
 
 def of_worker(relabel: Relabel, worker: int, workers: int) -> Relabel:
-    """``relabel`` for the labels [1, B] of one worker by itself."""
+    """Return ``relabel`` for the labels [1, B] of one worker."""
 
     def alone(labels: Tensor, computation: int, classes: int) -> Tensor:
         return relabel(labels.expand(workers, -1), computation, classes)[worker : worker + 1]

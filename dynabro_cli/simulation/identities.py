@@ -1,4 +1,4 @@
-"""Who is Byzantine in a round, and whose gradients have to be computed for it."""
+"""Byzantine workers of a round, and the workers whose gradients are computed for it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ class Tick(NamedTuple):
     Attributes:
         byzantine: The mask [m], on the device.
         computed: The numbers of the k workers whose gradients matter, in ascending order, on the CPU.
-        places: Each worker's row among those computed, [m], on the device; some row of them for the workers that are not.
-            None where k = m.
+        places: Each worker's row among the computed ones, [m], on the device; any row for the other workers. None if k = m.
 
     m counts the workers that answer in the round, here and in ``Identities``.
     """
@@ -31,14 +30,15 @@ class Tick(NamedTuple):
 
 
 class Identities(NamedTuple):
-    """Who is Byzantine in a round.
+    """Byzantine workers of a round.
 
     ``ticks`` has one entry for a clock that counts rounds, else one for each computation. ``ever`` [m] marks the workers
     that are Byzantine at some tick, on the device, and ``honest`` the others, on the CPU; ``most`` is the largest number at one
     tick, of all workers.
 
-    ``answering`` has the numbers of those that answer, on the device, None where all do; ``unseen`` marks, of all workers,
-    those that are in ``ever`` or do not answer. ``drawn`` has the masks of all workers at each tick, from tick ``first`` on.
+    ``answering`` has the numbers of the workers that answer, on the device; None if all do. ``unseen`` marks, of all workers,
+    the workers that are in ``ever`` or do not answer. ``drawn`` has the masks of all workers at each tick, from tick ``first``
+    on.
     """
 
     ticks: list[Tick]
@@ -56,7 +56,7 @@ class Identities(NamedTuple):
 
 
 def identify(parts: Parts, state: State, computations: int, level: int | None = None) -> Identities:
-    """Ask the switching strategy who is Byzantine in the round that begins, of so many computations; keep the last mask.
+    """Ask the switching strategy for the Byzantine workers of the next round, of so many computations; keep the last mask.
 
     ``level`` is the round's MLMC level, None without MLMC.
     """
@@ -91,7 +91,7 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
 
 
 def _mask(parts: Parts, state: State, tick: int, computations: int, level: int | None) -> Tensor:
-    """Who is Byzantine at a tick of the round that begins, of all workers."""
+    """Return the Byzantine workers, of all workers, at a tick of the next round."""
     strategy = parts.switching
     if strategy.follow is not None:
         return strategy.follow.mask(state.switching)
@@ -101,14 +101,14 @@ def _mask(parts: Parts, state: State, tick: int, computations: int, level: int |
 
 
 def corrected(level: int, computations: int) -> int:
-    """The level of a round's correction: 0 where it has none, as the level drawn is above the largest."""
+    """Return the level of a round's correction: 0 without one, as the drawn level is above the largest."""
     return level if computations == 2**level else 0
 
 
 def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | None) -> Tick:
     """``decides`` is the mask by which the attack will replace this tick's gradients, or messages made of them.
 
-    A replaced vector is not computed where the attack does not read it, unless it lives on in the worker's momentum.
+    A replaced vector is not computed if the attack does not read it, unless it lives on in the worker's momentum.
     """
     device = parts.problem.x.device
     numbers = torch.arange(len(decides)) if answering is None else answering
@@ -122,7 +122,7 @@ def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | 
 
 
 def relabelling(attack: Attack, who: Identities) -> Relabel | None:
-    """The labels that gradients are computed with, by who is Byzantine at each computation; None where they are the data's."""
+    """Return the labels for gradients, by the Byzantine set of each computation; None for the labels of the data."""
     change = attack.labels
     if change is None:
         return None

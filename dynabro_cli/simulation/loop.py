@@ -228,7 +228,7 @@ class Simulation:
         return RoundsDone(tuple(rounds), self._totals, tuple(changes))
 
     def _finite_so_far(self) -> bool:
-        """Whether the rounds that are not flushed yet are finite; where not, the next flush is to find it out."""
+        """Return True if the rounds that are not flushed yet are finite; if not, the next flush finds out where."""
         return all(math.isfinite(norm or 0.0) for norm in read([record.gradient_norm for record in self._records]))
 
     def _checkpoint(self) -> Checkpoint:

@@ -1,7 +1,7 @@
-"""The memory that a run needs at its peak, told from its spec before anything of it is made.
+"""Estimate the memory of a run at its peak from its spec, before anything is allocated.
 
-It is counted as the simulation makes its tensors, and holds within a factor of about two of what is measured. What cannot be
-known beforehand is left out: the activations of a model that cannot be traced, and images that are not there.
+The estimate follows the simulation's tensors and agrees with measurements within a factor of about two. It does not include
+parts that cannot be known beforehand: activations of a model that cannot be traced, and images that are missing.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from dynabro_cli.simulation.image_problem import EVALUATION_VALUES, TOGETHER
 from dynabro_cli.tasks._api import ImageShape, Task, TaskSetting
 
 PROCESS = 400e6
-"""A process with torch, before a run: memory of its own, without the pages of libraries that processes share."""
+"""Memory of a process with torch before a run, without the pages of libraries that processes share."""
 GPU_PROCESS, GPU_CONTEXT = 1.5e9, 600e6
-"""What a process that uses a GPU takes besides on the machine, and on the GPU before any tensor."""
+"""Additional memory of a process that uses a GPU, on the machine and on the GPU, before any tensor."""
 COMPILING = 600e6
 DATA_COPIES = 3
-"""How often a data set is in memory while it is read, cut and put in order."""
+"""Number of copies of a data set in memory while it is read, cut and put in order."""
 MATRICES = 7
-"""Copies of the messages [m, d]: gradients, their sums, what is attacked, what a rule makes of them, and of the probe."""
+"""Copies of the messages [m, d]: gradients, their sums, attacked vectors, intermediates of a rule, and those of the probe."""
 VECTORS = 16
-"""Copies of the model [d]: as it is initialised, its parameters, gradients, aggregates, directions, and in checkpoints."""
+"""Copies of the model [d]: initial model, parameters, gradients, aggregates, directions, and checkpoints."""
 KEPT = 2
-"""Copies of what a method keeps from round to round: itself, and in a checkpoint or in the probe."""
+"""Copies of a method's state: itself, and in a checkpoint or in the probe."""
 ACTIVATIONS = 2.5
-"""Times what a backward pass reads of the forward pass: with the gradients of it."""
+"""Factor for the gradients of the activations that a backward pass reads."""
 TICK = 2500
-"""Bytes of a tick of the clock within a round, beside the masks of the workers."""
+"""Bytes of a clock tick within a round, beside the masks of the workers."""
 DRAWS = 16
 
 
@@ -48,12 +48,11 @@ class Need(NamedTuple):
     """The memory of a run at its peak, in bytes.
 
     Attributes:
-        host: Of the machine, without the pages of libraries that processes share.
-        device: Of the GPU; 0 without one.
-        largest: What takes most of it, in words.
-        advice: What to type for less of that.
-        spare: How much of it can be done without: passes of several workers at a time, which are as large as the free memory
-            allows.
+        host: Memory of the machine, without the pages of libraries that processes share.
+        device: Memory of the GPU; 0 without one.
+        largest: The largest part, in words.
+        advice: Options that reduce it.
+        spare: The part that can be reduced: passes of several workers at a time, which are as large as the free memory allows.
     """
 
     host: float
@@ -63,18 +62,18 @@ class Need(NamedTuple):
     spare: float = 0
 
     def within(self, free: float) -> Need:
-        """What it comes to if so many bytes are free: passes take a share of them at most."""
+        """Return the need if so many bytes are free: passes take at most a share of them."""
         less = max(0.0, self.spare - ACTIVATIONS * PASS_SHARE * max(0.0, free))
         host, device = (self.host, self.device - less) if self.device else (self.host - less, 0.0)
         return self._replace(host=host, device=device)
 
 
 TRIED = 20_000_000
-"""Parameters of the largest model that is tried on the CPU to see what a sample leaves."""
+"""Parameters of the largest model that is tried on the CPU to measure the activations of a sample."""
 
 
 class ModelSize(NamedTuple):
-    """A model's parameters and running statistics, counted, and the bytes of activations that a sample leaves."""
+    """Numbers of a model's parameters and running statistics, and the bytes of activations of a sample."""
 
     parameters: int
     statistics: int
@@ -93,17 +92,17 @@ def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
         parameters = sum(tensor.numel() for tensor in network.parameters())
         statistics = sum(tensor.numel() for tensor in network.buffers() if tensor.is_floating_point())
     activations = 0.0
-    small = parameters <= TRIED  # then a pass on the CPU takes less time than torch's loading of what stands for it
+    small = parameters <= TRIED  # then a pass on the CPU is faster than loading torch's fake tensors
     with torch.device("cpu" if small else "meta"), torch.random.fork_rng(devices=[]):
         network = network.to_empty(device="cpu") if small else network
-        with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # it may ask for values
+        with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # the model may read values
             fewer, more = (_saved(network, shape, samples) for samples in (2, 4))
             activations = (more - fewer) / 2
     return ModelSize(parameters, statistics, activations)
 
 
 def _saved(network: torch.nn.Module, shape: ImageShape, samples: int) -> int:
-    """The bytes that a backward pass would read of the forward pass of so many samples."""
+    """Return the bytes that a backward pass would read of the forward pass of so many samples."""
     kept = 0
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
@@ -150,22 +149,22 @@ ADVICE = {
     "ticks": ("who is Byzantine at each computation of the longest round", "--clock round, or a smaller jmax"),
     "data": ("the data set", "another --task"),
 }
-"""What the parts of a run's memory are, and what to type for less of them."""
+"""Parts of a run's memory, and the options that reduce them."""
 
 
 def _looked_at(task: Task) -> Task:
-    """The task with the shape and sizes of its data set, where its files tell them."""
+    """Return the task with the shape and sizes of its data set, if its files have them."""
     if task.look is None or task.shape is not None:
         return task
     try:
         shape, train, test = task.look()
-    except DynabroError:  # it is told when they are read
+    except DynabroError:  # the error is reported when they are read
         return task
     return task._replace(shape=shape, train_size=train, test_size=test)
 
 
 def _data(task: Task) -> float:
-    """The bytes of a task's images and labels."""
+    """Return the bytes of a task's images and labels."""
     if task.shape is None or task.train_size is None:
         return 0
     return (task.train_size + (task.test_size or 0)) * (_pixels(task.shape) + 8)
@@ -176,7 +175,7 @@ def _pixels(shape: ImageShape) -> int:
 
 
 def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], float]:
-    """The bytes of what is made where the run computes, and how much of them are passes that can be smaller."""
+    """Return the bytes of tensors on the run's device, and the part of passes that can be smaller."""
     spec, senders, spare = run.spec, chain_setting(run.spec).workers, 0.0
     workers, batch = spec.workers or 0, spec.batch_size or 0
     if not task.trains_model:
@@ -202,7 +201,7 @@ def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], fl
 
 
 def _footprints(run: Run, task: Task, method: Method) -> tuple[float, Footprint]:
-    """Copies of the messages that the method keeps, with their copies; and what the other components take."""
+    """Return the copies of the messages that the method keeps, and the footprints of the other components."""
     kept = run.method.footprint(method_setting(run.spec, task))
     chain = chain_setting(run.spec, method.threshold)
     stages = [part.footprint(chain) for part in (*run.pre_aggregators, run.aggregator)]
@@ -222,6 +221,6 @@ def _tables(run: Run, task: Task, method: Method) -> dict[str, float]:
 
 
 def _most_computations(method: Method) -> int:
-    """The largest number of gradient computations in a round, as far as some draws of rounds tell."""
+    """Return the largest number of gradient computations in a round, from some draws of rounds."""
     plans = [method.plan(np.random.default_rng(seed)) for seed in range(DRAWS)] + ([method.first] if method.first else [])
     return max([2**method.jmax if method.jmax is not None else 1, *(plan.prefixes[-1] for plan in plans)])

@@ -1,4 +1,4 @@
-"""The noise bound V, measured where a method needs it and nobody has given it."""
+"""Measure the noise bound V if a method needs it and it is not given."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NOISE_ROUND = 2**40  # the counter of the draws that measure V, out of reach of 
 
 
 def measure_noise(problem: Problem, switching: Switching) -> float:
-    """V as the largest deviation of an honest one-batch gradient from the honest mean, over some draws at x_1.
+    """Return V, the largest deviation of an honest one-batch gradient from the honest mean, over some draws at x_1.
 
     Spends ``NOISE_COMPUTATIONS`` gradient computations of each worker.
 
     Raises:
-        SpecError: There is no noise to see, or fewer than two workers are honest at the start.
+        SpecError: There is no noise, or fewer than two workers are honest at the start.
     """
     largest = 0.0
     for computation in range(NOISE_COMPUTATIONS):

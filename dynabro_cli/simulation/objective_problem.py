@@ -1,4 +1,4 @@
-"""An objective, as the loop trains it."""
+"""An objective as a problem of the loop."""
 
 from __future__ import annotations
 

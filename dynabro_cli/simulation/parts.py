@@ -1,4 +1,4 @@
-"""What a simulation is put together from, and all that changes while it runs."""
+"""Parts of a simulation, and its state."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _no_compiler() -> Compiler:
 
 @dataclass
 class Parts:
-    """The parts that a simulation is put together from.
+    """Parts of a simulation.
 
-    ``cohort`` aggregates where the method lets only some workers take part. ``answering`` maps a round to the numbers of the n
-    workers that answer in it, in ascending order; None where all do. ``code`` is the run's value of ``code_digests``.
+    ``cohort`` aggregates if the method lets only some workers take part. ``answering`` maps a round to the numbers of the n
+    workers that answer in it, in ascending order; None if all do. ``code`` is the run's value of ``code_digests``.
     """
 
     spec: RunSpec
@@ -45,7 +45,7 @@ class Parts:
 
 @dataclass
 class State:
-    """All that changes from round to round, beside x and the buffers of the problem and the step's sum of squares."""
+    """State that changes from round to round, beside x and the buffers of the problem and the step's sum of squares."""
 
     round: int = 0
     spent: int = 0

@@ -1,4 +1,4 @@
-"""In what precision gradients are computed: torch's switches for the process, and the dtype of the network."""
+"""Precision of gradients: torch's switches for the process, and the dtype of the network."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def check(precision: str, device: str) -> None:
 def apply(precision: str, device: torch.device) -> torch.dtype:
     """Set torch's switches for the whole process, and return the dtype to compute in.
 
-    ``fp32`` and ``bf16`` compute what is in single precision truly in it, where torch's own default has cuDNN convolve in
-    TensorFloat-32; ``tf32`` rounds the factors of matrix products and convolutions to 10 bits of mantissa.
+    ``fp32`` and ``bf16`` use true single precision, unlike torch's default, with which cuDNN convolves in TensorFloat-32;
+    ``tf32`` rounds the factors of matrix products and convolutions to 10 bits of mantissa.
 
     Args:
         precision: ``fp32``, ``tf32`` or ``bf16``.
-        device: Where the run computes.
+        device: The device of the run.
 
     Raises:
         SpecError: ``tf32`` on a device other than a CUDA GPU.
     """
     check(precision, str(device))
     tf32 = precision == "tf32"
-    # torch has an older and a newer set of switches, and reading the older raises where the two disagree, so both are set.
+    # torch has an older and a newer set of switches, and reading the older raises if the two disagree, so both are set.
     # The older come first, as they write the newer of their kind; those alone would leave convolutions to a wider default.
     backends: Any = torch.backends
     torch.set_float32_matmul_precision("high" if tf32 else "highest")

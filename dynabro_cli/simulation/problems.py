@@ -1,4 +1,4 @@
-"""What the loop needs of what it trains: a network on images and an objective look the same to it."""
+"""Interface of problems: to the loop, a network on images and an objective look the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ the labels that gradients are computed with."""
 
 
 class Score(NamedTuple):
-    """What an evaluation finds; None where the task has no such number."""
+    """Scores of an evaluation; None if the task has no such number."""
 
     accuracy: float | None
     loss: float | None
@@ -32,12 +32,12 @@ class Observed(NamedTuple):
 
 
 class Problem(Protocol):
-    """What the loop needs of a task.
+    """Interface of a problem.
 
     Attributes:
         x: The model x_t, [d]; the loop updates it in place.
-        buffers: Running statistics kept by the server, [s]; empty where the model has none.
-        how: How gradients are computed, for the record of the run.
+        buffers: Running statistics kept by the server, [s]; empty if the model has none.
+        how: The way of computing gradients, for the record of the run.
     """
 
     x: Tensor
@@ -55,27 +55,27 @@ class Problem(Protocol):
         """Add mini-batch gradients of k ``workers`` at x_t, one for each of ``computations``, to k rows of a matrix.
 
         Args:
-            round_: The counter of the round, which the mini-batches depend on.
+            round_: The counter of the round, which determines the mini-batches.
             computations: The counters of the computations within the round, at least one.
             workers: The numbers of the workers, [k], on the CPU.
             total: [m, d]; None, with one computation, for a buffer that the next call overwrites.
-            relabel: Changes labels, where all m workers compute; None for the labels of the data.
+            relabel: Changes labels, if all m workers compute; None for the labels of the data.
 
         Returns:
-            ``total``, or that buffer; its first k rows are those of ``workers``.
+            ``total``, or that buffer; its first k rows belong to ``workers``.
         """
         ...
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
-        """Every worker's mean gradient over so many mini-batches at x_t, [m, d].
+        """Return every worker's mean gradient over so many mini-batches at x_t, [m, d].
 
-        Where that is what all training samples of a worker make (on average, where workers have their own), each is taken once,
-        as it is; else the mini-batches are drawn as usual. ``relabel`` is that of ``sum_gradients``.
+        If these make up all training samples of a worker (on average, if workers have their own), each sample is taken once,
+        unchanged; else the mini-batches are drawn as usual. ``relabel`` as in ``sum_gradients``.
         """
         ...
 
     def observed(self) -> Observed | None:
-        """What was seen since the last call; None where the problem has no losses."""
+        """Return the observations since the last call; None if the problem has no losses."""
         ...
 
     def project(self) -> None:
@@ -87,15 +87,15 @@ class Problem(Protocol):
         ...
 
     def validate(self) -> Score | None:
-        """Evaluate x_t on the samples that are held out of training; None where none are."""
+        """Evaluate x_t on the samples that are held out of training; None if there are none."""
         ...
 
     def squared_gradient(self) -> Tensor | None:
-        """|grad f(x_t)|^2, a tensor of one number; None where f is not known."""
+        """Return |grad f(x_t)|^2, a tensor of one number; None if f is not known."""
         ...
 
 
 def mean_gradients(problem: Problem, round_: int, batches: int, workers: int, relabel: Relabel | None) -> Tensor:
-    """The mean gradients of all workers over so many mini-batches, [m, d]."""
+    """Return the mean gradients of all workers over so many mini-batches, [m, d]."""
     total = problem.x.new_zeros(workers, problem.x.numel())
     return problem.sum_gradients(round_, range(batches), torch.arange(workers), total, relabel) / batches

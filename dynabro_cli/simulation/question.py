@@ -1,4 +1,4 @@
-"""What the server is asked for, once for each prefix of a round's mini-batches."""
+"""Question to the server, one for each prefix of a round's mini-batches."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ States = dict[str, Tensor]
 
 
 class Question(NamedTuple):
-    """The gradients of one prefix of a round's mini-batches, and who is Byzantine. m counts the workers that answer.
+    """Gradients of one prefix of a round's mini-batches, and the Byzantine set. m counts the workers that answer.
 
     Attributes:
         total: Sums of gradients [m, d]; the first k rows count.
-        places: The row of ``total`` that is each worker's, [m]; None where it is its own.
+        places: Each worker's row of ``total``, [m]; None if worker i has row i.
         batches: The number of mini-batches in the sums, a tensor of one number; None stands for 1.
         byzantine: The mask [m].
         ever: The mask [m] of the workers that were Byzantine at some time of the round.
-        attacked: Whether the gradients have been attacked already.
-        judged: Whether the aggregate's distance from the honest mean is wanted.
-        learned: Whether the attack is to learn from these vectors; it is told of a round's once.
+        attacked: True if the gradients have been attacked already.
+        judged: True if the aggregate's distance from the honest mean is wanted.
+        learned: True if the attack learns from these vectors; it does so once per round.
         x: The model [d], for a method that filters by itself; else None.
         cohort: The numbers of the workers whose messages are aggregated, on the device; None for all.
-        answering: The numbers of the workers that answer, in the order of the rows; None where all do.
-        workers: How many there are, whether they answer or not.
+        answering: The numbers of the workers that answer, in the order of the rows; None if all do.
+        workers: The number of all workers, answering or not.
     """
 
     total: Tensor
@@ -42,13 +42,13 @@ class Question(NamedTuple):
 
 
 def own_rows(state: States, question: Question) -> States:
-    """The part of a method's state that belongs to the workers that answer."""
+    """Return the part of a method's state that belongs to the workers that answer."""
     answering = question.answering
     return state if answering is None else {name: value.index_select(0, answering) for name, value in state.items()}
 
 
 def put_back(state: States, part: States, question: Question) -> States:
-    """The method's state with the part of those that answered renewed: it begins at 0 (see ``Method.by_row``)."""
+    """Return the method's state with the part of the answering workers updated; it starts at 0 (see ``Method.by_row``)."""
     answering = question.answering
     if answering is None:
         return part

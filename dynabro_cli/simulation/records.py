@@ -1,4 +1,4 @@
-"""What is kept of rounds until it is read from the device, and the events that become of it."""
+"""Records of rounds until they are read from the device, and their events."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dynabro_cli.methods._api import Plan
 from dynabro_cli.simulation.identities import Identities
 
 PATH_DIMENSIONS = 3
-"""Up to how many numbers a model may have to be recorded itself: what can be drawn."""
+"""Largest dimension of a model that is recorded itself, for drawing."""
 
 
 class Record(NamedTuple):
-    """A round's numbers; those that are tensors are read in batches, so that no round waits for the device."""
+    """The numbers of a round; tensors are read in batches, so that no round waits for the device."""
 
     round: int
     budget: int
@@ -52,7 +52,7 @@ def round_event(
 
 
 def totals_after(totals: Totals, record: Record, squared_gradient: float | None) -> Totals:
-    """What ``totals`` are after one more round."""
+    """Return ``totals`` after one more round."""
     known = totals.squared_gradients is not None and squared_gradient is not None
     return Totals(
         record.round + 1,
@@ -64,7 +64,7 @@ def totals_after(totals: Totals, record: Record, squared_gradient: float | None)
 
 
 def changes_of(known: Tensor | None, who: Identities) -> tuple[Identity, ...]:
-    """The ticks of a round at which the Byzantine set became another than ``known``, which is None before the first."""
+    """Return the ticks of a round at which the Byzantine set changed from ``known``, which is None before the first."""
     before = [known, *who.drawn[:-1]]
     return tuple(
         Identity(who.first + place, tuple(int(number) + 1 for number in mask.nonzero()[:, 0]))
@@ -74,7 +74,9 @@ def changes_of(known: Tensor | None, who: Identities) -> tuple[Identity, ...]:
 
 
 def point(x: Tensor) -> tuple[float, ...] | None:
-    """A small model in nine digits a number, which tell all numbers of single precision apart; None for a larger one."""
+    """Return a small model with nine digits per number, which distinguish all numbers of single precision; None for a larger
+    one.
+    """
     return tuple(float(f"{value:.9g}") for value in x.tolist()) if x.numel() <= PATH_DIMENSIONS else None
 
 

@@ -1,4 +1,4 @@
-"""Whether a run fits into the memory that is free: compared before anything of it is made."""
+"""Compare a run's memory with the free memory, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_room(run: Run, data_dir: Path, device: torch.device, *, compiles: bool
         host: Whether to look at the machine's memory, too.
 
     Raises:
-        SpecError: It needs more than is free.
+        SpecError: The run needs more than is free.
     """
     need = need_of(run, data_dir, gpu=device.type == "cuda", compiles=compiles)
     free = free_host_memory() if host else None
@@ -35,7 +35,7 @@ def check_room(run: Run, data_dir: Path, device: torch.device, *, compiles: bool
 
 
 def too_much(need: Need, needed: float, free: float, where: str) -> SpecError:
-    """The error of a run that needs so many bytes, more than the free ones."""
+    """Return the error for a run that needs more than the free bytes."""
     return SpecError(
         f"memory: a run here needs about {needed / 1e9:,.1f} GB, most of it for {need.largest}, "
         f"and {free / 1e9:,.1f} GB {where}. Try: {need.advice}, or --force to begin all the same"

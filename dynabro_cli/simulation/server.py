@@ -18,9 +18,9 @@ from dynabro_cli.vectors.lengths import length
 
 
 class Answer(NamedTuple):
-    """The aggregate [d], its distance from the mean of the honest messages where wanted, and the next states.
+    """The aggregate [d], its distance from the mean of the honest messages if wanted, and the next states.
 
-    That of the attack is there where it has learned.
+    ``attack`` is None unless the attack updated its state.
     """
 
     aggregate: Tensor
@@ -34,13 +34,13 @@ Messages = Callable[[Question, States, States, States], tuple[Tensor, States, "S
 
 
 class Server(NamedTuple):
-    """What becomes of a question, and the steps that it is made of; states are those of attack, method and aggregator.
+    """The answer to a question, and its steps; states are the states of attack, method and aggregator.
 
     Attributes:
-        answer: All of it, compiled where the run is; takes the question and the three states.
-        strike: The attack by itself.
-        messages: What reaches the server, [m, d], with the method's next state, and the attack's where it has learned.
-        decide: What the server makes of messages.
+        answer: All steps, compiled if the run is; takes the question and the three states.
+        strike: The attack alone.
+        messages: The messages that reach the server, [m, d], with the method's next state, and the attack's if it has learned.
+        decide: The server's decision.
     """
 
     answer: Callable[[Question, States, States, States], Answer]
@@ -52,8 +52,8 @@ class Server(NamedTuple):
 def make_server(parts: Parts) -> Server:
     """Put attack, method and aggregator together.
 
-    Where the attack sees the defence it asks for many aggregates in a round, one after the other: then it is the rule that is
-    compiled, once, and not all that becomes of a question.
+    An attack that sees the defence asks for many aggregates in a round, one after the other. Then only the rule is compiled,
+    once, not the whole answer.
     """
     attack, method = parts.attack, parts.method
     decide = make_decide(parts, compiled=attack.sees_defence)
@@ -73,7 +73,7 @@ def make_server(parts: Parts) -> Server:
 
 
 def make_messages(parts: Parts, strike: Strike) -> Messages:
-    """From the workers' gradients to what they send, the attack on either included."""
+    """Return the function from the workers' gradients to their messages, including the attack on either."""
     attack, method, entry = parts.attack, parts.method, parts.spec.attack_entry
 
     def messages_of(
@@ -99,14 +99,14 @@ def make_messages(parts: Parts, strike: Strike) -> Messages:
 
 
 def _error(made: Decision, sends_numbers: bool) -> Tensor:
-    """The distance of the aggregate from the mean of the honest messages; NaN where one of these is not finite.
+    """Return the distance of the aggregate from the mean of the honest messages; NaN if one of these is not finite.
 
-    Except where that is the attack's doing: a worker may send what its memory has kept of a time when it was Byzantine, and
-    counts as Byzantine then. The distance is NaN where no worker is left.
+    Exception: a worker whose memory still contains an attack's NaN or Inf counts as Byzantine. The distance is NaN if no worker
+        is left.
 
     Args:
-        made: The aggregate, and what it was made of.
-        sends_numbers: Whether the attack sends nothing but numbers.
+        made: The aggregate, and its ingredients.
+        sends_numbers: True if the attack sends finite numbers only.
     """
     finite, ever = made.finite, made.ever
     if finite is None:

@@ -1,4 +1,4 @@
-"""From a spec to a running simulation: device, data, model, and what the database is told at the start."""
+"""From a spec to a running simulation: device, data, model, and the first row of the database."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def simulate(
 
     Args:
         spec: The run.
-        data_dir: Where data sets are; by default ``DYNABRO_DATA``, or a folder in the platform's cache.
-        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``.
+        data_dir: The folder of data sets; by default ``DYNABRO_DATA``, or a folder in the platform's cache.
+        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads to compute with, for the whole process; by default torch's own number.
-        compile: ``on``, ``off``, or ``auto``: whether kernels are compiled. It changes the numbers by rounding at most.
-        force: Whether to begin even if the run needs more memory, by an estimate, than is free.
+        compile: Compile kernels: ``on``, ``off``, or ``auto``. It changes the numbers by rounding only.
+        force: True to start even if the estimated memory exceeds the free memory.
 
     The spec's ``precision`` sets torch's switches for the whole process, too.
 
     Raises:
         SpecError: The spec, the device, or another argument is not legal, or the run needs more memory than is free.
-        NotFoundError: The data are not there.
+        NotFoundError: The data are missing.
 
     Example:
         >>> from dynabro_cli import RunSpec, simulate
@@ -99,7 +99,7 @@ def simulate_run(
     resume: bytes | None = None,
     wanted: Callable[[], bool] = lambda: False,
 ) -> Iterator[events.Event]:
-    """As ``simulate``, for a run that is resolved already.
+    """As ``simulate``, for a resolved run.
 
     Args:
         run: The run.
@@ -196,7 +196,7 @@ def _answering(spec: RunSpec) -> Callable[[int], torch.Tensor]:
 
 
 def _aggregations(method: Method, streams: Streams, budget: int) -> float:
-    """How many aggregates the run's rounds will take; beyond the first thousand, as many for a computation as in these."""
+    """Return the number of aggregates of the run; after the first thousand computations, in proportion to these."""
     count, spent = 0, 0
     for round_ in range(PLANNED_ROUNDS):
         if spent >= budget:
@@ -215,7 +215,7 @@ def _problem(
     dtype: torch.dtype,
     compile: str,  # noqa: A002
 ) -> tuple[Problem, Counts]:
-    """The problem, and how many samples of each label each worker has, as ``Started`` has them."""
+    """Return the problem, and the number of samples by worker and label, as ``Started`` has them."""
     spec = run.spec
     workers, batch_size = spec.workers or 0, spec.batch_size or 0
     if not isinstance(data, Images):
@@ -240,7 +240,7 @@ def _problem(
 def _record(
     run: Run, device: torch.device, noise_bound: float | None, problem: Problem, compiler: Compiler
 ) -> dict[str, object]:
-    """The columns of the run's row in the database that are known from the start."""
+    """Return the columns of the run's row in the database that are known from the start."""
     return dataclasses.asdict(run.spec) | {
         "spec": canonical_json(run.mapping),
         "dimension": problem.x.numel(),
@@ -252,7 +252,7 @@ def _record(
 
 
 def versions() -> dict[str, object]:
-    """What the numbers were computed with: programs, their versions, and the number of threads."""
+    """Return the versions of the programs behind the numbers, and the number of threads."""
     return {
         "dynabro": __version__,
         "python": platform.python_version(),

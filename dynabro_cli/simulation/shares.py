@@ -1,4 +1,4 @@
-"""Which training samples are whose, and which are held out: both drawn once, before the first round."""
+"""Training samples of each worker, and held-out samples: both drawn once, before the first round."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from dynabro_cli.tasks._api import Images
 Labelled = tuple[Tensor, Tensor]
 """Images [n, c, h, w] and labels [n]."""
 Counts = tuple[tuple[int, int, int], ...]
-"""(worker, label, count) for every label of which a worker has samples."""
+"""(worker, label, count) for every label of a worker's samples."""
 
 SAME_FOR_ALL = Streams(0)
-"""Where the held-out samples come from, whatever the run's seed: runs with different seeds are chosen by the same samples."""
+"""Seed of the held-out samples, whatever the run's seed: runs with different seeds are compared on the same samples."""
 
 
 def hold_out(images: Images, share: float) -> tuple[Images, Labelled | None]:
-    """Take a share of the training set out of it, drawn uniformly; return what is left, and what was taken.
+    """Take a share of the training set out of it, drawn uniformly; return the rest, and the share.
 
-    The same samples for every run on a data set; those of a smaller share are among those of a larger one.
+    Every run on a data set has the same samples; a smaller share is a part of a larger one.
     """
     if not share:
         return images, None
@@ -44,10 +44,10 @@ class Shares:
     """The training samples of each worker.
 
     Attributes:
-        order: Places of samples in the training set, those of worker 0 first, then those of worker 1, ...
-        starts: Where each worker's begin in ``order``, [m, 1].
-        sizes: How many each has, [m, 1].
-        counts: How many of them have which label.
+        order: Places of samples in the training set: worker 0's first, then worker 1's, ...
+        starts: The start of each worker's samples in ``order``, [m, 1].
+        sizes: The number of each worker's samples, [m, 1].
+        counts: The numbers by label.
     """
 
     order: Whole
@@ -62,7 +62,7 @@ class Shares:
         return places
 
     def of(self, worker: int) -> Whole:
-        """The places of a worker's samples in the training set."""
+        """Return the places of a worker's samples in the training set."""
         start, size = int(self.starts[worker, 0]), int(self.sizes[worker, 0])
         places: Whole = self.order[start : start + size]
         return places
@@ -72,7 +72,7 @@ def share_out(partition: Component[Any], images: Images, workers: int, streams: 
     """Give each worker its training samples; None where each has them all.
 
     Raises:
-        SpecError: A worker would have none.
+        SpecError: A worker would have no samples.
     """
     split = partition.build(PartitionSetting(workers)).split
     if split is None:

@@ -1,4 +1,4 @@
-"""``dynabro db backup``: a copy of a database that others may be writing to."""
+"""``dynabro db backup``: copy a database while others may write to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynabro_cli.store.translation import shown, translated_errors
 
 
 class Backup(NamedTuple):
-    """A copy, and its bytes."""
+    """A copy and its size in bytes."""
 
     path: Path
     size: int
@@ -24,14 +24,14 @@ def back_up(database: str, target: Path | None = None, *, force: bool = False) -
 
     Args:
         database: A path or URL; it is only read.
-        target: The file to make, by default beside it, with the time in its name.
-        force: Replace a file that is there already, unless it is a database or a sweep.
+        target: The file to create; by default beside the database, with the time in its name.
+        force: Replace an existing file, unless it is a database or a sweep.
 
     Raises:
-        SpecError: The database is a server's.
+        SpecError: The database is on a server.
         NotFoundError: There is no such file.
-        DatabaseError: It is no dynabro database, or damaged.
-        CannotWriteError: The target is there already, or cannot be made; ``StorageError``: the disk is full.
+        DatabaseError: The file is not a dynabro database, or is damaged.
+        CannotWriteError: The target exists already, or cannot be created. StorageError: The disk is full.
     """
     path = sqlite_path(database)
     if path is None:

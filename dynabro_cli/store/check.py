@@ -1,4 +1,4 @@
-"""``dynabro db check``: whether a database is whole, and what its rows say agrees."""
+"""``dynabro db check``: check that a database is intact and that its rows agree."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from dynabro_cli.store.tables import runs
 from dynabro_cli.store.translation import shown
 
 MOST_DAMAGES = 100
-"""How many damages SQLite itself lists."""
+"""Most lines of damage that SQLite itself lists."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-        statuses: How many runs have each status.
+        statuses: Number of runs by status.
         rounds: Rows of ``rounds``.
         evaluations: Rows of ``evaluations``.
-        problems: What is wrong, a line each.
-        notes: What is not, but may be news, a line each.
+        problems: Errors, one per line.
+        notes: Notes that are not errors, one per line.
     """
 
     statuses: dict[str, int]
@@ -42,16 +42,16 @@ class Report:
 
 
 def check(database: str) -> Report:
-    """Read a whole database, as it is at this moment, and say what is wrong in it.
+    """Read a whole database as it is now, and return what is wrong in it.
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: It is something else, or of another schema version, or so damaged that it cannot be read.
+        DatabaseError: The file is not a dynabro database, has another schema version, or is too damaged to be read.
     """
     with snapshot(database, any_tables=True) as connection:
         problems, readable = _strangers(connection, shown(database))
         damages = damage(connection) if readable else problems
-        if damages:  # nothing that is read from it can be relied on
+        if damages:  # nothing in a damaged file is reliable
             return Report({}, 0, 0, damages, [])
         problems += _orphans(connection)
         for number, found in sorted(unsound_runs(connection).items(), key=lambda item: str(item[0])):
@@ -69,7 +69,7 @@ def check(database: str) -> Report:
 
 
 def _strangers(connection: Connection, database: str) -> tuple[list[str], bool]:
-    """What the schema has that dynabro does not make, a line each; and whether all of dynabro's tables can be read."""
+    """Return the differences of the schema from dynabro's, one per line, and True if all of dynabro's tables can be read."""
     if connection.dialect.name != "sqlite":
         return [_plain(f"{one}. Try: {NEW_ONE.format(database)}") for one in server_strangers(connection)], True
     found = schema_of(connection)
@@ -78,7 +78,7 @@ def _strangers(connection: Connection, database: str) -> tuple[list[str], bool]:
 
 
 def damage(connection: Connection) -> list[str]:
-    """What SQLite itself finds damaged, a line each; nothing of a server's database, which looks after itself."""
+    """Return the damage that SQLite itself finds, one per line; for a server's database, an empty list."""
     if connection.dialect.name != "sqlite":
         return []
     found = connection.exec_driver_sql(f"PRAGMA integrity_check({MOST_DAMAGES})").scalars().all()
@@ -86,19 +86,19 @@ def damage(connection: Connection) -> list[str]:
 
 
 def _orphans(connection: Connection) -> list[str]:
-    """Rows of runs or sweeps that are not there; a server does not let that happen."""
+    """Return rows that belong to no run or sweep, one line per table; a server prevents such rows."""
     if connection.dialect.name != "sqlite":
         return []
     lost = 'SELECT "table", "parent", COUNT(*) FROM pragma_foreign_key_check GROUP BY "table", "parent"'
     found = [[_plain(str(value)) for value in row] for row in connection.exec_driver_sql(lost)]
     return [
-        f"{count} rows of {table} belong to no {one}; delete those whose {one}_id is not in (SELECT id FROM {one}s)"
+        f"{count} rows of {table} have no {one}; delete the rows whose {one}_id is not in (SELECT id FROM {one}s)"
         for table, one, count in ((table, parent.removesuffix("s"), count) for table, parent, count in found)
     ]
 
 
 def _notes(connection: Connection, files: SideFiles) -> list[str]:
-    """Notes that are not errors: resumable runs, and files that nobody needs."""
+    """Notes that are not errors: resumable runs, and unused checkpoint files."""
     notes = []
     now = database_time(connection)
     live: list[str] = []
@@ -114,16 +114,18 @@ def _notes(connection: Connection, files: SideFiles) -> list[str]:
         if not dead:
             live.append(row["run_key"])
         elif row["status"] == "running":
-            notes.append(f"run {row['id']} is in progress in a process that is presumed dead; the same command goes on with it")
+            notes.append(f"run {row['id']} is in progress in a process that is presumed dead; the same command resumes it")
         if dead and row["checkpoint"] is not None and files.load(row["checkpoint"]) is None:
-            notes.append(f"run {row['id']}: its checkpoint is missing or damaged; the same command begins it anew")
+            notes.append(
+                f"run {row['id']}: its checkpoint is missing or damaged; the same command starts it from the beginning"
+            )
     named = {row["checkpoint"] for row in rows}
     notes += _unneeded(files, named, tuple(f"{key}." for key in live))
     return notes
 
 
 def _unneeded(files: SideFiles, named: set[str], live: tuple[str, ...]) -> list[str]:
-    """The files of checkpoints that no run goes on from."""
+    """Return the checkpoint files that no run resumes from."""
     paths = [path for path in files.checkpoints() if path.name not in named and not path.name.startswith(live)]
     if not paths:
         return []
@@ -131,9 +133,9 @@ def _unneeded(files: SideFiles, named: set[str], live: tuple[str, ...]) -> list[
     for path in paths:
         with contextlib.suppress(OSError):
             total += path.stat().st_size
-    return [f"{len(paths)} files of checkpoints ({total} bytes) in {paths[0].parent} belong to no run; they can be removed"]
+    return [f"{len(paths)} checkpoint files ({total} bytes) in {paths[0].parent} are not used by any run; they can be removed"]
 
 
 def _plain(line: str) -> str:
-    """A line as it may be printed, whatever is in the database."""
+    """Return a line that is safe to print, whatever the database contains."""
     return CONTROL.sub("?", line).replace("\n", " ")

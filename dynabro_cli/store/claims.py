@@ -1,4 +1,4 @@
-"""Who may write a run's row: what is there already, whose it is, and what takes its place."""
+"""Claims on a run's row: the stored row, its owner, and which row a new run replaces."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dynabro_cli.store.ownership import database_time, lease_seconds, presumed_d
 from dynabro_cli.store.tables import runs
 
 RERUN_SUFFIX = "+rerun"
-"""What a repetition's key ends with until it is complete and takes the place of the first result."""
+"""Suffix of a repetition's key until the repetition is complete and replaces the first result."""
 
 ENDED = ("finished", "diverged")
-"""The statuses of a result."""
+"""Statuses of a run with a result."""
 Repeat = Callable[[Any], bool]
-"""Says of a stored run, by its row in ``runs``, if it is to be made again."""
+"""Decide from a stored run's row in ``runs`` if the run is to be made again."""
 
 
 def always(row: RowMapping) -> bool:
@@ -28,12 +28,12 @@ def always(row: RowMapping) -> bool:
 
 
 def find(connection: Connection, run_key: str) -> RowMapping | None:
-    """The row of the run that is stored under a key; None where there is none."""
+    """Return the row of the run that is stored under a key; None if there is none."""
     return connection.execute(select(runs).where(runs.c.run_key == run_key)).mappings().first()
 
 
 def claim(connection: Connection, run_key: str, *, repeat: Repeat) -> RowMapping | None:
-    """Return the row whose place a run takes, or that it continues; None where there is none.
+    """Return the row that a run replaces or continues; None if there is none.
 
     Raises:
         AlreadyStoredError: The run has a result, and is not to be repeated.
@@ -50,12 +50,12 @@ def claim(connection: Connection, run_key: str, *, repeat: Repeat) -> RowMapping
 
 
 def free_key(connection: Connection, run_key: str) -> str:
-    """The key to store a run under for now."""
+    """Return the key under which a run is stored for now."""
     return run_key if find(connection, run_key) is None else run_key + RERUN_SUFFIX
 
 
 def continued(before: str, now: str, rounds_done: int) -> str:
-    """The versions of a run that goes on: those of now, and what was different up to here, if anything was."""
+    """Return the versions of a resumed run: the current versions, and earlier ones if they differ."""
     old, new = json.loads(before), json.loads(now)
     history = old.pop("continued", [])
     changed = {name: old.get(name) for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)}
@@ -65,7 +65,7 @@ def continued(before: str, now: str, rounds_done: int) -> str:
 
 
 def take_place(connection: Connection, run_id: int | None) -> None:
-    """Let a complete repetition take the place of the result that it repeats."""
+    """Replace the result by its complete repetition."""
     key = connection.execute(select(runs.c.run_key).where(runs.c.id == run_id)).scalar_one()
     if key.endswith(RERUN_SUFFIX):
         original = key.removesuffix(RERUN_SUFFIX)
@@ -74,7 +74,7 @@ def take_place(connection: Connection, run_id: int | None) -> None:
 
 
 def refuse_if_live(connection: Connection, row: RowMapping | Mapping[str, Any]) -> None:
-    """Raise RunHeldError where a run is in progress in a process that is alive, or may be."""
+    """Raise RunHeldError if the run is in progress in a process that is or may be alive."""
     if row["status"] != "running":
         return
     now = database_time(connection)
@@ -82,6 +82,6 @@ def refuse_if_live(connection: Connection, row: RowMapping | Mapping[str, Any]) 
         return
     heard = silence(row, now) or 0.0
     raise RunHeldError(
-        f"run {row['id']} is in progress in process {row['pid']} on {row['host']}, heard of {heard:.0f} s ago; wait for it, or "
-        f"end that process; one that is stopped, or on another machine, counts as gone after {lease_seconds():g} silent seconds"
+        f"run {row['id']} is in progress in process {row['pid']} on {row['host']}, last heartbeat {heard:.0f} s ago; "
+        f"wait for it, or end it; a stopped or remote process is presumed dead after {lease_seconds():g} s without a heartbeat"
     )

@@ -1,4 +1,4 @@
-"""Connections to SQLite files: how they wait for others, and what they let a database do."""
+"""Connections to SQLite files: waiting for locks, and what a database may do."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from dynabro_cli.store.translation import busy_seconds
 from dynabro_cli.store.value_types import readable_row
 
 ATTEMPT_SECONDS = 0.25
-"""How long SQLite itself waits for a lock: signals are not seen while it does."""
+"""Seconds for which SQLite itself waits for a lock; signals are not seen during this time."""
 RETRY_SECONDS = 0.02
 
 
 def prepare_writer(connection: sqlite3.Connection, _record: Any) -> None:
-    """Prepare a connection that an engine writes with."""
+    """Prepare a connection for an engine that writes."""
     distrust(connection)
-    connection.isolation_level = None  # SQLAlchemy, not the driver, says when a transaction begins
+    connection.isolation_level = None  # SQLAlchemy, not the driver, begins transactions
     _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
 
 
 def distrust(connection: sqlite3.Connection) -> None:
-    """Let nothing that a database has been given, such as a trigger or a view, call functions that act outside of it."""
+    """Prevent a database's own triggers and views from calling functions that act outside of the database."""
     connection.execute("PRAGMA trusted_schema = OFF")
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL; SQLite itself does not wait for another program's write before this change, whatever the timeout."""
+    """Switch to WAL; whatever its timeout, SQLite does not wait for another program's write before this change."""
     end = time.monotonic() + busy_seconds()
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
@@ -47,7 +47,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def begin_immediate(connection: Connection) -> None:
-    """Take the write lock at once: a read that turns into a write fails at once, whatever the timeout."""
+    """Take the write lock at once; a read that turns into a write fails at once, whatever the timeout."""
     raw: Any = connection.connection.dbapi_connection
     end = time.monotonic() + busy_seconds()
     while True:
@@ -60,14 +60,14 @@ def begin_immediate(connection: Connection) -> None:
 
 
 def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
-    """Connect to a file by its URI; another program's lock is waited for here, where a signal ends the waiting.
+    """Connect to a file by its URI; wait for another program's lock here, where a signal can end the wait.
 
     Args:
-        uri: SQLite's, with its mode.
+        uri: URI of SQLite, with its mode.
         patience: Seconds to wait; None: ``busy_seconds``.
 
     Raises:
-        sqlite3.OperationalError: The file is locked for longer.
+        sqlite3.OperationalError: The file is locked for longer than ``patience``.
     """
     patience = busy_seconds() if patience is None else patience
     connection = sqlite3.connect(uri, uri=True, timeout=min(ATTEMPT_SECONDS, patience))
@@ -120,7 +120,7 @@ def _status(file: Path) -> os.stat_result | None:
 
 @functools.cache
 def _filters(all_runs: bool) -> str:
-    """The temporary views that take the places of tables and views; none for ``runs`` if all runs are readable."""
+    """Return statements for the temporary views that replace tables and views; none for ``runs`` if all are readable."""
     tables = [
         f"CREATE TEMP VIEW {name} AS SELECT * FROM main.{name} WHERE {readable_row(table)}"
         for name, table in metadata.tables.items()
@@ -131,9 +131,9 @@ def _filters(all_runs: bool) -> str:
 
 
 def allow_reading_only(connection: sqlite3.Connection) -> None:
-    """Refuse every SQL action but reading: ATTACH and VACUUM INTO would write files even on a read-only database.
+    """Refuse every SQL action except reading: ATTACH and VACUUM INTO would write files even on a read-only database.
 
-    Bytes that are not UTF-8 come as their escapes.
+    Bytes that are not UTF-8 are returned as escapes.
     """
     connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
     connection.execute("PRAGMA query_only = ON")
@@ -141,7 +141,7 @@ def allow_reading_only(connection: sqlite3.Connection) -> None:
 
     def authorize(action: int, first: str | None, second: str | None, _database: str | None, _inner: str | None) -> int:
         allowed = action in reading and second != "load_extension"
-        # table functions, such as json_each, announce themselves as a change of the schema, which query_only prevents
+        # table functions such as json_each are reported as a change of the schema, which query_only prevents
         allowed |= action == sqlite3.SQLITE_UPDATE and first == "sqlite_master"
         allowed |= action == sqlite3.SQLITE_PRAGMA and (first or "").lower() in ("table_info", "table_xinfo", "table_list")
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY

@@ -1,4 +1,4 @@
-"""Copies of SQLite databases that others may be writing to: whole or not there at all."""
+"""Copies of SQLite databases while others may write to them: complete, or absent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dynabro_cli.store.stopping import watched
 
 
 def new_database(target: Path, database: str, *, force: bool = False) -> Output:
-    """Check that a new database can be made, in a copy of ``database``.
+    """Check that a new file can be created for a copy of ``database``.
 
     Args:
-        target: The file to make.
+        target: The file to create.
         database: A path or URL.
-        force: Replace a file that is there already, unless it is a database or a sweep.
+        force: Replace an existing file, unless it is a database or a sweep.
 
     Raises:
-        CannotWriteError: It is there already, or its folder is missing.
+        CannotWriteError: The target exists already, or its folder is missing.
     """
     if not target.parent.is_dir():
         raise CannotWriteError(f"{target}: its folder {target.parent} does not exist; type mkdir -p {target.parent}")
@@ -34,16 +34,16 @@ def new_database(target: Path, database: str, *, force: bool = False) -> Output:
 
 
 def copy_database(source: str, output: Output) -> None:
-    """Copy one moment's state of a database to a new file.
+    """Copy the state of a database at one moment to a new file.
 
-    It is written under another name beside its place, and is on the disk before it gets its own.
+    The copy is written under a temporary name, synced to the disk, and then renamed.
 
     Args:
-        source: The database, as a URI of SQLite's.
-        output: The file to make.
+        source: The database, as a URI of SQLite.
+        output: The file to create.
 
     Raises:
-        CannotWriteError: It is there already, or its folder cannot be written.
+        CannotWriteError: The file exists already, or its folder cannot be written.
         StorageError: The disk is full.
         sqlite3.Error: The database cannot be read.
     """
@@ -63,10 +63,10 @@ def copy_database(source: str, output: Output) -> None:
 
 @contextlib.contextmanager
 def making(target: Path) -> Iterator[None]:
-    """While entered, a file is made; what goes wrong is told in its name.
+    """Create a file within the context; report errors under the file's name.
 
     Raises:
-        CannotWriteError: Its folder cannot be written.
+        CannotWriteError: The file's folder cannot be written.
         StorageError: The disk is full.
     """
     try:

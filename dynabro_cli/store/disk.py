@@ -1,4 +1,4 @@
-"""What makes a file, or a name in a folder, outlive a loss of power."""
+"""Make a file, or a name in a folder, survive a loss of power."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Have a file's content, or a folder's names, on the disk before going on.
+    """Sync a file's content, or a folder's names, to the disk.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The path cannot be written.
     """
     handle = os.open(path, os.O_RDONLY)
     try:

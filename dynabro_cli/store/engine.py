@@ -1,4 +1,4 @@
-"""Opening a database: a path or any SQLAlchemy URL, for writing or read-only, checked before it is touched."""
+"""Open a database: a path or any SQLAlchemy URL, for writing or read-only, checked before it is touched."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION
 from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 
 IN_MEMORY = ":memory:"
-"""The name by which SQLite opens a database that is not a file."""
+"""Name by which SQLite opens a database in memory."""
 
 
 def open_for_writing(database: str) -> Engine:
-    """Open ``database`` for writing; create it, or its tables, where there are none.
+    """Open ``database`` for writing; create the database or its tables if they are missing.
 
     Args:
         database: A path, or an SQLAlchemy URL.
 
     Raises:
-        CannotWriteError: Its folder is missing or cannot be written, or is one that several machines share.
-        DatabaseError: It is something else, or of another schema version.
+        CannotWriteError: The folder is missing, cannot be written, or is shared by several machines.
+        DatabaseError: The file is not a dynabro database, or has another schema version.
     """
     path = sqlite_path(database)
     if path is None:
@@ -69,20 +69,21 @@ def open_for_writing(database: str) -> Engine:
 
 
 def open_read_only(database: str, *, patience: float | None = None, any_row: bool = False, any_schema: bool = False) -> Engine:
-    """Open ``database`` so that nothing can be written to it, nor anywhere else by SQL.
+    """Open ``database`` so that SQL can write neither to it nor to any other file.
 
-    On a server, that is what a read-only transaction keeps from being written, which is never committed. A function of the
-    server that acts outside of transactions, such as PostgreSQL's ``pg_terminate_backend``, does what the user's role may do.
+    On a server, this is a read-only transaction, which is never committed. Functions of the server that act outside of
+    transactions, such as PostgreSQL's ``pg_terminate_backend``, have the rights of the user's role.
 
     Args:
         database: A path, or an SQLAlchemy URL.
-        patience: For how many seconds another program's lock on a file is waited for; None: ``busy_seconds``.
-        any_row: True for a caller that takes any value in any column; for the others, rows with such values are not there.
-        any_schema: True for a caller that finds out itself if a stranger has the place of a table or view.
+        patience: Seconds to wait for another program's lock on a file; None for ``busy_seconds``.
+        any_row: True if the caller accepts any value in any column; otherwise rows with values of other types are hidden.
+        any_schema: True if the caller itself checks for foreign objects in the place of tables and views.
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: It is something else, or of another schema version, or a stranger has the place of a table or view.
+        DatabaseError: The file is not a dynabro database, has another schema version, or has a foreign object in the place of a
+            table or view.
     """
     path = sqlite_path(database)
     if path is None:
@@ -118,11 +119,11 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
 
 
 def sqlite_path(database: str) -> Path | None:
-    """The file of an SQLite database; None for a database of another kind.
+    """Return the file of an SQLite database; None for a database of another kind.
 
     Raises:
         SpecError: ``database`` is empty, or in memory.
-        DatabaseError: ``database`` looks like a URL and is none that SQLAlchemy knows.
+        DatabaseError: ``database`` looks like a URL, but SQLAlchemy does not know it.
     """
     if not database.strip():
         raise SpecError(f"db={database!r} names no file; type a path, such as --db results.db")
@@ -139,7 +140,9 @@ def sqlite_path(database: str) -> Path | None:
         url = make_url(database)
     except (ArgumentError, ValueError) as error:
         kind = database.partition("://")[0]  # what follows may hold a password
-        raise DatabaseError(f"{kind}://... is no database URL; type a path, or a URL such as sqlite:///results.db") from error
+        raise DatabaseError(
+            f"{kind}://... is not a database URL; type a path, or a URL such as sqlite:///results.db"
+        ) from error
     if url.get_backend_name() != "sqlite":
         return None
     if not url.database or str(Path(url.database)) == IN_MEMORY:
@@ -148,45 +151,47 @@ def sqlite_path(database: str) -> Path | None:
 
 
 def sqlite_writer(path: Path) -> Engine:
-    """An engine that writes an SQLite file; one that is not there any more, or not the same, is an error."""
+    """Return an engine that writes an SQLite file; a file that was removed or replaced is an error."""
     refuse_network(path)
     file = PinnedFile(path, ATTEMPT_SECONDS)
     engine = create_engine(URL.create("sqlite", database=str(path)), creator=file.connect, poolclass=NullPool)
     event.listen(engine, "connect", prepare_writer)
     event.listen(engine, "begin", begin_immediate)
-    event.listen(engine, "commit", lambda _: file.check())  # SQLite writes to a removed file without a word
+    event.listen(engine, "commit", lambda _: file.check())  # SQLite writes to a removed file without an error
     event.listen(engine, "handle_error", lambda _: file.check())
     return engine
 
 
 def read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:
-    """A read-only URI. It is immutable, and leaves no files behind that SQLite shares with writers, where nobody is writing
-    and those files could not be made, or the database is read ``for_a_moment`` only.
+    """Return a read-only URI.
+
+    The URI is immutable if nobody is writing and the files that SQLite shares with writers could not be created, or if the
+    database is read ``for_a_moment`` only. Then no files are left behind.
     """
     path = path.resolve()
     wal = path.with_name(path.name + "-wal")
     try:
         size = wal.stat().st_size
         quiet = for_a_moment and not size
-    except FileNotFoundError:  # the last of its writers removes it
+    except FileNotFoundError:  # the last writer removes it
         quiet = True
     lonely = quiet and (for_a_moment or not os.access(path.parent, os.W_OK))
     return f"{path.as_uri()}?mode=ro" + ("&immutable=1" if lonely else "")
 
 
 def file_version(path: Path) -> int | None:
-    """The schema version of a dynabro database, None for a database without tables; read without writing to the file.
+    """Return the schema version of a dynabro database, None without tables; the file is not written.
 
     Raises:
-        DatabaseError: It is something else, or damaged.
-        NotFoundError: It cannot be read.
+        DatabaseError: The file is not a dynabro database, or is damaged.
+        NotFoundError: The file cannot be read.
     """
     return examined(path)[0]
 
 
 def examined(path: Path, patience: float | None = None) -> tuple[int | None, list[Entry]]:
-    """The schema version and the schema of a file; ``patience`` as in ``open_read_only``, errors as in ``file_version``."""
-    stranger = f"{path} is no dynabro database; name another file with --db"
+    """Return schema version and schema of a file; ``patience`` as in ``open_read_only``, errors as in ``file_version``."""
+    stranger = f"{path} is not a dynabro database; name another file with --db"
     if path.is_dir():
         raise DatabaseError(f"{path} is a folder, not a database; name a file with --db")
     if path.exists() and not path.is_file():
@@ -228,9 +233,9 @@ def check_version(version: int, database: str) -> None:
 
 
 def _create_or_check(connection: Connection, database: str) -> None:
-    """Make the tables in an empty database, in the caller's transaction; check version and schema of one that is not empty."""
+    """Create the tables in an empty database, in the caller's transaction; otherwise check version and schema."""
     if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA user_version").scalar() == SCHEMA_VERSION:
-        refuse_to_write(connection, database)  # with its name, before a table is missed whose place it has
+        refuse_to_write(connection, database)  # by its name, before the table that it replaces is reported as missing
     version = server_version(connection, database)
     if version is None:
         migrate(connection)
@@ -241,7 +246,7 @@ def _create_or_check(connection: Connection, database: str) -> None:
 
 
 def refuse_to_write(connection: Connection, database: str) -> None:
-    """Raise DatabaseError if a database of the present version has anything that a writer is not to meet."""
+    """Raise DatabaseError if a database of the present version has foreign objects that a writer must not meet."""
     if connection.dialect.name == "sqlite":
         refuse_strangers(schema_of(connection), database, writing=True)
     else:
@@ -249,13 +254,13 @@ def refuse_to_write(connection: Connection, database: str) -> None:
 
 
 def schema_of(connection: Connection) -> list[Entry]:
-    """The schema of an SQLite database, as a connection sees it."""
+    """Return the schema of an SQLite database, as a connection sees it."""
     raw: Any = connection.connection.dbapi_connection
     return entries(raw)
 
 
 def schema_at(version: int) -> list[Entry]:
-    """The schema of an SQLite database of an older version, as its migrations make it."""
+    """Return the schema of an SQLite database of an older version, as its migrations make it."""
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         _migrate_to(connection, f"{version:04}")
@@ -272,7 +277,7 @@ def migrate(connection: Connection) -> None:
 
 
 def _migrate_to(connection: Connection, revision: str) -> None:
-    from alembic import command  # a fifth of a second, for new and old databases only
+    from alembic import command  # the import takes a fifth of a second; only new and old databases need it
     from alembic.config import Config
 
     config = Config()
@@ -282,10 +287,10 @@ def _migrate_to(connection: Connection, revision: str) -> None:
 
 
 def server_version(connection: Connection, database: str) -> int | None:
-    """The schema version, which is the current migration's name; None for a database without tables.
+    """Return the schema version, which is the name of the current migration; None without tables.
 
     Raises:
-        DatabaseError: It is something else.
+        DatabaseError: The database is not a dynabro database.
     """
     names = set(inspect(connection).get_table_names())
     if not names:
@@ -294,7 +299,7 @@ def server_version(connection: Connection, database: str) -> int | None:
         found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
         if len(found) == 1 and found[0].isdigit():
             return int(found[0])
-    raise DatabaseError(f"{shown(database)} holds other tables and is no dynabro database; name another with --db")
+    raise DatabaseError(f"{shown(database)} has other tables and is not a dynabro database; name another with --db")
 
 
 def _refuse_another(connection: Connection, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""File systems that several machines share: SQLite's write-ahead log, which is shared memory, works on one machine only."""
+"""Network file systems: SQLite's write-ahead log is shared memory and works on one machine only."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ NETWORK = frozenset(
 
 
 def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
-    """The kind of network file system that a file is on, or would be; None where it is local, or nobody knows.
+    """Return the kind of network file system of a file; None if it is local or unknown.
 
-    ``9p``, ``virtiofs`` and their like are none: they are folders of the machine's own host, and some containers have nothing
-    else, not even for ``/``. What runs in one such machine shares memory, which is what SQLite asks for.
+    ``9p``, ``virtiofs`` and the like do not count: they are folders of the machine's own host, and some containers have nothing
+    else, not even for ``/``. All processes in such a machine share memory, as SQLite needs.
 
     Args:
         path: A file, which need not exist.
-        mounts: The table of mounts, by default Linux's; other systems have none, and nothing is said of them.
+        mounts: The table of mounts; by default Linux's. Other systems have none, so that the result is None.
     """
     try:
         table = (mounts or MOUNTS).read_bytes()
         place = os.fsencode(path.resolve())
-    except (OSError, RuntimeError):  # the latter of links in a circle
+    except (OSError, RuntimeError):  # RuntimeError: a circle of links
         return None
     longest, kind = -1, b""
     for line in table.splitlines():
@@ -60,14 +60,14 @@ def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
             continue
         point = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8) & 0xFF]), fields[4])
         under = place == point or place.startswith(point.rstrip(b"/") + b"/")
-        if under and len(point) >= longest:  # of two mounts on one folder the later one is seen
+        if under and len(point) >= longest:  # the later of two mounts on one folder is visible
             longest, kind = len(point), fields[fields.index(b"-", 6) + 1]
     name = os.fsdecode(kind)
     return name if name in NETWORK else None
 
 
 def refuse_network(path: Path) -> None:
-    """Raise CannotWriteError where an SQLite database is to be written on a network file system."""
+    """Raise CannotWriteError if an SQLite database is to be written on a network file system."""
     kind = network_file_system(path)
     if kind is not None:
         raise CannotWriteError(

@@ -1,4 +1,4 @@
-"""The table ``verified_kappa``: what searches for the worst case of aggregation rules have found."""
+"""The table ``verified_kappa``: results of searches for the worst input of aggregation rules."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dynabro_cli.store.translation import translated_errors
 from dynabro_cli.store.value_types import LARGEST_TEXT, moment, of_wrong_types, sane_row
 
 MOST_CHARACTERS = LARGEST_TEXT
-"""An input that would be longer than this is not kept."""
+"""Largest length of a stored input; longer inputs are not stored."""
 NUMBER = 25
-"""Characters of a number of an input, at most, with its comma and brackets."""
+"""Most characters per number of an input, with its comma and brackets."""
 
 
 def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -> None:
-    """Store findings, each in the place of one of the same search by the same version.
+    """Store findings; a finding replaces one of the same search by the same version.
 
     Args:
         engine: A database opened for writing.
-        findings: The columns of the table, but for ``id``, ``version`` and ``created_at``; ``worst`` as lists of numbers.
-        version: The program's.
+        findings: The columns of the table, except ``id``, ``version`` and ``created_at``; ``worst`` as lists of numbers.
+        version: The version of the program.
 
     Raises:
         DynabroError: They cannot be written.
@@ -39,7 +39,7 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
 
 
 def unsound(connection: Connection) -> dict[int, list[str]]:
-    """What is wrong with each finding that has anything wrong with it, by its id; nothing in it is quoted from the database."""
+    """Return the problems of each damaged finding by its id; no problem quotes the database."""
     found = {
         number: [f"a value of verified_kappa.{column} is of another type, or too large"]
         for number, column in of_wrong_types(connection, verified_kappa).items()
@@ -52,11 +52,11 @@ def unsound(connection: Connection) -> dict[int, list[str]]:
 
 
 def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
-    """The sound findings of another database that are not here, as they would be stored.
+    """Return the sound findings of another database that are missing here, as they would be stored.
 
     Args:
-        reading: To the other database.
-        here: To the database as it is here; None where there is none.
+        reading: A connection to the other database.
+        here: A connection to this database; None if it does not exist.
     """
     wrong, present = unsound(reading), {_search(row) for row in _sane(here)} if here is not None else set()
     rows = [dict(row) for row in _sane(reading) if row["id"] not in wrong and _search(row) not in present]
@@ -68,7 +68,7 @@ def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
 
 
 def copy(reading: Connection, connection: Connection) -> int:
-    """Copy what is new of another database, in the transaction of ``connection``; return how many findings."""
+    """Copy the new findings of another database in the transaction of ``connection``; return their number."""
     rows = news(reading, connection)
     for row in rows:
         _put(connection, row)
@@ -82,13 +82,13 @@ def _put(connection: Connection, row: Mapping[str, Any]) -> None:
 
 
 def _written(worst: Sequence[Sequence[float]]) -> str | None:
-    """An input as compact JSON; None where it is too large to keep."""
+    """Return an input as compact JSON; None if it is too large."""
     count = sum(len(row) for row in worst)
     return json.dumps(worst, separators=(",", ":")) if NUMBER * count <= MOST_CHARACTERS else None
 
 
 def _sane(connection: Connection) -> list[RowMapping]:
-    """The findings whose values have their columns' types."""
+    """Return the findings whose values fit their columns' types."""
     names = ", ".join(verified_kappa.c.keys())
     where = sane_row(connection.dialect.name, verified_kappa)
     return list(connection.execute(text(f"SELECT {names} FROM verified_kappa WHERE {where} ORDER BY id")).mappings())
@@ -99,20 +99,20 @@ def _search(row: Mapping[str, Any] | RowMapping) -> tuple[Any, ...]:
 
 
 def _problems(row: RowMapping) -> list[str]:
-    """What is wrong with a finding by itself."""
+    """Return the problems of a single finding."""
     problems = []
     if any(isinstance(value, str) and CONTROL.search(value) for value in row.values()):
-        problems.append("a text of it is none that dynabro writes")
+        problems.append("a text column contains control characters")
     if moment(row["created_at"]) is None:
-        problems.append("its created_at is no time")
+        problems.append("created_at is not a valid timestamp")
     if not 0 <= 2 * row["byzantine"] < row["workers"]:
         problems.append(f"{row['byzantine']} of its {row['workers']} workers are Byzantine, not under half")
     if row["dimension"] < 1 or row["restarts"] < 1 or row["steps"] < 1 or row["evaluations"] < 1 or row["seed"] < 0:
-        problems.append("its search is none")
+        problems.append("dimension, restarts, steps and evaluations must be at least 1, seed at least 0")
     if row["empirical"] < 0 or (row["proved"] is not None and row["proved"] < 0):
-        problems.append("a kappa of it is negative")
+        problems.append("a kappa is negative")
     if row["worst"] is not None and not _is_input(row["worst"], row["workers"], row["dimension"]):
-        problems.append("its worst is no input of its workers and dimension")
+        problems.append("worst does not fit workers and dimension")
     return problems
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the rows of ``worker_labels``: how many training samples of each label a run's workers have."""
+"""Checks of ``worker_labels``: number of training samples by worker and label."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _LABELS = """
 
 
 def counted_labels(connection: Connection) -> dict[int, RowMapping]:
-    """The rows of each run, in one row by its id."""
+    """Return one summary row per run, by its id."""
     return {row["run_id"]: row for row in connection.execute(text(_LABELS)).mappings()}
 
 
 def of_labels(run: RowMapping, labels: RowMapping | None) -> list[str]:
-    """What is wrong with the samples of a run's workers, which are told where not every worker has all of them.
+    """Return the problems of a run's samples, which are stored unless every worker has all of them.
 
-    A run that failed before it had data has told of none.
+    A run that failed before it had data has no rows.
     """
     if run["data"] == "iid":
-        return [] if labels is None else ["worker_labels has rows of it, and data is iid"]
+        return [] if labels is None else ["worker_labels has rows for this run, but data is iid"]
     if labels is None:
-        return ["worker_labels has no row of it, and data is not iid"] if run["rounds"] else []
+        return ["worker_labels has no row for this run, but data is not iid"] if run["rounds"] else []
     if (labels["workers"], labels["first"], labels["last"]) != (run["workers"], 0, run["workers"] - 1):
         return [f"worker_labels has {labels['workers']} of its {run['workers']} workers, {labels['first']} to {labels['last']}"]
     wrong = labels["least"] < 0 or labels["fewest"] < 1
-    return ["worker_labels has a label below 0, or none of its samples"] if wrong else []
+    return ["worker_labels has a label below 0, or a count below 1"] if wrong else []

@@ -1,4 +1,4 @@
-"""Reading the logs of runs, while they are written or afterwards."""
+"""Read the logs of runs, while they are written or afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Progress = Literal["running", "ended", "dead"]
 
 @dataclass(frozen=True)
 class Log:
-    """The log of a run that is in the database: its file, and the run's id and key."""
+    """The log of a stored run: its file, and the run's id and key."""
 
     run_id: int
     run_key: str
@@ -35,10 +35,10 @@ class Log:
 
 
 def find_log(database: str, name: str) -> Log:
-    """The log of the run whose id is ``name``, or whose key begins with it.
+    """Return the log of the run whose id is ``name``, or whose key begins with it.
 
     Raises:
-        NotFoundError: There is no such run, or no log of it that can be read.
+        NotFoundError: There is no such run, or its log cannot be read.
         DynabroError: The database cannot be read.
     """
     engine = open_read_only(database)
@@ -55,7 +55,7 @@ def find_log(database: str, name: str) -> Log:
 
 
 def progress(database: str, log: Log, *, patience: float | None = None) -> Progress:
-    """Whether a log's run is in progress, has ended, or was left behind by a process that is presumed dead.
+    """Return the progress of a log's run: in progress, ended, or left behind by a process that is presumed dead.
 
     Raises:
         DynabroError: The database cannot be read.
@@ -69,13 +69,13 @@ def progress(database: str, log: Log, *, patience: float | None = None) -> Progr
 
 
 def follow(log: Log, tail: int | None, again: Callable[[], bool]) -> Iterator[bytes]:
-    """Yield what is in a log, then what is added to it, until it is not to be looked at again.
+    """Yield the content of a log, then what is appended to it, until ``again`` returns False.
 
     Args:
         log: The log.
-        tail: With how many lines of what is there to begin; None: with all.
-        again: Asked at every end of the file, whether to look again; it may wait before it answers. What was added before it
-            answers no is still read.
+        tail: Number of last lines to start with; None for all lines.
+        again: Called at each end of the file; returns True to look again, and may wait before it returns. Text that was
+            appended before it returned False is still read.
 
     Raises:
         NotFoundError: The file cannot be read.
@@ -95,7 +95,7 @@ def follow(log: Log, tail: int | None, again: Callable[[], bool]) -> Iterator[by
 
 
 def _beginning(file: BinaryIO, lines: int) -> int:
-    """Where the last ``lines`` lines begin, the last of which may be without its end."""
+    """Return where the last ``lines`` lines begin; the last of them may be incomplete."""
     place = end = file.seek(0, os.SEEK_END)
     if lines == 0:
         return end

@@ -1,4 +1,4 @@
-"""``dynabro db merge``: the runs of another database, which may be a stranger's, into one's own."""
+"""``dynabro db merge``: copy the runs of another, possibly untrusted, database into one's own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Difference:
-    """A run that has a result in both databases, and not the same."""
+    """A run with a result in both databases, if the results differ."""
 
     run_key: str
     here: dict[str, Any]
@@ -41,17 +41,18 @@ class Difference:
 
 @dataclass
 class Merged:
-    """What became of the other database's runs.
+    """Result of a merge.
 
     Attributes:
-        copied: Keys of runs that are new here; ``replaced``: of those that took the place of a run without a result.
-        here: How many results are here already.
-        different: Those of them that differ.
+        copied: Keys of runs that are new here.
+        replaced: Keys of runs that replaced a run without a result.
+        here: Number of results that are here already.
+        different: Those results that differ.
         held: Keys of runs that are in progress here in a live process.
-        left: How many runs without a result were left out, as there is something of them here, or they are repetitions.
-        unsound: By the other database's id, what is wrong with runs that were left out for it.
-        kappas: How many findings of ``verified_kappa`` are new here.
-        unsound_kappas: As ``unsound``, of these.
+        left: Number of runs without a result that were not merged: something of them is here, or they are repetitions.
+        unsound: Problems of runs that were not merged, by the other database's id.
+        kappas: Number of findings of ``verified_kappa`` that are new here.
+        unsound_kappas: As ``unsound``, for these findings.
     """
 
     copied: list[str] = field(default_factory=list)
@@ -66,23 +67,23 @@ class Merged:
 
 
 def merge(other: str, database: str, *, dry_run: bool = False, progress: Progress = lambda done, total: None) -> Merged:
-    """Copy the runs of ``other``, with all that is stored of them, into ``database``, each in a transaction of its own.
+    """Copy the runs of ``other``, with all their rows, into ``database``, each in a transaction of its own.
 
-    A result is copied where there is none, and takes the place of a run without one that nobody is at work on. What is a
-    result here stays. A run without a result is copied, as interrupted or failed, where there is nothing of it here. Of
-    ``other`` nothing is believed: a run counts if its values have their columns' types, its key is that of its spec, and its
-    rows agree, as ``dynabro db check`` has it.
+    A result is copied if there is none here, and replaces a run without a result that no live process is making. A result that
+    is here stays. A run without a result is copied, as interrupted or failed, if nothing of it is here. Nothing in ``other`` is
+    trusted: a run counts only if its values fit their columns' types, its key is the key of its spec, and its rows agree, as
+    ``dynabro db check`` defines it.
 
     Args:
         other: A path or URL; it is only read.
-        database: A path or URL; it is made where it is missing.
-        dry_run: Say what would be done, and write nothing.
-        progress: Called with how many runs have been looked at, and how many there are.
+        database: A path or URL; it is created if it is missing.
+        dry_run: Return what would be done, and write nothing.
+        progress: Called with the number of runs done and the number of all runs.
 
     Raises:
-        SpecError: They are one and the same.
-        NotFoundError: There is no ``other``.
-        DatabaseError: One is something else, damaged, or of another schema version.
+        SpecError: Both databases are the same.
+        NotFoundError: ``other`` does not exist.
+        DatabaseError: One of them is not a dynabro database, is damaged, or has another schema version.
         CannotWriteError, BusyError, StorageError: ``database`` cannot be written.
     """
     path = sqlite_path(other)
@@ -126,7 +127,7 @@ class _Merger:
         self._engine.dispose()
 
     def _copy(self, outline: RowMapping) -> tuple[Action, RowMapping | None]:
-        """Copy one run, as the database stands now, in one transaction; return what was done, and the row that was here."""
+        """Copy one run in one transaction; return what was done, and the row that was here."""
         key = outline["run_key"]
         with translated_errors(self._database), self._engine.begin() as connection:
             present = connection.execute(select(runs).where(runs.c.run_key == key)).mappings().first()
@@ -146,7 +147,7 @@ class _Merger:
         return action, present
 
     def _run(self, number: int) -> dict[str, Any]:
-        """A run's row as it is stored here: nobody is at work on it, and it has no checkpoint."""
+        """Return a run's row as it is stored here: without an owner and without a checkpoint."""
         names = ", ".join(name for name in runs.c.keys() if name != "id")  # noqa: SIM118
         statement = text(f"SELECT {names} FROM runs WHERE id = :number")
         with translated_errors(self._other):
@@ -157,7 +158,7 @@ class _Merger:
         return row | {"status": status, "checkpoint": None, **NOBODY}
 
     def _rows(self, table: Table, number: int, run_id: int) -> Iterator[Sequence[Row[Any]]]:
-        """A run's rows of a table, in batches, with ``run_id`` as their run."""
+        """Yield a run's rows of a table in batches, with ``run_id`` as their run."""
         names = ", ".join(table.c.keys()[1:])
         statement = text(f"SELECT {run_id} AS run_id, {names} FROM {table.name} WHERE run_id = :number")
         with translated_errors(self._other):
@@ -165,10 +166,10 @@ class _Merger:
 
 
 def _store(connection: Connection, table: Table, rows: Sequence[Row[Any]]) -> None:
-    """Insert rows as they come, past what SQLAlchemy does with each value, which would take as long as all else."""
+    """Insert rows directly: SQLAlchemy's processing of each value would take as long as everything else."""
     values: list[Any] = [tuple(row) for row in rows]
     places = [isinstance(column.type, Boolean) for column in table.c]
-    if any(places) and connection.dialect.name != "sqlite":  # which alone has 0 and 1 for it
+    if any(places) and connection.dialect.name != "sqlite":  # only SQLite stores booleans as 0 and 1
         values = [tuple(map(_truth, row, places)) for row in values]
     mark = "?" if connection.dialect.paramstyle == "qmark" else "%s"
     names = ", ".join(table.c.keys())
@@ -180,7 +181,7 @@ def _truth(value: Any, is_truth: bool) -> Any:
 
 
 def _rehearse(reading: Connection, there: list[RowMapping], database: str, merged: Merged, progress: Progress) -> None:
-    """Note what a merge would do as the database stands now."""
+    """Note what a merge would do with the database as it is now."""
     path = sqlite_path(database)
     if path is not None and (not path.exists() or not path.stat().st_size):
         for row in there:
@@ -198,7 +199,7 @@ def _rehearse(reading: Connection, there: list[RowMapping], database: str, merge
 
 
 def _outline(connection: Connection) -> list[RowMapping]:
-    """The runs of the other database, in order."""
+    """Yield the runs of the other database, in order."""
     names, sane = ", ".join(("id", "run_key", *COMPARED)), sane_row(connection.dialect.name)
     return list(connection.execute(text(f"SELECT {names} FROM runs WHERE {sane} ORDER BY id")).mappings())
 
@@ -209,12 +210,12 @@ def _by_key(connection: Connection) -> dict[str, RowMapping]:
 
 
 def _decide(there: RowMapping, here: RowMapping | None, connection: Connection | None) -> Action:
-    """What is to become of a run of the other database.
+    """Decide what to do with a run of the other database.
 
     Args:
         there: Its row.
-        here: What there is of it here.
-        connection: To the database here, whose clock says who is alive; None: nobody is taken for alive.
+        here: Its row here; None if there is none.
+        connection: To the database here, whose clock decides which writers are alive; None if no writer counts as alive.
     """
     if there["run_key"].endswith(RERUN_SUFFIX):
         return "left"
@@ -246,7 +247,7 @@ def _note(merged: Merged, action: Action, there: RowMapping, here: RowMapping | 
 
 
 def _same(other: str, database: str) -> bool:
-    """Whether two names are those of one database."""
+    """Return True if two names are of the same database."""
     paths = sqlite_path(other), sqlite_path(database)
     if paths[0] is not None and paths[1] is not None:
         return paths[0].exists() and paths[1].exists() and paths[0].samefile(paths[1])

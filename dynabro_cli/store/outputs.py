@@ -1,4 +1,4 @@
-"""Files that commands write: beside their place, then put there whole, and never in the place of what would be lost."""
+"""Files that commands write: under a temporary name, then renamed, and never in the place of something precious."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Kind:
     """A kind of file that commands write.
 
     Attributes:
-        name: Its name in messages, such as ``a CSV file``.
+        name: Name in messages, such as ``a CSV file``.
         replaces: Given a file and its first ``HEAD_BYTES`` bytes, True if a new file of this kind may replace it unasked.
     """
 
@@ -124,7 +124,7 @@ class Output:
                 part.unlink()
 
     def publish(self, part: Path) -> None:
-        """Give a finished file, which lies beside its place, its name, after another look at what is there by now.
+        """Give a finished temporary file its name, after another check of what is there now.
 
         Raises:
             CannotWriteError: What is there must not be replaced.
@@ -143,7 +143,7 @@ class Output:
                 part.replace(path)
                 break
         else:
-            raise CannotWriteError(f"{self.target} is changed by another program all the time; name another file")
+            raise CannotWriteError(f"{self.target} keeps being changed by another program; name another file")
         sync(path.parent)
 
     @contextlib.contextmanager
@@ -151,7 +151,7 @@ class Output:
         """Turn errors of the file system into errors that name the file."""
         try:
             yield
-        except BrokenPipeError:  # whoever read has left, which is no error
+        except BrokenPipeError:  # the reader of a pipe has closed it, which is not an error
             raise
         except OSError as error:
             problem = f"{self.target} cannot be written ({error.strerror})"
@@ -163,12 +163,12 @@ class Output:
         """Refuse the place of a database, of a file that belongs to one, and of checkpoints and logs."""
         own = sqlite_path(self.database)
         if is_sqlite(path) or (own is not None and own.resolve() == path):
-            raise CannotWriteError(f"{self.target} is a database, and is never overwritten; name another file, or move it away")
+            raise CannotWriteError(f"{self.target} is a database and is never overwritten; name another file, or move it away")
         database = owner(path)
         if database is not None:
             raise CannotWriteError(f"{self.target} belongs to the database {database}; name another file")
         for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES if self.kind is DATABASE):
-            if side.exists():  # SQLite would take what is in it for a part of the new database
+            if side.exists():  # SQLite would read it as a part of the new database
                 raise CannotWriteError(f"{side} was left behind by another database; move it away, or name another file")
         folder = SideFiles.of(self.database).folder.resolve()
         for kept in (folder / "checkpoints", folder / "logs"):
@@ -180,26 +180,26 @@ class Output:
         if not path.is_file():
             raise CannotWriteError(f"{self.target} is not a regular file; name another file")
         if self.source is not None and self.source.exists() and path.samefile(self.source):
-            raise CannotWriteError(f"{self.target} is what is read here, and is never overwritten; name another file")
+            raise CannotWriteError(f"{self.target} is an input of this command and is never overwritten; name another file")
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
         if self.kind.replaces(path, head):
             return
         if _is_sweep(path):
-            raise CannotWriteError(f"{self.target} is a sweep, and is never overwritten; move it away, or name another file")
+            raise CannotWriteError(f"{self.target} is a sweep and is never overwritten; move it away, or name another file")
         if not self.force:
             raise CannotWriteError(
                 f"{self.target} is there already, and is not {self.kind.name}; name another file, or type --force to replace it"
             )
 
     def _stream(self) -> BinaryIO | None:
-        """Open a target that is no regular file and cannot be replaced; None for all others."""
+        """Open a target that is not a regular file and cannot be replaced; None for all others."""
         with self.errors():
             descriptor = _descriptor(self.target)
             if descriptor is not None:
                 if is_sqlite(Path(self.target)):
                     raise CannotWriteError(
-                        f"{self.target} is a database, and is never overwritten; name another file, or move it away"
+                        f"{self.target} is a database and is never overwritten; name another file, or move it away"
                     )
                 return os.fdopen(os.dup(descriptor), "wb")
             with contextlib.suppress(FileNotFoundError, ValueError):  # ``place`` says what is wrong with a name
@@ -248,7 +248,7 @@ def _is_sweep(path: Path) -> bool:
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(SWEEP_CHARACTERS + 1)
-        if re.search(r"^[\s{'\"]*name\b", text, re.MULTILINE) is None:  # YAML takes seconds to read where there is much of it
+        if re.search(r"^[\s{'\"]*name\b", text, re.MULTILINE) is None:  # a large YAML file takes seconds to read
             return False
         keys = set(_yaml_keys(text))
     except (yaml.YAMLError, ValueError):  # not YAML, or not text

@@ -1,8 +1,8 @@
-"""Who is at work on a run: a name for every writer, heartbeats, and when a writer is presumed dead.
+"""Ownership of runs: a name for every writer, heartbeats, and when a writer is presumed dead.
 
-A writer's row says who it is (``owner``) and when it was last heard of: ``heartbeat_at`` by the database's clock, which may be
-set, and ``heartbeat_clock`` by the monotonic clock of the writer's machine, which nobody sets. Every write asks for the own
-name in the row, so that a writer that was presumed dead, and has been replaced, cannot write any more.
+A writer's row has its name (``owner``) and its last heartbeat: ``heartbeat_at`` by the database's clock, which may be set, and
+``heartbeat_clock`` by the monotonic clock of the writer's machine, which nobody sets. Every write checks for the writer's own
+name in the row. So a writer that was presumed dead and has been replaced can no longer write.
 """
 
 from __future__ import annotations
@@ -30,24 +30,26 @@ from dynabro_cli.store.translation import translated_errors
 
 HEARTBEATS_A_LEASE = 8
 NOBODY = {"owner": None, "heartbeat_at": None, "heartbeat_clock": None}
-"""The columns of a run that nobody is at work on."""
+"""Columns of a run without an owner."""
 PID = re.compile(r"[0-9]{1,9}")
 
 
 def lease_seconds() -> float:
-    """For how long a writer may be silent, if it is stopped or cannot be seen from here: ``DYNABRO_LEASE_SECONDS``."""
+    """Return the lease: the seconds without a heartbeat after which a stopped or remote writer is presumed dead
+    (``DYNABRO_LEASE_SECONDS``).
+    """
     return seconds_setting("DYNABRO_LEASE_SECONDS")
 
 
 def new_owner() -> str:
-    """A name that no other writer has, here or elsewhere: ``machine:process:beginning of the process:random``."""
+    """Return a name that no other writer has, here or elsewhere: ``machine:process:start of the process:random``."""
     process = _process(os.getpid())
     return f"{_machine()}:{os.getpid()}:{process.beginning if process else ''}:{secrets.token_hex(4)}"
 
 
 @functools.cache
 def _machine() -> str:
-    """This machine since it was started, and the name space of its process numbers, as containers have their own."""
+    """Return an identifier of this machine since its start, and of its name space of process numbers (one per container)."""
     parts = [platform.node()]
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
@@ -58,9 +60,9 @@ def _machine() -> str:
 
 @functools.cache
 def _clock() -> str | None:
-    """This machine since it was started, and the name space of its clocks: all of its processes share one monotonic clock.
+    """Return an identifier of this machine since its start, and of the name space of its clocks.
 
-    It is the same in all containers of a machine. None where the system does not tell one start from another.
+    All processes of a machine share one monotonic clock, in all containers. None if the system does not identify a start.
     """
     try:
         parts = [Path("/proc/sys/kernel/random/boot_id").read_text().strip()]
@@ -75,8 +77,8 @@ class _Process(NamedTuple):
     """A process of this machine.
 
     Attributes:
-        beginning: When it began, in clock ticks since the machine was started, which tells it from a later one of its number;
-            empty where nobody knows.
+        beginning: Start time in clock ticks since the machine was started, which distinguishes processes with the same number;
+            empty if unknown.
         stopped: True if a signal or a debugger has stopped it.
     """
 
@@ -85,28 +87,30 @@ class _Process(NamedTuple):
 
 
 def _process(pid: int) -> _Process | None:
-    """The process of a number; None if it has ended."""
+    """Return the process with a number; None if it has ended."""
     with contextlib.suppress(OSError, IndexError):
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if state == "Z" else _Process(fields[18], state in "Tt")  # Z: it has ended, and is not waited for
+        return (
+            None if state == "Z" else _Process(fields[18], state in "Tt")
+        )  # Z: the process has ended, and its parent has not waited for it
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
-    except OSError:  # it is another user's, and hidden
+    except OSError:  # the process is another user's and hidden
         pass
     return _Process("", stopped=False)
 
 
 def presumed_dead(row: Mapping[str, Any] | RowMapping, now: dt.datetime) -> bool:
-    """Return True if the writer of a row is gone, or is presumed to be.
+    """Return True if the writer of a row is dead, or presumed dead.
 
-    Of a writer that can be seen from here, the process decides: it is gone when it has ended, and alive while it runs, whatever
-    any clock says. One that is stopped, or cannot be seen, is presumed dead when it is silent for longer than its lease.
+    A writer that can be seen from here is dead when its process has ended, and alive while it runs, whatever any clock says. A
+    writer that is stopped, or cannot be seen, is presumed dead when it is silent for longer than its lease.
 
     Args:
         row: The row of a run or a sweep, with ``owner``, ``heartbeat_at`` and ``heartbeat_clock``.
-        now: The time by the database's clock, as ``database_time`` tells it.
+        now: The time by the database's clock, as ``database_time`` returns it.
     """
     machine, pid, beginning, _ = (str(row["owner"] or "") + ":::").split(":")[:4]
     if machine == _machine() and PID.fullmatch(pid):
@@ -120,10 +124,10 @@ def presumed_dead(row: Mapping[str, Any] | RowMapping, now: dt.datetime) -> bool
 
 
 def silence(row: Mapping[str, Any] | RowMapping, now: dt.datetime) -> float | None:
-    """Seconds since the writer of a row was last heard of; None if it never was; arguments as those of ``presumed_dead``.
+    """Return the seconds since the last heartbeat of a row's writer; None without one; arguments as in ``presumed_dead``.
 
-    They are measured by this machine's monotonic clock if the writer is on it. That clock stands still while the machine is
-    suspended, as all of its writers do.
+    They are measured by this machine's monotonic clock if the writer is on this machine. That clock stands still while the
+    machine is suspended, as all its writers do.
     """
     clock, _, moment = str(row["heartbeat_clock"] or "").partition(":")
     if clock == _clock():
@@ -133,7 +137,7 @@ def silence(row: Mapping[str, Any] | RowMapping, now: dt.datetime) -> float | No
 
 
 def sign_of_life(connection: Connection) -> dict[str, Any]:
-    """The columns that say that a writer was heard of now."""
+    """Return the columns of a heartbeat now."""
     clock = _clock()
     return {
         "heartbeat_at": database_time(connection),
@@ -142,8 +146,8 @@ def sign_of_life(connection: Connection) -> dict[str, Any]:
 
 
 def database_time(connection: Connection) -> dt.datetime:
-    """The time in UTC, without a zone, by the clock that all writers of the database share."""
-    if connection.dialect.name == "sqlite":  # all of its writers are on this machine
+    """Return the time in UTC, without a time zone, by the clock that all writers of the database share."""
+    if connection.dialect.name == "sqlite":  # all writers of an SQLite file are on this machine
         return dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
     moment: dt.datetime = connection.execute(select(func.timezone("UTC", func.clock_timestamp()))).scalar_one()
     return moment
@@ -151,10 +155,10 @@ def database_time(connection: Connection) -> dt.datetime:
 
 @contextlib.contextmanager
 def heartbeats(engine: Engine, owners: Sequence[str]) -> Iterator[None]:
-    """While entered, say that ``owners`` live, from a thread of its own, so that long work in this one is no silence.
+    """Write heartbeats for ``owners`` from a thread of its own, within the context, so that long work is not silence.
 
     Raises:
-        SpecError: ``DYNABRO_LEASE_SECONDS`` is not legal; nothing has begun.
+        SpecError: ``DYNABRO_LEASE_SECONDS`` is not legal; nothing has started.
     """
     stop, pause = threading.Event(), lease_seconds() / HEARTBEATS_A_LEASE
     arguments = (engine, tuple(owners), pause, stop)
@@ -168,7 +172,7 @@ def heartbeats(engine: Engine, owners: Sequence[str]) -> Iterator[None]:
 
 
 def _beat(engine: Engine, owners: tuple[str, ...], pause: float, stop: threading.Event) -> None:
-    """Write a sign of life every ``pause`` seconds."""
+    """Write a heartbeat every ``pause`` seconds."""
     while not stop.wait(pause):
         with contextlib.suppress(DynabroError), translated_errors(engine.url), engine.begin() as connection:
             now = sign_of_life(connection)

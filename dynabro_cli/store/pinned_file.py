@@ -1,4 +1,4 @@
-"""The file of an SQLite database that is being written: never made anew when it goes missing, nor taken for another one."""
+"""The file of an SQLite database that is being written: never created again when it is missing, never confused with another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynabro_cli.store.reserved import SQLITE_MAGIC
 
 
 class PinnedFile:
-    """Opens connections to a file, the first of which may make it; the others want that very file.
+    """Open connections to a file: the first one may create the file, later ones need the same file.
 
     Without this, SQLite makes an empty database in the place of one that was removed.
 
@@ -25,14 +25,14 @@ class PinnedFile:
     def __init__(self, path: Path, timeout: float) -> None:
         self._name, self._path, self._timeout = path, Path(os.path.abspath(path)), timeout
         self._known: tuple[int, int] | None = None
-        self._filled = False  # until then it is being made, here or by another process
+        self._filled = False  # until then it is being created, here or by another process
 
     def connect(self) -> sqlite3.Connection:
         """Open a connection.
 
         Raises:
-            LostDatabaseError: The file is not there any more, or is not the same.
-            sqlite3.Error: It cannot be opened.
+            LostDatabaseError: The file does not exist any more, or is another one.
+            sqlite3.Error: The file cannot be opened.
         """
         self.check()
         mode = "rwc" if self._known is None else "rw"
@@ -48,7 +48,7 @@ class PinnedFile:
         return connection
 
     def check(self) -> None:
-        """Raise LostDatabaseError if the file is not there any more, is another one, or has another content."""
+        """Raise LostDatabaseError if the file does not exist any more, is another one, or has other content."""
         if self._known is None:
             return
         try:
@@ -56,15 +56,15 @@ class PinnedFile:
             with self._path.open("rb") as file:
                 head = file.read(len(SQLITE_MAGIC))
         except FileNotFoundError:
-            self._lost("removed or renamed", "put it back and repeat the command, or repeat it to begin a new database")
-        except OSError:  # which SQLite has a word for
+            self._lost("removed or renamed", "put it back and repeat the command, or repeat it to create a new database")
+        except OSError:  # SQLite itself reports this error
             return
         if not same:
-            self._lost("replaced by another file", "put it back, or repeat the command, which goes on with the other file")
+            self._lost("replaced by another file", "put it back, or repeat the command to continue with the other file")
         if head == SQLITE_MAGIC:
             self._filled = True
         elif self._filled and not head:
-            self._lost("emptied", "restore a backup, or repeat the command to begin a new database")
+            self._lost("emptied", "restore a backup, or repeat the command to create a new database")
         elif self._filled:
             self._lost("overwritten", "restore a backup, or name another file with --db")
 

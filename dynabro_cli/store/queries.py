@@ -1,4 +1,4 @@
-"""Reading the database: what the commands and the figures need, and any SQL of the user's."""
+"""Read the database: queries of the commands and figures, and any SQL of the user."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXPORTS = {
 }
 
 EXPORTED = {"curves": ("runs", "evaluations"), "final": ("runs",), "rounds": ("runs", "rounds")}
-"""The tables that each export reads."""
+"""Tables that each export reads."""
 
 RUN_COLUMNS = (
     "id, status, task, model, method, aggregator, attack, switching, seed, budget_spent, rounds, final_accuracy, final_gap, "
@@ -49,7 +49,7 @@ RUN_COLUMNS = (
 
 @dataclass(frozen=True)
 class Table:
-    """The result of a query: column names, and rows as they come."""
+    """Result of a query: column names, and rows as they arrive."""
 
     columns: list[str]
     rows: Iterator[tuple[Any, ...]]
@@ -58,20 +58,20 @@ class Table:
 def query(engine: Engine, sql: str, *, timeout: float | None = None) -> Table:
     """Run one SQL statement that reads; a read-only engine refuses any other.
 
-    On PostgreSQL the statement is a cursor's, which is a SELECT, VALUES or TABLE and nothing behind it, in a transaction that
-    is read-only and never committed. What functions of the server do besides, the rights of the user's role decide. Values
-    come as SQLite has them: numbers are int or float, truth is 1 or 0, and times are text.
+    On PostgreSQL the statement runs as a cursor, that is, one SELECT, VALUES or TABLE, in a read-only transaction that is never
+    committed. Functions of the server have the rights of the user's role. Values have the form of SQLite's: numbers are int or
+    float, truth is 1 or 0, and times are text.
 
     Args:
-        engine: A read-only one.
+        engine: A read-only engine.
         sql: The statement.
-        timeout: Seconds within which the last row is to be read; None: any number.
+        timeout: Time limit in seconds until the last row is read; None for no limit.
 
     Raises:
-        SpecError: The statement is wrong, or would write.
+        SpecError: The statement is not valid, or would write.
         TimeLimitError: The time is over.
         DatabaseError: The database is damaged.
-        DisconnectedError: The server has ended the connection.
+        DisconnectedError: The server has closed the connection.
     """
     stream = _stream(engine, sql, timeout)
     columns = next(stream)
@@ -88,12 +88,12 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
                     raise _too_late(timeout)
                 yield row
     except UnicodeEncodeError as error:
-        raise SpecError("the statement is no text; type it in UTF-8") from error
+        raise SpecError("the statement is not UTF-8 text; type it in UTF-8") from error
     except DBAPIError as error:
         if limit.over:
             raise _too_late(timeout) from error
         reason = (str(error.orig).strip().splitlines() or [""])[0]
-        no_select = re.match(r'syntax error at or near "(\w+)"', reason)  # of a server, which is given a cursor for it
+        no_select = re.match(r'syntax error at or near "(\w+)"', reason)  # a server declares a cursor for the statement
         writes = any(
             word in reason for word in ("authoriz", "readonly", "read-only", "prohibited", "data-modifying", "cannot modify")
         )
@@ -111,7 +111,7 @@ def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     connection = connection.execution_options(yield_per=FETCH_ROWS)
     if connection.dialect.name == "sqlite":
         result = connection.exec_driver_sql(sql)
-    else:  # no colon or percent sign of the user's begins a parameter of the driver's
+    else:  # colons and percent signs of the user do not start a parameter of the driver
         result = connection.execute(text(sql.replace(":", "\\:")))
     if not result.returns_rows:
         raise SpecError("the statement returns no rows; type a SELECT")
@@ -129,14 +129,14 @@ def _too_late(timeout: float | None) -> TimeLimitError:
 
 
 def tell_left_out(engine: Engine, names: Iterable[str], condition: str = "TRUE") -> None:
-    """Warn of rows of an SQLite database that cannot be read, and so are left out of what is read.
+    """Warn of rows of an SQLite database that cannot be read and are therefore skipped.
 
     Args:
-        engine: A read-only one.
+        engine: A read-only engine.
         names: The tables that are read.
-        condition: An SQL condition on each: which of their rows.
+        condition: An SQL condition on the rows of each table.
     """
-    if engine.dialect.name != "sqlite":  # a server keeps other types out
+    if engine.dialect.name != "sqlite":  # a server enforces types
         return
     hidden = {row[0] for row in query(engine, "SELECT name FROM sqlite_temp_master WHERE type = 'view'").rows}
     for name in (name for name in names if name in hidden):
@@ -147,25 +147,25 @@ def tell_left_out(engine: Engine, names: Iterable[str], condition: str = "TRUE")
 
 
 def warn_left_out(engine: Engine, what: str, why: str) -> None:
-    """Warn that something of a database is left out, as ``dynabro db check`` would list it."""
-    warnings.warn(f"{what} left out, as {why}. Try: dynabro db check --db {shown(engine.url)}", LeftOutWarning, stacklevel=2)
+    """Warn that something in a database is skipped, as ``dynabro db check`` would list it."""
+    warnings.warn(f"{what} skipped: {why}. Try: dynabro db check --db {shown(engine.url)}", LeftOutWarning, stacklevel=2)
 
 
 def list_runs(engine: Engine, where: str | None = None, *, any_row: bool = False) -> Table:
-    """The runs, newest last, that fulfil the SQL condition ``where``; ``any_row`` as the engine has it."""
+    """Return the runs, newest last, that satisfy the SQL condition ``where``; ``any_row`` as the engine has it."""
     if not any_row:
         tell_left_out(engine, ("runs",))
     return query(engine, f"SELECT {RUN_COLUMNS} FROM runs {_condition(where)} ORDER BY id")
 
 
 def list_code(engine: Engine, where: str | None = None) -> Comparison:
-    """Compare the code of the runs that ``list_runs`` lists with the code at hand."""
+    """Compare the code of the runs that ``list_runs`` lists with the current code."""
     rows = query(engine, f"SELECT code_digests, COUNT(*) FROM runs {_condition(where)} GROUP BY code_digests").rows
     return compare((row[0], row[1]) for row in rows)
 
 
 def export(engine: Engine, what: str, where: str | None = None) -> Table:
-    """The rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components."""
+    """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components."""
     tell_left_out(engine, EXPORTED[what])
     return query(engine, EXPORTS[what].format(where=_condition(where)))
 
@@ -196,7 +196,7 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
 
 
 def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
-    """(Byzantine workers, rounds) of a run."""
+    """Return (Byzantine workers, rounds) of a run."""
     tell_left_out(engine, ("rounds", "byzantine_counts", "recovery", "worker_labels"), f"run_id = {int(run_id)}")
     sql = text("SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine")
     with translated_errors(engine.url), engine.connect() as connection:
@@ -204,7 +204,7 @@ def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
 
 
 def recovery(engine: Engine, run_id: int) -> dict[str, Any] | None:
-    """A run's row of ``recovery``, without its id; None where it has none."""
+    """Return a run's row of ``recovery``, without its id; None if it has none."""
     sql = text("SELECT * FROM recovery WHERE run_id = :run")
     with translated_errors(engine.url), engine.connect() as connection:
         row = connection.execute(sql, {"run": run_id}).mappings().first()
@@ -212,7 +212,7 @@ def recovery(engine: Engine, run_id: int) -> dict[str, Any] | None:
 
 
 def worker_labels(engine: Engine, run_id: int) -> list[tuple[int, int, int]]:
-    """(worker, label, count) of a run's training samples; empty where every worker has the whole training set."""
+    """Return (worker, label, count) of a run's training samples; empty if every worker has the whole training set."""
     sql = text("SELECT worker, label, count FROM worker_labels WHERE run_id = :run ORDER BY worker, label")
     with translated_errors(engine.url), engine.connect() as connection:
         return [(row[0], row[1], row[2]) for row in connection.execute(sql, {"run": run_id})]
@@ -223,7 +223,7 @@ def _condition(where: str | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of any database as SQLite has it: decimals are numbers, truth is 1 or 0, times are text."""
+    """Return a value of any database in SQLite's form: decimals are numbers, truth is 1 or 0, times are text."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, Decimal):

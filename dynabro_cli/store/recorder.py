@@ -1,4 +1,4 @@
-"""The one writer of the database: events of a run in, rows out."""
+"""The only writer of runs: events of a run in, rows out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMMIT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run that is in the database already."""
+    """A run that is in the database."""
 
     id: int
     status: str
@@ -47,30 +47,30 @@ class StoredRun:
 
 
 class _Resumption(NamedTuple):
-    """From where a run is going to be continued: its row, and the name of the checkpoint that has been read."""
+    """A run to resume: its row, and the name of the checkpoint that has been read."""
 
     run_id: int
     checkpoint: str
 
 
 class Recorder:
-    """Writes the events of one run after another, each batch of rows in one transaction.
+    """Write the events of one run after another, each batch of rows in one transaction.
 
-    Rows are committed at least every ``COMMIT_SECONDS`` seconds of events, and before a checkpoint counts; a run becomes
+    Rows are committed at least every ``COMMIT_SECONDS`` seconds of events, and before a checkpoint counts. A run becomes
     ``finished`` in the transaction that writes its last row. A number that is NaN or infinite is stored as NULL.
 
-    A run in progress is its recorder's own. When it is silent for longer than its lease (``heartbeats`` keeps it from that),
-    another may take the run over, and this one can write no more of it.
+    A run in progress belongs to its recorder. If the recorder is silent for longer than its lease (``heartbeats`` prevents
+    that), another may take over the run, and this recorder can no longer write it.
 
     Args:
         engine: A database opened for writing.
-        git_commit: What to note as the commit of the user's repository.
+        git_commit: The commit of the user's repository, to be stored.
         sweep: The name of the sweep that the runs belong to.
-        repeat: Says if a run that has a result is recorded again, to take the result's place.
-        files: Where checkpoints are; by default beside the database.
+        repeat: Returns True for a run with a result that is recorded again, to replace the result.
+        files: The place of checkpoints; by default beside the database.
 
     Attributes:
-        owner: The name that this recorder's runs have in ``owner``.
+        owner: The name of this recorder in the column ``owner``.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Recorder:
 
     @property
     def run_id(self) -> int | None:
-        """The id of the run being recorded."""
+        """The id of the run that is being recorded."""
         return self._run_id
 
     def stored(self, run_key: str) -> StoredRun | None:
-        """Return the run with this key that has ended with a result; None where there is none.
+        """Return the run with this key if it has a result; None otherwise.
 
         Raises:
             RunHeldError: Another live process is working on it.
@@ -133,7 +133,9 @@ class Recorder:
         return False
 
     def failure(self, run_key: str) -> str | None:
-        """Return why the run with this key, or its repetition, is stored as failed; None unless it is, or is made again."""
+        """Return the error of the run with this key, or of its repetition, if it is stored as failed and not made again; else
+        None.
+        """
         with translated_errors(self._engine.url), self._engine.connect() as connection:
             row = find(connection, run_key)
             if row is not None and row["status"] in ENDED:
@@ -141,7 +143,7 @@ class Recorder:
         return None if row is None or row["status"] != "failed" or self._repeat(row) else row["error"] or ""
 
     def checkpoint(self, run_key: str) -> bytes | None:
-        """Return what the next run with this key can go on from; None where it has to begin at the beginning.
+        """Return the checkpoint that the next run with this key resumes from; None if it starts from the beginning.
 
         The next ``Started`` with ``resumed`` continues from there.
         """
@@ -156,15 +158,14 @@ class Recorder:
         return data
 
     def record(self, event: events.Event) -> None:
-        """Take one event of the current run; ``Started`` begins a new one.
+        """Record one event of the current run; ``Started`` begins a new run.
 
-        A run with this key that was interrupted, failed, or was left behind by a dead process is replaced. One that ended
-        with a result is replaced only when the new one has ended too. ``Checkpointed`` counts when all that came before it
-        is stored.
+        A run with this key that was interrupted, failed, or was left behind by a dead process is replaced. A result is replaced
+        only when the new run has ended, too. ``Checkpointed`` counts when everything before it is stored.
 
         Raises:
-            RunHeldError: Another live process is working on the run; ``LostRunError``: and has taken it over from here.
-            LostDatabaseError: The run, or the database, was removed or replaced.
+            RunHeldError: Another live process is making the run. LostRunError: Another process has taken over the run.
+            LostDatabaseError: The run or the database was removed or replaced.
             AlreadyStoredError: The run has a result, and is not to be repeated.
             BusyError: Another program holds the database.
             StorageError: The disk is full.
@@ -189,13 +190,13 @@ class Recorder:
             self._end(status, {f"final_{name}": finite(value) for name, value in final.items()})
 
     def _save(self, event: events.Checkpointed) -> None:
-        """Write a checkpoint, and then its name; files that are not needed any more go when the name is stored."""
+        """Write a checkpoint, then its name; remove unused files after the name is stored."""
         try:
             name = self._files.save(self._key, event.totals.rounds, self.owner, event.data)
         except StorageError:
-            self._commit({})  # where the run was taken over, its files are gone, and that is to be told
+            self._commit({})  # if the run was taken over, its files are gone, and this is reported
             raise
-        if name is None:  # a run without checkpoints is better than none
+        if name is None:  # a run without checkpoints is better than no run
             self._commit({})
             return
         try:
@@ -207,25 +208,25 @@ class Recorder:
         self._old_files = [name]
 
     def _remove_old_files(self) -> None:
-        """Remove files that were there when the run was claimed, or are this recorder's own: no successor's."""
+        """Remove files that existed when the run was claimed, or that this recorder wrote; never a successor's files."""
         self._files.remove(self._old_files)
         self._old_files = []
 
     def interrupted(self) -> None:
-        """Keep what there is of the current run, as ``interrupted``."""
+        """Store the current run as ``interrupted``."""
         if self._run_id is not None:
             self._end("interrupted", {})
 
     def failed(self, error: str) -> None:
-        """Keep what there is of the current run, as ``failed``, with the end of ``error``."""
+        """Store the current run as ``failed``, with the end of ``error``."""
         if self._run_id is not None:
             self._end("failed", {"error": cut_text(error)})
 
     def failed_before_going_on(self, run_key: str, error: str) -> bool:
-        """Store that a run failed before it could go on from its checkpoint, and keep what there is of it.
+        """Store that a run failed before it could resume from its checkpoint, and keep its rows.
 
         Returns:
-            Whether there is a checkpoint; where not, nothing is stored.
+            True if there is a checkpoint; otherwise nothing is stored.
 
         Raises:
             RunHeldError: Another live process is working on it.
@@ -280,7 +281,7 @@ class Recorder:
     def _begin(
         self, connection: Connection, row: RowMapping | None, columns: dict[str, Any], labels: Sequence[tuple[int, int, int]]
     ) -> int:
-        """Store the beginning of a run in the place of ``row``; return its id."""
+        """Store the start of a run in the place of ``row``; return its id."""
         if row is not None:
             connection.execute(delete(runs).where(runs.c.id == row["id"]))
         values = columns | {"run_key": self._key, "sweep": self._sweep}
@@ -291,9 +292,9 @@ class Recorder:
         return run_id
 
     def _go_on(self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]) -> int:
-        """Take ``row`` back to its checkpoint, and make it this recorder's own; return its id."""
+        """Take ``row`` back to its checkpoint, and make this recorder its owner; return its id."""
         if row is None or self._resumption != (row["id"], row["checkpoint"]):
-            raise RunHeldError("another process has gone on with the run meanwhile; repeat the command")
+            raise RunHeldError("another process has resumed the run meanwhile; repeat the command")
         run_id: int = row["id"]
         done = self._totals.rounds
         connection.execute(delete(rounds).where(rounds.c.run_id == run_id, rounds.c.round >= done))
@@ -311,7 +312,7 @@ class Recorder:
             self._commit({})
 
     def _commit(self, changes: dict[str, Any], *, ending: bool = False, complete: bool = False) -> None:
-        """Write the rows that wait and the run's row, in one transaction; rows that could not be written go on waiting.
+        """Write the waiting rows and the run's row in one transaction; rows that could not be written keep waiting.
 
         Args:
             changes: Columns of the run's row.
@@ -344,7 +345,7 @@ class Recorder:
         self._last_commit = time.monotonic()
 
     def _lost(self, connection: Connection) -> DynabroError:
-        """Leave the current run, whose row is not this recorder's any more; return the error that says why."""
+        """Leave the current run, which this recorder does not own any more; return the error with the reason."""
         lost, self._run_id = self._run_id, None
         row = find(connection, self._key) or find(connection, self._key.removesuffix(RERUN_SUFFIX))
         if row is None:

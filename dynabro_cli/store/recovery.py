@@ -1,23 +1,23 @@
-"""How a run bears its switches: computed from its stored rounds and evaluations when it ends, a row of ``recovery`` each.
+"""Recovery from switches: computed from a run's stored rounds and evaluations when it ends, one row of ``recovery`` per run.
 
-A **switch** is a round at whose beginning, or within which, the Byzantine set changed (``rounds.switched``). It is **seen** by
-the last evaluation before it, which has not met the new set yet, and by those after it; switches between the same two
-evaluations count as one, with the first of them. What is **after** a switch lies between it and the next one that is seen, and
-at least one evaluation does.
+A **switch** is a round at whose start, or within which, the Byzantine set changed (``rounds.switched``). It is **seen** by the
+last evaluation before it, which has not met the new set yet, and by the evaluations after it. Switches between the same two
+evaluations count as one, with the first of them. **After** a switch means between it and the next switch that is seen, with at
+least one evaluation.
 
-- ``dip``: by how much the test accuracy falls after a switch: that of the evaluation before, less the lowest one after; 0
-  where it does not fall. The mean over the switches seen; ``largest_dip`` is the largest.
-- ``recovery_rounds``, ``recovery_budget``: from a switch to the first evaluation, behind the fall, at which the accuracy is
-  back at that before the switch, up to ``TOLERANCE``: rounds, and gradient computations of each worker. 0 where it fell by no
-  more than that. It may take longer than to the next switch, and is told as coarsely as the run is evaluated. The median over
-  the switches seen, one from which the run never recovers counting as infinite; NULL where the median is.
-- ``switches_seen``, ``recoveries``: how many switches are seen, and from how many of them the run recovers.
-- ``worst_window``: the lowest mean accuracy of ``WINDOW`` evaluations in a row, behind the first fifth of the budget spent; of
-  all there are, where there are fewer.
+- ``dip``: fall of the test accuracy after a switch: the accuracy of the evaluation before it minus the lowest one after it; 0
+  if it does not fall. The mean over the switches seen; ``largest_dip`` is the largest.
+- ``recovery_rounds``, ``recovery_budget``: from a switch to the first evaluation, after the fall, at which the accuracy is
+  back at its value before the switch, up to ``TOLERANCE``: rounds, and gradient computations per worker. 0 if the accuracy
+  fell by no more than that. It may take longer than to the next switch, and is as coarse as the evaluations. The median over
+  the switches seen; a switch without recovery counts as infinite. NULL if the median is infinite.
+- ``switches_seen``, ``recoveries``: number of switches seen, and number of them from which the run recovers.
+- ``worst_window``: the lowest mean accuracy of ``WINDOW`` evaluations in a row, after the first fifth of the budget spent; of
+  all evaluations if there are fewer.
 - ``acceptance``: the mean of ``rounds.acceptance``, the acceptance ratio of Byzantine messages, over the rounds that have it.
 - ``aggregation_error``: the mean of ``rounds.aggregation_error`` over the rounds that have it.
-- ``reason``: why the first five numbers are NULL, or those of the recovery are; NULL where none is. Of a run that diverged
-  nothing is told, and of one that was thinned before it had this row, the worst window alone.
+- ``reason``: why the first five numbers, or the numbers of the recovery, are NULL; NULL if none of them is. A diverged run has
+  no numbers. A run that was thinned before it had this row has the worst window only.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from sqlalchemy import Connection, insert, text
 from dynabro_cli.store.tables import recovery
 
 TOLERANCE = 0.01
-"""By how much an accuracy may be under that before a switch and count as recovered; a smaller fall is none."""
+"""Largest difference from the accuracy before a switch that counts as recovered; a smaller fall is not a fall."""
 WINDOW = 5
-"""Evaluations of a window."""
+"""Evaluations per window."""
 WARM_UP = 0.2
-"""The share of the budget spent in which a run has no worst window: every run begins badly."""
+"""Share of the budget spent before the worst window: every run starts badly."""
 
 DIVERGED, THINNED, NO_ACCURACY = "diverged", "thinned", "no accuracy"
 NO_SWITCH, NOT_RECOVERED = "no switch", "most switches are not recovered from"
@@ -54,7 +54,7 @@ _MEANS = """
     SELECT run_id, AVG(CASE WHEN ABS(acceptance) < 1e290 THEN acceptance END),
            AVG(CASE WHEN ABS(aggregation_error) < 1e290 THEN aggregation_error END)
     FROM rounds WHERE {} GROUP BY run_id
-"""  # a server refuses a sum that is too large for a number
+"""  # a server refuses a sum that is too large for a number type
 
 
 class Point(NamedTuple):
@@ -74,7 +74,7 @@ class Switch(NamedTuple):
 
 @dataclass(frozen=True)
 class Episode:
-    """What is seen of a switch: the accuracy before it, the evaluations before the next one, and all evaluations behind it."""
+    """One seen switch: the accuracy before it, the evaluations up to the next one, and all evaluations after it."""
 
     switch: Switch
     before: float
@@ -87,7 +87,7 @@ class Episode:
 
     @property
     def recovery(self) -> tuple[float, float]:
-        """Rounds and budget to recover, 0 where there is nothing to recover from, infinite where that is not seen."""
+        """Rounds and budget to recover; 0 if there is no fall, infinite if no recovery is seen."""
         enough = self.before - TOLERANCE
         if all(point.accuracy >= enough for point in self.after):
             return 0.0, 0.0
@@ -99,8 +99,8 @@ class Episode:
 
 
 def episodes(points: Sequence[Point], switches: Sequence[Switch]) -> list[Episode]:
-    """What the evaluations of a run see of its switches; both in order."""
-    firsts: dict[int, Switch] = {}  # by the evaluation before
+    """Return the switches that the evaluations of a run see; both in order."""
+    firsts: dict[int, Switch] = {}  # the evaluation before the switch
     place = -1
     for switch in switches:
         while place + 1 < len(points) and points[place + 1].round <= switch.round:
@@ -115,7 +115,7 @@ def episodes(points: Sequence[Point], switches: Sequence[Switch]) -> list[Episod
 
 
 def worst_window(points: Sequence[Point], spent: int) -> float | None:
-    """The lowest mean accuracy of ``WINDOW`` evaluations in a row, of those behind ``WARM_UP``; None where there are none."""
+    """Return the lowest mean accuracy of ``WINDOW`` evaluations in a row, after ``WARM_UP``; None if there are none."""
     late = [point.accuracy for point in points if point.budget > WARM_UP * spent]
     size = min(WINDOW, len(late))
     windows = [late[start : start + size] for start in range(len(late) - size + 1)] if late else []
@@ -125,13 +125,13 @@ def worst_window(points: Sequence[Point], spent: int) -> float | None:
 def measure(
     run: Mapping[str, Any], points: Sequence[Point], switches: Sequence[Switch], means: tuple[float | None, float | None]
 ) -> dict[str, Any]:
-    """A run's row of ``recovery``, without ``run_id``.
+    """Return a run's row of ``recovery``, without ``run_id``.
 
     Args:
         run: The columns ``status``, ``rounds_every`` and ``budget_spent`` of a run that has ended with a result.
         points: Its evaluations that have an accuracy, in order.
         switches: In order.
-        means: Of the acceptance ratio and the aggregation error of its rounds.
+        means: Means of the acceptance ratio and the aggregation error of its rounds.
     """
     numbers: dict[str, Any] = dict.fromkeys(recovery.c.keys()[1:]) | {"switches_seen": 0, "recoveries": 0}
     if run["status"] == "diverged":
@@ -158,12 +158,12 @@ def measure(
 
 
 def measured(connection: Connection, run_id: int | None = None, *, skip: Iterable[int] = ()) -> dict[int, dict[str, Any]]:
-    """The rows of ``recovery`` that runs with a result are to have, by run, from what else is stored of them.
+    """Return the rows of ``recovery`` that runs with a result should have, by run, computed from their other rows.
 
     Args:
-        connection: To the database.
-        run_id: Of one run; None for all.
-        skip: Runs to leave out, as their rows mean nothing.
+        connection: A connection to the database.
+        run_id: One run; None for all.
+        skip: Runs to skip, as their rows are damaged.
     """
     left_out = set(skip)
 
@@ -186,7 +186,7 @@ def measured(connection: Connection, run_id: int | None = None, *, skip: Iterabl
 
 
 def store(connection: Connection, run_id: int | None = None) -> int:
-    """Store the rows of a run, or of all that have a result and no row yet; return how many."""
+    """Store the rows of one run, or of all runs with a result and without a row; return their number."""
     present = set() if run_id is not None else set(connection.execute(text("SELECT run_id FROM recovery")).scalars())
     new = [{"run_id": number} | row for number, row in measured(connection, run_id, skip=present).items()]
     if new:
@@ -195,7 +195,7 @@ def store(connection: Connection, run_id: int | None = None) -> int:
 
 
 def agree(stored: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-    """Whether a stored row is the one that is expected, up to the rounding of sums."""
+    """Return True if a stored row is the expected one, up to the rounding of sums."""
     return all(
         value == stored[name]
         or (

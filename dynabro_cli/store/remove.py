@@ -1,4 +1,4 @@
-"""``dynabro db remove``: runs, with all that is stored of them, out of a database."""
+"""``dynabro db remove``: remove runs with all their rows from a database."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from dynabro_cli.store.translation import translated_errors
 from dynabro_cli.store.value_types import moment
 
 BATCH = 500
-"""How many runs one statement names."""
+"""Number of runs in one statement."""
 KEY = re.compile(r"[0-9a-f]{64}")
-"""A key that dynabro makes; files are called by no other."""
+"""A key of dynabro; only such keys are names of files."""
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Doomed:
-    """A run that is to be removed, as it was when that was decided."""
+    """A run that is to be removed, as it was at the decision."""
 
     id: int
     run_key: Any
@@ -40,10 +40,10 @@ class Doomed:
 
 @dataclass(frozen=True)
 class Removal:
-    """What is to be removed.
+    """Runs and files to remove.
 
     Attributes:
-        runs: The runs, by id. With a run goes its repetition that has no result yet.
+        runs: The runs, by id. The unfinished repetition of a run is removed with it.
         files: Their checkpoints and logs.
     """
 
@@ -52,24 +52,24 @@ class Removal:
 
     @property
     def statuses(self) -> dict[str, int]:
-        """How many runs have each status."""
+        """Number of runs by status."""
         return dict(sorted(Counter(str(run.status) for run in self.runs).items()))
 
 
 def choose(database: str, where: str) -> Removal:
     """Return what there is to remove; write nothing.
 
-    Values of a run that is damaged are not looked at, so that it can be removed.
+    The values of a run are not checked, so that a damaged run can be removed.
 
     Args:
         database: A path or URL.
         where: An SQL condition on ``runs``.
 
     Raises:
-        SpecError: The condition is wrong, or does more than read.
+        SpecError: The condition is not valid, or does more than read.
         NotFoundError: There is no such database.
         RunHeldError: A live process is making one of the runs.
-        DatabaseError: The database is something else, or damaged.
+        DatabaseError: The file is not a dynabro database, or is damaged.
     """
     engine = open_read_only(database, any_row=True)
     ids = [row[0] for row in query(engine, f"SELECT id FROM runs WHERE ({where}) ORDER BY id").rows]
@@ -89,10 +89,10 @@ def remove(database: str, removal: Removal) -> list[Path]:
 
     Args:
         database: A path or URL.
-        removal: What ``choose`` has returned.
+        removal: The result of ``choose``.
 
     Raises:
-        BusyError: A run is not what it was, or a live process is making it; nothing is removed.
+        BusyError: A run has changed, or a live process is making it; nothing is removed.
         DynabroError: The database cannot be written; nothing is removed.
     """
     engine = open_for_writing(database)
@@ -106,19 +106,19 @@ def remove(database: str, removal: Removal) -> list[Path]:
 
 
 def _remove(connection: Connection, batch: Sequence[Doomed]) -> None:
-    """Delete the rows of runs that are what they were."""
+    """Delete the rows of runs that have not changed."""
     ids = [run.id for run in batch]
     present = {row["id"]: row for row in _rows(connection, runs.c.id.in_(ids))}
     for run in batch:
         row = present.get(run.id, {})
         if (row.get("run_key"), row.get("status")) != (run.run_key, run.status):
-            raise BusyError(f"run {run.id} is not what it was; nothing is removed; repeat the command to see what there is")
+            raise BusyError(f"run {run.id} has changed; nothing is removed; repeat the command to see the runs")
         _refuse_if_live(connection, row)
-    connection.execute(delete(runs).where(runs.c.id.in_(ids)))  # which takes their rows in other tables along
+    connection.execute(delete(runs).where(runs.c.id.in_(ids)))  # ON DELETE CASCADE removes their rows in other tables
 
 
 def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[dict[str, Any]]:
-    """What says whose runs are; of a damaged row as much as can be read."""
+    """Return the ownership columns of runs; of a damaged row as much as can be read."""
     columns = (runs.c.id, runs.c.run_key, runs.c.status, runs.c.owner, runs.c.heartbeat_clock, runs.c.host, runs.c.pid)
     raw: ColumnElement[Any] = literal_column("heartbeat_at").label("heartbeat_at")
     found = [dict(row) for row in connection.execute(select(*columns, raw).where(condition)).mappings()]
@@ -133,7 +133,7 @@ def _refuse_if_live(connection: Connection, row: dict[str, Any]) -> None:
 
 
 def _files(connection: Connection, files: SideFiles, removed: Sequence[Doomed]) -> Iterator[Path]:
-    """The checkpoints of runs, and the logs of those that nothing is left of."""
+    """Return the checkpoints of runs, and the logs of runs of which nothing is left."""
     keys = {str(run.run_key) for run in removed}
     named = {key for key in keys if KEY.fullmatch(key.removesuffix(RERUN_SUFFIX))}
     yield from (path for path in files.checkpoints() if path.name.partition(".")[0] in named)

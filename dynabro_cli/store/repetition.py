@@ -1,4 +1,4 @@
-"""Which stored results a sweep makes again: none, all, those of other code, or those that a broken-off rerun has left."""
+"""Choose which stored results a sweep makes again: none, all, results of other code, or the rest of an interrupted rerun."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dynabro_cli.store.tables import runs, sweeps
 from dynabro_cli.store.translation import translated_errors
 
 Rerun = Literal["none", "changed", "all"]
-"""What a sweep makes again: no result, those of which a component has changed, or all of them."""
+"""Results that a sweep makes again: none, results with a changed component, or all results."""
 
 
 def never(row: Mapping[str, Any] | RowMapping) -> bool:
@@ -26,7 +26,7 @@ def never(row: Mapping[str, Any] | RowMapping) -> bool:
 
 
 def changed(row: Mapping[str, Any] | RowMapping) -> bool:
-    """Make a run again if a component of it has changed; not if that is not known, or if only the engine has changed."""
+    """Make a run again if a component of it has changed; not if this is unknown, or if only the engine has changed."""
     return bool(changed_components(row["code_digests"]))
 
 
@@ -35,28 +35,28 @@ class UpTo:
     """Make the runs again whose id is at most ``last``; a repetition has a higher id, whatever the clocks say.
 
     Attributes:
-        last: The highest id of a result or a failure when the rerun began.
-        goes_on: True if a command before began the rerun, and was broken off.
+        last: The highest id of a result or a failure at the start of the rerun.
+        goes_on: True if an earlier command started the rerun and was interrupted.
     """
 
     last: int
     goes_on: bool = False
 
     def __call__(self, row: Mapping[str, Any] | RowMapping) -> bool:
-        """Return True if the run was there when the rerun began."""
+        """Return True if the run existed at the start of the rerun."""
         return bool(row["id"] <= self.last)
 
 
 def repetition(connection: Connection, sweep: str | None, rerun: Rerun) -> Repeat:
-    """Return which runs a sweep makes again, as the database stands when it begins.
+    """Return which runs a sweep makes again, as the database is when the sweep starts.
 
-    The next rerun of a sweep of this name continues one that was broken off. Where that began is in its row in ``sweeps``,
+    The next rerun of a sweep of this name continues an interrupted one. The start of the rerun is in its row in ``sweeps``
     until each of its runs has been made.
 
     Args:
         connection: To the database.
         sweep: The sweep's name.
-        rerun: What it is to make again.
+        rerun: The results to make again.
     """
     if rerun != "all":
         return changed if rerun == "changed" else never
@@ -69,7 +69,7 @@ def repetition(connection: Connection, sweep: str | None, rerun: Rerun) -> Repea
 
 
 class Standing:
-    """What there is of runs when a sweep begins.
+    """State of a sweep's runs when the sweep starts.
 
     Args:
         connection: To the database; None if there is none yet.
@@ -83,7 +83,7 @@ class Standing:
         self._repeat = repeat
 
     def of(self, run_key: str) -> Literal["stored", "failed"] | None:
-        """Return how a run has ended, which is then not made; None if it is made, or made again.
+        """Return the status of a run that has ended and is not made again; None if it is made.
 
         The caller decides if a failed run is made again.
         """
@@ -99,26 +99,26 @@ class Standing:
         return frozenset(key for key in keys if self.of(key) == "stored")
 
     def ended(self, run_key: str) -> dt.datetime | None:
-        """Return when the result or the failure of a run ended; None if there is neither."""
+        """Return the end time of the result or failure of a run; None if there is neither."""
         row = self._rows.get(run_key)
         return row["finished_at"] if row is not None and row["status"] in (*ENDED, "failed") else None
 
     def compare(self, keys: Iterable[str]) -> Comparison:
-        """Compare the code of those of the runs that have a result with the code at hand."""
+        """Compare the code of the runs that have a result with the current code."""
         rows = (self._rows.get(key) for key in keys)
         return compare((row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED)
 
 
 def stand(database: str, sweep: str | None, rerun: Rerun) -> tuple[Repeat, Standing]:
-    """Return which stored runs a sweep would make again, and what there is of its runs.
+    """Return which stored runs a sweep would make again, and the state of its runs.
 
     Args:
         database: A path or URL; it need not exist.
         sweep: The sweep's name.
-        rerun: What it is to make again.
+        rerun: The results to make again.
 
     Raises:
-        DynabroError: The database is something else, or cannot be read.
+        DynabroError: The file is not a dynabro database, or cannot be read.
     """
     try:
         engine = open_read_only(database)

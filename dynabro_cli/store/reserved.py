@@ -1,4 +1,4 @@
-"""Files that belong to a database, and that nothing but SQLite and dynabro may write."""
+"""Files of a database, which only SQLite and dynabro may write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_sqlite(path: Path) -> bool:
 
 
 def owner(path: Path) -> Path | None:
-    """Return the database that ``path`` belongs to: as a log or journal of SQLite's, or by its folder; None if there is none.
+    """Return the database that ``path`` belongs to, as a log or journal of SQLite, or by its folder; None if there is none.
 
     Args:
         path: An absolute path without symbolic links; it need not exist.
@@ -43,11 +43,11 @@ def owner(path: Path) -> Path | None:
 
 
 def _without(path: Path, suffix: str) -> Path | None:
-    """``path`` without a suffix, in either case, as some file systems know no difference; None if it does not end so."""
+    """Return ``path`` without a suffix, in either case, as some file systems ignore case; None if it has another suffix."""
     name = path.name[: -len(suffix)]
     return path.with_name(name) if name and path.name.lower().endswith(suffix) else None
 
 
 def _is_empty(path: Path) -> bool:
-    """True for a file without content, as SQLite makes first of a new database."""
+    """Return True for an empty file, which SQLite makes first of a new database."""
     return path.is_file() and not path.stat().st_size

@@ -1,4 +1,4 @@
-"""What is written of events: rows and columns, as their tables have them."""
+"""Convert events to rows and columns of their tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dynabro_cli import events
 
 
 def counts(totals: events.Totals) -> dict[str, Any]:
-    """The columns of ``runs`` that count."""
+    """Return the counting columns of ``runs``."""
     return {name: finite(value) for name, value in asdict(totals).items()}
 
 
@@ -20,12 +20,12 @@ def row_of(run_id: int | None, item: events.Round | events.Evaluated | events.Id
 
 
 def _stored(value: Any) -> Any:
-    """A value as its column has it: several numbers, a model's or those of workers, as compact JSON."""
+    """Return a value as its column stores it: several numbers, of a model or of workers, as compact JSON."""
     return json.dumps([*map(finite, value)], separators=(",", ":")) if isinstance(value, tuple) else finite(value)
 
 
 def cut_text(error: str) -> str:
-    """The end of a message, without the one character that PostgreSQL's text has not."""
+    """Return the end of a message, without the one character that PostgreSQL's text type does not have."""
     return error[-4000:].replace("\0", "\ufffd")
 
 

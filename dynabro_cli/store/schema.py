@@ -1,8 +1,9 @@
-"""Compare the schema of a database with dynabro's: a trigger, or another thing in the place of a table or view, is a stranger.
+"""Compare the schema of a database with dynabro's, to find foreign objects: triggers, and objects in the place of tables and
+views.
 
-A stranger may delete what dynabro stores, or have it read numbers that nobody measured. SQLite's record of the schema is
-compared with what dynabro makes, definition by definition, whatever their order, letter case and white space. What users may
-add stays legal: tables and views under other names, columns without a clause, and indexes on columns.
+A foreign object may delete what dynabro stores, or show numbers that nobody measured. SQLite's record of the schema is
+compared with dynabro's, definition by definition, in any order, letter case and white space. Users may add tables and views
+under other names, columns without a clause, and indexes on columns.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _PLAIN_COLUMN = re.compile(rf"{_NAME}(( ({_TYPES}))+( \( \d+( , \d+)? \))?)?")
 _PART = rf"{_NAME}( collate (binary|nocase|rtrim))?( asc| desc)?"
 _PLAIN_INDEX = re.compile(rf"create index {_NAME} on {_NAME} \( {_PART}( , {_PART})* \)")
 _TAKEN = {"cell_mean", *(column.name for table in metadata.tables.values() for column in table.c)}
-"""Names that dynabro's statements use: another column of such a name would take its place, or make it ambiguous."""
+"""Names that dynabro's statements use: another column with such a name would replace theirs, or be ambiguous."""
 NEW_ONE = "dynabro db merge {} --db NEW.db, which copies the runs alone into a new database"
 _CLAUSES = {"constraint", "primary", "unique", "check", "foreign"}
-"""What the definitions of a table begin with that are not columns."""
+"""Words that a table's definition begins with if it is not a column."""
 MISSING = "is missing"
 MOST_LETTERS = 60
-"""Of a name in a message."""
+"""Most letters of a name in a message."""
 
 Tokens = tuple[str, ...]
 Kind = Literal["trigger", "index", "view", "table"]
@@ -54,12 +55,12 @@ class Entry(NamedTuple):
 
 
 class Stranger(NamedTuple):
-    """A thing in a database that dynabro has not made.
+    """An object in a database that dynabro has not made.
 
     Attributes:
-        kind: Its kind, or the kind of dynabro's thing whose place it takes.
+        kind: Its kind, or the kind of dynabro's object whose place it has.
         name: Its name in the database, which may be any text.
-        why: What is wrong with it, in words.
+        why: The problem, in words.
     """
 
     kind: Kind
@@ -68,7 +69,7 @@ class Stranger(NamedTuple):
 
     @property
     def acts(self) -> bool:
-        """True if it acts only when something is stored, and so does not disturb a reader."""
+        """True if it acts only when something is stored, and so does not affect a reader."""
         return self.kind in ("trigger", "index")
 
     def __str__(self) -> str:
@@ -87,15 +88,15 @@ def entries(raw: sqlite3.Connection) -> list[Entry]:
 
 
 def refuse_strangers(found: Sequence[Entry], database: str, *, writing: bool) -> None:
-    """Refuse a database with a stranger in it.
+    """Refuse a database with a foreign object.
 
     Args:
         found: The schema of the database.
-        database: What the user named.
-        writing: False for a reader, which triggers and indexes do not disturb.
+        database: The database as the user named it.
+        writing: False for a reader, which triggers and indexes do not affect.
 
     Raises:
-        DatabaseError: There is one.
+        DatabaseError: The database has a foreign object.
     """
     strange = [one for one in strangers(found) if writing or not one.acts]
     if strange:
@@ -103,18 +104,18 @@ def refuse_strangers(found: Sequence[Entry], database: str, *, writing: bool) ->
 
 
 def way_on(found: Sequence[Entry], database: str) -> str:
-    """What to type where a database has a stranger."""
+    """Return the command to type if a database has a foreign object."""
     return "restore a backup, or name another with --db" if unreadable(found) else NEW_ONE.format(shown(database))
 
 
 def refusal(database: str, strange: Sequence[object], way: str) -> DatabaseError:
-    """The error that names the first of several strangers, and how to go on."""
+    """Return the error that names the first foreign object, and the way out."""
     more = f" (and {len(strange) - 1} more; dynabro db check lists them)" if len(strange) > 1 else ""
     return DatabaseError(f"{shown(database)}: {strange[0]}{more}. Try: {way}")
 
 
 def strangers(found: Iterable[Entry], made: Iterable[Entry] | None = None) -> list[Stranger]:
-    """Return what a schema has that dynabro does not make, and what it lacks.
+    """Return the objects of a schema that dynabro does not make, and the missing ones.
 
     Args:
         found: The schema of a database.
@@ -122,7 +123,7 @@ def strangers(found: Iterable[Entry], made: Iterable[Entry] | None = None) -> li
     """
     expected = _present() if made is None else {one.name: one for one in made if one.sql is not None}
     tables = {name for name, one in expected.items() if one.type == "table"}
-    missing = {name: one for name, one in expected.items() if one.type != "index"}  # without an index, reading is slower
+    missing = {name: one for name, one in expected.items() if one.type != "index"}  # a missing index only slows reading down
     strange = []
     for own in found:
         name = own.name.lower()
@@ -137,7 +138,7 @@ def strangers(found: Iterable[Entry], made: Iterable[Entry] | None = None) -> li
 
 
 def unreadable(found: Iterable[Entry]) -> str | None:
-    """Say which table of dynabro's is missing, or is a view, or virtual, or computes a column; None if none is."""
+    """Return which of dynabro's tables is missing, is a view or virtual, or computes a column; None if none is."""
     own = {one.name.lower(): one.sql for one in found if one.type == "table"}
     for table in metadata.tables.values():
         head, definitions, _ = _parts(own.get(table.name))
@@ -148,12 +149,12 @@ def unreadable(found: Iterable[Entry]) -> str | None:
             if name not in columns or "as" in columns[name]:
                 return f"has no column {name} in its table {table.name}, or computes it"
         if any(_bare(name) in _TAKEN for name in columns.keys() - set(table.columns.keys()) - _CLAUSES):
-            return f"has a column more in its table {table.name}, of a name that dynabro's statements use"
+            return f"has an additional column in its table {table.name}, of a name that dynabro's statements use"
     return None
 
 
 def _difference(own: Entry, expected: Entry) -> list[Stranger]:
-    """What is wrong with a thing that has the name of one of dynabro's."""
+    """Return the problem of an object that has the name of one of dynabro's."""
     kind = _kind(expected)
     if own.type != expected.type:
         return [Stranger(kind, own.name, f"is a {own.type}, not dynabro's {kind}")]
@@ -177,7 +178,7 @@ def _kind(entry: Entry) -> Kind:
 
 @functools.cache
 def _present() -> dict[str, Entry]:
-    """The schema of the present version."""
+    """Return the schema of the present version."""
     found = [Entry("table", "alembic_version", "alembic_version", _VERSION)]
     dialect = sqlite.dialect()
     for table in metadata.sorted_tables:
@@ -190,14 +191,14 @@ def _present() -> dict[str, Entry]:
 
 @functools.lru_cache(maxsize=256)
 def _tokens(sql: str | None) -> Tokens:
-    """The words and signs of a statement; what is quoted stays as it is."""
+    """Return the words and signs of a statement; quoted text stays as it is."""
     words = (match[1] for match in _TOKEN.finditer(sql or ""))
     return tuple(word if word[0] in "'\"`[" else word.lower() for word in words if word)
 
 
 @functools.lru_cache(maxsize=256)
 def _parts(sql: str | None) -> tuple[Tokens, tuple[Tokens, ...], Tokens]:
-    """What is before the definitions of a CREATE TABLE statement, the definitions, and what is behind them."""
+    """Return three parts of a CREATE TABLE statement: before the definitions, the definitions, and after them."""
     tokens = _tokens(sql)
     if "(" not in tokens:
         return tokens, (), ()
@@ -215,20 +216,20 @@ def _parts(sql: str | None) -> tuple[Tokens, tuple[Tokens, ...], Tokens]:
 
 
 def _is_plain_column(definition: Tokens) -> bool:
-    """True for a column that a user has added, which stores what it is given and nothing else."""
+    """Return True for a column of a user that only stores its values."""
     return _PLAIN_COLUMN.fullmatch(" ".join(definition)) is not None and _bare(definition[0]) not in _TAKEN
 
 
 def _bare(name: str) -> str:
-    """A column's name without its quotes."""
+    """Return a column's name without its quotes."""
     return name.strip('"`[]').lower()
 
 
 def _is_plain_index(sql: str | None) -> bool:
-    """True for an index on columns, and for one that a table's definition makes, which has no statement."""
+    """Return True for an index on columns, and for an index of a table's definition, which has no statement."""
     return sql is None or _PLAIN_INDEX.fullmatch(" ".join(_tokens(sql))) is not None
 
 
 def _quoted(text: str) -> str:
-    """A text of the database in letters that can be printed, and not too many."""
+    """Return a text of the database in printable letters, shortened."""
     return ascii(text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3]}...")

@@ -1,4 +1,4 @@
-"""Databases that are a server's: connections, turns of writers, and what its errors mean. Proved with PostgreSQL."""
+"""Databases on a server: connections, turns of writers, and the meaning of errors. Tested with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from dynabro_cli.errors import (
 from dynabro_cli.store.stopping import stop
 
 TURN = 0x44594E42
-"""The number of the lock that writers take in turns: ``DYNB``."""
+"""Number of the lock that writers take in turns: ``DYNB``."""
 AGAIN = "what was stored before is intact; repeat the command when the server is there"
 FOR_NOW = ("starting up", "shutting down", "too many clients", "connection slots", "too many connections")
-"""What a server that is there says when it takes no connection for a while."""
+"""Messages of a server that temporarily accepts no connection."""
 
 
 def server_writer(database: str, name: str, patience: Callable[[], float]) -> Engine:
-    """An engine that writes. Its connections are tried before use, as servers, and what is between, end idle ones.
+    """Return an engine that writes; connections are tested before use, as servers and networks close idle ones.
 
     Args:
         database: An SQLAlchemy URL.
         name: The database as it may be printed.
-        patience: Gives the seconds for which other writers are waited for.
+        patience: Returns the seconds to wait for other writers.
 
     Raises:
         DatabaseError: The driver is not installed.
@@ -45,14 +45,14 @@ def server_writer(database: str, name: str, patience: Callable[[], float]) -> En
 
 
 def server_reader(database: str, name: str) -> Engine:
-    """An engine that reads; arguments and errors as those of ``server_writer``."""
+    """Return an engine that reads; arguments and errors as in ``server_writer``."""
     engine = _engine(database, name, execution_options={"postgresql_readonly": True}, poolclass=NullPool)
     event.listen(engine, "handle_error", _stop_statement)
     return engine
 
 
 def _stop_statement(context: ExceptionContext) -> None:
-    """Where a signal breaks off the waiting for a statement, have the server stop it, and give the connection up."""
+    """If a signal interrupts the wait for a statement, let the server stop the statement, and drop the connection."""
     if context.connection is None or isinstance(context.sqlalchemy_exception, DBAPIError):
         return
     stop(context.connection.connection.dbapi_connection)
@@ -70,24 +70,24 @@ def _engine(database: str, name: str, **options: Any) -> Engine:
 
 
 def _take_turns(connection: Connection, patience: float) -> None:
-    """Wait until no other writer of the database is in a transaction, so that what is read in this one stays true in it.
+    """Wait until no other writer of the database is in a transaction, so that what this transaction reads stays true.
 
-    SQLite has it so by itself. A writer that stops in the middle of its turn, or whose machine is gone, loses it.
+    SQLite does this by itself. A writer that stops in the middle of its turn, or whose machine is lost, loses its turn.
     """
     limits = {"lock_timeout": patience, "idle_in_transaction_session_timeout": patience / 2}
     for setting, seconds in limits.items():
-        connection.exec_driver_sql(f"SET LOCAL {setting} = {max(1, round(1000 * seconds))}")  # 0 would be no limit
+        connection.exec_driver_sql(f"SET LOCAL {setting} = {max(1, round(1000 * seconds))}")  # 0 would mean no limit
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({TURN})")
 
 
 def server_error(error: DBAPIError, database: str, *, opening: bool, patience: float) -> DynabroError | None:
-    """What an error stands for, by the code that the SQL standard has for it; None where there is none to tell.
+    """Return the error of this package for a driver's error, by its SQLSTATE code; None if there is none.
 
     Args:
-        error: A driver's.
+        error: An error of the driver.
         database: The database as it may be printed.
-        opening: Whether this is the first that is heard of it, so that it may be named wrongly if it cannot be reached.
-        patience: Seconds for which other writers were waited for.
+        opening: True on first contact: an unreachable database is then reported as a wrong name, not as an outage.
+        patience: Seconds spent waiting for other writers.
     """
     code = getattr(error.orig, "sqlstate", None) or ""
     reason = (str(error.orig).strip().splitlines() or [""])[0]

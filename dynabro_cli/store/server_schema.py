@@ -1,8 +1,8 @@
 """Compare the schema of a PostgreSQL database with dynabro's, through its catalog.
 
-Checked of each table and view of dynabro: its kind, and whether it has a trigger, a rule, a row security policy, a table that
-inherits from it, a computed column, a check of its own, or an index that is unique, partial or on an expression. The text of
-views and of defaults is not compared.
+The check covers the kind of each table and view of dynabro, and these additions: triggers, rules, row security policies, tables
+that inherit from it, computed columns, foreign checks, and indexes that are unique, partial or on an expression. The text of
+views and defaults is not compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FOUND = """
 
 
 def server_strangers(connection: Connection) -> list[Stranger]:
-    """Return what a PostgreSQL database has on dynabro's tables and views that dynabro does not make; [] for other servers."""
+    """Return the objects on dynabro's PostgreSQL tables and views that dynabro does not make; [] for other servers."""
     if connection.dialect.name != "postgresql":
         return []
     named = (CheckConstraint, UniqueConstraint)
@@ -50,7 +50,7 @@ def server_strangers(connection: Connection) -> list[Stranger]:
 
 
 def refuse_server_strangers(connection: Connection, database: str, *, writing: bool) -> None:
-    """Refuse a server's database with a stranger in it; arguments and errors as those of ``refuse_strangers``."""
+    """Refuse a server's database with a foreign object; arguments and errors as in ``refuse_strangers``."""
     strange = [one for one in server_strangers(connection) if writing or not one.acts]
     if strange:
         raise refusal(database, strange, NEW_ONE.format(shown(database)))

@@ -1,4 +1,4 @@
-"""The folder beside a database: checkpoints of runs in progress, and a log of each run."""
+"""The folder beside a database: checkpoints of runs in progress, and one log per run."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from dynabro_cli.store.reserved import SQLITE_MAGIC
 MAGIC = b"dynabro checkpoint 1\n"
 DIGEST = hashlib.sha256().digest_size
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a full disk, after which nothing else can be stored either; any other error is of the folder alone."""
+"""Errors of a full disk, after which nothing else can be stored; any other error concerns the folder only."""
 
 Kind = Literal["checkpoints", "logs"]
 LOSSES: dict[Kind, str] = {
-    "checkpoints": "runs go on without new checkpoints, and an interrupted run goes back to its last one or to its beginning",
-    "logs": "runs go on without logs",
+    "checkpoints": "runs continue without new checkpoints, and an interrupted run resumes from its last one or starts again",
+    "logs": "runs continue without logs",
 }
 
 
 class SideFiles:
     """Checkpoints and logs of the runs of one database.
 
-    A checkpoint is written under a name of its own, whole, before the database names it; a run's row never names half a file.
-    Where a folder cannot be written, for any reason but a full disk, runs go on without what would be in it.
+    A checkpoint is complete under a name of its own before the database names it: a run's row never names half a file. If a
+    folder cannot be written, for any reason except a full disk, runs continue without its files.
 
     Args:
-        folder: Where they are; made when the first file is.
-        tell: Is given a line for each folder that cannot be written, once.
+        folder: The folder; created with the first file.
+        tell: Called once with a line for each folder that cannot be written.
     """
 
     def __init__(self, folder: Path, tell: Callable[[str], None] = lambda line: None) -> None:
@@ -50,7 +50,9 @@ class SideFiles:
 
     @classmethod
     def of(cls, database: str | URL, tell: Callable[[str], None] = lambda line: None) -> SideFiles:
-        """Those of a database: in ``DYNABRO_STATE``, or beside it (``results.db.d``), or ``NAME.d`` here for a server's."""
+        """Return the files of a database: in ``DYNABRO_STATE``, or beside it (``results.db.d``), or in ``NAME.d`` here for a
+        server's.
+        """
         url = database if isinstance(database, str) else database.render_as_string(hide_password=False)
         path = sqlite_path(url)
         given = os.environ.get("DYNABRO_STATE")
@@ -61,7 +63,7 @@ class SideFiles:
         return cls(Path(f"{make_url(url).database}.d"), tell)
 
     def probe(self) -> None:
-        """Write to both folders and leave nothing behind, so that what will be missing is told before a run begins."""
+        """Write to both folders and remove the file again, so that a problem is reported before a run starts."""
         folders: dict[Kind, Path] = {"checkpoints": self._checkpoints, "logs": self._logs}
         failed: dict[str, list[Kind]] = {}
         for kind, folder in folders.items():
@@ -70,13 +72,13 @@ class SideFiles:
                 tempfile.TemporaryFile(dir=folder).close()
                 sync(folder)
             except OSError as error:
-                if kind == "logs" or error.errno not in NO_ROOM:  # no room for a checkpoint is an error when there is one
+                if kind == "logs" or error.errno not in NO_ROOM:  # a full disk is an error when a checkpoint is written
                     failed.setdefault(_reason(error), []).append(kind)
         for reason, kinds in failed.items():
             self._go_without(kinds, reason)
 
     def go_without(self, kind: Kind, error: OSError) -> None:
-        """Tell, if it has not been told, that a folder cannot be written and what that costs."""
+        """Report, once, that a folder cannot be written and what that costs."""
         if kind not in self._told:
             self._go_without([kind], _reason(error))
 
@@ -88,11 +90,11 @@ class SideFiles:
         self._tell(f"{folders} cannot be written ({reason}); {losses}; {advice}")
 
     def log(self, run_key: str) -> Path:
-        """The file of a run's log, which need not exist."""
+        """Return the file of a run's log, which need not exist."""
         return self._logs / Path(f"{run_key}.log").name
 
     def open_log(self, run_key: str) -> Path | None:
-        """As ``log``, in a folder that exists; None if the folder cannot be made, which is told once."""
+        """As ``log``, in an existing folder; None if the folder cannot be created, which is reported once."""
         try:
             self._logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -101,10 +103,10 @@ class SideFiles:
         return self.log(run_key)
 
     def save(self, run_key: str, rounds: int, owner: str, data: bytes) -> str | None:
-        """Write a checkpoint so that it is there whole or not at all.
+        """Save a checkpoint completely, or not at all.
 
         Returns:
-            Its name; None if the folder cannot be written, which is told once.
+            Its name; None if the folder cannot be written, which is reported once.
 
         Raises:
             StorageError: The disk is full.
@@ -133,7 +135,7 @@ class SideFiles:
         return name
 
     def load(self, name: str) -> bytes | None:
-        """Return the content of a checkpoint; None where it is missing or damaged."""
+        """Return the content of a checkpoint; None if it is missing or damaged."""
         try:
             content = (self._checkpoints / Path(name).name).read_bytes()
         except OSError:
@@ -142,17 +144,17 @@ class SideFiles:
         return data if head == MAGIC + hashlib.sha256(data).digest() else None
 
     def names(self, run_key: str) -> list[str]:
-        """What there is of checkpoints of a run, finished or not."""
+        """Return the checkpoints of a run, finished or not."""
         return [path.name for path in self._checkpoints.glob(f"{run_key}.*")]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove checkpoints; one that is gone already is none to mourn."""
+        """Remove checkpoints. Missing files are ignored."""
         for name in names:
             with contextlib.suppress(OSError):
                 (self._checkpoints / name).unlink()
 
     def checkpoints(self) -> list[Path]:
-        """All files of checkpoints, finished or not; empty if the folder is missing or cannot be read."""
+        """Return all checkpoint files, finished or not; empty if the folder is missing or cannot be read."""
         with contextlib.suppress(OSError):
             return sorted(self._checkpoints.iterdir())
         return []
@@ -161,10 +163,10 @@ class SideFiles:
 def open_log(path: Path) -> int:
     """Open a run's log for appending; return the descriptor.
 
-    The folder may be a stranger's: nothing is added to a file elsewhere that a link names, or to a database.
+    The folder may be untrusted: links to files elsewhere are not followed, and databases are not written.
 
     Raises:
-        OSError: It cannot be written, or is not a log.
+        OSError: The file cannot be written, or is not a log.
     """
     log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if stat.S_ISREG(os.fstat(log).st_mode) and os.pread(log, len(SQLITE_MAGIC), 0) != SQLITE_MAGIC:
@@ -174,5 +176,5 @@ def open_log(path: Path) -> int:
 
 
 def _reason(error: OSError) -> str:
-    """Why a folder cannot be written, in a few words."""
+    """Return the reason why a folder cannot be written, in a few words."""
     return "it is not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""Reading one moment's state of a database that may be anybody's, while others write to it."""
+"""Read one moment's state of a possibly untrusted database, while others write to it."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from dynabro_cli.store.translation import shown, translated_errors
 
 @contextlib.contextmanager
 def snapshot(database: str, *, any_tables: bool = False) -> Iterator[Connection]:
-    """A connection that reads, and sees nothing of what is written after its first look.
+    """Open a reading connection that does not see what is written after its first read.
 
-    Unlike a user's own statements, those that are given to it may be any that SQLite has for reading. Text that is no UTF-8
-    comes with surrogates in the place of its bytes. Dynabro's tables are tables; its views may be anything.
+    Unlike a user's own statements, its statements may be any reading statements of SQLite. Bytes that are not UTF-8 become
+    surrogates. dynabro's tables are checked to be tables; its views are not checked.
 
     Args:
         database: A path or a URL.
-        any_tables: True for a caller that finds out itself whether the tables are tables.
+        any_tables: True if the caller itself checks that the tables are tables.
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: It is something else, or of another schema version, or its tables are none.
+        DatabaseError: The file is not a dynabro database, has another schema version, or has other objects in the place of
+            tables.
     """
     engine = open_read_only(database, any_row=True, any_schema=True)
     try:

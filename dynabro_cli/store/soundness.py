@@ -1,6 +1,6 @@
-"""What is wrong with stored runs: with the types of their values, with their keys, and with what their rows say together.
+"""Checks of stored runs: the types of their values, their keys, and the agreement of their rows.
 
-All of it is asked for in a few statements over whole tables, so that a million rounds take seconds.
+A few statements over whole tables check everything, so that a million rounds take seconds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dynabro_cli.store.tables import recovery as recoveries
 from dynabro_cli.store.value_types import moment, of_another_type, sane_row
 
 NOISE_COMPUTATIONS = 10
-"""What measuring V costs before the first round, as ``simulation.loop`` has it."""
+"""Gradient computations that measuring V costs before the first round, as in ``simulation.loop``."""
 _NUMBER = r"(null|-?[0-9]{1,20}(\.[0-9]{1,20})?(e[-+]?[0-9]{1,3})?)"
 POINT = re.compile(rf"\[{_NUMBER}(,{_NUMBER}){{0,2}}\]")
-"""A model of as many numbers as ``simulation.loop`` records, as the recorder writes it."""
+"""A model with as many numbers as ``simulation.loop`` records, as the recorder writes it."""
 NUMBERS = re.compile(r"\[([1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*)?\]")
 """Numbers of workers, as the recorder writes them."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -41,7 +41,7 @@ TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTi
 COMPONENTS = ("task", "model", "method", "aggregator", "attack", "switching", "data")
 
 OF_RUNS = (rounds, byzantine_counts, identities, evaluations, recoveries, worker_labels)
-"""The tables whose rows belong to runs."""
+"""Tables whose rows belong to runs."""
 
 _ROUNDS = """
     SELECT run_id, COUNT(*) AS stored, MIN(round) AS first, MAX(round) AS last, MAX(budget) AS spent,
@@ -89,7 +89,7 @@ _UNCOUNTED = """
 _WRONG_ROWS = (
     (_EVALUATIONS, "the evaluation after {} rounds does not fit the rounds"),
     (_STRAY, "round {} is stored, which rounds_every leaves out"),
-    (_UNCOUNTED, "more of its rounds have {} Byzantine workers than byzantine_counts says"),
+    (_UNCOUNTED, "more rounds of the run have {} Byzantine workers than byzantine_counts says"),
 )
 _IDENTITIES = """
     SELECT i.run_id, i.tick, i.byzantine, workers, CASE WHEN clock = 'round' THEN rounds ELSE budget_spent END AS ticks,
@@ -106,15 +106,15 @@ _POINTS = "SELECT run_id, round, dimension, x FROM evaluations JOIN runs ON runs
 
 
 def unsound_runs(connection: Connection) -> dict[int, list[str]]:
-    """What is wrong with each run that has anything wrong with it, by its id; nothing in it is quoted from the database.
+    """Return the problems of each damaged run by its id; no problem quotes the database.
 
     Args:
-        connection: One that sees the same all the time.
+        connection: A connection with one snapshot.
     """
     found: defaultdict[int, list[str]] = defaultdict(list)
     for table, run_id in ((runs, "id"), *((table, "run_id") for table in OF_RUNS)):
         for number, column in connection.execute(text(of_another_type(table, run_id, connection.dialect.name))):
-            if isinstance(number, int):  # a row of no run has anything in its place
+            if isinstance(number, int):  # a row without a run is reported elsewhere
                 found[number].append(f"a value of {table.name}.{column} is of another type, or too large")
     kinds = {row["run_id"]: row for row in connection.execute(text(_ROUNDS)).mappings()}
     counts = {row["run_id"]: row for row in connection.execute(text(_COUNTS)).mappings()}
@@ -128,10 +128,10 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     for run in connection.execute(sane).mappings():
         number = run["id"]
         if number in found:
-            continue  # what its numbers come to together means nothing
+            continue  # sums of its numbers mean nothing
         problems = [*_of_row(dict(run)), *_of_rounds(run, kinds.get(number)), *_of_counts(run, counts.get(number))]
         problems += [*of_labels(run, labels.get(number)), *_of_end(run, last.get(number)), *wrong_rows.get(number, ())]
-        if not problems:  # else what the row is made of is wrong
+        if not problems:  # otherwise the row's own values are wrong
             problems = _of_recovery(run, told.get(number), meant.get(number))
         if problems:
             found[number] = problems
@@ -139,10 +139,10 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
 
 
 def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The spec of a run whose row agrees with itself; None if it does not, or a component of the spec has no name.
+    """Return the spec of a run whose row agrees with itself; None if it does not, or if a component of the spec has no name.
 
     Args:
-        run: Its columns of the table ``runs``.
+        run: The run's columns of the table ``runs``.
     """
     if _of_row(run):
         return None
@@ -152,7 +152,7 @@ def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _wrong_rows(connection: Connection) -> dict[int, list[str]]:
-    """By run, a row that is wrong in each of the ways that a row can be."""
+    """Return, by run, a row that is wrong for each kind of error."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     for statement, problem in _WRONG_ROWS:
         for number, value in connection.execute(text(statement)):
@@ -164,35 +164,35 @@ def _wrong_rows(connection: Connection) -> dict[int, list[str]]:
     points = connection.execute(text(_POINTS))
     wrong = {row[0]: row[1] for row in points if not (isinstance(row[3], str) and _is_point(row[3], row[2]))}
     for number, round_ in wrong.items():
-        found[number].append(f"x after {round_} rounds is no model of its dimension")
+        found[number].append(f"x after {round_} rounds does not have the run's dimension")
     return found
 
 
 def _of_identities(tick: Any, byzantine: Any, workers: Any, ticks: Any, fewest: Any, most: Any) -> str | None:
-    """What is wrong with a change of a run's identities."""
+    """Return the problem of a change of a run's identities."""
     if not (isinstance(byzantine, str) and NUMBERS.fullmatch(byzantine) and isinstance(workers, int)):
         return "a row of identities has no list of workers"
     numbers = json.loads(byzantine)
     if sorted(set(numbers)) != numbers or (numbers and not 1 <= numbers[0] <= numbers[-1] <= workers):
         return "a row of identities has no list of its workers, in order"
     if not (isinstance(tick, int) and isinstance(ticks, int) and 0 <= tick < ticks):
-        return "a row of identities is of a tick that it has not"
+        return "identities has a row for a tick outside of the run"
     if fewest != -1 and not fewest == most == len(numbers):
-        return f"from tick {tick} on its rounds have another number of Byzantine workers than identities says"
+        return f"from tick {tick} on, rounds and identities have different numbers of Byzantine workers"
     return None
 
 
 def _of_recovery(run: RowMapping, stored: RowMapping | None, expected: Mapping[str, Any] | None) -> list[str]:
-    """What is wrong with a run's row of recovery, which it has when it has a result; of a thinned one little can be told."""
+    """Return the problem of a run's row of recovery, which a run with a result has; a thinned run allows few checks."""
     if run["status"] not in ENDED:
-        return [] if stored is None else ["it has no result, and a row of recovery"]
+        return [] if stored is None else ["it has a row of recovery, but no result"]
     if stored is None:
-        return ["recovery has no row of it"]
+        return ["recovery has no row for this run"]
     if stored["reason"] not in (None, *recovery.REASONS):
-        return ["its reason in recovery is none"]
+        return ["unknown reason in recovery"]
     thinned = run["rounds_every"] != 1
     if expected is not None and not thinned and not recovery.agree(dict(stored), expected):
-        return ["its row of recovery is not that of its rounds and evaluations"]
+        return ["its row of recovery does not agree with its rounds and evaluations"]
     return []
 
 
@@ -201,26 +201,26 @@ def _is_point(x: str, dimension: int) -> bool:
 
 
 def _of_row(run: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a row of ``runs`` by itself."""
+    """Return the problems of a single row of ``runs``."""
     problems = []
     key, done, status = run["run_key"], run["status"] in ENDED, run["status"]
     if status not in STATUSES:
-        problems.append("its status is none")
+        problems.append("unknown status")
     if any(isinstance(value, str) and name != "error" and CONTROL.search(value) for name, value in run.items()):
-        problems.append("a text of it is none that dynabro writes")
-    problems += [f"its {name} is no time" for name in TIMES if run[name] is not None and moment(run[name]) is None]
-    problems += [f"its {name} is out of range" for name, info in LEGAL.items() if not _is_legal(info, run[name])]
+        problems.append("a text column contains control characters")
+    problems += [f"{name} is not a valid timestamp" for name in TIMES if run[name] is not None and moment(run[name]) is None]
+    problems += [f"{name} is out of range" for name, info in LEGAL.items() if not _is_legal(info, run[name])]
     problems += _of_identity(run)
     if run["code_digests"] is not None and parse(run["code_digests"]) is None:
         problems.append("code_digests is not a JSON object of digests")
     if done and key.endswith(RERUN_SUFFIX):
         problems.append(f"its key ends in {RERUN_SUFFIX}, though it is complete")
     if done and run["checkpoint"] is not None:
-        problems.append("it has ended, and has a checkpoint")
+        problems.append("it has ended, but has a checkpoint")
     if status != "running" and run["owner"] is not None:
-        problems.append("nobody is at work on it, and it has an owner")
+        problems.append("it is not in progress, but has an owner")
     if status == "finished" and run["budget_spent"] < run["budget"]:
-        problems.append(f"it is finished, with {run['budget_spent']} of {run['budget']} computations spent")
+        problems.append(f"it is finished, but spent {run['budget_spent']} of {run['budget']} computations")
     return problems
 
 
@@ -233,27 +233,26 @@ def _is_legal(info: ParameterInfo, value: Any) -> bool:
 
 
 def _of_identity(run: Mapping[str, Any]) -> list[str]:
-    """What is wrong with a run's key, and with the columns that repeat what its spec says."""
+    """Return the problems of a run's key, and of the columns that repeat its spec."""
     try:
         spec, versions = json.loads(run["spec"]), json.loads(run["versions"])
         if not isinstance(spec, dict) or not isinstance(versions, dict):
-            return ["its spec or versions are no JSON of a run's"]
+            return ["its spec or versions are not valid JSON of a run"]
         expected = run_key(spec)
     except (ValueError, RecursionError):
-        return ["its spec or versions are no JSON of a run's"]
+        return ["its spec or versions are not valid JSON of a run"]
     if run["run_key"].removesuffix(RERUN_SUFFIX) != expected:
-        return ["its key is not that of its spec"]
+        return ["its key does not belong to its spec"]
     meant = ADDED_LATER | spec
     wrong = [name for name in SCALARS if name in meant and meant[name] != run[name]]
     wrong += [name for name in COMPONENTS if name in meant and not _names(meant[name], run[name])]
-    return [f"its columns say another thing than its spec: {', '.join(wrong)}"] if wrong else []
+    return [f"its columns do not agree with its spec: {', '.join(wrong)}"] if wrong else []
 
 
 def _names(mapping: Any, column: str | None) -> bool:
-    """Whether a column has the component that a spec has; its parameters are written in more than one way.
+    """Return True if a column has the component of a spec, whose parameters can be written in several ways.
 
-    In a spec, ``image-folder:name=pets`` is called pets: its parameter took the place of the component's name, and keys hang on
-    that.
+    In a spec, ``image-folder:name=pets`` is named pets: its parameter replaced the component's name, and keys depend on it.
     """
     name = mapping.get("name") if isinstance(mapping, Mapping) else mapping
     if column is None:
@@ -263,28 +262,28 @@ def _names(mapping: Any, column: str | None) -> bool:
 
 
 def _of_rounds(run: RowMapping, stored: RowMapping | None) -> list[str]:
-    """What is wrong with a run's rounds, and with what its row says of them."""
+    """Return the problems of a run's rounds, and of its row's statements about them."""
     before = (0,) if run["noise_bound"] is None else (0, NOISE_COMPUTATIONS)
     if stored is None:
         problems = [f"none of its {run['rounds']} rounds is stored"] if run["rounds"] else []
-        return problems + ([] if run["budget_spent"] in before else ["it has spent a budget without a round"])
+        return problems + ([] if run["budget_spent"] in before else ["it has spent budget without a round"])
     problems = []
     every, end = max(1, run["rounds_every"]), run["rounds"] - 1
     kept = end // every + 1 + (end % every > 0)
     if (stored["stored"], stored["first"], stored["last"]) != (kept, 0, end):
         meant = f"0 to {end}" if every == 1 else f"{kept} of them: 0, {end}, and the multiples of {every}"
         problems.append(
-            f"{stored['stored']} of its {run['rounds']} rounds are stored, from {stored['first']} to {stored['last']}; it is "
-            f"to be {meant}"
+            f"{stored['stored']} of its {run['rounds']} rounds are stored, from {stored['first']} to {stored['last']}; "
+            f"expected: {meant}"
         )
     if stored["before"] not in before:
         problems.append(f"{stored['before']} computations are spent before its first round")
     if stored["wrong_budget"] is not None:
-        problems.append(f"the budget of round {stored['wrong_budget']} is not that of the one before and its cost")
+        problems.append(f"the budget of round {stored['wrong_budget']} is not the budget of the round before plus its cost")
     if stored["spent"] != run["budget_spent"]:
-        problems.append(f"budget_spent is {run['budget_spent']}, and that of its rounds {stored['spent']}")
+        problems.append(f"budget_spent is {run['budget_spent']}, but its rounds spent {stored['spent']}")
     if stored["wrong_dynamic"] is not None:
-        problems.append(f"round {stored['wrong_dynamic']} is dynamic, and not switched")
+        problems.append(f"round {stored['wrong_dynamic']} is dynamic, but not switched")
     if stored["dynamic"] != run["dynamic_rounds"] and (every == 1 or stored["dynamic"] > run["dynamic_rounds"]):
         problems.append(f"dynamic_rounds is {run['dynamic_rounds']}, and {stored['dynamic']} of its rounds are")
     all_told = run["clock"] == "round" and every == 1
@@ -297,15 +296,15 @@ def _of_rounds(run: RowMapping, stored: RowMapping | None) -> list[str]:
 
 
 def _of_counts(run: RowMapping, counts: RowMapping | None) -> list[str]:
-    """What is wrong with a run's histogram, which it has where only some of its rounds are kept."""
+    """Return the problems of a run's histogram, which exists if only some rounds are kept."""
     every, counted = run["rounds_every"], 0 if counts is None else counts["counted"]
     if every == 1:
-        return [] if counts is None else ["byzantine_counts has rows of it, and rounds_every is 1"]
+        return [] if counts is None else ["byzantine_counts has rows for this run, but rounds_every is 1"]
     problems = []
     if every < 1:
         problems.append(f"rounds_every is {every}")
     if run["status"] not in ENDED:
-        problems.append(f"rounds_every is {every}, and it has no result")
+        problems.append(f"rounds_every is {every}, but it has no result")
     if counted != run["rounds"]:
         problems.append(f"byzantine_counts has {counted} of its {run['rounds']} rounds")
     if counts is not None and (counts["least"] < 1 or counts["fewest"] < 0 or counts["most"] > run["workers"]):
@@ -317,10 +316,10 @@ def _of_counts(run: RowMapping, counts: RowMapping | None) -> list[str]:
 
 
 def _of_end(run: RowMapping, last: RowMapping | None) -> list[str]:
-    """What is wrong with the final numbers of a run that has a result: they are those of its last evaluation."""
+    """Return the problems of a result's final numbers, which are the numbers of the last evaluation."""
     if run["status"] not in ENDED:
         return []
     if last is None or last["round"] != run["rounds"]:
         return ["its last evaluation is not stored"]
     wrong = [name for name in ("final_accuracy", "final_loss", "final_gap") if last[name] != run[name]]
-    return [f"{', '.join(wrong)}: not as in its last evaluation"] if wrong else []
+    return [f"{', '.join(wrong)}: not equal to the last evaluation"] if wrong else []

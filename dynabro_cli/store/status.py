@@ -1,4 +1,4 @@
-"""What is going on in a database: its sweeps and runs in progress, and how the last ones ended."""
+"""State of a database: its sweeps and runs in progress, and how the last ones ended."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class RunState:
     """A run in progress.
 
     Attributes:
-        run: What it is, in a few words.
-        accuracy: Of its last evaluation, as is ``gap``; None where there is none.
+        run: A short name.
+        accuracy: Accuracy at its last evaluation; None if there is none. Likewise ``gap``.
         byzantine_now: Byzantine workers in its last stored round.
-        heard: Seconds since its maker's last sign of life; None where there was none.
-        dead: Whether its maker is presumed dead.
+        heard: Seconds since the last heartbeat; None without one.
+        dead: True if its process is presumed dead.
     """
 
     id: int
@@ -59,12 +59,13 @@ class SweepState:
     """A sweep.
 
     Attributes:
-        runs: How many it has; ``stored_before`` of them are not made, as they were stored.
-        finished: Those that got a result since its beginning, here or elsewhere, diverged ones among them.
-        to_go: Those that nobody has begun.
-        elapsed: Seconds from its beginning to now, or to its end.
-        seconds_to_go: At the speed so far; None where it is not known.
-        dead: Whether its process is presumed dead; ``heard``: seconds since its last sign of life.
+        runs: Number of its runs; ``stored_before`` of them were stored before and are not made.
+        finished: Runs with a result since its start, here or elsewhere, including diverged ones.
+        to_go: Runs that have not started.
+        elapsed: Seconds from its start to now, or to its end.
+        seconds_to_go: Estimate from the speed so far; None if it is not known.
+        dead: True if its process is presumed dead.
+        heard: Seconds since its last heartbeat.
         in_progress: Its runs in progress.
     """
 
@@ -91,7 +92,7 @@ class SweepState:
 
 @dataclass(frozen=True)
 class FailedRun:
-    """A run that failed, and why, in a line."""
+    """A failed run, and the reason in one line."""
 
     id: int
     run: str
@@ -100,15 +101,15 @@ class FailedRun:
 
 @dataclass(frozen=True)
 class Status:
-    """All of it, at one time.
+    """The whole state at one time.
 
     Attributes:
         sweeps: Sweeps in progress.
-        dead_sweeps: Sweeps that ended without a word, and were not begun again.
+        dead_sweeps: Sweeps that stopped without an end and were not started again.
         other_runs: Runs in progress that belong to none of ``sweeps``.
-        counts: Runs by status.
-        failures: The last ones, newest first.
-        last_sweep: The sweep that began last of those that have ended; None while one is in progress.
+        counts: Number of runs by status.
+        failures: The last failures, newest first.
+        last_sweep: Of the sweeps that have ended, the one that started last; None while one is in progress.
     """
 
     database: str
@@ -122,7 +123,7 @@ class Status:
 
 
 class _Live(NamedTuple):
-    """A run in progress, its owner, and the seconds that it has taken, before this sweep, too."""
+    """A run in progress, its owner, and its duration in seconds, including the time before this sweep."""
 
     state: RunState
     owner: str | None
@@ -130,16 +131,16 @@ class _Live(NamedTuple):
 
 
 def read_status(database: str, *, patience: float | None = None) -> Status:
-    """Read what is going on, in a connection of its own that is closed at once and can write nothing.
+    """Read the state in a connection of its own that is closed at once and cannot write.
 
     Args:
         database: A path or a URL.
-        patience: Seconds to wait for another program's lock; None: as long as usual.
+        patience: Seconds to wait for another program's lock; None for the usual time.
 
     Raises:
         NotFoundError: There is no such database.
         BusyError: Another program has locked it.
-        DynabroError: It is something else, or cannot be read.
+        DynabroError: The file is not a dynabro database, or cannot be read.
     """
     tell_left_out(open_read_only(database, patience=patience), ("runs", "sweeps"))
     with _reading(database, patience) as connection:
@@ -154,7 +155,7 @@ def read_status(database: str, *, patience: float | None = None) -> Status:
         ]
         active = tuple(state for state in states if not state.dead)
         of_sweeps = {run.id for state in active for run in state.in_progress}
-        ended = [row for row in entries if row["ended_at"] is not None]  # the last by number, as clocks are set
+        ended = [row for row in entries if row["ended_at"] is not None]  # the last by number, as clocks can be set
         last = None if active or not ended else ended[-1]
         counts = connection.execute(select(runs.c.status, func.count()).group_by(runs.c.status).order_by(runs.c.status))
         return Status(
@@ -180,7 +181,7 @@ def _reading(database: str, patience: float | None) -> Iterator[Connection]:
 
 
 def _runs_in_progress(connection: Connection, now: dt.datetime) -> list[_Live]:
-    """The runs that are stored as ``running``."""
+    """Return the runs that are stored as ``running``."""
     last_round = select(func.max(rounds.c.round)).where(rounds.c.run_id == runs.c.id).correlate(runs).scalar_subquery()
     last = select(func.max(evaluations.c.round)).where(evaluations.c.run_id == runs.c.id).correlate(runs).scalar_subquery()
     both = runs.outerjoin(rounds, (rounds.c.run_id == runs.c.id) & (rounds.c.round == last_round)).outerjoin(
@@ -201,7 +202,7 @@ def _run(row: RowMapping, label: str, now: dt.datetime) -> RunState:
 
 
 def _sweep(connection: Connection, row: RowMapping, live: Sequence[_Live], now: dt.datetime) -> SweepState:
-    """A sweep with its runs in progress, which are those of its process."""
+    """Return a sweep with its runs in progress, that is, the runs of its process."""
     own = [run for run in live if _process(run.owner) == _process(row["owner"])]
     made = _made(connection, row)
     finished = sum(run["status"] in ("finished", "diverged") for run in made)
@@ -224,10 +225,10 @@ def _sweep(connection: Connection, row: RowMapping, live: Sequence[_Live], now: 
 
 
 def _made(connection: Connection, row: RowMapping) -> Sequence[RowMapping]:
-    """The runs that a sweep has made, or that others have made for it: those on its list that have ended since it began."""
+    """Return the runs on a sweep's list that have ended since its start, whoever made them."""
     columns = (runs.c.status, runs.c.budget, runs.c.budget_spent, runs.c.wall_seconds, runs.c.finished_at)
     mine = sweep_runs.c.sweep_id == row["id"]
-    if not connection.execute(select(func.count()).where(mine)).scalar_one():  # a sweep of an older version has no list
+    if not connection.execute(select(func.count()).where(mine)).scalar_one():  # sweeps of older versions have no list
         since = (runs.c.sweep == row["name"]) & (runs.c.finished_at >= row["started_at"])
         until = true() if row["ended_at"] is None else runs.c.finished_at <= row["ended_at"]
         return connection.execute(select(*columns).where(since & until)).mappings().all()
@@ -241,7 +242,9 @@ def _made(connection: Connection, row: RowMapping) -> Sequence[RowMapping]:
 def _seconds_to_go(
     began: dt.datetime, now: dt.datetime, to_go: int, made: Sequence[RowMapping], own: Sequence[_Live]
 ) -> float | None:
-    """What is left at the budget per second so far; runs that nobody has begun count with the others' mean budget."""
+    """Estimate the remaining time from the budget per second so far; runs that have not started count with the others' mean
+    budget.
+    """
     elapsed = _seconds(began, now)
     budgets = [run["budget"] for run in made] + [run.state.budget for run in own]
     spent = sum(_since(run["budget_spent"], run["wall_seconds"], _seconds(began, run["finished_at"])) for run in made)
@@ -253,7 +256,7 @@ def _seconds_to_go(
 
 
 def _since(spent: int, wall: float | None, elapsed: float) -> float:
-    """How much of a run's budget was spent since a sweep began; of one that went on from a checkpoint, its part in time."""
+    """Return the share of a run's budget that was spent since a sweep's start; for a resumed run, in proportion to the time."""
     return spent * min(1.0, elapsed / wall) if wall else spent
 
 
@@ -265,7 +268,7 @@ def _failures(connection: Connection) -> Iterator[FailedRun]:
 
 
 def gist(error: str) -> str:
-    """The line of an error that says what happened: the first, or the last of a traceback."""
+    """Return the line of an error that says what happened: the first line, or the last one of a traceback."""
     lines = error.strip().splitlines() or [""]
     return lines[-1 if '  File "' in error else 0].strip()
 
@@ -290,7 +293,7 @@ def _cell(row: Mapping[str, Any] | RowMapping) -> str:
 
 
 def _process(owner: str | None) -> str | None:
-    """What the names of all writers of one process begin with."""
+    """Return the common beginning of the names of one process's writers."""
     return None if owner is None else owner.rpartition(":")[0]
 
 

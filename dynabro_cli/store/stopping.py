@@ -1,8 +1,8 @@
 """Stop statements in progress: at Ctrl-C and SIGTERM, and after a time limit.
 
-SQLite returns to Python when a statement does, and Python calls the handlers of signals only then. So a thread reads the
-signals as they come, and stops the statements of all connections that read. The error of the statement then gives way to what
-the handler raises. PostgreSQL's driver looks for signals while it waits.
+SQLite returns to Python when a statement ends, and Python calls signal handlers only then. So a thread reads the signals when
+they arrive and stops the statements of all reading connections. The exception of the handler then replaces the error of the
+statement. PostgreSQL's driver checks for signals while it waits.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 STOP_SECONDS = 0.05
-"""Between two attempts: a statement that begins at the same time as the first does not notice it."""
+"""Pause between two attempts: a statement that starts at the same time as the first attempt does not notice it."""
 HARD_SECONDS = 0.8
-"""From a signal to the end of a command whose statement does not stop, as within one call of SQLite's LIKE."""
+"""Time from a signal to the end of a command whose statement does not stop, as within one call of SQLite's LIKE."""
 LATEST_SECONDS = 4.5
-"""From a signal to the end of a command, whatever it is doing: native code that does not return to Python hears of nothing."""
+"""Time from a signal to the end of a command, whatever it is doing: native code may never return to Python."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _reading: dict[int, Any] = {}
-"""The connections whose statements are stopped."""
+"""Connections whose statements are stopped."""
 _hard = threading.Event()
 _came: list[int] = []
 _ends: list[socket.socket] = []
@@ -46,7 +46,7 @@ class TimeLimit:
 
 
 def stoppable(engine: Engine) -> None:
-    """Have the statements of an SQLite engine stopped at Ctrl-C and SIGTERM, if Python's main thread connects."""
+    """Stop the statements of an SQLite engine at Ctrl-C and SIGTERM, if Python's main thread connects."""
     from sqlalchemy import event
 
     event.listen(engine, "connect", lambda connection, _record: _watch(connection))
@@ -55,7 +55,9 @@ def stoppable(engine: Engine) -> None:
 
 @contextlib.contextmanager
 def watched(connection: Any) -> Iterator[None]:
-    """While entered, the statements of an SQLite connection are stopped at Ctrl-C and SIGTERM; those of others by others."""
+    """Within the context, stop the statements of an SQLite connection at Ctrl-C and SIGTERM; other connections stop by
+    themselves.
+    """
     if not isinstance(connection, sqlite3.Connection):
         yield
         return
@@ -68,9 +70,9 @@ def watched(connection: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def within(seconds: float | None, connection: Any, limit: TimeLimit) -> Iterator[None]:
-    """While entered, the statements of a driver's connection are stopped once a time is over; None: there is no limit.
+    """Within the context, stop the statements of a driver's connection when a time is over; None means no limit.
 
-    A statement that is stopped raises its driver's error, and ``limit`` says that the time is over.
+    A stopped statement raises the error of its driver; ``limit`` then says that the time is over.
     """
     if seconds is None:
         yield
@@ -95,7 +97,7 @@ def within(seconds: float | None, connection: Any, limit: TimeLimit) -> Iterator
 
 
 def stop(connection: Any) -> None:
-    """Stop the statement that a driver's connection has in progress, if any; a closed connection has none."""
+    """Stop the current statement of a driver's connection, if any; a closed connection has none."""
     with contextlib.suppress(Exception):
         if isinstance(connection, sqlite3.Connection):
             connection.interrupt()
@@ -105,15 +107,15 @@ def stop(connection: Any) -> None:
 
 @contextlib.contextmanager
 def ending_the_process() -> Iterator[None]:
-    """While entered, a signal ends the process if a statement does not stop within ``HARD_SECONDS``.
+    """Within the context, end the process if a statement does not stop within ``HARD_SECONDS`` after a signal.
 
-    All else has ``LATEST_SECONDS``. For a command line: nothing is lost if a connection only reads, and what writes may be
-    killed at any time. An error that a signal leads to gives way to the signal: SQLite drops what a handler raises within its
-    authorizer, and says that the statement is not allowed.
+    Everything else has ``LATEST_SECONDS``. This is for a command line: a reading connection loses nothing, and a writing one
+    may be killed at any time. The signal replaces an error that it causes: SQLite drops exceptions of a handler within its
+    authorizer and reports that the statement is not allowed.
 
     Raises:
-        KeyboardInterrupt: In the place of another error, after Ctrl-C.
-        PreemptedError: The same, after SIGTERM.
+        KeyboardInterrupt: In place of another error, after Ctrl-C.
+        PreemptedError: In place of another error, after SIGTERM.
     """
     _came.clear()
     _hard.set()
@@ -135,7 +137,7 @@ def ending_the_process() -> Iterator[None]:
 
 
 def _signal_that_came() -> int | None:
-    """The first Ctrl-C or SIGTERM, if any."""
+    """Return the first Ctrl-C or SIGTERM, if any."""
     waiting = b""
     with contextlib.suppress(OSError):
         for end in _ends:
@@ -145,7 +147,7 @@ def _signal_that_came() -> int | None:
 
 def _watch(connection: Any) -> None:
     if threading.current_thread() is not threading.main_thread():
-        return  # signals are the main thread's, which is not in this statement
+        return  # only the main thread gets signals, and it does not execute this statement
     if not _ends:
         _listen()
     _reading[id(connection)] = connection
@@ -156,7 +158,7 @@ def _forget(connection: Any) -> None:
 
 
 def _listen() -> None:
-    """Have Python write signals to a socket as they come, and a thread read it; unless somebody else has them written."""
+    """Let Python write signals to a socket when they arrive, and a thread read it; unless other code has set this up."""
     reading, writing = socket.socketpair()
     writing.setblocking(False)
     before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
@@ -172,7 +174,7 @@ def _listen() -> None:
 def _stop_at_signals(reading: socket.socket, _writing: socket.socket) -> None:
     """Stop the statements of all connections at each signal, until they are closed."""
     while came := reading.recv(64, socket.MSG_PEEK):
-        _came.extend(came)  # before it is gone from the socket: one of the two always has it
+        _came.extend(came)  # before it is removed from the socket, so that one of the two always has it
         reading.recv(len(came))
         number = next((one for one in came if one in SIGNALS), None)
         if number is None:
@@ -189,7 +191,7 @@ def _stop_at_signals(reading: socket.socket, _writing: socket.socket) -> None:
 
 
 def _end(number: int) -> None:
-    """End this process, as what it is doing does not."""
+    """End this process, whatever it is doing."""
     terminated = number == signal.SIGTERM
     code = PreemptedError.exit_code if terminated else InterruptedRunError.exit_code
     with contextlib.suppress(OSError):

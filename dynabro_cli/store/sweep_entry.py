@@ -1,4 +1,4 @@
-"""The row of a sweep in ``sweeps``, from its beginning to its end."""
+"""The row of a sweep in ``sweeps``, from its start to its end."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from typing import Self
 
 ToMake = Mapping[str, dt.datetime | None]
-"""Keys of runs, with the time at which what is stored of each ended."""
+"""Keys of runs, with the end time of the stored result or failure."""
 
 
 class SweepEntry:
-    """While entered, a sweep is ``running`` in the database; then ``finished``, or ``failed`` or ``interrupted``.
+    """Keep a sweep ``running`` in the database within the context; then ``finished``, ``failed`` or ``interrupted``.
 
-    It is ``interrupted`` where a signal ends it, and ``failed`` where some of its runs failed or any other error ends it. While
-    it is entered, ``heartbeats`` is to keep its ``owner`` alive; a row whose writer is gone stays ``running``, and is told
-    from a live one by ``presumed_dead``. Where the end cannot be written, the row is left like that: every run is stored.
+    It is ``interrupted`` if a signal ends it, and ``failed`` if some of its runs failed or any other error ends it. Within the
+    context, ``heartbeats`` must keep its ``owner`` alive. A row whose writer has died stays ``running``; ``presumed_dead``
+    tells it from a live one. If the end cannot be written, the row stays like that: every run is stored.
 
     Args:
         engine: A database opened for writing.
         name: The name that the runs are stored under.
-        runs: How many there are.
-        to_make: The keys of those that it makes, as ``to_make`` returns them; the others were stored before.
-        jobs: How many are made at a time.
-        executor: What makes them.
-        rerun_after: Of a rerun of all runs, the highest id of those that it makes again; kept until ``complete`` is set.
+        runs: Number of runs.
+        to_make: Keys of the runs that it makes, as ``to_make`` returns them; the others were stored before.
+        jobs: Number of runs at a time.
+        executor: The executor's name.
+        rerun_after: For a rerun of all runs, the highest id that is made again; kept until ``complete`` is set.
 
     Attributes:
-        owner: The name that this sweep has in ``owner``.
-        failed: To be set where runs failed.
+        owner: The name of this sweep in the column ``owner``.
+        failed: To be set if runs failed.
         complete: To be set if no run is left to make.
 
     Raises:
-        DynabroError: The database cannot be written when the sweep begins.
+        DynabroError: The database cannot be written at the start of the sweep.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SweepEntry:
         return self
 
     def _list_runs(self, connection: Connection, now: dt.datetime) -> None:
-        """Store which runs this sweep makes; forget those of former sweeps of its name, of which nothing more is told."""
+        """Store the list of runs that this sweep makes; delete the lists of former sweeps of its name."""
         namesakes = select(sweeps).where(sweeps.c.name == self._values["name"], sweeps.c.id != self._id)
         over = [
             row["id"]
@@ -114,16 +114,16 @@ class SweepEntry:
 
 
 def to_make(engine: Engine, keys: Iterable[str], *, retry_failed: bool, repeat: Repeat = never) -> ToMake:
-    """Return the keys of the runs that a sweep makes as the database stands, in the order of ``keys``.
+    """Return the keys of the runs that a sweep makes with the database as it is, in the order of ``keys``.
 
-    Each has the time at which what is stored of it ended, which tells that from what the sweep makes; None if there is no
-    result and no failure of it.
+    Each key has the end time of the stored result or failure, which distinguishes that one from the result of the sweep; None
+    if there is neither.
 
     Args:
         engine: A database.
-        keys: Of the sweep's runs.
-        retry_failed: If those that are stored as failed are made again.
-        repeat: Which others are made again.
+        keys: Keys of the sweep's runs.
+        retry_failed: True if runs that are stored as failed are made again.
+        repeat: Decides which other runs are made again.
     """
     done = ("stored",) if retry_failed else ("stored", "failed")
     with translated_errors(engine.url), engine.connect() as connection:

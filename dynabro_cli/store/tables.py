@@ -1,4 +1,4 @@
-"""The tables of the database: a public interface, written against in SQL by its users.
+"""The tables of the database: a public interface for SQL of users.
 
 The views ``byzantine_histogram`` and ``final_accuracy`` belong to it too.
 """
@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 SCHEMA_VERSION = 9
 APPLICATION_ID = 0x44594E42
-"""``DYNB``, in SQLite's header field for the application that a file belongs to."""
+"""``DYNB``: application ID in SQLite's file header."""
 
 STATUSES = ("running", "finished", "diverged", "interrupted", "failed")
 SWEEP_STATUSES = ("running", "finished", "failed", "interrupted")
@@ -306,7 +306,7 @@ sweep_runs = Table(
 )
 
 SEARCH = ("rule", "workers", "byzantine", "dimension", "restarts", "steps", "seed", "version")
-"""The columns of ``verified_kappa`` that determine its others, on any machine, where a search is complete."""
+"""Columns of ``verified_kappa`` that determine the others on any machine, if a search is complete."""
 
 verified_kappa = Table(
     "verified_kappa",

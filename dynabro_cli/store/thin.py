@@ -1,4 +1,4 @@
-"""``dynabro db thin``: a smaller copy of a database, to give away: some rounds of each run, and the histogram of all."""
+"""``dynabro db thin``: make a smaller copy of a database to give away: some rounds of each run, and the histogram of all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOBODY = {
     "runs": {**dict.fromkeys(ownership.NOBODY, "NULL"), "host": "''", "pid": "0", "git_commit": "NULL"},
     "sweeps": {"owner": "''", "heartbeat_at": "started_at", "heartbeat_clock": "NULL", "host": "''", "pid": "0"},
 }
-"""What an anonymous copy has in the place of columns that tell of people and machines."""
+"""Values of an anonymous copy for columns about people and machines."""
 NUMBERS = {
     "runs": "SELECT COUNT(*) FROM runs",
     "rows": "SELECT COUNT(*) FROM rounds",
@@ -55,14 +55,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Thinned:
-    """A copy, and how it compares.
+    """Result of thinning.
 
     Attributes:
-        runs: How many runs are in it.
-        kept: How many of them were to be thinned and keep what they have, as they were thinned before, to no divisor.
-        left_out: How many runs are not in it, as they have no result.
-        rows_before: Rows of ``rounds`` in the database; ``rows_after``: in the copy.
-        size_before: Bytes of the database; ``size_after``: of the copy.
+        runs: Number of runs in the copy.
+        kept: Number of runs that keep their rows, as they were thinned before to a number that does not divide ``every``.
+        left_out: Number of runs without a result, which are not copied.
+        rows_before: Rows of ``rounds`` in the database.
+        rows_after: Rows of ``rounds`` in the copy.
+        size_before: Bytes of the database.
+        size_after: Bytes of the copy.
     """
 
     runs: int
@@ -87,31 +89,33 @@ def thin(
 ) -> Thinned:
     """Copy the runs of an SQLite database that have a result, with the rounds whose number is a multiple of ``every``.
 
-    Each run's first and last round are copied, too, ``byzantine_counts`` has in how many of all rounds there were how many
-    Byzantine workers, and ``identities`` and ``recovery`` are as they were. A run that was thinned before is thinned further
-    where ``every`` is a multiple of its ``rounds_every``; else it keeps what it has. The copy has dynabro's tables, and nothing
-    else that may be in the database.
+    Each run's first and last round are copied, too. ``byzantine_counts`` has the histogram of Byzantine workers over all
+    rounds; ``identities`` and ``recovery`` do not change. A run that was thinned before is thinned further if ``every`` is a
+    multiple of its ``rounds_every``; otherwise it keeps its rows. The copy has only dynabro's tables.
 
     Args:
         database: A path or URL; it is only read.
-        target: The file to make.
-        every: 1 leaves all rounds in.
-        where: An SQL condition on ``runs``; those for which it does not hold keep the rounds that they have.
-        points: An SQL condition on ``runs``; those for which it does not hold lose the models ``x`` of their evaluations.
-        anonymous: Leave out who made the runs, and on which machine.
-        force: Replace a file that is there already, unless it is a database or a sweep.
-        progress: Called with how many runs have been copied, and how many there are.
+        target: The file to create.
+        every: 1 keeps all rounds.
+        where: An SQL condition on ``runs``; other runs keep their rounds.
+        points: An SQL condition on ``runs``; other runs lose the models ``x`` of their evaluations.
+        anonymous: Remove the maker and the machine of the runs.
+        force: Replace an existing file, unless it is a database or a sweep.
+        progress: Called with the number of runs copied and the number of all runs.
 
     Raises:
-        SpecError: The database is a server's, or ``target``; ``every`` is less than 1, or ``where`` or ``points`` none.
+        SpecError: The database or ``target`` is on a server, ``every`` is less than 1, or ``where`` or ``points`` is not valid.
         NotFoundError: There is no such file, or no run with a result in it.
-        DatabaseError: It is something else, or damaged, or of another schema version.
-        CannotWriteError: The target is there already, or cannot be made; ``StorageError``: the disk is full.
+        DatabaseError: The file is not a dynabro database, is damaged, or has another schema version.
+        CannotWriteError: The target exists already, or cannot be created.
+        StorageError: The disk is full.
     """
     path = _source(database, target, every)
     reader = open_read_only(database)
     for condition in filter(None, (where, points)):
-        next(list_runs(reader, condition).rows, None)  # refused here, in words, where it is no condition or would do more
+        next(
+            list_runs(reader, condition).rows, None
+        )  # refuse what is not a condition, or would do more than read, with a clear message
     output = new_database(target, database, force=force)
     with making(target):
         folder = Path(tempfile.mkdtemp(prefix=".dynabro.", suffix=".part", dir=target.parent))
@@ -125,7 +129,7 @@ def thin(
             contextlib.closing(_open(path, scratch)) as connection,
             watched(connection),
         ):
-            connection.execute("BEGIN")  # from here on one moment's state is read
+            connection.execute("BEGIN")  # from here on, one snapshot is read
             thinned = _fill(connection, every, where, points, anonymous, progress)
             connection.execute("COMMIT")
         with translated_errors(str(target)):
@@ -136,7 +140,7 @@ def thin(
 
 
 def _source(database: str, target: Path, every: int) -> Path:
-    """The file that is to be thinned."""
+    """Return the file to thin."""
     if not 1 <= every <= LARGEST_EVERY:
         raise SpecError(f"every is {every}; legal: 1 to {LARGEST_EVERY}; type --every 100 to keep every 100th round")
     path = sqlite_path(database)
@@ -156,14 +160,14 @@ def _make_tables(path: Path) -> None:
 
 
 def _open(path: Path, scratch: Path) -> sqlite3.Connection:
-    """A connection to a database that it only reads, with the file that is to be filled as ``thin``.
+    """Open a connection that only reads a database, with the file to fill as ``thin``.
 
-    The other way round, tables named in a user's condition would be those of the file that is to be filled.
+    The other way round, tables in a user's condition would be tables of the file to fill.
     """
     connection = connect_reader(read_only_uri(path), None)
     connection.isolation_level = None
     connection.execute("ATTACH ? AS thin", (scratch.resolve().as_uri(),))
-    connection.execute("PRAGMA thin.journal_mode = OFF")  # nobody goes on with it where this breaks off
+    connection.execute("PRAGMA thin.journal_mode = OFF")  # an incomplete copy is thrown away
     connection.execute("PRAGMA thin.synchronous = OFF")
     return connection
 
@@ -171,9 +175,9 @@ def _open(path: Path, scratch: Path) -> sqlite3.Connection:
 def _fill(
     connection: sqlite3.Connection, every: int, where: str | None, points: str | None, anonymous: bool, progress: Progress
 ) -> Thinned:
-    """Copy runs and sweeps into ``thin``; arguments as those of ``thin``."""
+    """Copy runs and sweeps into ``thin``; arguments as in ``thin``."""
     number = {name: connection.execute(sql).fetchone()[0] for name, sql in NUMBERS.items()}
-    before = "MAX(1, CAST(rounds_every AS INTEGER))"  # in a damaged database it may be anything
+    before = "MAX(1, CAST(rounds_every AS INTEGER))"  # in a damaged database it can be anything
     outline = connection.execute(f"SELECT id, {before} FROM runs WHERE {RESULTS} ORDER BY id").fetchall()
     if not outline:
         raise NotFoundError(f"none of its {number['runs']} runs has a result; there is nothing to thin")
@@ -197,7 +201,7 @@ def _fill(
 
 
 def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool) -> int:
-    """Copy what belongs to a run, with or without the models of its evaluations; return how many rows of ``rounds``."""
+    """Copy the rows of a run, with or without the models of its evaluations; return the number of rows of ``rounds``."""
     last = "(SELECT MAX(round) FROM main.rounds WHERE run_id = ?)"
     count = _copy(connection, rounds, f"run_id = ? AND (round % ? = 0 OR round = {last})", (run, every, run))
     failpoint("mid-thin")
@@ -218,7 +222,7 @@ def _copy(
     values: Sequence[int],
     instead: Mapping[str, str] | None = None,
 ) -> int:
-    """Copy the rows of a table for which a condition holds, some columns with another value; return how many."""
+    """Copy the rows of a table that satisfy a condition, some columns with another value; return their number."""
     names = table.c.keys()
     chosen = ", ".join((instead or {}).get(name, name) for name in names)
     into = f"INSERT INTO thin.{table.name} ({', '.join(names)})"

@@ -1,4 +1,4 @@
-"""Errors of databases and their drivers in the words of this package, and databases as they may be printed."""
+"""Translate errors of databases and drivers; print names of databases without passwords."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from dynabro_cli.store.server import server_error
 
 
 def busy_seconds() -> float:
-    """For how long another program's lock on the database is waited for: ``DYNABRO_BUSY_SECONDS``."""
+    """Return the seconds to wait for another program's lock on the database: ``DYNABRO_BUSY_SECONDS``."""
     return seconds_setting("DYNABRO_BUSY_SECONDS")
 
 
 def shown(database: str | URL) -> str:
-    """``database`` as it may be printed: without a password; the path alone for a file."""
+    """Return ``database`` in a printable form: without a password; for a file, the path alone."""
     if isinstance(database, str) and "://" not in database:
         return database
     url = make_url(database)
     if url.get_backend_name() == "sqlite":
         return url.database or ""
-    passwords = [name for name in url.query if "password" in name]  # libpq takes one there, too
+    passwords = [name for name in url.query if "password" in name]  # libpq accepts a password there, too
     return url.difference_update_query(passwords).render_as_string(hide_password=True)
 
 
 @contextlib.contextmanager
 def translated_errors(database: str | URL, *, opening: bool = False) -> Iterator[None]:
-    """Turn the errors of drivers into errors that say what to do.
+    """Turn errors of drivers into errors that say what to do.
 
     Args:
-        database: What the user named.
-        opening: Whether this is the first that is heard of it, so that it may be named wrongly if it cannot be reached.
+        database: The database as the user named it.
+        opening: True on first contact: an unreachable database is then reported as a wrong name, not as an outage.
     """
     try:
         yield
     except (DBAPIError, sqlite3.Error) as error:
         raise translate(error, shown(database), opening=opening) from error
-    except ValueError as error:  # a text that is no time, in a column of times
+    except ValueError as error:  # a text that is not a time, in a column of times
         name = shown(database)
         raise DatabaseError(f"{name}: a value cannot be read ({error}). Try: dynabro db check --db {name}") from error
 
 
 def translate(error: DBAPIError | sqlite3.Error, database: str, *, opening: bool = False) -> DynabroError:
-    """The error of this package that a driver's error stands for; ``opening`` as in ``translated_errors``."""
+    """Return the error of this package for an error of a driver; ``opening`` as in ``translated_errors``."""
     if isinstance(error, DBAPIError):
         known = server_error(error, database, opening=opening, patience=busy_seconds())
         if known is not None:

@@ -1,4 +1,4 @@
-"""Bringing a database of an older schema to this program's."""
+"""Upgrade a database of an older schema version."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 
 
 def upgrade_file(database: str) -> str:
-    """Back up ``database`` beside itself and bring it to this program's schema; return what was done, in words.
+    """Back up ``database`` beside itself and upgrade it to this program's schema; return a message.
 
-    Runs with a result get the rows that runs of this version have.
+    Runs with a result get the rows that this version stores.
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: It is no dynabro database, or a newer one, or has a stranger in it, or the backup's name is taken.
+        DatabaseError: The file is not a dynabro database, is newer, has a foreign object, or the backup's name is taken.
     """
     path = sqlite_path(database)
     backup = ""
@@ -67,7 +67,7 @@ def upgrade_file(database: str) -> str:
     if path is not None:
         copy = path.with_name(f"{path.name}.v{version}")
         if copy.exists():
-            raise DatabaseError(f"{copy} is there already, from an upgrade before; move it away, then repeat the command")
+            raise DatabaseError(f"{copy} exists already, from an earlier upgrade; move it away, then repeat the command")
         output = new_database(copy, database)
         with translated_errors(database):
             copy_database(read_only_uri(path), output)

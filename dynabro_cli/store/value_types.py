@@ -1,4 +1,4 @@
-"""Whether the values of a table are of their columns' types: SQLite stores any type in any column."""
+"""Conditions on the types of values: SQLite stores any type in any column."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Double
 from dynabro_cli.store.tables import STATUSES, SWEEP_STATUSES, runs, sweeps
 
 LARGEST_TEXT = 100_000
-"""Bytes; the longest texts that dynabro writes, an error's, are a twenty-fifth of it."""
+"""Most bytes of a text; the longest texts of dynabro, errors, have 1/25 of it."""
 MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?")
 
 
 def sane_row(dialect: str, table: Table = runs) -> str:
-    """A condition for rows of a table whose values have their columns' types, and sizes that may be read."""
+    """Return a condition for rows whose values have their columns' types, and sizes that can be read."""
     return f"({_other_type(table, dialect)}) IS NULL"
 
 
 def readable_row(table: Table) -> str:
-    """A condition for rows of an SQLite table that can be read: ``sane_row``, and times and statuses are such.
+    """Return a condition for rows of an SQLite database that can be read: ``sane_row``, valid timestamps and a known status.
 
-    It is false, and not NULL, for the others.
+    It is false, not NULL, for all other rows.
     """
     conditions = [sane_row("sqlite", table)]
     for column in table.c:
@@ -36,20 +36,20 @@ def readable_row(table: Table) -> str:
 
 
 def _is_moment(name: str) -> str:
-    """A condition for texts of which Python can make a time: SQLite takes 30 February for 2 March."""
+    """Return a condition for texts that Python accepts as a time: SQLite takes 30 February for 2 March."""
     digits = "[0-9]" * 6
     same = f"STRFTIME('%Y-%m-%d %H:%M:%S', {name}) = SUBSTR({name}, 1, 19)"
     return f"({same} AND {name} > '0001' AND (LENGTH({name}) = 19 OR {name} GLOB '*.{digits}'))"
 
 
 def of_wrong_types(connection: Connection, table: Table) -> dict[int, str]:
-    """The rows of a table that have a value of another type than its column's, by ``id``, with one such column."""
+    """Return, by ``id``, the rows with a value of another type than its column's, with one such column."""
     found = connection.execute(text(of_another_type(table, "id", connection.dialect.name)))
     return {number: column for number, column in found if isinstance(number, int)}
 
 
 def moment(value: Any) -> dt.datetime | None:
-    """A time as a database of any kind gives it; None where it is none."""
+    """Return a time from the value of any database; None if it is not valid."""
     if isinstance(value, str) and MOMENT.fullmatch(value):
         try:
             return dt.datetime.fromisoformat(value)
@@ -59,24 +59,24 @@ def moment(value: Any) -> dt.datetime | None:
 
 
 def of_another_type(table: Table, run_id: str, dialect: str) -> str:
-    """A statement for the runs that have a value of another type than its column's in ``table``, and one such column."""
+    """Return a statement for the runs with a value of another type than its column's in ``table``, and one such column."""
     values = f"SELECT {run_id} AS run_id, {_other_type(table, dialect)} AS wrong FROM {table.name}"
     return f"SELECT run_id, MIN(wrong) FROM ({values}) AS found WHERE wrong IS NOT NULL GROUP BY run_id"
 
 
 def _other_type(table: Table, dialect: str) -> str:
-    """An expression for the first column that has a value of another type than its own, NULL where none has."""
+    """Return an expression for the first column with a value of another type; NULL if there is none."""
     conditions = {column.name: _condition(column, dialect) for column in table.c}
     cases = [f"WHEN {condition} THEN '{name}'" for name, condition in conditions.items() if condition]
     return f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS TEXT)"
 
 
 def _condition(column: Column[Any], dialect: str) -> str | None:
-    """Whether a value is none of the column's: SQLite stores any type in any column, and all have numbers that are none."""
+    """Return an SQL condition that is true if a value does not fit its column's type."""
     name, kind, sqlite = column.name, column.type, dialect == "sqlite"
     types: tuple[str, ...]
     if isinstance(kind, Double):
-        types, limits = ("real", "integer"), f"ABS({name}) > 1.7976931348623157e308"  # PostgreSQL's NaN is larger, too
+        types, limits = ("real", "integer"), f"ABS({name}) > 1.7976931348623157e308"  # PostgreSQL orders NaN above all numbers
     elif isinstance(kind, Boolean):
         types, limits = ("integer",), f"{name} NOT IN (0, 1)"
     elif isinstance(kind, DateTime):
@@ -95,4 +95,4 @@ def _condition(column: Column[Any], dialect: str) -> str | None:
 
 
 def _bytes(name: str, sqlite: bool) -> str:
-    return f"CAST({name} AS BLOB)" if sqlite else name  # a text's own length ends for SQLite at the first zero byte
+    return f"CAST({name} AS BLOB)" if sqlite else name  # for SQLite, the length of a text ends at the first zero byte

@@ -1,8 +1,8 @@
 """The contract of switching strategies, and their registry.
 
 A strategy is a factory ``(parameters, SwitchingSetting) -> Switching``. Its schedule depends on the seed and the tick
-only: two methods with one seed face the same identities at the same ticks, and any tick can be asked for again. Two kinds
-depend on more: a strategy that looks at the round's level has ``in_round``, and one that follows the run has ``follow``.
+only: two methods with one seed face the same identities at the same ticks, and any tick can be computed again. Two kinds
+depend on more: a strategy that uses the round's level has ``in_round``, and one that follows the run has ``follow``.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ State: TypeAlias = "dict[str, Tensor]"
 
 @dataclass(frozen=True)
 class SwitchingSetting:
-    """What a strategy knows of its run.
+    """Setting of a strategy.
 
     Attributes:
         workers: Their number, m.
         byzantine: The declared number of Byzantine workers, f.
-        seed: The run's.
-        beta: The method's momentum parameter, where it has one.
+        seed: The run's seed.
+        beta: The method's momentum parameter, if it has one.
         jmax: The largest MLMC level at which the method has a correction; None without MLMC.
     """
 
@@ -44,12 +44,12 @@ class SwitchingSetting:
 
 
 class Follow(NamedTuple):
-    """How a strategy follows the run. Its state is in the run's checkpoints.
+    """Rules for a strategy that follows the run. Its state is in the run's checkpoints.
 
     Attributes:
         initial: The state before the first round; ``Late``, so that building a strategy loads no torch.
-        mask: Maps the state to the mask [m] of the round that begins.
-        learn: Maps the state and the acceptance ratio of the round's Byzantine messages (None where none was sent; see
+        mask: Maps the state to the mask [m] of the next round.
+        learn: Maps the state and the acceptance ratio of the round's Byzantine messages (None if none was sent; see
             ``simulation.acceptance``) to the next state; called at the end of every round.
     """
 
@@ -63,11 +63,11 @@ class Switching(NamedTuple):
 
     Attributes:
         mask: ``mask(t)`` is the bool mask [m] of the Byzantine workers at tick t = 0, 1, ...
-        always: How many of them there are, where it is the same number at every tick.
-        in_round: ``in_round(t, level)`` takes the place of ``mask(t)`` where the round's level counts: J of a round with an
-            MLMC correction, 0 of one without, None where the method has no levels. ``mask`` is then that of the highest.
-        follow: How the strategy follows the run, where it does; ``mask`` is then what it does until it has learnt something.
-        kept: Whether the run stores who is Byzantine, at each change, as nobody can find it out again from the seed.
+        always: Their number, if it is the same at every tick.
+        in_round: ``in_round(t, level)`` replaces ``mask(t)`` if the round's level counts: J of a round with an MLMC correction,
+            0 of a round without one, None if the method has no levels. ``mask`` is then the mask of the highest level.
+        follow: The rules of a strategy that follows the run; ``mask`` then applies until it has learnt something.
+        kept: True if the run stores each change of the Byzantine set, as the seed does not determine it.
     """
 
     mask: Callable[[int], Tensor]

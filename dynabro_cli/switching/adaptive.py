@@ -1,4 +1,4 @@
-"""Switching away from a rule that has learnt."""
+"""Switching to escape a rule that has learnt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Parameters:
     below: float = parameter(0.5, above=0, help="acceptance ratio under which messages count as rejected")
-    patience: int = parameter(10, minimum=1, help="rounds in a row with rejected messages, behind which a new set is drawn")
+    patience: int = parameter(10, minimum=1, help="rounds in a row with rejected messages, after which a new set is drawn")
 
 
 @REGISTRY.register("adaptive", Parameters, reference="dynabro's own")
@@ -26,11 +26,11 @@ def adaptive(parameters: Parameters, setting: SwitchingSetting) -> Switching:
 
     The Byzantine set, f workers drawn uniformly, f the declared number, stays until the acceptance ratio of its messages was
     under ``below`` in ``patience`` rounds in a row; then a new set is drawn, and the count begins at 0. The acceptance ratio
-    is the weight of the Byzantine messages in the aggregate, divided by their share of the messages: 1 is that of plain
-    averaging, 0 that of messages which are ignored. A round in which no Byzantine message was sent does not count.
+    is the weight of the Byzantine messages in the aggregate, divided by their share of the messages: 1 means plain averaging, 0
+    means that the messages are ignored. A round in which no Byzantine message was sent does not count.
 
     The ratio is measured in every round, which costs two more aggregations, and the run waits for it. The schedule depends
-    on the run, and so on its method, rule and rounding; who was Byzantine is stored in the table identities. The strategy
+    on the run, and so on its method, rule and rounding; the table identities stores who was Byzantine. The strategy
     counts rounds: it is refused with clock=computation.
 
     The state is ``draws``, the number of sets drawn before the present one, and ``rejected``, the rounds in a row.

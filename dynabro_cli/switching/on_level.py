@@ -1,4 +1,4 @@
-"""Switching that strikes in rounds of a high MLMC level."""
+"""Switching that attacks in rounds of a high MLMC level."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Parameters:
     level: int = parameter(minimum=0, help="least level J of the rounds in which workers are Byzantine")
-    K: int | None = parameter(None, minimum=1, help="ticks between two draws of who they are; auto: they stay the same")
+    K: int | None = parameter(None, minimum=1, help="ticks between two draws of the set; auto: it stays the same")
 
 
 @REGISTRY.register(
@@ -28,12 +28,12 @@ def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """On-level: f workers are Byzantine in the rounds whose MLMC level J is at least ``level``, and all are honest in others.
 
     f is the declared number of Byzantine workers. A correction is multiplied by 2^J, so without the fail-safe filter these
-    are the rounds in which an attack does most. They are rare: a share of 2^(1 - level) - 2^-jmax of all for level >= 1, and
-    those with a level above jmax, which have no correction, are none of them. With K, a new set is drawn uniformly every K
-    ticks, as in periodic; with clock=computation and K under 2^J, identities change within such a round (a dynamic round),
-    which is what the filter of Algorithm 2 is for.
+    are the rounds in which an attack does most. They are rare: a share of 2^(1 - level) - 2^-jmax of all for level >= 1,
+    without rounds of a level above jmax, which have no correction. With K, a new set is drawn uniformly every K ticks, as in
+    periodic; with clock=computation and K under 2^J, identities change within such a round (a dynamic round), which is what the
+    filter of Algorithm 2 is for.
 
-    Raises SpecError where the method has no levels, or none so high.
+    Raises SpecError if the method has no levels, or none so high.
     """
     if setting.jmax is None:
         raise SpecError(

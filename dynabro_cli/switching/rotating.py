@@ -29,11 +29,11 @@ class Parameters:
 def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """Rotating: three groups of workers take turns at being Byzantine.
 
-    Worker i belongs to group floor(3i/m); group g is Byzantine at tick t where floor(t/period) mod 3 = g. The period is
+    Worker i belongs to group floor(3i/m); group g is Byzantine at tick t if floor(t/period) mod 3 = g. The period is
     floor(1/(3 alpha)), alpha = 1 - beta: 3, 33 and 66 ticks for beta = 0.9, 0.99 and 0.995.
 
-    Raises SpecError where there are fewer than three workers or four, where the declared number of Byzantine workers is not the
-    size of the largest group, or where neither the method has a beta nor period= is given.
+    Raises SpecError if there are fewer than three workers or exactly four, if the declared number of Byzantine workers is not
+    the size of the largest group, or if neither the method has a beta nor period= is given.
     """
     m = setting.workers
     groups = [3 * worker // m for worker in range(m)]
@@ -65,5 +65,5 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
 
 
 def turn_length(beta: float) -> int:
-    """floor(1/(3 (1 - beta))) rounds, at least one; exact for decimal betas such as 0.9."""
+    """Return floor(1/(3 (1 - beta))) rounds, at least one; exact for decimal betas such as 0.9."""
     return max(1, math.floor(1 / (3 * (1 - beta)) + 1e-9))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 HEADER = ["tick", "byzantine"]
 HASH_DIGITS = 16
 MOST_TOLD = 5
-"""How many wrong lines of a file are told."""
+"""Most wrong lines of a file in a message."""
 MOST_BYTES = 16 << 20
 
 
@@ -39,12 +39,12 @@ class Row(NamedTuple):
 @dataclass(frozen=True)
 class Parameters:
     file: str = parameter(help="path of the CSV file, from the current folder; without commas and blanks")
-    repeat: bool = parameter(False, help="begin again behind the file's last tick, instead of keeping its last set")
+    repeat: bool = parameter(False, help="start again after the file's last tick, instead of keeping its last set")
     hash: str | None = parameter(
         None,
         auto=lambda block, _: content_hash(block.file),
         fixed=True,
-        help="of the file's content, its SHA-256 in short; auto: the file's. Another content is refused",
+        help="short SHA-256 of the file's content; auto: the file's. Other content is refused",
     )
 
 
@@ -52,21 +52,21 @@ class Parameters:
 def trace(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """Trace: the schedule of a CSV file, with the columns tick and byzantine.
 
-    A row says who is Byzantine from its tick on, as numbers of workers from 1 to m with blanks between them; none where there
-    is no number. The first row is that of tick 0, and ticks grow from row to row. For example, workers 1 to 3 for ten ticks,
-    then workers 4 and 5 for five, then nobody:
+    A row says who is Byzantine from its tick on, as numbers of workers from 1 to m with blanks between them; none without a
+    number. The first row has tick 0, and ticks grow from row to row. For example, workers 1 to 3 for ten ticks, then workers 4
+    and 5 for five, then nobody:
 
         tick,byzantine
         0,1 2 3
         10,4 5
         15,
 
-    The last row's set stays. With repeat=true the file is the schedule of tick 0 to that of its last row, and begins again
-    behind it: add a row 19 to the example, and it repeats every 20 ticks. Ticks are rounds, or gradient computations with
+    The last row's set stays. With repeat=true the file is the schedule from tick 0 to the tick of its last row, and starts
+    again after it: add a row 19 to the example, and it repeats every 20 ticks. Ticks are rounds, or gradient computations with
     clock=computation. Any number of workers may be Byzantine at once; the declared number f is what the rule is built for.
 
-    The run's key is that of the file's content, too: ``hash`` is filled in. Raises SpecError if the file is not there, is not
-    a regular file of at most 16 MiB, is not such a table, or is not that of the hash.
+    The run's key depends on the file's content, too: ``hash`` is filled in. Raises SpecError if the file does not exist, is not
+    a regular file of at most 16 MiB, is not such a table, or does not have the hash.
     """
     rows = _parse(parameters.file, _content(parameters.file, parameters.hash), setting.workers)
 
@@ -83,7 +83,7 @@ def trace(parameters: Parameters, setting: SwitchingSetting) -> Switching:
 
 
 def content_hash(file: str) -> str:
-    """The hash of a file's content; raise SpecError where it cannot be read."""
+    """Return the hash of a file's content; raise SpecError if it cannot be read."""
     return hashlib.sha256(_read(file)).hexdigest()[:HASH_DIGITS]
 
 
@@ -98,7 +98,7 @@ def _read(file: str) -> bytes:
 
 
 def _content(file: str, expected: str | None) -> str:
-    """The text of the file; raise SpecError where it is none, or not the one with this hash."""
+    """Return the text of the file; raise SpecError if it is not text, or does not have this hash."""
     data = _read(file)
     found = hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
     if expected is not None and found != expected:
@@ -114,7 +114,7 @@ def _content(file: str, expected: str | None) -> str:
 
 @functools.lru_cache(maxsize=2)
 def _parse(file: str, text: str, workers: int) -> tuple[Row, ...]:
-    """The rows of the file; raise SpecError with the lines that are wrong."""
+    """Return the rows of the file; raise SpecError with the wrong lines."""
     reader = csv.reader(io.StringIO(text, newline=""))
     rows: list[Row] = []
     problems: list[str] = []
@@ -136,7 +136,7 @@ def _parse(file: str, text: str, workers: int) -> tuple[Row, ...]:
 
 
 def _take(cells: list[str], rows: list[Row], workers: int, *, first: bool) -> str | None:
-    """Append a line's row to ``rows``; return what is wrong with it instead, where anything is."""
+    """Append a line's row to ``rows``; return the problem instead if the line is not valid."""
     if len(cells) != len(HEADER):
         return f"it has {len(cells)} cells, and must have 2, as in '10,4 5'; numbers of workers have blanks between them"
     tick, *names = cells[0].strip(), *cells[1].split()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskSetting:
-    """What a task knows of its run: where data sets live."""
+    """Setting of a task: the folder of data sets."""
 
     data_dir: Path
 
@@ -75,7 +75,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a run of the task takes where the user says nothing; ``mlmc_learning_rate`` is for DynaBRO."""
+    """Defaults of the task for fields that the user leaves out; ``mlmc_learning_rate`` is for DynaBRO."""
 
     model: str | None
     workers: int
@@ -90,10 +90,10 @@ class Defaults:
 
 
 class Task(NamedTuple):
-    """A task in its setting; ``shape`` and the sizes of the training and test sets are None where only the data can tell.
+    """A task in its setting; ``shape`` and the sizes of the training and test sets are None if only the data have them.
 
-    ``trains_model`` says whether it loads ``Images``, or an ``Objective``, which has no model and has ``dimension`` d.
-    ``look`` finds shape and sizes without reading the data; None where they are known, or reading the data is all there is.
+    ``trains_model`` is True if it loads ``Images``, and False for an ``Objective``, which has no model and has ``dimension`` d.
+    ``look`` finds shape and sizes without reading the data; None if they are known, or if this is not possible.
     """
 
     defaults: Defaults

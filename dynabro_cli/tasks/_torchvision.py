@@ -1,4 +1,4 @@
-"""Data sets that torchvision downloads: found in the data folder, or fetched into it on first use."""
+"""Data sets of torchvision: read from the data folder, or downloaded into it on first use."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 Split: TypeAlias = "tuple[Tensor, Tensor]"
 UNREADABLE = (RuntimeError, OSError, ValueError, EOFError, AssertionError, KeyError, TypeError)
-"""What torchvision raises for files that are missing, damaged, or cannot be fetched."""
+"""Exceptions of torchvision for files that are missing, damaged, or cannot be downloaded."""
 
 
 def load_splits(name: str, data_dir: Path, train_size: int, test_size: int, **options: str) -> tuple[Split, Split]:
     """Load ``torchvision.datasets.<name>`` as uint8 images [n, c, h, w] and int64 labels [n], for training and testing.
 
-    The files are looked for in ``data_dir``, in torchvision's layout; where they are missing they are downloaded into it
-    and checked against their published checksums. ``options`` are those of the data set's own, such as ``split``.
+    The files are read from ``data_dir``, in torchvision's layout; missing files are downloaded and checked against their
+    published checksums. ``options`` are options of the data set, such as ``split``.
 
     Raises:
-        NotFoundError: The files are not there and cannot be fetched, or are not what they should be.
+        NotFoundError: The files are missing and cannot be downloaded, or are damaged.
     """
     return _load(name, data_dir, True, train_size, options), _load(name, data_dir, False, test_size, options)
 
@@ -61,7 +61,7 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
             _one_at_a_time(data_dir),
         ):  # stdout is for data
             with contextlib.suppress(*UNREADABLE):
-                return kind(root=data_dir, train=train, download=False)  # another process was fetching it meanwhile
+                return kind(root=data_dir, train=train, download=False)  # another process was downloading it meanwhile
             return kind(root=data_dir, train=train, download=True)
     except UNREADABLE as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
@@ -73,14 +73,14 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
 
 @contextlib.contextmanager
 def _making(folder: Path) -> Iterator[None]:
-    """Have the folder around ``folder``; if what is done within fails, remove the folders that it has made and not filled."""
+    """Create the folder around ``folder``; if the work within fails, remove created folders that are empty."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         inner = sorted((place for place in folder.rglob("*") if place.is_dir()), reverse=True) if missing else ()
-        with contextlib.suppress(OSError):  # a folder that is not empty stays, and so do those around it
+        with contextlib.suppress(OSError):  # a folder that is not empty stays, and so do its parents
             for place in (*inner, *(place for place in missing if place.exists())):
                 place.rmdir()
         raise
@@ -88,7 +88,7 @@ def _making(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process of this machine is within for the same folder; if it cannot be locked, do not wait."""
+    """Wait until no other process of this machine works on the same folder; do not wait if it cannot be locked."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

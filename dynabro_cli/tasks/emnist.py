@@ -35,7 +35,9 @@ SPLITS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    split: str = parameter("balanced", choices=tuple(SPLITS), help="which characters, and how they are grouped in classes")
+    split: str = parameter(
+        "balanced", choices=tuple(SPLITS), help="characters of the split, and how they are grouped in classes"
+    )
 
 
 @REGISTRY.register("emnist", Parameters, reference="Cohen, Afshar, Tapson & van Schaik, IJCNN 2017")

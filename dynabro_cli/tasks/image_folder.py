@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 CHANNELS = 3
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""What the names of images end with."""
+"""Endings of names of images."""
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "DIB", "TIFF", "WEBP", "GIF")
-"""What images may be, whatever their names: other formats of the library hand files to other programs."""
+"""Formats of images, whatever their names: the library's other formats pass files to other programs."""
 MOST_PIXELS = 1 << 24
 COPIES = 5
-"""How often all pixels are in memory at once, at most: as read, in the order of channels, and one channel as numbers."""
+"""Largest number of copies of all pixels in memory: as read, in the order of channels, and one channel as numbers."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,17 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
 
 
 def _moments(pixels: Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of pixels as shares of the brightest; a standard deviation of 0 is 1."""
+    """Return mean and standard deviation of pixels as shares of the brightest; a standard deviation of 0 is 1."""
     values = pixels.double().div_(255)
     return float(values.mean()), float(values.std()) or 1.0
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """What there is of images under a folder, before they are read.
+    """Images under a folder, before they are read.
 
     Attributes:
-        paths: The files, those of one class after those of another.
+        paths: The files, class by class.
         labels: The number of each file's class.
         classes: The names of the classes, in alphabetical order.
         size: Width and height of the first image, which all others must have.
@@ -114,7 +114,7 @@ def _find(root: Path, split: str) -> Pictures:
     """Find <class>/* under ``root/split``.
 
     Raises:
-        NotFoundError: There is none, or the folder is not one of images.
+        NotFoundError: There are no images, or the folder does not have this layout.
     """
     folder, paths, labels, looked_at = root / split, list[str](), list[int](), 0
     expected = f"expected {folder}/<class>/*, the folder above it named by --data-dir or DYNABRO_DATA"
@@ -143,7 +143,7 @@ def _is_image(name: str) -> bool:
 
 
 def _check_memory(root: Path, pixels: int) -> None:
-    """Raise NotFoundError if images with so many bytes of pixels cannot be held in memory while they are made ready."""
+    """Raise NotFoundError if the pixels cannot be held in memory while they are prepared."""
     free = free_host_memory()
     if free is not None and COPIES * pixels > free:
         raise NotFoundError(
@@ -166,7 +166,7 @@ def _read(found: Pictures) -> tuple[Tensor, Tensor]:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[Image.Image]:
-    """An image of which the header alone was read; its pixels are read within.
+    """Open an image by reading its header only; the pixels are read within the context.
 
     Raises:
         NotFoundError: The file is not an image, is damaged, or has more pixels than are read.

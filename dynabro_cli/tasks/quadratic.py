@@ -29,7 +29,7 @@ class Parameters:
 
 
 def usual_start(d: int) -> tuple[float, ...]:
-    """3, -3, 3, ...: [d]."""
+    """Return 3, -3, 3, ...: [d]."""
     return tuple(3.0 * (-1) ** k for k in range(d))
 
 
@@ -56,9 +56,9 @@ def quadratic(parameters: Parameters, setting: TaskSetting) -> Task:
     V = sigma sqrt(d) (noise=bounded, the theory's Assumption 2.2 with the same variance). A mini-batch averages
     ``batch_size`` such gradients. Records the gap f(x_t) - f*; accuracies stay empty.
 
-    Raises SpecError where ``start`` has not ``dimension`` numbers.
+    Raises SpecError if ``start`` does not have ``dimension`` numbers.
 
-    Differs from the paper: it does not say x_1; here x_1 = (3, -3).
+    Differs from the paper: the paper does not give x_1; here x_1 = (3, -3).
     """
     d = parameters.dimension
     if parameters.start is not None and len(parameters.start) != d:

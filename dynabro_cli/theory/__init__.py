@@ -1,1 +1,1 @@
-"""What the papers claim, measured: how bad an input a rule can be given, how errors fall, how long a gradient is remembered."""
+"""Measurements of the papers' claims: worst inputs of rules, decrease of errors, and memory of gradients."""

@@ -1,4 +1,4 @@
-"""Random moves of an input: worst cases are made of clusters, which single rows must be able to join and to leave."""
+"""Random moves of an input: worst cases consist of clusters, which single rows must be able to join and leave."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dynabro_cli.theory._starts import Matrix
 
 
 def move(messages: Matrix, byzantine: int, generator: np.random.Generator) -> Matrix:
-    """One of several moves: of all rows, of one, of all Byzantine ones together, or of a row towards another.
+    """Apply one of several moves: all rows, one row, all Byzantine rows together, or one row towards another.
 
     Args:
-        messages: [m, d]; it stays as it is.
+        messages: [m, d]; not modified.
         byzantine: f, the number of the first rows that are Byzantine.
-        generator: Where moves come from.
+        generator: The source of randomness.
     """
     moved = messages.copy()
     m, d = moved.shape

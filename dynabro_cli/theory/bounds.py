@@ -1,4 +1,4 @@
-"""The paper's bounds on (1/T) sum_t E|grad f(x_t)|^2, with the learning rates that they are for; numbers only, no torch.
+"""The paper's bounds on (1/T) sum_t E|grad f(x_t)|^2, with their learning rates; numbers only, no torch.
 
 "log T" is log2 T, which is what the proofs need (2^J <= T); the log within C is the natural one, as in the concentration
 inequality that it comes from.
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 
 def kappa_cwmed(workers: int, byzantine: int) -> float:
-    """The proved kappa of the coordinate-wise median (Allouah et al., AISTATS 2023, Table 1)."""
+    """Return the proved kappa of the coordinate-wise median (Allouah et al., AISTATS 2023, Table 1)."""
     return 4 * (1 + byzantine / (workers - 2 * byzantine)) ** 2
 
 
 def kappa_nnm_cwmed(workers: int, byzantine: int) -> float:
-    """The proved kappa of the coordinate-wise median behind nearest-neighbour mixing (Allouah et al., Lemma 5)."""
+    """Return the proved kappa of the coordinate-wise median behind nearest-neighbour mixing (Allouah et al., Lemma 5)."""
     return 8 * byzantine / (workers - byzantine) * (kappa_cwmed(workers, byzantine) + 1)
 
 
@@ -24,17 +24,19 @@ KAPPAS: dict[str, Callable[[int, int], float]] = {"cwmed": kappa_cwmed, "nnm+cwm
 
 
 def gamma_mfm(workers: int, byzantine: int) -> float:
-    """gamma~ = 32 delta^2 + 1/m of Theorem 5.2."""
+    """Return gamma~ = 32 delta^2 + 1/m of Theorem 5.2."""
     return 32 * (byzantine / workers) ** 2 + 1 / workers
 
 
 def static_rate(T: float, gamma: float, sigma: float, L: float, gap: float) -> float:
-    """The learning rate of the theorem on Algorithm 1 (``thm:nonconvex-static``); gamma = kappa + 1/m, gap = f(x_1) - f*."""
+    """Return the learning rate of the theorem on Algorithm 1 (``thm:nonconvex-static``); gamma = kappa + 1/m, gap = f(x_1) -
+    f*.
+    """
     return min(math.sqrt(gap) / (4 * sigma * math.sqrt(L * gamma * T * math.log2(T))), 1 / L)
 
 
 def static_bound(T: float, gamma: float, sigma: float, L: float, gap: float) -> float:
-    """The bound of ``thm:nonconvex-static``."""
+    """Return the bound of ``thm:nonconvex-static``."""
     return (
         16 * math.sqrt(L * gap * sigma**2 * gamma * math.log2(T) / T)
         + 2 * (L * gap + 2 * sigma**2 * gamma) / T
@@ -42,18 +44,18 @@ def static_bound(T: float, gamma: float, sigma: float, L: float, gap: float) -> 
 
 
 def dynamic_rate(T: float, gamma: float, CV: float, L: float, gap: float) -> float:
-    """The learning rate of the theorem on Algorithm 2, Option 1 (``thm:nonconvex``); gamma = 2 kappa + 1/m."""
+    """Return the learning rate of the theorem on Algorithm 2, Option 1 (``thm:nonconvex``); gamma = 2 kappa + 1/m."""
     return min(math.sqrt(gap) / (3 * CV * math.sqrt(L * gamma * T * math.log2(T))), 1 / L)
 
 
 def dynamic_bound(T: float, gamma: float, CV: float, L: float, gap: float, dynamic: float = 0) -> float:
-    """The bound of ``thm:nonconvex`` with so many dynamic rounds."""
+    """Return the bound of ``thm:nonconvex`` for a number of dynamic rounds."""
     noise = 12 * CV * math.sqrt(L * gap * gamma * math.log2(T) / T)
     return noise + (2 * L * gap + 9 * CV**2 * gamma) / T + 16 * CV**2 * gamma * dynamic * math.log2(T) / T
 
 
 def adaptive_bound(T: float, gamma: float, CV: float, zeta: float, workers: int, dynamic: float = 0) -> float:
-    """The bound of ``thm:nonconvex-adaptive`` with its constants (Appendix, Theorem 5.2); gamma = 32 delta^2 + 1/m.
+    """Return the bound of ``thm:nonconvex-adaptive`` with its constants (Appendix, Theorem 5.2); gamma = 32 delta^2 + 1/m.
 
     zeta = 2M/eta_0 + eta_0 L, M a bound of |f|. C~ = 2 sqrt(2) C, as where it is used; its definition has 4 m^2 T once.
     """

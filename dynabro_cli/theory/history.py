@@ -1,4 +1,4 @@
-"""For how long one gradient influences a method's updates: the window sizes of the paper's Table 1, measured."""
+"""Measure how long one gradient influences a method's updates: the window sizes of the paper's Table 1."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from dynabro_cli.streams import Streams
 
 MOST_ROUNDS = 2000
 DISTURBANCE = 1e4
-"""How long the vector is, in units of V, that is added to one gradient of one worker."""
+"""Length, in units of V, of the vector that is added to one gradient of one worker."""
 TOLERANCE = 1e-3
-"""The share of the largest change from which on a change of g_t counts."""
+"""Share of the largest change above which a change of g_t counts."""
 
 
 class Window(NamedTuple):
@@ -32,8 +32,8 @@ class Window(NamedTuple):
 
     Attributes:
         rounds: From the disturbed round to the last one that it changes, both included.
-        ended: Whether it was over before the measurement was.
-        filters: Whether the method filters workers by their history; else it aggregates whatever they send.
+        ended: True if the window ended before the measurement.
+        filters: True if the method filters workers by their history; otherwise it aggregates all messages.
     """
 
     rounds: int
@@ -46,17 +46,17 @@ def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | Non
 
     The method runs twice, in the plane and along the same path, without attack: a worker's gradient is x_t and noise of length
     V. In one of the two, a vector 10,000 V long is added to the first worker's first gradient of the first round, which is
-    where windows begin; it points away from that gradient's noise, so that any median changes. Counted are the rounds to
-    the last in which g_t differs by more than a thousandth of the largest difference.
+    where windows begin; it points away from that gradient's noise, so that any median changes. The window counts the rounds up
+    to the last one in which g_t differs by more than a thousandth of the largest difference.
 
-    As the path is the same, what is measured is the memory of workers and server, and not that of the model. The aggregator is
-    the run's own, with its memory: as long as it takes a worker's momentum for an outlier it bounds the change, and does
-    not end it, so that a window grows with the logarithm of what is added.
+    As the path is the same, this measures the memory of workers and server, not of the model. The aggregator is the run's own,
+    with its memory. While it treats a worker's momentum as an outlier, it bounds the change without ending it. So a window
+    grows with the logarithm of the added length.
 
     Args:
         run: The run; its task and its attack do not matter.
-        rounds: How many to follow at most, from 1.
-        noise_bound: V, where the run has measured it.
+        rounds: The largest number of rounds to follow, from 1.
+        noise_bound: V, if the run has measured it.
 
     Example:
         >>> history_window(resolve(RunSpec(method="sgd")))
@@ -79,14 +79,14 @@ def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | Non
 
 
 def window_of(row: Mapping[str, Any], most: int = MOST_ROUNDS) -> Window:
-    """The history window of a stored run, followed for its rounds, ``most`` of them at most.
+    """Return the history window of a stored run, followed for its rounds, at most ``most``.
 
     Args:
         row: Its columns of the table ``runs``.
         most: Rounds.
 
     Raises:
-        SpecError: A component is not one of this version's.
+        SpecError: This version does not have a component.
     """
     given = {name: _plain(row[name], info.type) for name, info in fields().items() if name in row}
     bound = _plain(row.get("noise_bound"), float)
@@ -94,24 +94,24 @@ def window_of(row: Mapping[str, Any], most: int = MOST_ROUNDS) -> Window:
 
 
 def _plain(value: Any, kind: type) -> Any:
-    """A value as a spec has it, of one that a table of numbers may have: None for a number that is none."""
+    """Return a value of a table of numbers as a spec has it: None for NaN."""
     return None if value is None or value != value else kind(value)
 
 
 class _Course:
-    """A method's rounds along a path that does not depend on its updates; in the first, one gradient is moved."""
+    """A method's rounds along a path that does not depend on its updates; in the first round, one gradient is moved."""
 
     def __init__(self, parts: Parts, noise: float, disturbance: float) -> None:
         self._parts, self._noise, self._disturbance = parts, noise, disturbance
         self._server = make_server(parts)
-        self._workers = chain_setting(parts.spec).workers  # those that answer in a round
+        self._workers = chain_setting(parts.spec).workers  # the workers that answer in a round
         self._nobody = torch.zeros(self._workers, dtype=torch.bool)
         self._round = 0
         self._states: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}
         self.x = torch.zeros(2, dtype=torch.float64)
 
     def step(self) -> Tensor:
-        """g_t of the next round."""
+        """Return g_t of the next round."""
         method, t = self._parts.method, self._round
         self.x = 3 * 0.99**t * torch.tensor([1.0, -1.0], dtype=torch.float64)
         plan = method.first if not t else None
@@ -135,7 +135,7 @@ class _Course:
         return answer.aggregate
 
     def like(self, other: _Course, tolerance: float) -> bool:
-        """Whether both remember the same, up to ``tolerance`` in every number."""
+        """Return True if both remember the same, up to ``tolerance`` in every number."""
         return all(_alike(mine, theirs, tolerance) for mine, theirs in zip(self._states, other._states, strict=True))
 
     def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:

@@ -20,24 +20,24 @@ from dynabro_cli.theory._moves import move
 from dynabro_cli.theory._starts import Matrix, made_by_hand, random_start
 
 ROUNDING = 1e-7
-"""A distance of this share of the largest number may be rounding, and is taken off the error and put onto the spread."""
+"""A distance of this share of the largest number may be rounding; it is subtracted from the error and added to the spread."""
 LARGE = 1e6
-"""At this ratio, or at a hundred times the proved kappa where that is more, a search ends: no bound is in sight."""
+"""At this ratio, or at a hundred times the proved kappa if that is larger, a search ends: no bound is in sight."""
 SLACK = 1e-6
 UNIT = 1.0
-"""The threshold of rules that need a length; any would do, as the search is at liberty to choose its own scale."""
+"""Threshold of rules that need a length; any value would do, as the search chooses its own scale."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long a search lasts.
+    """Length of a search.
 
     Attributes:
         dimension: d.
-        restarts: From how many starts it climbs.
-        steps: How many inputs it tries from each.
-        seed: Of starts and steps.
-        seconds: After how many seconds of processor time it ends for a rule, whatever is left of it.
+        restarts: Number of starts.
+        steps: Inputs tried from each start.
+        seed: Seed of starts and steps.
+        seconds: Processor time after which the search of a rule ends.
     """
 
     dimension: int = 2
@@ -47,7 +47,7 @@ class Effort:
     seconds: float = 60.0
 
     def problems(self) -> list[str]:
-        """What is not legal, a line each."""
+        """Return the problems of the values, one per line."""
         limits = {"dimension": 1, "restarts": 1, "steps": 1, "seed": 0}
         values = {name: getattr(self, name) for name in limits}
         found = [
@@ -61,7 +61,7 @@ class Effort:
 
 
 class Subject(NamedTuple):
-    """A rule to be searched: its text, the rule in its setting, and m and f."""
+    """A rule to search: its text, the rule in its setting, and m and f."""
 
     text: str
     rule: Aggregator
@@ -70,19 +70,20 @@ class Subject(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search has found.
+    """Result of a search.
 
     Attributes:
         rule: The rule's text, with its pre-aggregators.
-        workers: m; ``byzantine``: f.
-        effort: How it was searched.
-        empirical: The largest ratio, a lower bound of the true kappa; at most ``LARGE``, or a hundred times the proved one.
-        unbounded: Whether it reached that.
-        proved: The proved kappa; None where there is none.
-        evaluations: How many inputs were tried.
-        complete: Whether the search did all that was asked for, so that it is the same on every machine.
-        gradient: Whether the gradient of the ratio was used beside random steps.
-        stateful: Whether the rule has a state; its initial one was searched.
+        workers: m.
+        byzantine: f.
+        effort: The effort of the search.
+        empirical: The largest ratio, a lower bound of the true kappa; at most ``LARGE``, or a hundred times the proved kappa.
+        unbounded: True if it reached this limit.
+        proved: The proved kappa; None if there is none.
+        evaluations: Number of inputs tried.
+        complete: True if the search was not cut short, so that it is the same on every machine.
+        gradient: True if the gradient of the ratio was used beside random steps.
+        stateful: True if the rule has a state; its initial state was searched.
         worst: The input: [m, d], its first f rows Byzantine.
     """
 
@@ -101,14 +102,14 @@ class Found(NamedTuple):
 
     @property
     def row(self) -> dict[str, Any]:
-        """The columns of the table ``verified_kappa``, but for the version and the time."""
+        """The columns of the table ``verified_kappa``, except the version and the time."""
         searched = {name: getattr(self.effort, name) for name in ("dimension", "restarts", "steps", "seed")}
         names = ("rule", "workers", "byzantine", "empirical", "unbounded", "proved", "evaluations", "complete")
         return searched | {name: getattr(self, name) for name in names} | {"worst": self.worst.tolist()}
 
     @property
     def notes(self) -> list[str]:
-        """What one has to know to read it."""
+        """Notes on how to read the result."""
         told = {
             "no bound in sight": self.unbounded,
             "has a state: its initial one is searched": self.stateful,
@@ -118,24 +119,24 @@ class Found(NamedTuple):
 
     @property
     def violated(self) -> bool:
-        """Whether the input disproves the proved kappa: a bug, in the rule or in its bound."""
+        """True if the input disproves the proved kappa: a bug in the rule or in its bound."""
         return self.proved is not None and self.empirical > self.proved * (1 + SLACK) + SLACK
 
 
 def subjects(
     texts: Sequence[str], pre: Sequence[str], workers: int, byzantine: int, effort: Effort
 ) -> tuple[list[Subject], dict[str, list[str]]]:
-    """The rules to be searched, and by name why others cannot be.
+    """Return the rules to search, and the reasons why others cannot be searched, by name.
 
     Args:
-        texts: Rules, each with pre-aggregators of its own where joined by ``+``; none stands for every rule there is.
+        texts: Rules, each with pre-aggregators of its own if joined by ``+``; empty for every rule.
         pre: Pre-aggregators before all of them.
         workers: m.
         byzantine: f.
-        effort: Is checked with the rest.
+        effort: The effort, which is checked with the rest.
 
     Raises:
-        SpecError: A rule that was named is not legal, or m, f or the effort is not.
+        SpecError: A named rule, m, f or the effort is not legal.
     """
     problems = effort.problems()
     if not 0 <= 2 * byzantine < workers:
@@ -156,7 +157,7 @@ def subjects(
 
 
 def subject(text: str, pre: Sequence[str], workers: int, byzantine: int) -> Subject:
-    """The rule that ``text`` names, behind the pre-aggregators ``pre``; raise SpecError where it is not legal."""
+    """Return the rule that ``text`` names, behind the pre-aggregators ``pre``; raise SpecError if it is not legal."""
     *own, rule = split_chain(text) or [text]
     registry, setting = pre_aggregators.REGISTRY, AggregatorSetting(workers, byzantine, UNIT)
     chain = [registry.parse(part) for part in [*(word for item in pre for word in split_chain(item)), *own]]
@@ -170,10 +171,10 @@ def subject(text: str, pre: Sequence[str], workers: int, byzantine: int) -> Subj
 
 
 def ratio(rule: Aggregator, messages: Tensor, byzantine: int) -> Tensor:
-    """|A - mean_S|^2 over (1/|S|) sum_{i in S} |g_i - mean_S|^2, S all but the first rows; never too large by rounding.
+    """Return |A - mean_S|^2 over (1/|S|) sum_{i in S} |g_i - mean_S|^2, S all but the first rows; never too large by rounding.
 
-    The distances above and below are as far apart as rounding may have put them, so that an honest set without spread gives
-    0 where the rule returns its value, and a large number where not. An aggregate that is no number is infinitely far.
+    The distances above and below are as far apart as rounding may have put them, so that an honest set without spread gives 0
+    if the rule returns its value, and a large number otherwise. An aggregate with NaN is infinitely far.
     """
     aggregate, _ = rule.aggregate(messages, {}, 1)
     honest = messages[byzantine:]
@@ -186,7 +187,7 @@ def ratio(rule: Aggregator, messages: Tensor, byzantine: int) -> Tensor:
 
 
 class _Search:
-    """The best input so far, and what is left of the effort."""
+    """The best input so far, and the remaining effort."""
 
     def __init__(self, subject: Subject, effort: Effort) -> None:
         self._subject, self._effort = subject, effort
@@ -209,7 +210,7 @@ class _Search:
         return self.unbounded or self.late
 
     def value(self, messages: Matrix) -> float:
-        """The ratio at an input, at most ``LARGE``."""
+        """Return the ratio at an input, at most ``LARGE``."""
         self.evaluations += 1
         found = min(float(ratio(self._subject.rule, torch.from_numpy(messages), self._subject.byzantine)), self._large)
         if found > self.best:
@@ -217,7 +218,7 @@ class _Search:
         return found
 
     def climb(self, messages: Matrix, generator: np.random.Generator, *, gradient: bool) -> None:
-        """Climb from an input: by its gradient for a third of the steps, where it has one; then by random moves."""
+        """Climb from an input: by its gradient for a third of the steps, if it has one; then by random moves."""
         steps, value = self._effort.steps, self.value(messages)
         if gradient:
             messages, value = self._ascend(messages, value, steps // 3)
@@ -230,7 +231,7 @@ class _Search:
                 messages, value = moved, found
 
     def _ascend(self, messages: Matrix, value: float, steps: int) -> tuple[Matrix, float]:
-        """Steps along the gradient, longer after each that leads up, and shorter after each that does not."""
+        """Take steps along the gradient, longer after each step up, and shorter after any other."""
         step, slope = 0.1, self.slope(messages)
         for _ in range(steps):
             if self.over or slope is None or step < 1e-9:
@@ -245,19 +246,19 @@ class _Search:
         return messages, value
 
     def slope(self, messages: Matrix) -> Matrix | None:
-        """The direction of the ratio's gradient; None where it has none, or where autograd does not flow."""
+        """Return the direction of the ratio's gradient; None if there is none, or if autograd does not reach the rule."""
         tensor = torch.from_numpy(messages).requires_grad_()
         try:
             value = ratio(self._subject.rule, tensor, self._subject.byzantine)
             (found,) = torch.autograd.grad(value, tensor)
-        except RuntimeError:  # what autograd says of an ``out=``, or of a result that does not depend on the input by it
+        except RuntimeError:  # autograd raises this for ``out=``, and for a result without a gradient
             return None
         length = float(found.norm())
         return (found / length).numpy() if 0 < length < np.inf else None
 
 
 def differentiable(subject: Subject, dimension: int) -> bool:
-    """Whether autograd flows through a rule."""
+    """Return True if a rule has a gradient in autograd."""
     messages = torch.randn(subject.workers, dimension, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     try:
         aggregate, _ = subject.rule.aggregate(messages.requires_grad_(), {}, 1)
@@ -267,16 +268,16 @@ def differentiable(subject: Subject, dimension: int) -> bool:
 
 
 def search(subject: Subject, effort: Effort, progress: Callable[[int, int], None] = lambda done, total: None) -> Found:
-    """Look for the largest ratio of Definition 3.2 that an input gives a rule.
+    """Search the largest ratio of Definition 3.2 of a rule.
 
     A lower bound of the true kappa: the best of many climbs, from inputs made by hand and random ones, in double precision.
-    Any honest set of m - f is the last rows of a reordered input, for which rules do not care but for ties; the Byzantine
+    Any honest set of m - f workers can be the last rows, as rules do not depend on the order except for ties. The Byzantine
     rows come first, as ties go to the lowest index.
 
     Args:
         subject: The rule.
-        effort: How long to search; with the same effort the result is the same, unless ``seconds`` end it.
-        progress: Called with how many climbs are done, and how many there are.
+        effort: The length of the search; with the same effort the result is the same, unless ``seconds`` end it.
+        progress: Called with the number of climbs done, and the number of all climbs.
     """
     generator = np.random.default_rng(effort.seed)
     shape = subject.workers, subject.byzantine, effort.dimension

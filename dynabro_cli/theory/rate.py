@@ -1,4 +1,4 @@
-"""How the mean squared gradient falls with T, and grows with delta and dynamic rounds: read from the runs of ``verify-rate``.
+"""Dependence of the mean squared gradient on T, delta and dynamic rounds, from the runs of ``verify-rate``.
 
 Numbers only, no torch: figures are drawn from this.
 """
@@ -21,11 +21,11 @@ from dynabro_cli.theory.slopes import PowerLaw, power_law
 SWEEP = "verify-rate"
 RESULTS = "status IN ('finished', 'diverged')"
 MOST_KEYS = 500
-"""Runs that one statement asks for."""
+"""Most runs in one statement."""
 
 
 class Part(NamedTuple):
-    """One of the experiments: what is varied, what is measured, and the exponent that theory has for each setting."""
+    """One of the experiments: the varied quantity, the measured quantity, and theory's exponent for each setting."""
 
     against: str
     quantity: str
@@ -38,21 +38,28 @@ PARTS = {
     "delta": Part("delta", GRADIENT, {"mfm": 1.0, "cwmed": 0.5, "nnm+cwmed": 0.5}),
     "switches": Part("|tau_d|/T", f"{GRADIENT}, excess over |tau_d| = 0", {"eta = 1/L": 1.0, "eta = 1/(10 L)": 1.0}),
 }
-"""By what ``dynabro verify rate`` calls them; the exponents of delta are of what MFM and a kappa in O(delta) allow at best."""
+"""Experiments by their names in ``dynabro verify rate``; exponents of delta are the best that MFM and a kappa in O(delta)
+allow.
+"""
 
 
 class Slope(NamedTuple):
-    """A fitted exponent beside what theory has.
+    """A fitted exponent beside theory's.
 
     Attributes:
-        part: The experiment; ``setting``: one of its series.
-        against: What was varied; ``quantity``: what was measured.
-        points: How many points the fit has; ``left_out``: how many have none, as they are not above 0.
-        seeds: The fewest runs that a point is the mean of.
-        slope: The exponent; ``low`` and ``high``: its 95% confidence interval; NaN where there is none.
+        part: The experiment.
+        setting: One of its series.
+        against: The varied quantity.
+        quantity: The measured quantity.
+        points: Number of points in the fit.
+        left_out: Number of points that are not above 0 and therefore not in the fit.
+        seeds: The smallest number of runs per point.
+        slope: The exponent.
+        low: Lower end of its 95% confidence interval; NaN if there is none.
+        high: Upper end of the interval; NaN if there is none.
         predicted: The exponent in theory.
-        of_bound: The exponent that the theorem's bound itself has over these points, with all its terms and logarithms.
-        share: The largest share of the theorem's bound that a point has, NaN where there is no bound.
+        of_bound: The exponent of the theorem's bound itself over these points, with all its terms and logarithms.
+        share: The largest share of the theorem's bound that a point has; NaN if there is no bound.
     """
 
     part: str
@@ -71,7 +78,7 @@ class Slope(NamedTuple):
 
 
 def part_of(run: Mapping[str, Any]) -> tuple[str, str]:
-    """The part, and the setting, that a run of the sweep belongs to; of a run, its columns ``clock``, ``spec``, ..."""
+    """Return the part and the setting of a run of the sweep, given its columns ``clock``, ``spec``, ..."""
     spec = run["spec"]
     rule = "+".join([*(stage["name"] for stage in spec["pre_aggregators"]), spec["aggregator"]["name"]])
     if run["clock"] == "computation":
@@ -83,7 +90,7 @@ def part_of(run: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The runs with these keys that have a result, with ``spec`` as a mapping, and their evaluations of x_1."""
+    """Return the runs with these keys that have a result, with ``spec`` as a mapping, and their evaluations of x_1."""
     runs, evaluations = [], []
     for start in range(0, len(keys), MOST_KEYS):
         chosen = ", ".join(f"'{key}'" for key in keys[start : start + MOST_KEYS] if key.isalnum())
@@ -95,28 +102,29 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
 
 
 def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs whose rows agree with themselves, with ``spec`` as a mapping; the others are left out, with a warning."""
+    """Return the runs whose rows agree, with ``spec`` as a mapping; other runs are skipped with a warning."""
     specs = [spec_of(run) for run in runs.astype(object).where(runs.notna(), None).to_dict("records")]
     kept = [spec is not None for spec in specs]
     if not all(kept):
         count = kept.count(False)
-        warn_left_out(engine, f"{count} run{'s' if count > 1 else ''}", "what a row says does not agree")
+        warn_left_out(engine, f"{count} run{'s' if count > 1 else ''}", "the values of a row do not agree")
     kept_runs = runs.loc[pd.Series(kept, index=runs.index, dtype=bool)]
     return kept_runs.assign(spec=[spec for spec in specs if spec is not None]).reset_index(drop=True)
 
 
 def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
-    """A row a run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``bound`` and ``n_byzantine`` and such that cells need.
+    """Return one row per run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``bound`` and ``n_byzantine``, and columns for
+    cells.
 
     ``value`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. In the part ``switches`` it is the
-    excess over the run of the same seed whose identities are static. ``bound`` is the theorem's; NaN where there is none.
+    excess over the run of the same seed whose identities are static. ``bound`` is the theorem's bound; NaN if there is none.
     """
     rows = []
     groups = dict(tuple(evaluations.groupby("run_id")))
     for run in runs.to_dict("records"):
         own = groups.get(run["id"])
         if own is None or own["gap"].isna().iloc[0]:
-            continue  # its first evaluation is left out
+            continue  # its first evaluation is skipped
         part, setting = part_of(run)
         gap = float(own["gap"].iloc[0])
         rows.append(
@@ -143,7 +151,9 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def cells(measured: pd.DataFrame) -> pd.DataFrame:
-    """A row a point: ``part``, ``setting``, ``x``, ``mean``, ``std`` over seeds (NaN for one), ``n``, ``bound``, ``theory``."""
+    """Return one row per point: ``part``, ``setting``, ``x``, ``mean``, ``std`` over seeds (NaN for one), ``n``, ``bound``,
+    ``theory``.
+    """
     if measured.empty:
         return pd.DataFrame(columns=["part", "setting", "x", "mean", "std", "n", "bound", "theory"])
     groups = measured.groupby(["part", "setting", "place"], sort=False)
@@ -160,7 +170,7 @@ def cells(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def slopes(points: pd.DataFrame) -> list[Slope]:
-    """The exponent of every series of points, in the order of ``PARTS``; of those of which there is any."""
+    """Return the exponent of every series with points, in the order of ``PARTS``."""
     found = []
     for part, about in PARTS.items():
         for setting, predicted in about.predicted.items():
@@ -187,25 +197,25 @@ def slopes(points: pd.DataFrame) -> list[Slope]:
 
 
 def series(points: pd.DataFrame, part: str, setting: str) -> pd.DataFrame:
-    """The points of one series at which there is something to vary: with delta = 0 there is nothing."""
+    """Return the points of one series, without points at which the varied quantity has no effect, such as delta = 0."""
     return points[(points["part"] == part) & (points["setting"] == setting) & (points["x"] > 0)]
 
 
 def _x(part: str, run: Mapping[str, Any]) -> float:
-    """What is along the axis: the planned T, which the learning rate is for; delta; or the share of dynamic rounds."""
+    """Return the value on the axis: the planned T, which the learning rate is for; delta; or the share of dynamic rounds."""
     if part == "rounds":
         return float(planned(run["budget"], run["spec"]["method"]["jmax"])[0])
     return float(run["byzantine"] / run["workers"] if part == "delta" else run["dynamic_rounds"] / run["rounds"])
 
 
 def _mean_square(run: Mapping[str, Any]) -> float:
-    """The mean of |grad f(x_t)|^2 over a run's rounds; NaN where it is not known, as it is infinite."""
+    """Return the mean of |grad f(x_t)|^2 over a run's rounds; NaN if it is not known, as it is infinite."""
     total = run["squared_gradients"]
     return math.nan if total is None else float(total) / run["rounds"]
 
 
 def _setting(run: Mapping[str, Any]) -> tuple[float, float, int, int, float, float]:
-    """T, L, m, f, V (the noise's length) and C V of a run on the quadratic."""
+    """Return T, L, m, f, V (the noise's length) and C V of a run on the quadratic."""
     spec = run["spec"]
     T = float(planned(run["budget"], spec["method"]["jmax"])[0])
     V = spec["task"]["sigma"] * math.sqrt(spec["task"]["dimension"])
@@ -214,7 +224,7 @@ def _setting(run: Mapping[str, Any]) -> tuple[float, float, int, int, float, flo
 
 
 def _bound(setting: str, run: Mapping[str, Any], gap: float) -> float:
-    """The theorem's bound of a run's value, NaN where none is about it."""
+    """Return the theorem's bound of a run's value; NaN if no theorem covers it."""
     T, L, m, f, V, CV = _setting(run)
     if setting == "static":
         return static_bound(T, KAPPAS["cwmed"](m, f) + 1 / m, V, L, gap)
@@ -228,7 +238,7 @@ def _bound(setting: str, run: Mapping[str, Any], gap: float) -> float:
 
 
 def _shape(part: str, setting: str, run: Mapping[str, Any], gap: float) -> float:
-    """What theory has a run's value grow like: its bound, sqrt(gamma), or the number of dynamic rounds."""
+    """Return theory's growth of a run's value: its bound, sqrt(gamma), or the number of dynamic rounds."""
     m, f = run["workers"], run["byzantine"]
     gammas: dict[str, Callable[[], float]] = {
         "mfm": lambda: gamma_mfm(m, f),

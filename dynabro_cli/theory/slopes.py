@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 
 
 class PowerLaw(NamedTuple):
-    """y = exp(intercept) x^slope, with the confidence interval of the slope; no interval where there are only two points."""
+    """y = exp(intercept) x^slope, with the confidence interval of the slope; no interval for only two points."""
 
     slope: float
     low: float
@@ -24,8 +24,8 @@ class PowerLaw(NamedTuple):
 def power_law(x: Sequence[float], y: Sequence[float]) -> PowerLaw | None:
     """Fit a line to log y against log x by least squares; None for fewer than two different x.
 
-    Points that are not above 0, which have no logarithm, are left out. The interval is Student's with two degrees of freedom
-    fewer than points, from the points' distances from the line: it holds what bends the law as well as what is noise.
+    Points that are not above 0 have no logarithm and are skipped. The interval is Student's, with two degrees of freedom fewer
+    than points, from the points' distances from the line. It includes deviations from the law as well as noise.
     """
     values = np.array([x, y], dtype=float)
     values = np.log(values[:, (np.isfinite(values) & (values > 0)).all(0)])

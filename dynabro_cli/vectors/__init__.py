@@ -1,1 +1,1 @@
-"""What is computed of the workers' vectors [m, d] and knows nothing of rules or attacks: means, lengths, inner products."""
+"""Means, lengths and inner products of the workers' vectors [m, d]; independent of rules and attacks."""

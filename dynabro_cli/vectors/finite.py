@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EXPONENT_32, EXPONENT_64 = 0x7F80_0000, 0x7FF0_0000_0000_0000
-"""The bits of a number's exponent, of 32 or 64 bits, which are all set in NaN and Inf and in no other number."""
+"""The exponent bits of a number of 32 or 64 bits; all of them are set in NaN and Inf, and in no other number."""
 
 
 def sound(messages: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The messages [m, d] with zeros for the rows that hold a NaN or an Inf; nothing but NaN where all of them do.
+    """Return the messages [m, d] with zeros for the rows with a NaN or an Inf; only NaN if all rows have one.
 
-    A worker that sends such a row is Byzantine, so that any finite row in its place keeps what is proved of a rule. Where no
-    row is finite there is nothing to aggregate, and the run has diverged: no rule makes a finite aggregate of NaN.
+    A worker that sends such a row is Byzantine, so that any finite row in its place keeps the proved properties of a rule. If
+    no row is finite there is nothing to aggregate, and the run has diverged: no rule makes a finite aggregate of NaN.
 
-    The bool mask [m] of the finite rows comes with it; or None, with the messages themselves, where the host may look at
-    them and they are all finite.
+    The bool mask [m] of the finite rows comes with it; or None, with the messages themselves, if the host may look at them and
+    they are all finite.
     """
     if host_may_look(messages) and math.isfinite(messages.detach().sum()):  # a NaN or an Inf is in the sum of whatever it is in
         return messages, None
@@ -31,9 +31,9 @@ def sound(messages: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def finite_rows(messages: Tensor) -> Tensor:
-    """The bool mask [m] of the rows without NaN and Inf.
+    """Return the bool mask [m] of the rows without NaN and Inf.
 
-    By their bits: of all ways to see it, this adds least to a compiled function, for which it is hidden behind the memory.
+    It tests bits: of all ways, this adds least to a compiled function, where it is hidden behind memory access.
     """
     if messages.dtype == torch.float32:
         return (messages.view(torch.int32) & EXPONENT_32).amax(1) < EXPONENT_32
@@ -43,5 +43,5 @@ def finite_rows(messages: Tensor) -> Tensor:
 
 
 def host_may_look(tensor: Tensor) -> bool:
-    """Whether to decide by a tensor's values costs nothing: the host waits for no GPU, and nothing is being compiled."""
+    """Return True if deciding by a tensor's values costs nothing: no GPU is waited for, and nothing is being compiled."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

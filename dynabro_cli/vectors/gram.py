@@ -103,7 +103,7 @@ def _looked(messages: Tensor) -> Tensor:
 def _in_units(messages: Tensor) -> Tensor:
     """Return the Gram matrix without a decision on the host, around the central message in any case."""
     centre = messages.index_select(0, central(_row_scaled(messages)))
-    return 4 * _row_scaled(messages / 2 - centre / 2)  # halves, as a difference may be too large for a number
+    return 4 * _row_scaled(messages / 2 - centre / 2)  # halves, as a difference may overflow
 
 
 def _row_scaled(vectors: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Steps that a compiled function cannot contain, or would not be faster for, as operators of their own."""
+"""Steps that a compiled function cannot contain, or would not speed up, as separate operators."""
 
 from __future__ import annotations
 

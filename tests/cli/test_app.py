@@ -111,7 +111,7 @@ def test_help_shows_every_word_and_every_default(command: tuple[str, ...], dynab
 
 def test_help_of_what_would_be_markup(dynabro: Dynabro) -> None:
     outcome = dynabro("verify", "kappa", "--help")
-    assert "Such as cwmed or nnm+cwtm. [default: every rule there is]" in outcome.out
+    assert "Such as cwmed or nnm+cwtm. [default: every rule]" in outcome.out
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("-h",)])
@@ -374,6 +374,6 @@ def test_ctrl_c(folder: Path) -> None:
         finally:
             process.kill()
     assert (process.returncode, out) == (130, "")
-    assert err.splitlines()[-1] == "dynabro: interrupted; the run is stored as interrupted; the same command goes on with it"
+    assert err.splitlines()[-1] == "dynabro: interrupted; the run is stored as interrupted; the same command resumes it"
     assert "Traceback" not in err
     assert read(folder / "results.db", "SELECT status, final_accuracy FROM runs") == [("interrupted", None)]

@@ -109,9 +109,7 @@ def test_a_few_problems_are_listed_and_many_are_counted(dynabro: Dynabro, result
     change(results, "UPDATE runs SET dynamic_rounds = 99 WHERE id = 2")
     outcome = dynabro("db", "check")
     assert (outcome.code, outcome.out.splitlines()[1:]) == (65, ["run 2: dynamic_rounds is 99, and 0 of its rounds are"])
-    assert outcome.problems == [
-        "results.db has 1 problem; restore a backup, or repeat the runs concerned with dynabro run --rerun"
-    ]
+    assert outcome.problems == ["results.db has 1 problem; restore a backup, or repeat these runs with dynabro run --rerun"]
     change(results, "UPDATE runs SET dynamic_rounds = 99, final_accuracy = 0.123, final_loss = 9, final_gap = 1, switches = -1")
     outcome = dynabro("db", "check")
     assert outcome.code == 65
@@ -159,7 +157,7 @@ def test_a_thinned_copy(dynabro: Dynabro, results: Path) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out == (
         f"results.db thinned to small.db: 6 runs, {rows} -> {left} rows of rounds, {size(results.stat().st_size)} -> "
-        f"{size(Path('small.db').stat().st_size)}, 1 without a result left out\n"
+        f"{size(Path('small.db').stat().st_size)}, 1 without a result skipped\n"
     )
     assert dynabro("db", "check", "--db", "small.db").code == 0
     assert platform.node().encode() in results.read_bytes()
@@ -169,7 +167,7 @@ def test_a_thinned_copy(dynabro: Dynabro, results: Path) -> None:
     assert (shown["rounds_every"], whole["rounds_every"], shown["host"]) == (10, 1, "")
     assert json.loads(dynabro("show", "runs/7", "--json", "--db", "small.db").out)["rounds_every"] == 1
     again = dynabro("db", "thin", "smaller.db", "--every", "25", "--db", "small.db")
-    assert ", 5 as they were, as 25 is no multiple of what they were thinned to before\n" in again.out
+    assert ", 5 unchanged, as 25 is not a multiple of their earlier K\n" in again.out
 
 
 def test_a_thinned_run_that_is_run_again(dynabro: Dynabro, results: Path) -> None:
@@ -240,12 +238,16 @@ def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, resul
     outcome = dynabro("db", "merge", "other.db")
     assert outcome.code == 65
     assert outcome.out == (
-        "other.db merged into results.db: 0 runs copied, 6 already here (1 of them with other numbers), 1 unsound left out\n"
+        "other.db merged into results.db: 0 runs copied, 6 already here (1 of them with other numbers), "
+        "1 damaged and not merged\n"
     )
     assert outcome.problems == [
-        "run 2 of it is left out: a text of it is none that dynabro writes; its columns say another thing than its spec: seed",
+        (
+            "run 2 of the other database was not merged: a text column contains control characters; "
+            "its columns do not agree with its spec: seed"
+        ),
         f"run {key[:10]} differs: {ours}; there finished after 40 rounds, accuracy {accuracy!r}, loss 0.5",
-        "1 run of other.db left out for what is wrong with them; type dynabro db check --db other.db",
+        "1 run of other.db not merged, as they are damaged; type dynabro db check --db other.db",
     ]
 
 
@@ -289,7 +291,7 @@ def test_runs_are_removed_when_that_is_confirmed(dynabro: Dynabro, results: Path
     outcome = dynabro("db", "remove", *where)
     assert (outcome.code, outcome.problems) == (
         2,
-        ["nothing is removed, as there is no terminal to ask on; type --yes, or --dry-run to see what there is"],
+        ["nothing is removed, as there is no terminal to ask on; type --yes, or --dry-run to list the runs"],
     )
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     outcome = dynabro("db", "remove", *where)

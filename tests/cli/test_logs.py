@@ -174,7 +174,7 @@ def test_following_what_is_dead(dynabro: Dynabro, log: Path, looks: Callable[...
     change("results.db", "UPDATE runs SET status = 'running', owner = ?", gone())
     outcome = dynabro("logs", "1", "-f")
     assert (outcome.code, outcome.out) == (0, "one\ntwo\nthree\n")
-    assert outcome.problems == ["run 1 has ended without a word; its process is gone, or has been silent for too long"]
+    assert outcome.problems == ["run 1 stopped without reporting a result; its process is gone or unresponsive"]
 
 
 def test_ctrl_c_ends_following_without_a_word(dynabro: Dynabro, log: Path, looks: Callable[..., None]) -> None:
@@ -219,7 +219,7 @@ def test_runs_without_logs_are_made_and_it_is_told_once(
     assert outcome.code == 0
     (problem,) = outcome.problems
     assert problem.startswith("warning: file/checkpoints and file/logs cannot be written (it is not a folder); ")
-    assert "; runs go on without logs; " in problem
+    assert "; runs continue without logs; " in problem
     assert read("results.db", "SELECT DISTINCT status FROM runs") == [("finished",)]
 
 

@@ -35,7 +35,7 @@ def test_the_result_on_standard_output_and_progress_on_standard_error(dynabro: D
     what, result, where = outcome.out.splitlines()
     assert what == "digits: sgd, cwtm, sf, periodic:K=10, seed 0"
     assert result.startswith(
-        f"finished: test accuracy {accuracy:.4f} after 40 rounds and 40 gradient computations a worker (3 "
+        f"finished: test accuracy {accuracy:.4f} after 40 rounds and 40 gradient computations per worker (3 "
     )
     assert where == "run 1, stored in results.db"
     first, *lines = outcome.err.splitlines()
@@ -376,7 +376,7 @@ def test_every_problem_is_a_line_and_nothing_runs(
 @pytest.mark.parametrize(
     ("database", "code", "problem"),
     [
-        ("notes.txt", 65, "notes.txt is no dynabro database; name another file with --db"),
+        ("notes.txt", 65, "notes.txt is not a dynabro database; name another file with --db"),
         (".", 65, "is a folder"),
         ("missing/results.db", 73, "type mkdir -p missing"),
         ("/proc/results.db", 73, "/proc/results.db cannot be created"),
@@ -448,7 +448,7 @@ def broken_off(error: BaseException, after: int) -> Callable[..., Iterator[event
 def check_interrupted(outcome: Outcome, dynabro: Dynabro, path: Path, rounds: int, evaluations: int) -> None:
     """The run is kept as interrupted, and the same command completes it."""
     assert (outcome.code, outcome.out) == (130, "")
-    assert outcome.problems == ["interrupted; the run is stored as interrupted; the same command goes on with it"]
+    assert outcome.problems == ["interrupted; the run is stored as interrupted; the same command resumes it"]
     assert read(path, "SELECT status, rounds, final_accuracy FROM runs") == [("interrupted", rounds, None)]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(rounds,)]
     assert read(path, "SELECT COUNT(*) FROM evaluations") == [(evaluations,)]

@@ -146,7 +146,7 @@ def test_sigterm_ends_a_view(words: list[str], dynabro: Dynabro, database: Path,
     assert outcome.code == 75
     (line,) = outcome.problems
     assert line.startswith("terminated; th")
-    assert "the same command begins" not in line
+    assert "run the command again" not in line
 
 
 def test_watching_as_json_is_a_line_each(dynabro: Dynabro, database: Path, views: Callable[..., None]) -> None:

@@ -146,7 +146,7 @@ def test_failures_are_a_table_and_an_exit_code(dynabro: Dynabro, small: str, mon
     ]
     *_, told, last = [line for line in outcome.err.splitlines() if "failed" in line]
     assert told == "2/4: failed: quadratic, momentum, cwtm, sf, periodic:K=10, seed 0: ValueError: bang"
-    assert last == "dynabro: 1 of 4 runs failed; the same command with --retry-failed tries them again"
+    assert last == "dynabro: 1 of 4 runs failed; the same command with --retry-failed repeats them"
 
 
 def test_failures_are_told_apart(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_a_dry_run_does_nothing(dynabro: Dynabro, small: str, folder: Path, aske
         "small: Two methods on the quadratic",
         "4 runs planned",
         "0 stored in results.db, 4 to do",
-        "time: no estimate, as no run like them is in results.db",
+        "time: no estimate, as no similar run is in results.db",
         "database: about 11 kB more",
     ]
     assert not asked
@@ -195,7 +195,7 @@ def test_a_dry_run_tells_what_is_left(dynabro: Dynabro, small: str, folder: Path
     lines = dynabro("sweep", small, "--dry-run", "--jobs", "1").out.splitlines()
     assert lines[1:4] == [
         "4 runs planned (2 duplicates, 2 excluded)",
-        "1 stored in results.db, 1 failed before (--retry-failed runs them again), 2 to do",
+        "1 stored in results.db, 1 failed before (--retry-failed repeats them), 2 to do",
         "time: about 20 min, one after another, at the speed of stored runs",
     ]
     lines = dynabro("sweep", small, "--dry-run", "--jobs", "2").out.splitlines()
@@ -204,7 +204,7 @@ def test_a_dry_run_tells_what_is_left(dynabro: Dynabro, small: str, folder: Path
         "sweep", small, "--dry-run", "--jobs=1", "--retry-failed", "--set", "batch_size=1", "--set", "batch_size=2"
     ).out.splitlines()
     assert lines[2] == "1 stored in results.db, 7 to do"
-    assert lines[3].startswith("time: about 30 min for the 3 of them that are like stored runs, one after another")
+    assert lines[3].startswith("time: about 30 min for the 3 of them that are similar to stored runs, one after another")
     (folder / small).write_text(SMALL)
     lines = dynabro("sweep", small, "--dry-run", "--set", "seeds=0", "--set", "method=momentum").out.splitlines()
     assert lines[1:] == ["1 runs planned", "1 stored in results.db, 0 to do"]
@@ -242,13 +242,13 @@ def test_runs_of_other_code_are_told_and_run_again(dynabro: Dynabro, small: str,
     for dry in ((), ("--dry-run",), ("--dry-run", "--json")):
         outcome = dynabro("sweep", small, "--quiet", *dry)
         assert outcome.code == 0
-        assert outcome.problems == [f"{CHANGED}; --rerun-changed runs these again"]
+        assert outcome.problems == [f"{CHANGED}; --rerun-changed repeats these runs"]
     told = {"runs": 4, "changed": 2, "components": {"methods/sgd": 2}, "engine": 2, "unknown": 1}
     assert json.loads(outcome.out)["code"] == told
     outcome = dynabro("sweep", small, "--dry-run", "--rerun-changed")
     assert outcome.problems == [
-        f"{CHANGED}; these are run again",
-        "stored runs of which the code is not known: 1 of 4; --rerun runs these again, too",
+        f"{CHANGED}; these runs are repeated",
+        "stored runs of which the code is not known: 1 of 4; --rerun repeats these, too",
     ]
     assert "2 stored in results.db, 2 to do" in outcome.out
     assert dynabro("runs").problems == [CHANGED]
@@ -268,9 +268,9 @@ def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> 
     change(folder / "results.db", "UPDATE sweeps SET rerun_after = 2")
     outcome = dynabro("sweep", small, "--dry-run", "--rerun")
     assert "2 stored in results.db, 2 to do" in outcome.out
-    assert outcome.problems == ["a rerun that was broken off is continued: what it has made is not run again"]
+    assert outcome.problems == ["an interrupted rerun is continued: its finished runs are not repeated"]
     outcome = dynabro("sweep", small, "--quiet", "--rerun", "--jobs", "1")
-    assert outcome.problems == ["a rerun that was broken off is continued: what it has made is not run again"]
+    assert outcome.problems == ["an interrupted rerun is continued: its finished runs are not repeated"]
     assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
     assert read(folder / "results.db", "SELECT rerun_after FROM sweeps ORDER BY id DESC LIMIT 1") == [(None,)]
     outcome = dynabro("sweep", small, "--rerun", "--rerun-changed")

@@ -44,7 +44,7 @@ def test_the_address_and_the_options_are_handed_on(dynabro: Dynabro, asked: list
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--address", "auto"), "address=auto is of a Ray cluster; type --executor ray with it"),
+        (("--address", "auto"), "address=auto is not valid here: it requires --executor ray"),
         (("--executor", "dask"), "executor=dask is not legal; type --executor local or ray"),
     ],
 )

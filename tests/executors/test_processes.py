@@ -408,7 +408,7 @@ def test_ctrl_c(early: str, program: Callable[..., subprocess.Popen[str]], path:
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)  # which waits for all that hold its standard error
     assert (process.returncode, err) == (130, "")
-    assert out == "interrupted; runs stored as interrupted: 2; the same command goes on from here\n"
+    assert out == "interrupted; runs stored as interrupted: 2; the same command resumes from here\n"
     assert stored(path) == [(0, "interrupted", 10), (1, "interrupted", 10)]
     assert all("SIG_IGN" in note for note in faults.notes("process"))
 

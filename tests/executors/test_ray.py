@@ -215,7 +215,7 @@ def test_a_lost_node_costs_no_more_than_what_came_after_the_checkpoint(
         outcomes = make(engine, runs, faults, log, "patient", sweep="name", threads=1, jobs=3, checkpoint_every=1e-6)
     assert [outcome[1:] for outcome in outcomes] == [("finished", None)] * 4
     assert content(path) == made_here(tmp_path / "here.db", runs)
-    assert [log_of(engine, run).count("going on after round 1") for run in runs if run.key in log.left] == [1]
+    assert [log_of(engine, run).count("resuming after round 1") for run in runs if run.key in log.left] == [1]
     assert len(log.left) == 1
     assert capfd.readouterr() == ("", "")  # Ray itself has much to say about it
 
@@ -401,7 +401,7 @@ def test_sigterm_stores_checkpoints_and_the_same_command_goes_on(
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (75, "")
-    assert out == "terminated; runs stored as interrupted: 2; the same command goes on from here\n"
+    assert out == "terminated; runs stored as interrupted: 2; the same command resumes from here\n"
     assert stored(path) == [(0, "interrupted", 10), (1, "interrupted", 10)]
     assert read(path, "SELECT COUNT(checkpoint) FROM runs") == [(2,)]
 
@@ -410,7 +410,7 @@ def test_sigterm_stores_checkpoints_and_the_same_command_goes_on(
     assert (process.returncode, out.splitlines()[-1:], err) == (0, ["finished finished"], "")
     assert stored(path) == [(0, "finished", 20), (1, "finished", 20)]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(40,)]
-    assert "going on after round 10" in log_of(engine, quadratic(0))
+    assert "resuming after round 10" in log_of(engine, quadratic(0))
 
 
 @pytest.mark.slow
@@ -463,7 +463,7 @@ def test_a_precision_that_the_device_has_not(engine: Engine) -> None:
 @pytest.mark.usefixtures("connection")
 def test_another_version_on_the_head_is_told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "__version__", "0.0.1")
-    with pytest.raises(DynabroError, match=r"the Ray cluster has dynabro .*, and here is 0\.0\.1"):
+    with pytest.raises(DynabroError, match=r"the Ray cluster has dynabro .*, but this is 0\.0\.1"):
         make(engine, 1, None, entry="broken")
 
 

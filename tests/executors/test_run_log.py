@@ -82,12 +82,12 @@ def test_a_run_from_start_to_end(path: Path) -> None:
     assert first == "round 0, budget 0: accuracy 0.5, loss 0.5, train loss 0.5"
     assert checkpoint == "checkpoint after round 10, 2,000 bytes"
     assert second == "round 10, budget 10: gap 0.125"
-    assert re.fullmatch(r"finished: accuracy 0.875, loss 0.125; 10 rounds, 10 gradient computations a worker; \d+\.\d s", end)
+    assert re.fullmatch(r"finished: accuracy 0.875, loss 0.125; 10 rounds, 10 gradient computations per worker; \d+\.\d s", end)
 
 
 def test_a_run_that_goes_on(path: Path) -> None:
     RunLog(path).event(events.Started(KEY, started().record, Totals(7, 9, 0, 0)))
-    assert told(path)[0].startswith("going on after round 7 with budget 9 spent: digits, ")
+    assert told(path)[0].startswith("resuming after round 7 with budget 9 spent: digits, ")
 
 
 def test_a_chain_of_pre_aggregators(path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_crash_of_native_code_leaves_its_trace(tmp_path: Path) -> None:
     assert log.count("Fatal Python error: Segmentation fault") == 2
     assert 'talkative.py", line ' in log
     assert log.count("from Python\n") == 2
-    assert "its process was killed by SIGSEGV; the run is begun again\n" in log
+    assert "its process was killed by SIGSEGV; the run is retried\n" in log
     assert re.search(r"failed after .* s: its process was killed by SIGSEGV \(2 attempts\)\n", log)
     assert "Fatal" not in other
 
@@ -259,7 +259,7 @@ def test_a_log_that_cannot_be_written_any_more_is_told_once(tmp_path: Path) -> N
     for log in logs:
         log.tell("ended")
     (line,) = told
-    assert line.startswith(f"{tmp_path}/state/logs cannot be written (Is a directory); runs go on without logs; ")
+    assert line.startswith(f"{tmp_path}/state/logs cannot be written (Is a directory); runs continue without logs; ")
 
 
 def test_printing_goes_where_it_went_before(path: Path) -> None:

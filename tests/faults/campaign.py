@@ -77,7 +77,7 @@ class Watch:
         place: The place; what its logs say by now is passed over.
     """
 
-    BEGUN, LOST = re.compile(r" begun by process (\d+)$"), "; the run is begun again"
+    BEGUN, LOST = re.compile(r" begun by process (\d+)$"), "; the run is retried"
     STORED, OVER = " checkpoint after round ", re.compile(r" (finished: |diverged in|interrupted after|failed after)")
 
     def __init__(self, place: Place) -> None:

@@ -138,7 +138,7 @@ def test_what_the_logs_say(tmp_path: Path) -> None:
 
     assert add("2026-01-01T00:00:00Z begun by process 8\n2026-01-01T00:00:00Z checkpoint aft").busy == {}
     assert add("er round 1, 9 bytes\n").busy == {log: 8}
-    assert add("2026-01-01T00:00:00Z its process was killed by SIGKILL; the run is begun again\n").busy == {}
+    assert add("2026-01-01T00:00:00Z its process was killed by SIGKILL; the run is retried\n").busy == {}
     assert watch.lost == 1
     assert add("2026-01-01T00:00:00Z begun by process 9\n2026-01-01T00:00:00Z checkpoint after round 2, 9 bytes\n").busy == {
         log: 9

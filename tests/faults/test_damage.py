@@ -97,6 +97,6 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(how: str, clean: Content, plac
     damaged(path, how, proof)
     completed(place, run(DYNABRO))
     assert not proof.exists()
-    assert "going on after round" not in place.logs()
+    assert "resuming after round" not in place.logs()
     check_whole(place, clean, [key_of(clean, DYNABRO)])
     assert place.checkpoints() == []

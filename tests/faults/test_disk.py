@@ -35,7 +35,7 @@ def full(place: Place, words: tuple[str, ...], fault: str) -> Ended:
     told = [line for line in ended.err.splitlines() if line.startswith("dynabro: ")]
     (line,) = (line for line in told if not line.startswith("dynabro: warning: "))
     assert line.endswith("make room; what was stored before is intact")
-    assert all("runs go on without logs" in warning for warning in told if warning != line)
+    assert all("runs continue without logs" in warning for warning in told if warning != line)
     no_process_of(place)
     if place.holds("SELECT 1"):
         assert read(place.db, "PRAGMA integrity_check") == [("ok",)]

@@ -1,4 +1,4 @@
-"""A folder of checkpoints and logs that cannot be written: runs go on without, and a line says so."""
+"""A folder of checkpoints and logs that cannot be written: runs continue without, and a line says so."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_folders_that_cannot_be_written(command: str, clean: Content, place: Pla
     words = run(MOMENTUM) if command == "run" else sweep(place, "--set", "seeds=0..0")
     (line,) = warnings(place.do(*words, **PREPARED))
     folder = place.folder / "results.db.d"
-    assert line.startswith(f"{folder}/checkpoints and {folder}/logs cannot be written (Permission denied); runs go on without ")
+    assert line.startswith(
+        f"{folder}/checkpoints and {folder}/logs cannot be written (Permission denied); runs continue without "
+    )
     check_whole(place, clean, [key_of(clean, cell) for cell in ((MOMENTUM,) if command == "run" else (MOMENTUM, DYNABRO))])
     assert place.checkpoints() == []
     assert place.logs() == ""
@@ -57,5 +59,5 @@ def test_a_folder_that_becomes_unwritable(command: str, clean: Content, place: P
     allow(place, 0o555, "checkpoints")
     os.kill(process.pid, signal.SIGCONT)
     (line,) = warnings(end(process))
-    assert line.startswith(f"{place.folder}/results.db.d/checkpoints cannot be written (Permission denied); runs go on ")
+    assert line.startswith(f"{place.folder}/results.db.d/checkpoints cannot be written (Permission denied); runs continue ")
     check_whole(place, clean, [key_of(clean, MOMENTUM)] if command == "run" else None)

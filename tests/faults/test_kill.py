@@ -55,7 +55,7 @@ def test_a_run_killed_at_every_place_in_turn(clean: Content, new_place: Callable
         assert check_part(place, clean) > broken - 20
         killed(place, run(cell), "before-finish")
         completed(place, run(cell))
-        assert place.logs().count("going on after round") > 2
+        assert place.logs().count("resuming after round") > 2
         check_whole(place, clean, [key_of(clean, cell)])
         assert place.checkpoints() == []
 
@@ -75,7 +75,7 @@ def test_a_sweep_killed_in_turn(clean: Content, place: Place) -> None:
         check_part(place, clean)
         no_process_of(place)
     completed(place, words)
-    assert "going on after round" in place.logs()
+    assert "resuming after round" in place.logs()
     check_whole(place, clean, [key_of(clean, cell, seed) for cell in (MOMENTUM, DYNABRO) for seed in (0, 1)])
     assert place.checkpoints() == []
 
@@ -111,7 +111,7 @@ def test_a_repetition_that_is_killed_leaves_the_result_and_is_gone_on_with(clean
         killed(place, run(MOMENTUM, 0, "--rerun"), failpoint)
         assert read(place.db, "SELECT status, rounds FROM runs WHERE run_key = ?", key) == [("finished", 2000)]
     completed(place, run(MOMENTUM, 0, "--rerun"))
-    assert "going on after round" in place.logs()
+    assert "resuming after round" in place.logs()
     check_whole(place, clean, [key])
 
 

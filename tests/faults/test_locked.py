@@ -42,7 +42,7 @@ def test_held_for_too_long(command: str, busy: str, clean: Content, place: Place
         assert ended.code == 75, ended
         assert len(ended.err.splitlines()) == 1
     completed(place, words)
-    assert "going on after round" in place.logs()
+    assert "resuming after round" in place.logs()
     check_whole(place, clean, [key_of(clean, MOMENTUM)] if command == "run" else None)
 
 

@@ -32,7 +32,7 @@ def test_a_database_that_is_renamed_under_a_command(command: str, clean: Content
     assert not place.db.exists()
     away.rename(place.db)
     completed(place, words)
-    assert "going on after round" in place.logs()
+    assert "resuming after round" in place.logs()
     check_whole(place, clean, [key_of(clean, MOMENTUM)] if command == "run" else None)
 
 

@@ -84,7 +84,7 @@ def test_a_run_at_the_writers_places_in_turn(clean: Content, place: Place) -> No
         interrupted_at(place, run(MOMENTUM), failpoint, name)
         assert check_part(place, clean) > 0  # there is a checkpoint: the same command goes on
     completed(place, run(MOMENTUM))
-    assert place.logs().count("going on after round") == 4
+    assert place.logs().count("resuming after round") == 4
     check_whole(place, clean, [key_of(clean, MOMENTUM)])
 
 
@@ -110,12 +110,12 @@ def test_all_processes_of_a_sweep_are_told(name: str, clean: Content, place: Pla
     tell(process, name)
     ended = soon(process, name)
     no_process_of(place)
-    assert "the same command goes on from here" in ended.err
+    assert "the same command resumes from here" in ended.err
     assert place.holds("SELECT 1 FROM runs WHERE status = 'interrupted'")
     assert not place.holds("SELECT 1 FROM runs WHERE status NOT IN ('finished', 'interrupted')")
     check_part(place, clean)
     completed(place, words)
-    assert "going on after round" in place.logs()
+    assert "resuming after round" in place.logs()
     check_whole(place, clean, [key_of(clean, cell, seed) for cell in (MOMENTUM, DYNABRO) for seed in (0, 1)])
 
 

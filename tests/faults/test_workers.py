@@ -47,10 +47,10 @@ def test_what_fails_leaves_the_others_alone_and_is_completed_by_retry_failed(cle
 
     again = place.do(*sweep(place, "--jobs", "1"))
     assert again.code == 3  # nothing is tried again without being asked for
-    assert place.logs().count("going on after round") == 0
+    assert place.logs().count("resuming after round") == 0
     last = place.do(*sweep(place, "--retry-failed"))
     assert last.code == 0, last
-    assert place.logs().count("going on after round") == len(FAULTS)
+    assert place.logs().count("resuming after round") == len(FAULTS)
     check_whole(place, clean)
     assert place.checkpoints() == []
 
@@ -69,7 +69,7 @@ def test_a_process_that_dies_before_it_goes_on_takes_nothing_with_it(clean: Cont
     assert {status for (status,) in read(place.db, "SELECT status FROM runs")} == {"failed"}
     last = place.do(*words, "--retry-failed")
     assert last.code == 0, last
-    assert "going on after round" in place.logs()
+    assert "resuming after round" in place.logs()
     check_whole(place, clean, [key_of(clean, cell) for cell in (MOMENTUM, DYNABRO)])
 
 
@@ -79,7 +79,7 @@ def test_a_process_that_dies_once_is_replaced_and_the_run_goes_on_from_its_check
     ended = faulty_sweep(place, faults, "--max-retries", "1")
     assert ended.code == 0, ended
     assert os.listdir(place.folder / "faults") == []
-    assert place.logs().count("going on after round") == 3
+    assert place.logs().count("resuming after round") == 3
     check_whole(place, clean)
 
 
@@ -93,4 +93,4 @@ def test_a_run_that_hangs(clean: Content, place: Place) -> None:
     check_part(place, clean)
     assert place.do(*sweep(place, "--retry-failed")).code == 0
     check_whole(place, clean)
-    assert "going on after round" in (place.folder / "results.db.d" / "logs" / f"{key_of(clean, MOMENTUM)}.log").read_text()
+    assert "resuming after round" in (place.folder / "results.db.d" / "logs" / f"{key_of(clean, MOMENTUM)}.log").read_text()

@@ -143,9 +143,9 @@ def test_what_is_missing_is_told(folder: Path, dynabro: Dynabro) -> None:
     outcome = dynabro("plot", "digits-periodic", "--db", "part.db", "--check", *SETTINGS)
     assert outcome.code == 4
     told, why = outcome.problems
-    assert told.startswith("digits-periodic: 15 of 60 planned runs are not there, and no run at all of: dynabro periodic:K=5; ")
+    assert told.startswith("digits-periodic: 15 of 60 planned runs are missing, and no run at all of: dynabro periodic:K=5; ")
     assert told.endswith("; dynabro periodic:K=100; and 1 more")
-    assert why == "planned runs are missing; dynabro sweep NAME makes those of a figure"
+    assert why == "planned runs are missing; dynabro sweep NAME makes the runs of a figure"
     drawn = pd.read_csv("plots/digits-periodic.csv")
     assert set(drawn.loc[drawn["switching"] == "static", "n"]) == {1}
     assert drawn.loc[drawn["switching"] == "static", "std"].isna().all()
@@ -153,7 +153,7 @@ def test_what_is_missing_is_told(folder: Path, dynabro: Dynabro) -> None:
     assert dynabro("plot", "digits-periodic", "--db", "part.db", *SETTINGS).code == 0
     only = dynabro("plot", "digits-periodic", "--db", "part.db", "--where", "method = 'sgd'", *SETTINGS)
     assert only.out == "plots/digits-periodic.png  (9 runs)\n"
-    assert only.problems[0].startswith("digits-periodic: 51 of 60 planned runs are not there")
+    assert only.problems[0].startswith("digits-periodic: 51 of 60 planned runs are missing")
 
 
 @pytest.mark.slow
@@ -228,7 +228,7 @@ def test_all(grids: Path, dynabro: Dynabro) -> None:
     outcome = dynabro("plot", "all", "--db", str(grids))
     assert outcome.code == 66  # as they are small, and all is for the sweeps as they come
     assert len(outcome.problems) == len(NAMES) + 1
-    assert outcome.problems[-1] == "no run of any figure is stored; dynabro list sweeps says what can be run"
+    assert outcome.problems[-1] == "no run of any figure is stored; dynabro list sweeps lists the sweeps"
 
 
 def test_all_for_which_a_condition_holds(folder: Path, dynabro: Dynabro) -> None:

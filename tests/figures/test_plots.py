@@ -206,7 +206,7 @@ def test_what_is_told_of_recovery_can_be_plotted(dynabro: Dynabro) -> None:
             assert drawn["n"].to_dict() == expected["size"].to_dict()
         assert len(drawn) == (1 if "dip" in metric or "recovery" in metric else 2)
     outcome = dynabro("plot", "curves", "--metric", "dip")
-    assert outcome.problems == ["metric=dip is one number of a run, and no curve; type dynabro plot final --metric dip"]
+    assert outcome.problems == ["metric=dip is one number per run, not a curve; type dynabro plot final --metric dip"]
     where = ("--where", "switching = 'static'")
     assert dynabro("plot", "final", "--metric", "dip", *where).problems == [
         "no run here has a number for metric=dip; type another one of " + ", ".join(METRICS)
@@ -230,23 +230,23 @@ def test_a_timeline_of_other_identities_is_refused(dynabro: Dynabro) -> None:
     outcome = dynabro("plot", "timeline")
     assert outcome.code == 65
     assert outcome.problems == [
-        "identities drawn again from the seed are not the run's: round 5 differs; was it made by another version of dynabro?"
+        "identities computed from the seed differ from the run's: round 5 differs; was it made by another version of dynabro?"
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["final", "--hue", "metod"], "hue=metod is no column to plot by (did you mean 'method'?); legal: task, method, "),
-        (["final", "--x", "wall_seconds"], "x=wall_seconds is no column to plot by; legal: task, method, "),
-        (["curves", "--x", "switching"], "x=switching is no column to plot by; legal: samples, budget"),
+        (["final", "--hue", "metod"], "hue=metod is not a column to plot by (did you mean 'method'?); legal: task, method, "),
+        (["final", "--x", "wall_seconds"], "x=wall_seconds is not a column to plot by; legal: task, method, "),
+        (["curves", "--x", "switching"], "x=switching is not a column to plot by; legal: samples, budget"),
         (["final", "--metric", "gap"], "no run here has a number for metric=gap; type another one of accuracy, loss, gap"),
         (
             ["final", "--metric", "acuracy"],
             "metric=acuracy is not legal (did you mean 'accuracy'?); legal: ",
         ),
-        (["histogram", "--hue", "method"], "a histogram has no hue; leave --hue out"),
-        (["timeline", "--x", "method"], "a timeline has no x; leave --x out"),
+        (["histogram", "--hue", "method"], "a histogram has no hue; omit --hue"),
+        (["timeline", "--x", "method"], "a timeline has no x; omit --x"),
         (
             ["curves"],
             "the runs differ in 120 ways, and 16 lines can be told apart; narrow them with --where, or",

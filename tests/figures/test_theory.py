@@ -56,7 +56,7 @@ def test_kappa_without_any(dynabro: Dynabro, results: Path) -> None:
     assert outcome.code == 66
     assert outcome.problems == ["no search for a kappa is stored here; dynabro verify kappa makes some"]
     assert dynabro("plot", "kappa", "--where", "seed = 1").problems == [
-        "where=seed = 1: it holds for no search for a kappa that is stored here; type another condition"
+        "where=seed = 1: it holds for no stored search for a kappa; type another condition"
     ]
     wrong = dynabro("plot", "kappa", "--where", "seeed = 1")
     assert wrong.code == 2

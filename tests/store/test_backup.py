@@ -160,7 +160,7 @@ def test_what_is_no_database_is_not_copied(path: Path) -> None:
     with pytest.raises(DatabaseError, match="empty"):
         back_up(str(path))
     change(path, "CREATE TABLE accounts (name TEXT)")
-    with pytest.raises(DatabaseError, match="is no dynabro database"):
+    with pytest.raises(DatabaseError, match="is not a dynabro database"):
         back_up(str(path))
     assert names(path.parent) == {"results.db"}
 

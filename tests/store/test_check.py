@@ -93,28 +93,28 @@ def test_a_clock_that_counts_computations_may_tick_several_times_in_a_round(engi
 WRONG = [
     ("UPDATE runs SET code_digests = '[]' WHERE id = 1", "code_digests is not a JSON object of digests"),
     ('UPDATE runs SET code_digests = \'{"engine":"1"}\' WHERE id = 1', "code_digests is not a JSON object of digests"),
-    ("DELETE FROM rounds WHERE run_id = 1 AND round = 3", "5 of its 6 rounds are stored, from 0 to 5; it is to be 0 to 5"),
-    ("DELETE FROM rounds WHERE run_id = 1 AND round = 5", "5 of its 6 rounds are stored, from 0 to 4; it is to be 0 to 5"),
+    ("DELETE FROM rounds WHERE run_id = 1 AND round = 3", "5 of its 6 rounds are stored, from 0 to 5; expected: 0 to 5"),
+    ("DELETE FROM rounds WHERE run_id = 1 AND round = 5", "5 of its 6 rounds are stored, from 0 to 4; expected: 0 to 5"),
     ("DELETE FROM rounds WHERE run_id = 3", "none of its 4 rounds is stored"),
     ("UPDATE rounds SET round = 9 WHERE run_id = 1 AND round = 5", "from 0 to 9"),
-    ("UPDATE rounds SET budget = 4 WHERE run_id = 1 AND round = 2", "the budget of round 2 is not that of"),
+    ("UPDATE rounds SET budget = 4 WHERE run_id = 1 AND round = 2", "the budget of round 2 is not the budget of"),
     ("UPDATE rounds SET budget = budget + 3 WHERE run_id = 1", "3 computations are spent before its first round"),
-    ("UPDATE runs SET budget_spent = 7 WHERE id = 1", "budget_spent is 7, and that of its rounds 6"),
-    ("UPDATE runs SET budget_spent = 7 WHERE id = 7", "it has spent a budget without a round"),
+    ("UPDATE runs SET budget_spent = 7 WHERE id = 1", "budget_spent is 7, but its rounds spent 6"),
+    ("UPDATE runs SET budget_spent = 7 WHERE id = 7", "it has spent budget without a round"),
     ("UPDATE runs SET switches = 1 WHERE id = 1", "switches is 1, and 0 of its rounds have some"),
     ("UPDATE runs SET switches = 9, clock = 'computation' WHERE id = 1", "switches is 9, and 0 of its rounds have some"),
     ("UPDATE runs SET dynamic_rounds = 1 WHERE id = 1", "dynamic_rounds is 1, and 0 of its rounds are"),
-    ("UPDATE rounds SET dynamic = (1 = 1) WHERE run_id = 1 AND round = 4", "round 4 is dynamic, and not switched"),
+    ("UPDATE rounds SET dynamic = (1 = 1) WHERE run_id = 1 AND round = 4", "round 4 is dynamic, but not switched"),
     ("UPDATE rounds SET byzantine = 18 WHERE run_id = 1 AND round = 4", "8 to 18 of its 17 workers are Byzantine"),
     ("UPDATE rounds SET byzantine = -1 WHERE run_id = 1 AND round = 4", "-1 to 8 of its 17 workers are Byzantine"),
-    ("DELETE FROM rounds WHERE run_id = 8 AND round = 5", "3 of its 12 rounds are stored, from 0 to 11; it is to be 4 of them"),
+    ("DELETE FROM rounds WHERE run_id = 8 AND round = 5", "3 of its 12 rounds are stored, from 0 to 11; expected: 4 of them"),
     (
         "DELETE FROM rounds WHERE run_id = 8 AND round = 11",
-        "3 of its 12 rounds are stored, from 0 to 10; it is to be 4 of them",
+        "3 of its 12 rounds are stored, from 0 to 10; expected: 4 of them",
     ),
     ("UPDATE rounds SET round = 6 WHERE run_id = 8 AND round = 5", "round 6 is stored, which rounds_every leaves out"),
-    ("UPDATE rounds SET budget = 3 WHERE run_id = 8 AND round = 5", "the budget of round 5 is not that of"),
-    ("UPDATE rounds SET budget = 12 WHERE run_id = 8 AND round = 10", "the budget of round 11 is not that of"),
+    ("UPDATE rounds SET budget = 3 WHERE run_id = 8 AND round = 5", "the budget of round 5 is not the budget of"),
+    ("UPDATE rounds SET budget = 12 WHERE run_id = 8 AND round = 10", "the budget of round 11 is not the budget of"),
     ("UPDATE rounds SET switched = (1 = 1) WHERE run_id = 8 AND round = 5", "switches is 0, and 1 of its rounds have some"),
     ("UPDATE rounds SET switched = (1 = 1), dynamic = (1 = 1) WHERE run_id = 8 AND round = 5", "dynamic_rounds is 0, and 1"),
     ("UPDATE rounds SET byzantine = 7 WHERE run_id = 8 AND round = 5", "have 7 Byzantine workers than byzantine_counts says"),
@@ -123,51 +123,57 @@ WRONG = [
     ("UPDATE byzantine_counts SET byzantine = 18 WHERE byzantine = 3", "byzantine_counts has 8 to 18 of its 17 workers"),
     ("UPDATE byzantine_counts SET rounds = CASE byzantine WHEN 8 THEN 1 ELSE 11 END", "have 8 Byzantine workers than"),
     ("INSERT INTO byzantine_counts VALUES (8, 4, 0)", "8 of its 17 workers, in 0 rounds or more"),
-    ("INSERT INTO byzantine_counts VALUES (1, 8, 6)", "byzantine_counts has rows of it, and rounds_every is 1"),
-    ("INSERT INTO worker_labels VALUES (1, 0, 0, 5)", "worker_labels has rows of it, and data is iid"),
-    ("DELETE FROM worker_labels", "worker_labels has no row of it, and data is not iid"),
+    ("INSERT INTO byzantine_counts VALUES (1, 8, 6)", "byzantine_counts has rows for this run, but rounds_every is 1"),
+    ("INSERT INTO worker_labels VALUES (1, 0, 0, 5)", "worker_labels has rows for this run, but data is iid"),
+    ("DELETE FROM worker_labels", "worker_labels has no row for this run, but data is not iid"),
     ("DELETE FROM worker_labels WHERE worker = 16", "worker_labels has 16 of its 17 workers, 0 to 15"),
     ("UPDATE worker_labels SET worker = 17 WHERE worker = 0", "worker_labels has 17 of its 17 workers, 1 to 17"),
-    ("UPDATE worker_labels SET count = 0 WHERE worker = 3", "worker_labels has a label below 0, or none of its samples"),
+    ("UPDATE worker_labels SET count = 0 WHERE worker = 3", "worker_labels has a label below 0, or a count below 1"),
     (
         "UPDATE worker_labels SET label = -1 WHERE worker = 3 AND label = 3",
-        "worker_labels has a label below 0, or none of its samples",
+        "worker_labels has a label below 0, or a count below 1",
     ),
-    ("UPDATE runs SET data = 'sorted' WHERE id = 1", "its columns say another thing than its spec: data"),
-    ("UPDATE runs SET data = 'iid' WHERE id = 9", "its columns say another thing than its spec: data"),
-    ("UPDATE runs SET validation = 0.1 WHERE id = 1", "its columns say another thing than its spec: validation"),
-    ("UPDATE runs SET rounds_every = 1 WHERE id = 8", "4 of its 12 rounds are stored, from 0 to 11; it is to be 0 to 11"),
+    ("UPDATE runs SET data = 'sorted' WHERE id = 1", "its columns do not agree with its spec: data"),
+    ("UPDATE runs SET data = 'iid' WHERE id = 9", "its columns do not agree with its spec: data"),
+    ("UPDATE runs SET validation = 0.1 WHERE id = 1", "its columns do not agree with its spec: validation"),
+    ("UPDATE runs SET rounds_every = 1 WHERE id = 8", "4 of its 12 rounds are stored, from 0 to 11; expected: 0 to 11"),
     ("UPDATE runs SET rounds_every = 0 WHERE id = 8", "rounds_every is 0"),
-    ("UPDATE runs SET rounds_every = 5 WHERE id = 3", "rounds_every is 5, and it has no result"),
+    ("UPDATE runs SET rounds_every = 5 WHERE id = 3", "rounds_every is 5, but it has no result"),
     (
         "UPDATE evaluations SET budget = 99, samples = 99 * 16 * 17 WHERE run_id = 8 AND round = 4",
         "after 4 rounds does not fit",
     ),
     ("UPDATE evaluations SET budget = 1, samples = 16 * 17 WHERE run_id = 8 AND round = 4", "after 4 rounds does not fit"),
-    ("UPDATE evaluations SET x = '[1.0]' WHERE run_id = 8 AND round = 4", "x after 4 rounds is no model of its dimension"),
-    ("UPDATE evaluations SET x = '[1.0,{}]' WHERE run_id = 8 AND round = 4", "x after 4 rounds is no model of its dimension"),
-    ("UPDATE evaluations SET x = '[1,2,3]' WHERE run_id = 1 AND round = 6", "x after 6 rounds is no model of its dimension"),
+    ("UPDATE evaluations SET x = '[1.0]' WHERE run_id = 8 AND round = 4", "x after 4 rounds does not have the run's dimension"),
+    (
+        "UPDATE evaluations SET x = '[1.0,{}]' WHERE run_id = 8 AND round = 4",
+        "x after 4 rounds does not have the run's dimension",
+    ),
+    (
+        "UPDATE evaluations SET x = '[1,2,3]' WHERE run_id = 1 AND round = 6",
+        "x after 6 rounds does not have the run's dimension",
+    ),
     ("UPDATE evaluations SET samples = 5 WHERE run_id = 1 AND round = 0", "the evaluation after 0 rounds does not fit"),
     ("UPDATE evaluations SET round = 5 WHERE run_id = 1 AND round = 6", "the evaluation after 5 rounds does not fit"),
     ("UPDATE evaluations SET round = 7 WHERE run_id = 3 AND round = 4", "the evaluation after 7 rounds does not fit"),
     ("DELETE FROM evaluations WHERE run_id = 1 AND round = 6", "its last evaluation is not stored"),
-    ("UPDATE runs SET final_accuracy = 0.9 WHERE id = 1", "final_accuracy: not as in its last evaluation"),
-    ("UPDATE runs SET final_loss = NULL WHERE id = 2", "final_loss: not as in its last evaluation"),
-    ("UPDATE runs SET final_gap = 0.9 WHERE id = 1", "final_gap: not as in its last evaluation"),
-    ("UPDATE runs SET budget = 99 WHERE id = 1", "it is finished, with 6 of 99 computations spent"),
-    ("UPDATE runs SET checkpoint = 'x' WHERE id = 1", "it has ended, and has a checkpoint"),
-    ("UPDATE runs SET owner = 'x' WHERE id = 3", "nobody is at work on it, and it has an owner"),
-    ("UPDATE runs SET seed = 99 WHERE id = 1", "its columns say another thing than its spec: seed"),
-    ("UPDATE runs SET precision = 'bf16' WHERE id = 1", "its columns say another thing than its spec: precision"),
-    (f"UPDATE runs SET run_key = '{'ab' * 32}' WHERE id = 1", "its key is not that of its spec"),
-    ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key is not that of its spec"),
-    ("UPDATE runs SET spec = '[]' WHERE id = 1", "its spec or versions are no JSON of a run's"),
-    ("UPDATE runs SET spec = '{\"seed\":NaN}' WHERE id = 1", "its spec or versions are no JSON of a run's"),
-    (f"UPDATE runs SET spec = '{'[' * 50_000}' WHERE id = 1", "its spec or versions are no JSON of a run's"),
-    ("UPDATE runs SET versions = 'old' WHERE id = 1", "its spec or versions are no JSON of a run's"),
-    ("UPDATE runs SET versions = '[]' WHERE id = 1", "its spec or versions are no JSON of a run's"),
+    ("UPDATE runs SET final_accuracy = 0.9 WHERE id = 1", "final_accuracy: not equal to the last evaluation"),
+    ("UPDATE runs SET final_loss = NULL WHERE id = 2", "final_loss: not equal to the last evaluation"),
+    ("UPDATE runs SET final_gap = 0.9 WHERE id = 1", "final_gap: not equal to the last evaluation"),
+    ("UPDATE runs SET budget = 99 WHERE id = 1", "it is finished, but spent 6 of 99 computations"),
+    ("UPDATE runs SET checkpoint = 'x' WHERE id = 1", "it has ended, but has a checkpoint"),
+    ("UPDATE runs SET owner = 'x' WHERE id = 3", "it is not in progress, but has an owner"),
+    ("UPDATE runs SET seed = 99 WHERE id = 1", "its columns do not agree with its spec: seed"),
+    ("UPDATE runs SET precision = 'bf16' WHERE id = 1", "its columns do not agree with its spec: precision"),
+    (f"UPDATE runs SET run_key = '{'ab' * 32}' WHERE id = 1", "its key does not belong to its spec"),
+    ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key does not belong to its spec"),
+    ("UPDATE runs SET spec = '[]' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
+    ("UPDATE runs SET spec = '{\"seed\":NaN}' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
+    (f"UPDATE runs SET spec = '{'[' * 50_000}' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
+    ("UPDATE runs SET versions = 'old' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
+    ("UPDATE runs SET versions = '[]' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
     ("UPDATE runs SET run_key = run_key || '+rerun' WHERE id = 2", "its key ends in +rerun, though it is complete"),
-    ("UPDATE runs SET task = '\x1b[31mred' WHERE id = 1", "a text of it is none that dynabro writes"),
+    ("UPDATE runs SET task = '\x1b[31mred' WHERE id = 1", "a text column contains control characters"),
     (f"UPDATE runs SET error = '{'x' * 200_000}' WHERE id = 1", "a value of runs.error is of another type, or too large"),
 ]
 
@@ -224,7 +230,7 @@ def test_a_value_of_another_type_is_told(column: str, value: str, engine: Engine
 def test_a_time_that_is_none_is_told(value: str, engine: Engine, database: str) -> None:
     fill(engine)
     change(database, f"UPDATE runs SET heartbeat_at = {value} WHERE id = 6")
-    assert check(database).problems == ["run 6: its heartbeat_at is no time"]
+    assert check(database).problems == ["run 6: heartbeat_at is not a valid timestamp"]
 
 
 @pytest.mark.parametrize("value", ["CAST(x'ff41' AS TEXT)", "CAST(x'410042' AS TEXT)"])
@@ -232,7 +238,7 @@ def test_a_time_that_is_none_is_told(value: str, engine: Engine, database: str) 
 def test_bytes_that_are_no_text_are_told(value: str, engine: Engine, database: str) -> None:
     fill(engine)
     change(database, f"UPDATE runs SET host = {value} WHERE id = 1")
-    assert check(database).problems == ["run 1: a text of it is none that dynabro writes"]
+    assert check(database).problems == ["run 1: a text column contains control characters"]
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
@@ -241,7 +247,7 @@ def test_rows_of_no_run_are_told(engine: Engine, database: str) -> None:
     change(database, "UPDATE rounds SET run_id = 'nobody' WHERE run_id = 1 AND round < 2")
     change(database, "UPDATE evaluations SET run_id = 77 WHERE run_id = 1 AND round = 0")
     problems = check(database).problems
-    what = "belong to no run; delete those whose run_id is not in (SELECT id FROM runs)"
+    what = "have no run; delete the rows whose run_id is not in (SELECT id FROM runs)"
     assert problems[:2] == [f"1 rows of evaluations {what}", f"2 rows of rounds {what}"]
     assert all(line.startswith("run 1: ") for line in problems[2:])
 
@@ -253,7 +259,7 @@ def test_a_status_that_is_none_is_told(engine: Engine, path: Path) -> None:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute("UPDATE runs SET status = 'done' WHERE id = 1")
     problems = check(str(path)).problems
-    assert "run 1: its status is none" in problems
+    assert "run 1: unknown status" in problems
 
 
 # --- what is no problem
@@ -265,7 +271,7 @@ def test_a_run_that_a_dead_process_left_is_a_note(engine: Engine, database: str)
     change(database, "UPDATE runs SET heartbeat_clock = NULL")
     report = check(database)
     assert report.problems == []
-    assert report.notes == ["run 6 is in progress in a process that is presumed dead; the same command goes on with it"]
+    assert report.notes == ["run 6 is in progress in a process that is presumed dead; the same command resumes it"]
 
 
 def test_checkpoints_that_are_missing_or_of_no_run_are_notes(engine: Engine, database: str, tmp_path: Path) -> None:
@@ -279,12 +285,14 @@ def test_checkpoints_that_are_missing_or_of_no_run_are_notes(engine: Engine, dat
     (kept,) = [path for path in files.checkpoints() if path.name != live]
     place = tmp_path / "state" / "checkpoints"
     unneeded = (
-        f"1 files of checkpoints ({(place / live).stat().st_size} bytes) in {place} belong to no run; they can be removed"
+        f"1 checkpoint files ({(place / live).stat().st_size} bytes) in {place} are not used by any run; they can be removed"
     )
     assert check(database).notes == [unneeded]
     (place / live).unlink()
     kept.write_bytes(kept.read_bytes()[:-1])
-    assert check(database).notes == ["run 1: its checkpoint is missing or damaged; the same command begins it anew"]
+    assert check(database).notes == [
+        "run 1: its checkpoint is missing or damaged; the same command starts it from the beginning"
+    ]
 
 
 # --- damage
@@ -383,5 +391,5 @@ def test_a_folder_of_images_is_called_by_its_own_name(task: str, wrong: str) -> 
         "data": "iid",
         "validation": 0.0,
     }
-    expected = [f"its columns say another thing than its spec: {wrong}"] if wrong else []
+    expected = [f"its columns do not agree with its spec: {wrong}"] if wrong else []
     assert soundness._of_identity(row) == expected  # type: ignore[arg-type]

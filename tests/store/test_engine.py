@@ -357,7 +357,7 @@ def test_a_stranger_gets_no_company(path: Path) -> None:
     foreign_database(path)
     before = contents(path.parent)
     for operation in (open_for_writing, open_read_only):
-        with pytest.raises(DatabaseError, match="is no dynabro database"):
+        with pytest.raises(DatabaseError, match="is not a dynabro database"):
             operation(str(path))
     assert contents(path.parent) == before
 
@@ -460,7 +460,7 @@ def test_upgrade_never_overwrites_a_copy(path: Path, monkeypatch: pytest.MonkeyP
     copy.write_text("precious")
     with pytest.raises(DatabaseError) as caught:
         upgrade_file(str(path))
-    assert str(caught.value) == f"{copy} is there already, from an upgrade before; move it away, then repeat the command"
+    assert str(caught.value) == f"{copy} exists already, from an earlier upgrade; move it away, then repeat the command"
     assert copy.read_text() == "precious"
     assert read(path, "PRAGMA user_version") == [(PRESENT,)]
 
@@ -556,7 +556,7 @@ def test_an_upgrade_that_breaks_off_changes_nothing(old: RunSpec, path: Path, mo
     assert [read(path, sql) for sql in tables] == before
 
     copy = path.with_name(path.name + ".v1")
-    with pytest.raises(DatabaseError, match="is there already, from an upgrade before; move it away"):
+    with pytest.raises(DatabaseError, match="exists already, from an earlier upgrade; move it away"):
         upgrade_file(str(path))
     copy.rename(copy.with_suffix(".old"))
     upgrade_file(str(path))
@@ -744,7 +744,7 @@ def test_a_database_in_memory_is_refused(
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("://", "is no database URL"),
+        ("://", "is not a database URL"),
         ("nosuch://host/results", "its driver is not installed"),
         ("postgresql+nosuch://host/results", "its driver is not installed"),
     ],
@@ -970,7 +970,7 @@ def test_a_database_url_of_another_kind_is_checked_too(monkeypatch: pytest.Monke
     foreign_database(path)
     monkeypatch.setattr(server, "create_engine", lambda *_, **__: create_engine(f"sqlite:///{path}"))
     for operation in (open_for_writing, open_read_only):
-        with pytest.raises(DatabaseError, match="is no dynabro database"):
+        with pytest.raises(DatabaseError, match="is not a dynabro database"):
             operation("postgresql://host/results")
     change(path, "DROP TABLE accounts")
     engine = open_for_writing("postgresql://host/results")

@@ -305,7 +305,7 @@ def test_of_two_that_go_on_at_once_one_does(engine: Engine, database: str, files
     for event in (rounds(5, 6), checkpointed(7, b"later")):
         one.record(event)
     one.interrupted()
-    with pytest.raises(RunHeldError, match="has gone on with the run meanwhile"):
+    with pytest.raises(RunHeldError, match="has resumed the run meanwhile"):
         two.record(going_on)
     assert read(database, "SELECT status, rounds FROM runs") == [("interrupted", 7)]
 

@@ -208,11 +208,11 @@ def test_a_rehearsal_says_what_would_be_done_and_writes_nothing(pair: tuple[str,
 
 
 SPOILED = [
-    ("UPDATE runs SET seed = 99 WHERE id = 1", "its columns say another thing"),
-    ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key is not that of its spec"),
-    ("UPDATE runs SET started_at = 'aaaaaaaaaaaaaaaaaaaaa' WHERE id = 1", "its started_at is no time"),
+    ("UPDATE runs SET seed = 99 WHERE id = 1", "its columns do not agree"),
+    ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key does not belong to its spec"),
+    ("UPDATE runs SET started_at = 'aaaaaaaaaaaaaaaaaaaaa' WHERE id = 1", "started_at is not a valid timestamp"),
     ("UPDATE runs SET host = x'00' WHERE id = 1", "runs.host"),
-    ("UPDATE runs SET host = CAST(x'ff41' AS TEXT) WHERE id = 1", "a text of it"),
+    ("UPDATE runs SET host = CAST(x'ff41' AS TEXT) WHERE id = 1", "a text column"),
     ("UPDATE runs SET run_key = zeroblob(100000000) WHERE id = 1", "runs.run_key"),
     ("UPDATE rounds SET cost = 'x' WHERE run_id = 1 AND round = 2", "rounds.cost"),
     ("UPDATE rounds SET cost = -9223372036854775808 WHERE run_id = 1", "rounds.cost"),
@@ -269,7 +269,7 @@ def cut(path: str) -> None:
     ("spoil", "problem"),
     [
         (view_that_calls, "has no table rounds, or another thing"),
-        (not_a_database, "is no dynabro database"),
+        (not_a_database, "is not a dynabro database"),
         (old, "type dynabro db upgrade --db"),
         (cut, "is damaged"),
         (stale_index, "is damaged"),

@@ -186,7 +186,7 @@ def test_a_state_folder_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_what_is_read_is_not_replaced(folder: Path) -> None:
     Path("chosen.yaml").write_text(CHOSEN)
     os.link("chosen.yaml", "same.yaml")
-    with pytest.raises(CannotWriteError, match="is what is read here"):
+    with pytest.raises(CannotWriteError, match="is an input of this command"):
         Output(Path("same.yaml"), SELECTED, "results.db", True, Path("chosen.yaml")).place()
     assert Output(Path("new.yaml"), SELECTED, "results.db", False, Path("smoke")).place() == folder / "new.yaml"
 

@@ -127,7 +127,7 @@ def test_a_stranger_is_refused_and_left_as_it_is(operation: Callable[[str], obje
     change(database, make)
     names = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
     before = read(database, names)
-    with pytest.raises(DatabaseError, match="is no dynabro database"):
+    with pytest.raises(DatabaseError, match="is not a dynabro database"):
         operation(database)
     assert read(database, names) == before
 
@@ -138,7 +138,7 @@ def test_a_version_that_is_none(name: str | None, engine: Engine, database: str)
     if name:
         change(database, "INSERT INTO alembic_version VALUES (?)", name)
     for operation in (*OPENERS, upgrade_file):
-        with pytest.raises(DatabaseError, match="is no dynabro database"):
+        with pytest.raises(DatabaseError, match="is not a dynabro database"):
             operation(database)
 
 

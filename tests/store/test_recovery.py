@@ -179,18 +179,21 @@ def test_a_repetition_has_its_own(engine: Engine, database: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
-        ("DELETE FROM recovery WHERE run_id = 1", "run 1: recovery has no row of it"),
+        ("DELETE FROM recovery WHERE run_id = 1", "run 1: recovery has no row for this run"),
         (
             "UPDATE recovery SET dip = 0.5 WHERE run_id = 1",
-            "run 1: its row of recovery is not that of its rounds and evaluations",
+            "run 1: its row of recovery does not agree with its rounds and evaluations",
         ),
-        ("UPDATE recovery SET dip = NULL WHERE run_id = 1", "run 1: its row of recovery is not that of its"),
-        ("UPDATE recovery SET worst_window = 0.01 WHERE run_id = 1", "run 1: its row of recovery is not that of its"),
-        ("UPDATE recovery SET reason = 'because' WHERE run_id = 1", "run 1: its reason in recovery is none"),
-        ("UPDATE rounds SET acceptance = 9 WHERE run_id = 1 AND round = 0", "run 1: its row of recovery is not that of its"),
+        ("UPDATE recovery SET dip = NULL WHERE run_id = 1", "run 1: its row of recovery does not agree with its"),
+        ("UPDATE recovery SET worst_window = 0.01 WHERE run_id = 1", "run 1: its row of recovery does not agree with its"),
+        ("UPDATE recovery SET reason = 'because' WHERE run_id = 1", "run 1: unknown reason in recovery"),
+        (
+            "UPDATE rounds SET acceptance = 9 WHERE run_id = 1 AND round = 0",
+            "run 1: its row of recovery does not agree with its",
+        ),
         (
             "INSERT INTO recovery (run_id, switches_seen, recoveries) VALUES (2, 0, 0)",
-            "run 2: it has no result, and a row of recovery",
+            "run 2: it has a row of recovery, but no result",
         ),
     ],
 )
@@ -252,10 +255,10 @@ def test_a_run_that_goes_on_forgets_the_changes_behind_its_checkpoint(engine: En
             "a row of identities has no list of its workers, in order",
         ),
         ("UPDATE identities SET byzantine = '1 2' WHERE tick = 0", "a row of identities has no list of workers"),
-        ("UPDATE identities SET tick = 9 WHERE tick = 3", "a row of identities is of a tick that it has not"),
+        ("UPDATE identities SET tick = 9 WHERE tick = 3", "identities has a row for a tick outside of the run"),
         (
             "UPDATE identities SET byzantine = '[1]' WHERE tick = 0",
-            "from tick 0 on its rounds have another number of Byzantine workers than identities says",
+            "from tick 0 on, rounds and identities have different numbers of Byzantine workers",
         ),
     ],
 )

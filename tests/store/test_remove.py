@@ -110,7 +110,7 @@ def test_a_run_in_progress_keeps_all_from_being_removed(engine: Engine, database
     change(database, "UPDATE runs SET status = 'interrupted' WHERE id = 6")
     removal = choose(database, "1 = 1")
     change(database, "UPDATE runs SET status = 'running' WHERE id = 6")
-    with pytest.raises(BusyError, match="run 6 is not what it was; nothing is removed"):
+    with pytest.raises(BusyError, match="run 6 has changed; nothing is removed"):
         remove(database, removal)
     assert ids(database) == [1, 2, 3, 4, 5, 6]
     assert present(files) == everything
@@ -138,7 +138,7 @@ def test_what_has_changed_meanwhile_is_not_removed(meanwhile: str, engine: Engin
     fill(engine, files)
     removal = choose(database, "id IN (2, 3)")
     change(database, meanwhile)
-    with pytest.raises(BusyError, match="run 3 is not what it was; nothing is removed; repeat the command"):
+    with pytest.raises(BusyError, match="run 3 has changed; nothing is removed; repeat the command"):
         remove(database, removal)
     assert 2 in ids(database)
 

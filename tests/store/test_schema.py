@@ -100,7 +100,7 @@ def test_no_writer_touches_a_database_with_a_stranger(
     for writer in (open_for_writing, functools.partial(merge, other), functools.partial(merge, other, dry_run=True)):
         with pytest.raises(DatabaseError) as caught:
             writer(str(path))
-        told = (what, "more; dynabro db check", "has no ", "has a column more")  # the last two: it cannot even be read
+        told = (what, "more; dynabro db check", "has no ", "has an additional column")  # the last two: it cannot even be read
         assert any(words in str(caught.value) for words in told)
         assert "Try: " in str(caught.value)
         assert len(str(caught.value).splitlines()) == 1

@@ -55,7 +55,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert files.checkpoints() == []
     checkpoints, logs = told
     for kind, line in (("checkpoints", checkpoints), ("logs", logs)):
-        assert line.startswith(f"{files.folder / kind} cannot be written (it is not a folder); runs go on without ")
+        assert line.startswith(f"{files.folder / kind} cannot be written (it is not a folder); runs continue without ")
         assert line.endswith("; make it writable, or name another folder with DYNABRO_STATE")
 
 
@@ -91,7 +91,7 @@ def test_what_will_be_missing_is_told_at_the_start(tmp_path: Path, monkeypatch: 
     files.probe()
     files.go_without("logs", OSError(errno.EACCES, "Permission denied"))
     (line,) = told
-    assert line.startswith(f"{tmp_path}/state/logs cannot be written (it is not a folder); runs go on without logs; ")
+    assert line.startswith(f"{tmp_path}/state/logs cannot be written (it is not a folder); runs continue without logs; ")
 
     def fail(number: int) -> object:
         raise OSError(number, os.strerror(number))

@@ -323,7 +323,7 @@ def test_what_is_no_database_of_results(path: Path, target: Path) -> None:
     with pytest.raises(DatabaseError, match="type dynabro db upgrade"):
         thin(str(path), target, 10)
     path.with_name("notes.txt").write_text("text")
-    with pytest.raises(DatabaseError, match="is no dynabro database"):
+    with pytest.raises(DatabaseError, match="is not a dynabro database"):
         thin(str(path.with_name("notes.txt")), target, 10)
     assert names(path.parent) == {path.name, "notes.txt"}
 

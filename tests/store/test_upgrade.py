@@ -87,7 +87,7 @@ def test_an_upgraded_database_is_as_a_new_one(old: int, path: Path) -> None:
     assert read(path, "SELECT * FROM byzantine_histogram") == [(1, 8, sound.ROUNDS), (2, 8, 3)]
     report = check(str(path))
     assert report.problems == []
-    assert report.notes == ["run 2 is in progress in a process that is presumed dead; the same command goes on with it"]
+    assert report.notes == ["run 2 is in progress in a process that is presumed dead; the same command resumes it"]
     recorder = Recorder(open_for_writing(str(path)))
     assert recorder.stored(sound.key(1)) is not None
     for event in sound.run(2):
@@ -153,7 +153,7 @@ def test_an_upgrade_that_is_killed_changes_nothing(place: str, old: int, path: P
     assert [read(path, sql) for sql in STATE] == before
     copy = path.with_name(f"{path.name}.v{old}")
     assert [read(copy, sql) for sql in STATE] == before
-    with pytest.raises(DatabaseError, match="is there already, from an upgrade before; move it away"):
+    with pytest.raises(DatabaseError, match="exists already, from an earlier upgrade; move it away"):
         upgrade_file(str(path))
     copy.unlink()
     upgrade_file(str(path))
