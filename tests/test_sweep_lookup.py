@@ -96,7 +96,7 @@ def test_a_sweep_that_is_not_there(name: str, tmp_path: Path, monkeypatch: pytes
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_bytes(b"name: \xff\n")
-    with pytest.raises(SpecError, match=r"it is no text in UTF-8 \(invalid start byte at byte 6\)"):
+    with pytest.raises(SpecError, match=r"it is not UTF-8 text \(invalid start byte at byte 6\)"):
         load_sweep(str(tmp_path / "x.yaml"))
 
 

@@ -136,7 +136,7 @@ def rate(
 
     if part not in (*reading.PARTS, ALL):
         legal = (*reading.PARTS, ALL)
-        raise SpecError(f"part {part!r} is none{did_you_mean(part, legal)}; type one of {', '.join(legal)}")
+        raise SpecError(f"part={part!r} is not legal{did_you_mean(part, legal)}; type one of {', '.join(legal)}")
     planned = plan(load_sweep(reading.SWEEP, [f"seeds={seeds}"] if seeds else ()))
     own = {row["run_key"] for row in planned.rows if part in (ALL, reading.part_of(row)[0])}
     planned = dataclasses.replace(planned, runs=tuple(run for run in planned.runs if run.key in own))

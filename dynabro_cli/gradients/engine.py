@@ -100,7 +100,8 @@ class WorkerGradients:
             seeds: Of each worker's mini-batches in turn, [k * batches], where the model is ``random``; else empty.
 
         Returns:
-            [k] mean losses. The gradients are in the first k rows of ``matrix``, batch statistics in those of ``statistics``.
+            [k] mean losses. The gradients are in the first k rows of ``matrix``, batch statistics in the first k rows of
+            ``statistics``.
         """
         ways: dict[str, Callable[[Tensor, Tensor, int, Sequence[int]], Tensor]]
         ways = {SHARED: self._shared_passes, MAPPED: self._mapped, LOOP: self._loop}
@@ -236,10 +237,10 @@ class WorkerGradients:
 
 
 def way_of(build: Callable[[ImageShape], nn.Module]) -> Way | None:
-    """How the gradients of a model are computed, as a trial on noise finds it; None where no image of a known task fits.
+    """Return how the gradients of a model are computed, by a trial on noise; None if no image of a known task fits.
 
     Args:
-        build: Makes the model for images of a shape.
+        build: Builds the model for images of a shape.
     """
     for shape in (ImageShape(1, 28, 28, 10), ImageShape(3, 32, 32, 10), ImageShape(1, 8, 8, 10)):
         try:
@@ -260,7 +261,7 @@ def _in_mode(model: nn.Module, *, training: bool) -> nn.Module:
 
 
 def _set_statistics_momentum(model: nn.Module, momentum: float) -> dict[nn.BatchNorm2d, float | None]:
-    """Make running statistics those of the last batch alone; return the old settings."""
+    """Make running statistics the statistics of the last batch only; return the old settings."""
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     old = {cast(nn.BatchNorm2d, module): module.momentum for module in norms}
     for module in norms:

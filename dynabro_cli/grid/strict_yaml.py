@@ -63,12 +63,12 @@ def read_yaml(text: str, source: str) -> Node:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         context = f" ({error.context})" if error.context else ""
-        raise SpecError(f"{source}:{line}: this is no YAML: {error.problem}{context}") from error
+        raise SpecError(f"{source}:{line}: invalid YAML: {error.problem}{context}") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise SpecError(f"{source}:{line}: the character {chr(error.character)!r} is not allowed in YAML") from error
     if len(documents) != 1:
-        raise SpecError(f"{source}: {'it is empty' if not documents else 'it holds several documents'}; write one")
+        raise SpecError(f"{source}: {'it is empty' if not documents else 'it has several documents'}; write one")
     if reader.problems:
         raise SpecError(reader.problems)
     return documents[0]

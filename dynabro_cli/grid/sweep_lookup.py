@@ -46,7 +46,7 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
         with path.open(encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
     except UnicodeDecodeError as error:
-        raise SpecError(f"{name}: it is no text in UTF-8 ({error.reason} at byte {error.start})") from error
+        raise SpecError(f"{name}: it is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise NotFoundError(

@@ -103,7 +103,7 @@ class ImageProblem:
         return pixels.view(*indices.shape, *pixels.shape[1:]), labels[indices]
 
     def _seeds(self, round_: int, computations: Sequence[int], workers: Tensor) -> list[int]:
-        """Where the dropout of each worker's computations begins, whoever else computes and however many at a time."""
+        """Return the seeds of dropout of each worker's computations, independent of other workers and of the pass."""
         if not self._engine.random:
             return []
         drawn = [self._streams.generator("dropout", round_, c).integers(2**63, size=self._workers) for c in computations]
@@ -143,7 +143,7 @@ class ImageProblem:
         return torch.stack([self._full_gradient(round_, worker, relabel, slice(worker, worker + 1)) for worker in workers])
 
     def _full_gradient(self, round_: int, worker: int, relabel: Relabel | None, who: slice) -> Tensor:
-        """The gradient [d] of a worker over all its training samples; its losses are noted as those of ``who``."""
+        """Return the gradient [d] of a worker over all its training samples; its losses count for ``who``."""
         images, labels = self._train
         own = torch.arange(len(labels)) if self._shares is None else torch.from_numpy(self._shares.of(worker))
         gradient = torch.zeros_like(self.x)

@@ -32,7 +32,7 @@ COMPILING = 600e6
 DATA_COPIES = 3
 """Number of copies of a data set in memory while it is read, cut and put in order."""
 MATRICES = 7
-"""Copies of the messages [m, d]: gradients, their sums, attacked vectors, intermediates of a rule, and those of the probe."""
+"""Copies of the messages [m, d]: gradients, their sums, attacked vectors, intermediates of a rule, and copies of the probe."""
 VECTORS = 16
 """Copies of the model [d]: initial model, parameters, gradients, aggregates, directions, and checkpoints."""
 KEPT = 2

@@ -95,7 +95,7 @@ class Standing:
         return "failed" if row is not None and row["status"] == "failed" and not self._repeat(row) else None
 
     def stored(self, keys: Iterable[str]) -> frozenset[str]:
-        """Return those of the keys whose run has a result that is not made again."""
+        """Return the keys whose run has a result that is not made again."""
         return frozenset(key for key in keys if self.of(key) == "stored")
 
     def ended(self, run_key: str) -> dt.datetime | None:
