@@ -37,14 +37,18 @@ def parameter(
     choices: tuple[str, ...] | None = None,
     auto: Callable[[Any, Any], Any] | None = None,
     fixed: bool = False,
+    later: bool = False,
 ) -> Any:
     """Declare a field of a parameter block: its meaning, and its legal range (``above`` and ``below`` are strict).
 
     ``auto`` maps the block and the component's setting to the value that None stands for; to None if only the run determines
     it. A spec has None for it, or, if it is ``fixed``, the value, as auto may resolve to another value tomorrow.
+
+    ``later`` says that runs were stored before the component had this parameter. Its default is left out of the run key, so
+    that those runs keep their keys.
     """
     limits = {"help": help, "minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
-    return dataclasses.field(default=default, metadata=limits | {"auto": auto, "fixed": fixed})
+    return dataclasses.field(default=default, metadata=limits | {"auto": auto, "fixed": fixed, "later": later})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,8 +233,10 @@ class Component(Generic[Factory]):
 
     @property
     def mapping(self) -> dict[str, Any]:
-        """Name and every parameter, including defaults: the content of the run key."""
-        return {"name": self.name} | {info.key: getattr(self.parameters, info.field) for info in self.entry.infos}
+        """Name and every parameter, including defaults except those of ``later`` parameters: the content of the run key."""
+        values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)
+        known = {info.key: value for info, value in values if not info.limits["later"] or value != info.default}
+        return {"name": self.name} | known
 
     def canonical(self, setting: Any) -> Component[Factory]:
         """Return the same component, with each parameter at its default or at ``auto`` if that is the same in ``setting``.

@@ -26,6 +26,7 @@ class Parameters:
     mode: str = parameter("fast", help="a choice", choices=("fast", "slow"))
     nested: bool = parameter(False, help="a switch")
     start: tuple[float, ...] | None = parameter(None, help="numbers")
+    late: int = parameter(0, help="added when there were runs already", later=True)
 
 
 @pytest.fixture
@@ -88,6 +89,11 @@ def test_mapping_has_every_parameter_by_its_key(toys: Registry[Any]) -> None:
     assert toys.parse("full:rate=2").mapping == {
         "name": "full", "rate": 2.0, "lambda": 1.0, "K": 3, "f": None, "mode": "fast", "nested": False, "start": None
     }  # fmt: skip
+
+
+def test_a_later_parameter_is_in_the_mapping_if_it_is_not_at_its_default(toys: Registry[Any]) -> None:
+    assert toys.parse("full:rate=2,late=0").mapping == toys.parse("full:rate=2").mapping
+    assert toys.parse("full:rate=2,late=1").mapping == toys.parse("full:rate=2").mapping | {"late": 1}
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -168,7 +174,7 @@ def test_unknown_names_and_keys_are_refused_with_a_hint(toys: Registry[Any]) -> 
     assert problems(toys, "zzz") == ["unknown toy 'zzz'; legal: bare, full"]
     (problem,) = problems(toys, "full:rate=1,lamda=2")
     assert problem == (
-        "toy 'full' has no parameter 'lamda' (did you mean 'lambda'?); legal: rate, lambda, K, f, mode, nested, start"
+        "toy 'full' has no parameter 'lamda' (did you mean 'lambda'?); legal: rate, lambda, K, f, mode, nested, start, late"
     )
     assert problems(toys, "bare:x=1") == ["toy 'bare' has no parameter 'x'; legal: it has none"]
     assert "has no parameter 'lambda_'" in problems(toys, "full:rate=1,lambda_=1")[0]

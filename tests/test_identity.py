@@ -50,6 +50,8 @@ GOLDEN: list[tuple[dict[str, Any], str]] = [
         },
         "933c46ee52c1e2f9d0054b9bd06d50a8aae36c407739d7ed493f7c29e84c12bb",
     ),
+    ({"task": "mnist", "model": "cnn-mnist:softmax=false"}, "933c46ee52c1e2f9d0054b9bd06d50a8aae36c407739d7ed493f7c29e84c12bb"),
+    ({"task": "mnist", "model": "cnn-mnist:softmax=true"}, "7ba7ee431e4128ba992cd182d387ab4114c02f2c262402c80ace48e1db50d9de"),
     (
         {
             "task": "fashion-mnist",

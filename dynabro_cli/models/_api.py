@@ -1,7 +1,8 @@
 """The contract of models, and their registry.
 
 A model is a factory ``(parameters, ImageShape) -> nn.Module`` from images [n, c, h, w] to logits [n, classes]; softmax
-belongs to the loss. Parameters are drawn by torch's default initialisation, from the stream that the caller has seeded.
+belongs to the loss, unless ``softmax`` asks for another one. Parameters are drawn by torch's default initialisation, from the
+stream that the caller has seeded.
 
 Its ``check`` decides for which shapes the network exists. A model without ``check`` is built, without memory for its
 parameters, to find out.
@@ -10,16 +11,32 @@ parameters, to find out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from dynabro_cli.components import Component, Registry
+from dynabro_cli.components import Component, Registry, parameter
 from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import nn
 from dynabro_cli.tasks._api import ImageShape
 
-if TYPE_CHECKING:
-    from torch import nn
-
 REGISTRY: Registry[Callable[..., nn.Module]] = Registry("model", "dynabro_cli.models")
+
+
+@dataclass(frozen=True)
+class Network:
+    """The parameters that every network has."""
+
+    softmax: bool = parameter(False, later=True, help="a softmax as the last layer, ahead of the loss's own")
+
+
+def last_layers(parameters: Network, inputs: int, shape: ImageShape) -> tuple[nn.Module, ...]:
+    """Return the linear layer to the classes, and the softmax if it is asked for.
+
+    Table 2 of the paper prints SoftMax as the networks' last layer. The cross-entropy loss applies one itself; with both, the
+    loss is that of softmax(softmax(z)), whose gradients are about ten times smaller at first.
+    """
+    linear = nn.Linear(inputs, shape.classes)
+    return (linear, nn.Softmax(dim=1)) if parameters.softmax else (linear,)
 
 
 def at_least(pixels: int) -> Callable[[Component[Any], ImageShape], None]:

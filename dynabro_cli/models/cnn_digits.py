@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dynabro_cli.components import NoParameters
 from dynabro_cli.lazy import nn
-from dynabro_cli.models._api import REGISTRY, at_least
+from dynabro_cli.models._api import REGISTRY, Network, at_least, last_layers
 from dynabro_cli.tasks._api import ImageShape
 
 
-@REGISTRY.register("cnn-digits", reference="the default of task digits", check=at_least(4))
-def cnn_digits(_: NoParameters, shape: ImageShape) -> nn.Module:
+@REGISTRY.register("cnn-digits", Network, reference="the default of task digits", check=at_least(4))
+def cnn_digits(parameters: Network, shape: ImageShape) -> nn.Module:
     """A small CNN: Conv(16)-ReLU-MaxPool-Conv(32)-ReLU-MaxPool-FC(64)-ReLU-FC; d = 13,706 on digits.
 
     Kernels are 3 x 3 with padding 1.
@@ -24,5 +23,5 @@ def cnn_digits(_: NoParameters, shape: ImageShape) -> nn.Module:
         nn.Flatten(),
         nn.Linear(32 * (shape.height // 4) * (shape.width // 4), 64),
         nn.ReLU(),
-        nn.Linear(64, shape.classes),
+        *last_layers(parameters, 64, shape),
     )

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from dynabro_cli.components import NoParameters
 from dynabro_cli.lazy import nn
-from dynabro_cli.models._api import REGISTRY, at_least
+from dynabro_cli.models._api import REGISTRY, Network, at_least, last_layers
 from dynabro_cli.tasks._api import ImageShape
 
 
-@REGISTRY.register("cnn-mnist", reference="DynaBRO (ICML 2024), Table 2", check=at_least(16))
-def cnn_mnist(_: NoParameters, shape: ImageShape) -> nn.Module:
+@REGISTRY.register("cnn-mnist", Network, reference="DynaBRO (ICML 2024), Table 2", check=at_least(16))
+def cnn_mnist(parameters: Network, shape: ImageShape) -> nn.Module:
     """The paper's CNN for MNIST: Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-FC(10); d = 176,050.
 
     Kernels are 5 x 5 without padding, which the paper does not give (as in the code of Allouah et al., 2023).
     """
-    return two_convolutions(shape, 20, 20)
+    return two_convolutions(parameters, shape, 20, 20)
 
 
 @REGISTRY.register(
     "cnn-mnist-50",
+    Network,
     reference="Allouah et al., AISTATS 2023; the network of ByzFL's MNIST experiments",
     check=at_least(16),
 )
-def cnn_mnist_50(_: NoParameters, shape: ImageShape) -> nn.Module:
+def cnn_mnist_50(parameters: Network, shape: ImageShape) -> nn.Module:
     """The paper's CNN for MNIST with 20 and 50 channels, for comparisons with other libraries; d = 431,080."""
-    return two_convolutions(shape, 20, 50)
+    return two_convolutions(parameters, shape, 20, 50)
 
 
-def two_convolutions(shape: ImageShape, first: int, second: int) -> nn.Module:
+def two_convolutions(parameters: Network, shape: ImageShape, first: int, second: int) -> nn.Module:
     """Build two 5 x 5 convolutions with ``first`` and ``second`` channels, each pooled, then 500 hidden units."""
     height, width = (((size - 4) // 2 - 4) // 2 for size in (shape.height, shape.width))
     return nn.Sequential(
@@ -40,5 +40,5 @@ def two_convolutions(shape: ImageShape, first: int, second: int) -> nn.Module:
         nn.Flatten(),
         nn.Linear(second * height * width, 500),
         nn.ReLU(),
-        nn.Linear(500, shape.classes),
+        *last_layers(parameters, 500, shape),
     )

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
 from dynabro_cli.lazy import nn
-from dynabro_cli.models._api import REGISTRY, any_size
+from dynabro_cli.models._api import REGISTRY, Network, any_size, last_layers
 from dynabro_cli.tasks._api import ImageShape
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Parameters(Network):
     hidden: int = parameter(100, minimum=1, maximum=10_000_000, help="units of a hidden layer")
     layers: int = parameter(1, minimum=1, maximum=1000, help="hidden layers")
     dropout: float = parameter(0.0, minimum=0, below=1, help="probability of dropping a hidden unit")
@@ -27,4 +27,4 @@ def mlp(parameters: Parameters, shape: ImageShape) -> nn.Module:
         if parameters.dropout:
             modules.append(nn.Dropout(parameters.dropout))
         width = parameters.hidden
-    return nn.Sequential(*modules, nn.Linear(width, shape.classes))
+    return nn.Sequential(*modules, *last_layers(parameters, width, shape))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
 from dynabro_cli.lazy import nn
-from dynabro_cli.models._api import REGISTRY, any_size
+from dynabro_cli.models._api import REGISTRY, Network, any_size, last_layers
 from dynabro_cli.tasks._api import ImageShape
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
@@ -14,7 +14,7 @@ STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Parameters(Network):
     norm: str = parameter("group", choices=("group", "batch"), help="group norm of 32 groups, or batch norm")
 
 
@@ -41,4 +41,4 @@ def resnet18(parameters: Parameters, shape: ImageShape) -> nn.Module:
     for channels, stride in STAGES:
         layers += [Block(inputs, channels, stride, parameters.norm), Block(channels, channels, 1, parameters.norm)]
         inputs = channels
-    return nn.Sequential(*layers, MeanOverPositions(), nn.Linear(inputs, shape.classes))
+    return nn.Sequential(*layers, MeanOverPositions(), *last_layers(parameters, inputs, shape))

@@ -21,7 +21,7 @@ table = settings(deadline=None, derandomize=True, max_examples=25)
 
 @pytest.mark.parametrize("batches", [1, 3])
 @pytest.mark.parametrize("first", [SHARED, LOOP])
-@pytest.mark.parametrize("name", [*REGISTRY.entries(), "mlp:layers=3,hidden=7,dropout=0.3"])
+@pytest.mark.parametrize("name", [*REGISTRY.entries(), "mlp:layers=3,hidden=7,dropout=0.3", "cnn-mnist:softmax=true"])
 def test_every_registered_model(name: str, batches: int, first: str) -> None:
     inputs, labels = batch_of(3, 2 * batches, (3, 16, 16))
     check(registered(name), inputs, labels, batches, first, first=first)

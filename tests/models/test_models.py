@@ -51,6 +51,7 @@ def layers(model: nn.Module) -> list[str]:
         ("mlp:hidden=5,layers=3", DIGITS, 64 * 5 + 5 + 2 * (25 + 5) + 60),
         # 4 convolutions, 4 batch norms, FC(8192 -> 128), FC(128 -> 10)
         ("cnn-cifar", CIFAR, 1_792 + 36_928 + 73_856 + 147_584 + 2 * (64 + 64 + 128 + 128) + 1_048_704 + 1_290),
+        ("cnn-cifar:width=0.25", CIFAR, 448 + 2_320 + 4_640 + 9_248 + 2 * (16 + 16 + 32 + 32) + 262_272 + 1_290),
         # stem 1,728; 3x3 convolutions 4 * 36,864, 73,728 + 3 * 147,456, 294,912 + 3 * 589,824, 1,179,648 + 3 * 2,359,296;
         # shortcuts 8,192 + 32,768 + 131,072; norms 2 * (5 * 64 + 5 * (128 + 256 + 512)); FC 5,130
         ("resnet18", CIFAR, 1_728 + 147_456 + 516_096 + 2_064_384 + 8_257_536 + 172_032 + 9_600 + 5_130),
@@ -103,6 +104,18 @@ def test_logits_for_every_shape(name: str, shape: ImageShape) -> None:
     assert isinstance(list(model.modules())[-1], nn.Linear), "softmax belongs to the loss"
 
 
+@pytest.mark.parametrize("name", REGISTRY.entries())
+def test_a_softmax_as_the_last_layer(name: str) -> None:
+    images = torch.randn(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        plain = build(name, MNIST).eval()
+        torch.manual_seed(1)
+        model = build(f"{name}:softmax=true", MNIST).eval()
+    torch.testing.assert_close(model(images), plain(images).softmax(1))
+    assert size(model) == size(plain)
+
+
 @pytest.mark.parametrize(("name", "pixels"), [("cnn-mnist", 16), ("cnn-mnist-50", 16), ("cnn-cifar", 4), ("cnn-digits", 4)])
 def test_images_that_are_too_small(name: str, pixels: int) -> None:
     images = torch.zeros(2, 1, pixels, pixels)
@@ -128,7 +141,7 @@ def test_initialisation_is_drawn_from_the_callers_generator(name: str) -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
-@pytest.mark.parametrize("text", ["mlp:dropout=1", "mlp:hidden=0", "mlp:layers=0"])
+@pytest.mark.parametrize("text", ["mlp:dropout=1", "mlp:hidden=0", "mlp:layers=0", "cnn-cifar:width=0", "cnn-mnist:softmax=2"])
 def test_illegal_parameters(text: str) -> None:
     with pytest.raises(SpecError, match="is not legal"):
         REGISTRY.parse(text)
