@@ -65,7 +65,8 @@ def _markdown(text: str) -> str:
     if text.startswith("    "):
         return text
     parts = re.split(r"(`+[^`]+`+)", text)
-    return "".join(part if place % 2 else re.sub(r"([\\*_<|])", r"\\\1", part) for place, part in enumerate(parts))
+    parts[::2] = [re.sub(r"([\\*_|])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
+    return "".join(parts)
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:

@@ -202,7 +202,7 @@ def test_a_clock_that_is_set_forward_evicts_nobody(
     late = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None) + dt.timedelta(days=1)
     for module in (claims, recorder_module, ownership):
         monkeypatch.setattr(module, "database_time", lambda connection: late)
-    with pytest.raises(RunHeldError, match=r"heard of \d s ago"):
+    with pytest.raises(RunHeldError, match=r"last heartbeat \d s ago"):
         record(engine, [started()])
     recorder.record(finished(4))
     assert read(database, "SELECT status, rounds FROM runs") == [("finished", 4)]
