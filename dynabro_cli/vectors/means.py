@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 ENTRIES = 1 << 18
 """Entries of a block of columns that stays in a CPU's cache."""
 
+UNROLLED = 64
+"""Number of rows up to which compiled code names each: the time to compile grows with it."""
+
 
 def column_blocks(messages: Tensor, columns: int | None = None) -> list[slice]:
     """Return the columns of messages [m, d], on a CPU in blocks of so many; by default what stays in cache."""
@@ -101,8 +104,18 @@ def mixed(messages: Tensor, weights: Tensor, centre: Tensor) -> Tensor:
 
 
 def _combined(weights: Tensor, rows: Tensor) -> Tensor:
-    """Return the rows' weighted sum, [b]; in a compiled function as a sum that it need not write the rows out for."""
-    return (weights[:, None] * rows).sum(0) if torch.compiler.is_compiling() else weights @ rows
+    """Return the rows' weighted sum, [b]; in a compiled function as a sum that it need not write the rows out for.
+
+    A few rows are added one after the other: compiled sums over the rows of a matrix go down its columns, with jumps in memory.
+    """
+    if not torch.compiler.is_compiling():
+        return weights @ rows
+    if len(rows) > UNROLLED:
+        return (weights[:, None] * rows).sum(0)
+    total = weights[0] * rows[0]
+    for weight, row in zip(weights[1:].unbind(0), rows[1:].unbind(0), strict=True):
+        total = total + weight * row
+    return total
 
 
 def _shrinking(count: int) -> float:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli.vectors.means import mean_of, mean_of_rows, mixed, weighted
+from dynabro_cli.vectors.means import UNROLLED, mean_of, mean_of_rows, mixed, weighted
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
@@ -94,3 +94,13 @@ def test_it_is_no_view_of_a_message() -> None:
     weighted(messages, torch.ones(1)).fill_(7)
     mixed(messages, torch.ones(1, 1), torch.tensor([0])).fill_(7)
     assert torch.equal(messages, draw(1, 4))
+
+
+@dtypes
+@pytest.mark.parametrize("m", [1, 3, UNROLLED, UNROLLED + 1])
+def test_traced_for_compiling_it_is_the_same_mean(m: int, dtype: torch.dtype) -> None:
+    """What is compiled adds a few rows by name; here it is traced alone, as code generators differ."""
+    messages, weights = draw(m, 7, dtype), torch.linspace(1, 0.25, m, dtype=dtype)
+    messages[:, 0] = torch.finfo(dtype).max / 2
+    traced = torch.compile(weighted, backend="eager", fullgraph=True, dynamic=False)
+    torch.testing.assert_close(traced(messages, weights), weighted(messages, weights))
