@@ -7,7 +7,7 @@ import pytest
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.grid.plan import Plan, cell, distinguishing, plan
+from dynabro_cli.grid.plan import Plan, plan
 from dynabro_cli.grid.sweep_file import MOST_RUNS, Sweep, parse_sweep
 from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields, shipped
 
@@ -240,18 +240,3 @@ def test_the_papers_settings(name: str) -> None:
 def test_the_same_grid_on_images_of_ones_own() -> None:
     sweep = set_fields(load_sweep("cifar10-ipm-cwmed"), ["task=image-folder:name=cifar10-jpeg,like=cifar10"])
     assert {run.spec.model for run in plan(sweep).runs} == {"cnn-cifar"}
-
-
-def test_a_run_in_a_few_words() -> None:
-    assert cell(resolve(RunSpec(seed=3))) == "digits, dynabro, cwtm, sf, periodic:K=10, seed 3"
-    assert cell(resolve(RunSpec(pre_aggregators="nnm", aggregator="gm"))).split(", ")[2] == "nnm+gm"
-
-
-def test_runs_are_told_apart() -> None:
-    """By what their words do not say already: the learning rate is another for each method, and so is no news."""
-    assert distinguishing(planned("grid: {method: [sgd, dynabro]}\nseeds: 0..1\n").runs) == []
-    runs = planned("grid: {learning_rate: [1, 0.5], budget: [10, 20]}\n").runs
-    also = distinguishing(runs)
-    assert also == ["budget", "learning_rate"]
-    assert cell(runs[0], also) == "digits, dynabro, cwtm, sf, periodic:K=10, seed 0, budget=10, learning_rate=1"
-    assert len({cell(run, also) for run in runs}) == 4

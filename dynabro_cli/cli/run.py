@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,59 +13,57 @@ import typer
 from dynabro_cli.cli.output import CheckpointEvery, Database, TryAnyway, print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import say
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.spec import RunSpec, fields, option
+from dynabro_cli.experiment.label import OTHERS, cell
+from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields
 
 if TYPE_CHECKING:
     from dynabro_cli.experiment.resolve import Run
 
-_FIELDS = fields()
 KEY_DIGITS = 10
 """Digits of a run's key that are printed, as in ``dynabro runs``."""
 
 
-def _field(name: str, metavar: str = "NAME") -> Any:
-    """The option of a RunSpec field: its name, its meaning and its default, as the spec has them."""
-    info = _FIELDS[name]
-    words = info.limits["help"]
+def _option(field: Field) -> Any:
+    """Return the option of a run's field: its name, its meaning and its default, as the table has them."""
+    if field.field == CHAIN:
+        shown = "Pre-aggregator before the rule; for a chain, repeat it, or join them by +."
+        return typer.Option(field.option, "--pre-aggregators", metavar=field.metavar, help=shown, rich_help_panel="Experiment")
+    words = field.limits["help"]
     unset = "auto" if "auto:" in words else "the task's"
-    default = unset if info.default is None else info.default
+    default = unset if field.default is None else field.default
     shown = f"{words[0].upper()}{words[1:]}. [default: {default}]"
-    return typer.Option(option(name), metavar=metavar, help=shown, show_default=False, rich_help_panel="Experiment")
+    return typer.Option(field.option, metavar=field.metavar, help=shown, show_default=False, rich_help_panel="Experiment")
 
 
+def _with_fields(command: Callable[..., None]) -> Callable[..., None]:
+    """Give ``command`` an option for every field of a run, in place of its first parameter, which gets those that are set."""
+    signature = inspect.signature(command, eval_str=True)
+
+    @functools.wraps(command)
+    def taking(**values: Any) -> None:
+        given = {name: value for name in fields() if (value := values.pop(name)) not in (None, [])}
+        if CHAIN in given:
+            given[CHAIN] = "+".join(given[CHAIN])
+        command(given, **values)
+
+    options = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[list[str] | None if name == CHAIN else str | None, _option(field)],
+        )
+        for name, field in fields().items()
+    ]
+    _, *others = (own.replace(kind=inspect.Parameter.KEYWORD_ONLY) for own in signature.parameters.values())
+    taking.__signature__ = signature.replace(parameters=[*options, *others])  # type: ignore[attr-defined]
+    taking.__annotations__ = {own.name: own.annotation for own in (*options, *others)}
+    return taking
+
+
+@_with_fields
 def run(
-    task: Annotated[str | None, _field("task")] = None,
-    model: Annotated[str | None, _field("model")] = None,
-    method: Annotated[str | None, _field("method")] = None,
-    aggregator: Annotated[str | None, _field("aggregator")] = None,
-    pre: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pre",
-            "--pre-aggregators",
-            metavar="NAME",
-            help="Pre-aggregator before the rule; for a chain, repeat it, or join them by +.",
-            rich_help_panel="Experiment",
-        ),
-    ] = None,
-    attack: Annotated[str | None, _field("attack")] = None,
-    attack_entry: Annotated[str | None, _field("attack_entry", "gradient|message|state|data")] = None,
-    switching: Annotated[str | None, _field("switching")] = None,
-    clock: Annotated[str | None, _field("clock", "round|computation")] = None,
-    workers: Annotated[str | None, _field("workers", "M")] = None,
-    byzantine: Annotated[str | None, _field("byzantine", "F")] = None,
-    budget: Annotated[str | None, _field("budget", "N")] = None,
-    batch_size: Annotated[str | None, _field("batch_size", "B")] = None,
-    learning_rate: Annotated[str | None, _field("learning_rate", "ETA")] = None,
-    lr_rule: Annotated[str | None, _field("lr_rule", "fixed|adagrad-norm")] = None,
-    lr_drop: Annotated[str | None, _field("lr_drop", "FRACTION:FACTOR")] = None,
-    weight_decay: Annotated[str | None, _field("weight_decay", "WD")] = None,
-    eval_every: Annotated[str | None, _field("eval_every", "N")] = None,
-    seed: Annotated[str | None, _field("seed", "N")] = None,
-    precision: Annotated[str | None, _field("precision", "fp32|tf32|bf16")] = None,
-    participation: Annotated[str | None, _field("participation", "SHARE")] = None,
-    data: Annotated[str | None, _field("data")] = None,
-    validation: Annotated[str | None, _field("validation", "SHARE")] = None,
+    given: dict[str, str],
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: torch's]")] = None,
     compile: Annotated[  # noqa: A002
@@ -85,9 +86,6 @@ def run(
 
     Example: dynabro run --task mnist --method momentum:beta=0.99 --attack alie --aggregator gm --switching periodic:K=5
     """
-    given = {name: value for name, value in locals().items() if name in _FIELDS and value is not None}
-    if pre:
-        given["pre_aggregators"] = "+".join(pre)
     how = {"data_dir": data_dir, "device": device, "threads": threads, "compile": compile, "checkpoint_every": checkpoint_every}
     _run(RunSpec.from_text(given), how, db, rerun=rerun, force=force, as_json=as_json, quiet=quiet)
 
@@ -156,10 +154,7 @@ def _check_room(run: Run, how: dict[str, Any], db: str, rerun: bool) -> None:
 
 def _described(run: Run) -> str:
     """A run in a line: its cell, and all its other settings."""
-    from dynabro_cli.grid.plan import cell
-
-    told = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "seed")
-    return cell(run, [name for name in _FIELDS if name not in told and getattr(run.spec, name) is not None])
+    return cell(run.fields, [name for name in OTHERS if run.fields[name] is not None])
 
 
 def _report(db: str, run_id: int, as_json: bool, where: str) -> None:

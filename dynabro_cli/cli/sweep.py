@@ -286,13 +286,13 @@ def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_
     Raises:
         SweepError: Some runs failed.
     """
-    from dynabro_cli.grid.plan import cell, distinguishing
+    from dynabro_cli.experiment.label import cell, telling_apart
     from dynabro_cli.store.translation import shown
 
     counts = Counter(outcome.status for outcome in outcomes)
-    also = distinguishing(planned.runs)
+    also = telling_apart([run.fields for run in planned.runs])
     wrong = [
-        {"run": cell(outcome.run, also), "run_key": outcome.run.key, "status": outcome.status, "why": outcome.message}
+        {"run": cell(outcome.run.fields, also), "run_key": outcome.run.key, "status": outcome.status, "why": outcome.message}
         for outcome in outcomes
         if outcome.status == "failed"
     ]

@@ -16,7 +16,7 @@ from dynabro_cli import events
 from dynabro_cli.cli.output import duration
 from dynabro_cli.cli.progress import Description, Display, score
 from dynabro_cli.cli.terminal import one_line
-from dynabro_cli.grid.plan import cell, distinguishing
+from dynabro_cli.experiment.label import cell, telling_apart
 
 if TYPE_CHECKING:
     from dynabro_cli.executors._api import Outcome
@@ -62,7 +62,7 @@ class SweepProgress(Display):
             speed_estimate_period=SPEED_SECONDS,
         )
         self._count = len(runs)
-        self._also = distinguishing(runs)
+        self._also = telling_apart([run.fields for run in runs])
         self._seconds = seconds or {}
         known = [run for run in runs if run.key in self._seconds] if self._seconds else []
         self._speed = sum(self._seconds[run.key] for run in known) / (sum(map(_budget, known)) or 1)
@@ -75,12 +75,15 @@ class SweepProgress(Display):
         self._slots: dict[int, _Slot] = {}
         self._all = self._live.add_task("starting", total=self._total)
 
+    def _cell(self, run: Run) -> str:
+        return cell(run.fields, self._also)
+
     def started(self, slot: int, run: Run) -> None:
         """Show a run that starts, or starts again."""
         if self._began is None:
             self._began = time.monotonic()
         self._clear(slot)
-        self._slots[slot] = _Slot(self._live.add_task(cell(run, self._also), total=_budget(run)), run, self._work(run))
+        self._slots[slot] = _Slot(self._live.add_task(self._cell(run), total=_budget(run)), run, self._work(run))
         self._at_a_time = max(self._at_a_time, len(self._slots))
         self._show()
 
@@ -97,7 +100,9 @@ class SweepProgress(Display):
             shown.score = score(event)
         text = ", ".join(filter(None, (shown.score, shown.byzantine)))
         self._live.update(
-            shown.task, completed=shown.spent, description=f"{text}; {cell(run, self._also)}" if text else cell(run, self._also)
+            shown.task,
+            completed=shown.spent,
+            description=f"{text}; {self._cell(run)}" if text else self._cell(run),
         )
         self._show()
 
@@ -113,9 +118,9 @@ class SweepProgress(Display):
         self._total -= work - done  # the rest of the run takes no time
         self._show()
         if outcome.status == "failed":
-            self._tell(f"failed: {cell(outcome.run, self._also)}: {(outcome.message or '').strip().partition(chr(10))[0]}")
+            self._tell(f"failed: {self._cell(outcome.run)}: {(outcome.message or '').strip().partition(chr(10))[0]}")
         elif self._plain and outcome.status in ("finished", "diverged"):
-            self._tell(": ".join(filter(None, (f"{cell(outcome.run, self._also)}: {outcome.status}", last))))
+            self._tell(": ".join(filter(None, (f"{self._cell(outcome.run)}: {outcome.status}", last))))
 
     def waiting(self, runs: int) -> None:
         """Report that the remaining runs are in progress in other processes."""

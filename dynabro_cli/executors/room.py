@@ -19,8 +19,8 @@ from dynabro_cli.simulation.room import too_much
 from dynabro_cli.simulation.setup import data_directory
 from dynabro_cli.store.repetition import stand
 
-IRRELEVANT = ("seed", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every", "attack_entry", "precision")
-"""Fields in which runs may differ that need the same memory."""
+LIKE = tuple(name for name, one in fields().items() if one.memory)
+"""The fields that the memory of a run depends on."""
 
 
 def with_room(runs: Sequence[Run], options: Options, database: str) -> Options:
@@ -65,11 +65,10 @@ def _fitting(runs: Sequence[Run], jobs: int, options: Options, free: float) -> i
 
 def _needs(runs: Sequence[Run], options: Options) -> list[Need]:
     gpu, folder = pick_device(options.device).type == "cuda", data_directory(options.data_dir)
-    names = [name for name in fields() if name not in IRRELEVANT]
     known: dict[tuple[object, ...], Need] = {}
     needs = []
     for run in runs:
-        like = tuple(getattr(run.spec, name) for name in names)
+        like = tuple(getattr(run.spec, name) for name in LIKE)
         if like not in known:
             known[like] = need_of(run, folder, gpu=gpu, compiles=options.compile != "off")
         needs.append(known[like])

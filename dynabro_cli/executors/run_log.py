@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from dynabro_cli import events
+from dynabro_cli.experiment.label import OTHERS, cell
 from dynabro_cli.store.side_files import SideFiles, open_log
-from dynabro_cli.store.status import cells
 
-SETTINGS = (
-    *("model", "attack_entry", "clock", "workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop"),
-    *("weight_decay", "eval_every", "precision", "participation", "data", "validation", "dimension", "noise_bound"),
-)
+SETTINGS = (*OTHERS, "dimension", "noise_bound")
 """The columns of a run's beginning that are told in one line: those that are not in another."""
 
 
@@ -85,7 +82,7 @@ class RunLog:
         self._began = time.monotonic()
         record, done = event.record, event.resumed
         how = "started" if done is None else f"going on after round {done.rounds} with budget {done.budget_spent} spent"
-        self.tell(f"{how}: {cells([record])[0]}")
+        self.tell(f"{how}: {cell(record)}")
         programs = json.loads(record["versions"])
         threads = programs.pop("threads", None)
         where = f"on {record['device']} of {record['host']}, stored by process {os.getpid()}"

@@ -7,10 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from dynabro_cli.experiment.spec import fields
+
 KEY_VERSION = 1
 """Raised when the same spec comes to mean other numbers, so that old results are not taken for new ones."""
 
-ADDED_LATER: dict[str, Any] = {"precision": "fp32", "participation": 1.0, "data": {"name": "iid"}, "validation": 0.0}
+ADDED_LATER: dict[str, Any] = {
+    name: {"name": one.before} if one.component else one.before for name, one in fields().items() if one.since > 1
+}
 """Fields that came after the first keys, with the value that every run had before them, as the run's mapping has it.
 
 A field at this value is left out of the key, so that the runs that were stored without it keep theirs and are found.

@@ -15,7 +15,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.build import assemble, attack_setting, chain_setting, cohort_rule, method_setting, switching_setting
 from dynabro_cli.experiment.fit import Parts, Problems, aggregator_of, check_fit, conflicts, usual_entry
 from dynabro_cli.experiment.key import run_key
-from dynabro_cli.experiment.spec import RunSpec, format_drops, parse_drops
+from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, format_drops, parse_drops
 from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.models import _api as models
@@ -38,8 +38,10 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "partitions": partitions.REGISTRY,
 }
 
-SINGLE = {"task": "tasks", "method": "methods", "attack": "attacks", "switching": "switching", "data": "partitions"}
-"""The fields that name one component and are never None, each with its registry."""
+SINGLE = {name: kind for name, kind in COMPONENTS.items() if name != CHAIN}
+"""The fields that name one component, or none."""
+LATE = ("model", "aggregator")
+"""Those of them whose default follows from other components."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,21 +59,21 @@ class Run:
     data: Component[Any]
 
     @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the spec by name."""
+        return vars(self.spec)
+
+    @property
     def mapping(self) -> dict[str, Any]:
         """Every field and every component parameter, defaults materialised."""
-        plain = vars(self.spec)
-        parts = {
-            name: getattr(self, name).mapping
-            for name in ("task", "model", "method", "aggregator", "attack", "switching", "data")
-            if getattr(self, name) is not None
-        }
-        return plain | parts | {"pre_aggregators": [part.mapping for part in self.pre_aggregators]}
+        parts = {name: part.mapping for name in SINGLE if (part := getattr(self, name)) is not None}
+        return self.fields | parts | {CHAIN: [part.mapping for part in self.pre_aggregators]}
 
     @property
     def components(self) -> dict[str, Entry[Any]]:
         """All that the run is put together from, by the names that ``dynabro show`` takes: ``aggregators/cwtm``."""
         kinds = {registry.kind: name for name, registry in REGISTRIES.items()}
-        single = (self.task, self.model, self.method, self.aggregator, self.attack, self.switching, self.data)
+        single = (getattr(self, name) for name in SINGLE)
         parts = [part for part in (*single, *self.pre_aggregators) if part is not None]
         return {f"{kinds[part.entry.kind]}/{part.name}": part.entry for own in parts for part in (own, *own.inner)}
 
@@ -107,7 +109,9 @@ def resolve(spec: RunSpec) -> Run:
     problems = Problems(spec.problems())
     numbers_legal = not problems.lines
     parts: Parts = {
-        name: problems.attempt(REGISTRIES[registry].parse, str(getattr(spec, name))) for name, registry in SINGLE.items()
+        name: problems.attempt(REGISTRIES[kind].parse, str(getattr(spec, name)))
+        for name, kind in SINGLE.items()
+        if name not in LATE
     }
     chain = problems.attempt(_parse_chain, str(spec.pre_aggregators)) or ()
     task: Task | None = problems.attempt(parts["task"].build, TaskSetting(Path())) if parts["task"] else None

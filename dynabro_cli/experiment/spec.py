@@ -1,4 +1,8 @@
-"""RunSpec: everything that determines the numbers of a run, and nothing else."""
+"""The table of a run's fields, and RunSpec, which has them all: what determines a run's numbers, and nothing else.
+
+A new field is one row here, and a migration of the database, whose number is ``since``. This table is read by the command
+line, the columns of ``runs``, the checks of stored runs, ``status``, logs, labels, legends, ``select`` and forecasts.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,68 @@ MOST_WORKERS = 1_000_000
 """So many masks, numbers and tables of the workers can be made at once, wherever a spec is looked at."""
 
 
+def row(
+    default: Any,
+    *,
+    help: str,  # noqa: A002
+    column: str,
+    component: str | None = None,
+    option: str | None = None,
+    metavar: str = "NAME",
+    since: int = 1,
+    before: Any = None,
+    speed: bool = False,
+    memory: bool = True,
+    result: bool = True,
+    **limits: Any,
+) -> Any:
+    """Declare a field of a run.
+
+    Args:
+        default: Its default; None stands for the task's, or for what follows from other fields.
+        help: Its meaning, as the command line has it.
+        column: Its meaning in the table ``runs``, where it is never left open.
+        component: The registry of the components that it names, such as ``tasks``; None for a number, a choice or a text.
+        option: Its command-line option, by default its name.
+        metavar: The value in the command's help; a choice has its values there.
+        since: The version of the database's schema with which it came.
+        before: Its value in all runs of older versions, if it came later than the first.
+        speed: True if the time of a gradient computation depends on it.
+        memory: True if the memory of a run depends on it.
+        result: True if a run's result depends on it, so that plots tell runs apart by it.
+        limits: Its legal range, as of ``components.parameter``.
+    """
+    declared = parameter(default, help=help, **limits)
+    told = {"column": column, "component": component, "short": option, "value": metavar, "since": since, "before": before}
+    told |= {"speed": speed, "memory": memory, "result": result}
+    return dataclasses.field(default=default, metadata={**declared.metadata, "row": told})
+
+
+@dataclasses.dataclass(frozen=True)
+class Field(ParameterInfo):
+    """A row of the table; its attributes are arguments of ``row``."""
+
+    column: str
+    component: str | None
+    short: str | None
+    value: str
+    since: int
+    before: Any
+    speed: bool
+    memory: bool
+    result: bool
+
+    @property
+    def option(self) -> str:
+        """The command-line option that sets the field."""
+        return "--" + (self.short or self.field).replace("_", "-")
+
+    @property
+    def metavar(self) -> str:
+        """The value in the command's help."""
+        return "|".join(self.limits["choices"] or (self.value,))
+
+
 @dataclasses.dataclass(frozen=True)
 class RunSpec:
     """The description of one run. Components are written ``name:key=value,key=value``; None stands for the task's default.
@@ -24,47 +90,170 @@ class RunSpec:
         1
     """
 
-    task: str = parameter("digits", help="data or objective")
-    model: str | None = parameter(None, help="network; auto: the task's")
-    method: str = parameter("dynabro", help="training method")
-    aggregator: str | None = parameter(None, help="robust aggregation rule; auto: cwtm, or what the method wants: mfm or mean")
-    pre_aggregators: str = parameter("none", help="chain before the rule, joined by +, such as nnm; none: no chain")
-    attack: str = parameter("sf", help="what Byzantine workers send")
-    attack_entry: str | None = parameter(
+    task: str = row(
+        "digits",
+        component="tasks",
+        speed=True,
+        help="data or objective",
+        column="what is learned: a component, as typed; parameters at their default are left out",
+    )
+    model: str | None = row(
+        None,
+        component="models",
+        speed=True,
+        help="network; auto: the task's",
+        column="network; NULL for an objective such as `quadratic`",
+    )
+    method: str = row("dynabro", component="methods", help="training method", column="training method")
+    aggregator: str | None = row(
+        None,
+        component="aggregators",
+        help="robust aggregation rule; auto: cwtm, or what the method wants: mfm or mean",
+        column="aggregation rule of the server",
+    )
+    pre_aggregators: str = row(
+        "none",
+        component="pre_aggregators",
+        option="pre",
+        help="chain before the rule, joined by +, such as nnm; none: no chain",
+        column="rules before the aggregator, joined by `+`; `none` if there are none",
+    )
+    attack: str = row("sf", component="attacks", help="what Byzantine workers send", column="attack of the Byzantine workers")
+    attack_entry: str | None = row(
         None,
         choices=("gradient", "message", "state", "data"),
+        memory=False,
         help="where the attack acts: before momentum, on what is sent, on what is sent and kept, or on the data; "
         "auto: data for attacks on data such as label-flip, else gradient",
+        column="where the attack acts: `gradient`, `message`, `state` or `data`",
     )
-    switching: str = parameter("periodic:K=10", help="identity-switching strategy")
-    clock: str = parameter(
+    switching: str = row(
+        "periodic:K=10", component="switching", help="identity-switching strategy", column="which workers are Byzantine when"
+    )
+    clock: str = row(
         "round",
         choices=("round", "computation"),
         help="what the strategy counts; by computation, identities can change within a round",
+        column="unit of the switching strategy: `round` or `computation`",
     )
-    workers: int | None = parameter(None, minimum=1, maximum=MOST_WORKERS, help="number of workers, m")
-    byzantine: int | None = parameter(None, minimum=0, help="declared number of Byzantine workers, f")
-    budget: int | None = parameter(None, minimum=1, help="gradient computations that each worker makes in the run")
-    batch_size: int | None = parameter(None, minimum=1, help="samples of one gradient computation, B")
-    learning_rate: float | None = parameter(None, above=0, help="eta, or eta_0 of AdaGrad-Norm")
-    lr_rule: str = parameter("fixed", choices=("fixed", "adagrad-norm"), help="learning rate as given, or AdaGrad-Norm")
-    lr_drop: str | None = parameter(
-        None, help="FRACTION:FACTOR, comma-separated: at this fraction of the budget, multiply by it; none: never"
+    workers: int | None = row(
+        None,
+        minimum=1,
+        maximum=MOST_WORKERS,
+        metavar="M",
+        speed=True,
+        help="number of workers, m",
+        column="number of workers m",
     )
-    weight_decay: float | None = parameter(None, minimum=0, help="added to the aggregated gradient at the server")
-    eval_every: int | None = parameter(None, minimum=1, help="gradient computations between two evaluations")
-    seed: int = parameter(0, minimum=0, maximum=2**63 - 1, help="of all random streams")
-    precision: str = parameter(
+    byzantine: int | None = row(
+        None,
+        minimum=0,
+        metavar="F",
+        help="declared number of Byzantine workers, f",
+        column="declared number f of Byzantine workers",
+    )
+    budget: int | None = row(
+        None,
+        minimum=1,
+        metavar="N",
+        help="gradient computations that each worker makes in the run",
+        column="planned gradient computations per worker",
+    )
+    batch_size: int | None = row(
+        None,
+        minimum=1,
+        metavar="B",
+        speed=True,
+        help="samples of one gradient computation, B",
+        column="samples per gradient computation",
+    )
+    learning_rate: float | None = row(
+        None,
+        above=0,
+        option="lr",
+        metavar="ETA",
+        memory=False,
+        help="eta, or eta_0 of AdaGrad-Norm",
+        column="learning rate eta_0",
+    )
+    lr_rule: str = row(
+        "fixed",
+        choices=("fixed", "adagrad-norm"),
+        memory=False,
+        help="learning rate as given, or AdaGrad-Norm",
+        column="learning-rate rule: `fixed` or `adagrad-norm`",
+    )
+    lr_drop: str | None = row(
+        None,
+        metavar="FRACTION:FACTOR",
+        memory=False,
+        help="FRACTION:FACTOR, comma-separated: at this fraction of the budget, multiply by it; none: never",
+        column="drops of the learning rate, as `0.8:0.1`; `none` if there are none",
+    )
+    weight_decay: float | None = row(
+        None,
+        minimum=0,
+        metavar="WD",
+        memory=False,
+        help="added to the aggregated gradient at the server",
+        column="weight decay, added to the aggregated gradient at the server",
+    )
+    eval_every: int | None = row(
+        None,
+        minimum=1,
+        metavar="N",
+        memory=False,
+        result=False,
+        help="gradient computations between two evaluations",
+        column="gradient computations between two evaluations",
+    )
+    seed: int = row(
+        0,
+        minimum=0,
+        maximum=2**63 - 1,
+        metavar="N",
+        memory=False,
+        help="of all random streams",
+        column="seed of all random draws",
+    )
+    precision: str = row(
         "fp32",
         choices=("fp32", "tf32", "bf16"),
+        since=2,
+        before="fp32",
+        speed=True,
+        memory=False,
         help="what gradients are computed in: single precision, its products in TensorFloat-32 (GPUs), or bfloat16",
+        column="precision of the gradients: `fp32`, `tf32` or `bf16`",
     )
-    participation: float = parameter(
-        1.0, above=0, maximum=1, help="share of the workers that answer in a round, drawn uniformly for each round"
+    participation: float = row(
+        1.0,
+        above=0,
+        maximum=1,
+        metavar="SHARE",
+        since=5,
+        before=1.0,
+        speed=True,
+        help="share of the workers that answer in a round, drawn uniformly for each round",
+        column="share of the workers that answers in a round",
     )
-    data: str = parameter("iid", help="how the training set is shared out among the workers")
-    validation: float = parameter(
-        0.0, minimum=0, below=1, help="share of the training set that is held out to choose by, and never trained on"
+    data: str = row(
+        "iid",
+        component="partitions",
+        since=6,
+        before="iid",
+        help="how the training set is shared out among the workers",
+        column="distribution of the training set over the workers",
+    )
+    validation: float = row(
+        0.0,
+        minimum=0,
+        below=1,
+        metavar="SHARE",
+        since=6,
+        before=0.0,
+        help="share of the training set that is held out to choose by, and never trained on",
+        column="share of the training set that is held out for validation",
     )
 
     @classmethod
@@ -108,15 +297,20 @@ class RunSpec:
 
 
 @functools.cache
-def fields() -> Mapping[str, ParameterInfo]:
-    """The fields of RunSpec by name, with their types, ranges and meanings."""
-    return {info.field: info for info in parameter_infos(RunSpec)}
+def fields() -> Mapping[str, Field]:
+    """Return the table: the fields of RunSpec by name, in their order."""
+    return {info.field: Field(**vars(info), **info.limits["row"]) for info in parameter_infos(RunSpec)}
 
 
 def option(field: str) -> str:
-    """The command-line option that sets ``field``."""
-    short = {"learning_rate": "lr", "pre_aggregators": "pre"}
-    return "--" + short.get(field, field).replace("_", "-")
+    """Return the command-line option that sets ``field``."""
+    return fields()[field].option
+
+
+CHAIN = "pre_aggregators"
+"""The field that names a chain of components."""
+COMPONENTS: Mapping[str, str] = {name: one.component for name, one in fields().items() if one.component is not None}
+"""The registry of each field that names components."""
 
 
 def parse_drops(text: str) -> tuple[tuple[float, float], ...]:

@@ -10,15 +10,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.figures._data import Results, telling_apart
+from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import TASKS
 from dynabro_cli.figures._style import method_label, rate, short
 
-COLUMNS = (
-    *("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "model", "attack_entry", "clock"),
-    *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "precision"),
-    *("participation", "data", "validation"),
-)
+COLUMNS = tuple(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result)
 """The columns of ``runs`` that runs of one experiment can differ in, besides the seed."""
 METRICS = {
     "accuracy": ("test_accuracy", "final_accuracy", "test accuracy"),
@@ -94,7 +92,7 @@ def with_series(runs: pd.DataFrame, hue: str | None, shown: Sequence[str | None]
     So a line is always a mean over seeds only.
     """
     given = [name for name in (*shown, hue) if name]
-    parts = ([hue] if hue else []) + telling_apart(runs, COLUMNS, given)
+    parts = ([hue] if hue else []) + telling_apart(runs.to_dict("records"), COLUMNS, given)
     texts = [
         _methods(runs) if name == "method" else runs[name].map(lambda value, name=name: text_of(name, value, plain=name == hue))
         for name in parts

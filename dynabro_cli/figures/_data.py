@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,17 +116,3 @@ def missing(results: Results) -> tuple[pd.DataFrame, int]:
 def cells_of(frame: pd.DataFrame) -> pd.Series[Any]:
     """Return a text for each run, equal for runs that differ in their seed only."""
     return frame["spec"].map(lambda spec: json.dumps({**spec, "seed": None}, sort_keys=True))
-
-
-def telling_apart(runs: pd.DataFrame, columns: Iterable[str], given: Iterable[str]) -> list[str]:
-    """Those of the columns by which runs differ that have the same in the columns ``given`` and in those before."""
-    known, names = list(given), []
-    for name in columns:
-        if name not in known and _groups(runs, [*known, name]) > _groups(runs, known):
-            known.append(name)
-            names.append(name)
-    return names
-
-
-def _groups(runs: pd.DataFrame, columns: list[str]) -> int:
-    return len(runs[columns].drop_duplicates()) if columns else 1

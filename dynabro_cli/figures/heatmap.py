@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._any import (
     COLUMNS,
     LOWEST_IS_WORST,
@@ -20,7 +21,7 @@ from dynabro_cli.figures._any import (
     tick,
 )
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._data import Results, telling_apart
+from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._matrix import draw_matrix
 from dynabro_cli.figures._numbers import final_values
 from dynabro_cli.figures._panels import panel_grid, subtitle
@@ -40,7 +41,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     y = column_of("hue", choice.hue or "aggregator")
     facet = column_of("facet", choice.facet) if choice.facet else _method(results, (x, y))
     shown = [*([facet] if facet else []), y, x]
-    hidden = telling_apart(results.runs, ("attack", *COLUMNS), shown)
+    hidden = telling_apart(results.runs.to_dict("records"), ("attack", *COLUMNS), shown)
     cells = final_values(results, [*shown, *hidden], metric.final)
     numbers = _worst(cells, shown, highest=metric.final not in LOWEST_IS_WORST)
     panels = panels_of(results.runs, facet)

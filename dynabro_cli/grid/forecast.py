@@ -14,6 +14,7 @@ from dynabro_cli.devices import devices_of, kind_of
 from dynabro_cli.digests import Comparison
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.experiment.spec import fields
 from dynabro_cli.methods._api import MethodSetting
 from dynabro_cli.store.engine import open_read_only, sqlite_path
 from dynabro_cli.store.queries import query, tell_left_out
@@ -28,11 +29,13 @@ BYTES_A_RUN = 1500
 ENOUGH_ROWS = 10_000
 DRAWS = 2000
 
-SPEEDS = """
-    SELECT task, model, workers, batch_size, precision, participation, method, device, SUM(budget_spent), SUM(wall_seconds)
+LIKE = tuple(name for name, one in fields().items() if one.speed)
+"""The fields that the time of a gradient computation depends on, beside the method."""
+SPEEDS = f"""
+    SELECT {", ".join(LIKE)}, method, device, SUM(budget_spent), SUM(wall_seconds)
     FROM runs
     WHERE status = 'finished' AND wall_seconds > 0
-    GROUP BY task, model, workers, batch_size, precision, participation, method, device
+    GROUP BY {", ".join(LIKE)}, method, device
 """
 ROWS = "SELECT (SELECT COUNT(*) FROM evaluations) + (SELECT COALESCE(SUM(rounds / rounds_every), 0) FROM runs)"
 
@@ -157,7 +160,7 @@ def _read(database: str, kind: str) -> tuple[dict[Like, float], float]:
 
 def _seconds(run: Run, speeds: dict[Like, float]) -> float | None:
     spec = run.spec
-    like = (spec.task, spec.model, spec.workers, spec.batch_size, spec.precision, spec.participation)
+    like = tuple(getattr(spec, name) for name in LIKE)
     speed = speeds.get((*like, spec.method), speeds.get(like))
     return None if speed is None else speed * (spec.budget or 0)
 

@@ -6,27 +6,16 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dynabro_cli.components import Component, format_value
+from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, Run, resolve
-from dynabro_cli.experiment.spec import RunSpec, fields, format_drops, parse_drops
+from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields, format_drops, parse_drops
 from dynabro_cli.grid.sweep_file import MOST_RUNS, Sweep, Values, too_many
 from dynabro_cli.pre_aggregators._chain import split_chain
-
-KINDS = {
-    "task": "tasks",
-    "model": "models",
-    "method": "methods",
-    "aggregator": "aggregators",
-    "attack": "attacks",
-    "switching": "switching",
-    "data": "partitions",
-}
-"""The registry of each field that holds one component."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +108,10 @@ def _component_problems(sweep: Sweep) -> dict[str, str]:
 @functools.lru_cache(maxsize=4096)
 def _components(name: str, text: str) -> tuple[Component[Any], ...]:
     """The components that a field's text names; none for a field that has no components. Raises SpecError."""
-    if name == "pre_aggregators":
-        return tuple(REGISTRIES[name].parse(part) for part in split_chain(text))
-    if name not in KINDS or fields()[name].parse(text) is None:
+    if name not in COMPONENTS or fields()[name].parse(text) is None:
         return ()
-    return (REGISTRIES[KINDS[name]].parse(text),)
+    texts = split_chain(text) if name == CHAIN else [text]
+    return tuple(REGISTRIES[COMPONENTS[name]].parse(part) for part in texts)
 
 
 def _component_text(name: str, text: str) -> str:
@@ -220,18 +208,3 @@ def _label(sweep: Sweep, values: Mapping[str, str]) -> str:
     """A point by the fields that the grid varies."""
     varied = [name for axis in sweep.grid for name in axis.fields] + (["seed"] if sweep.seeds else [])
     return ", ".join(f"{name}={values[name]}" for name in varied if name in values)
-
-
-def cell(run: Run, also: Sequence[str] = ()) -> str:
-    """A run in a few words, such as ``digits, sgd, cwtm, sf, periodic:K=10, seed 0``, with the fields ``also`` behind them."""
-    spec = run.spec
-    chain = "" if spec.pre_aggregators == "none" else f"{spec.pre_aggregators}+"
-    words = [spec.task, spec.method, f"{chain}{spec.aggregator}", spec.attack, spec.switching, f"seed {spec.seed}"]
-    return ", ".join(words + [f"{name}={format_value(getattr(spec, name))}" for name in also])
-
-
-def distinguishing(runs: Sequence[Run]) -> list[str]:
-    """The fields without which ``cell`` has the same words for different ones of ``runs``."""
-    alike: dict[str, RunSpec] = {}
-    pairs = [(run.spec, alike.setdefault(cell(run), run.spec)) for run in runs]
-    return [name for name in fields() if any(getattr(own, name) != getattr(first, name) for own, first in pairs)]

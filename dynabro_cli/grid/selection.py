@@ -13,9 +13,10 @@ import yaml
 
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
+from dynabro_cli.experiment.label import cell
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.grid.plan import Plan, cell
+from dynabro_cli.grid.plan import Plan
 from dynabro_cli.grid.sweep_file import parse_sweep
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.outputs import Kind
@@ -189,8 +190,9 @@ def read_scores(planned: Plan, database: str, command: str) -> dict[str, Score]:
         found = {}
     missing = [run for run in planned.runs if run.key not in found]
     if missing:
+        first = cell(missing[0].fields)
         raise NotFoundError(
-            f"{len(missing)} of {len(planned.runs)} runs have no result in {shown(database)}, first {cell(missing[0])}; type "
+            f"{len(missing)} of {len(planned.runs)} runs have no result in {shown(database)}, first {first}; type "
             f"dynabro sweep {command} to make them"
         )
     return found

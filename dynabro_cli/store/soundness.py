@@ -16,7 +16,7 @@ from sqlalchemy import Connection, DateTime, RowMapping, text
 from dynabro_cli.components import ParameterInfo
 from dynabro_cli.digests import parse
 from dynabro_cli.experiment.key import ADDED_LATER, run_key
-from dynabro_cli.experiment.spec import fields
+from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields
 from dynabro_cli.store import recovery
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.label_counts import counted_labels, of_labels
@@ -32,13 +32,9 @@ POINT = re.compile(rf"\[{_NUMBER}(,{_NUMBER}){{0,2}}\]")
 NUMBERS = re.compile(r"\[([1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*)?\]")
 """Numbers of workers, as the recorder writes them."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-SCALARS = (
-    *("attack_entry", "clock", "workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop"),
-    *("weight_decay", "eval_every", "seed", "precision", "participation", "validation"),
-)
-LEGAL = {name: info for name, info in fields().items() if name in SCALARS}
+SCALARS = {name: one for name, one in fields().items() if one.component is None}
 TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
-COMPONENTS = ("task", "model", "method", "aggregator", "attack", "switching", "data")
+SINGLE = tuple(name for name in COMPONENTS if name != CHAIN)
 
 OF_RUNS = (rounds, byzantine_counts, identities, evaluations, recoveries, worker_labels)
 """Tables whose rows belong to runs."""
@@ -209,7 +205,7 @@ def _of_row(run: Mapping[str, Any]) -> list[str]:
     if any(isinstance(value, str) and name != "error" and CONTROL.search(value) for name, value in run.items()):
         problems.append("a text column contains control characters")
     problems += [f"{name} is not a valid timestamp" for name in TIMES if run[name] is not None and moment(run[name]) is None]
-    problems += [f"{name} is out of range" for name, info in LEGAL.items() if not _is_legal(info, run[name])]
+    problems += [f"{name} is out of range" for name, info in SCALARS.items() if not _is_legal(info, run[name])]
     problems += _of_identity(run)
     if run["code_digests"] is not None and parse(run["code_digests"]) is None:
         problems.append("code_digests is not a JSON object of digests")
@@ -245,7 +241,7 @@ def _of_identity(run: Mapping[str, Any]) -> list[str]:
         return ["its key does not belong to its spec"]
     meant = ADDED_LATER | spec
     wrong = [name for name in SCALARS if name in meant and meant[name] != run[name]]
-    wrong += [name for name in COMPONENTS if name in meant and not _names(meant[name], run[name])]
+    wrong += [name for name in SINGLE if name in meant and not _names(meant[name], run[name])]
     return [f"its columns do not agree with its spec: {', '.join(wrong)}"] if wrong else []
 
 

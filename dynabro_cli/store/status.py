@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, RowMapping, func, select, true
 
-from dynabro_cli.components import format_value
+from dynabro_cli.experiment.label import labels
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.ownership import database_time, presumed_dead, silence
@@ -19,11 +19,6 @@ from dynabro_cli.store.tables import evaluations, rounds, runs, sweep_runs, swee
 from dynabro_cli.store.translation import shown, translated_errors
 
 LAST_FAILURES = 5
-DISTINGUISHING = (
-    *("model", "attack_entry", "clock", "workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop"),
-    *("weight_decay", "eval_every", "precision", "participation", "data", "validation"),
-)
-"""Columns that tell runs apart whose cells have the same words."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +185,10 @@ def _runs_in_progress(connection: Connection, now: dt.datetime) -> list[_Live]:
     now_columns = (rounds.c.byzantine.label("byzantine_now"), evaluations.c.test_accuracy, evaluations.c.gap)
     chosen = select(runs, *now_columns).select_from(both).where(runs.c.status == "running").order_by(runs.c.id)
     rows = connection.execute(chosen).mappings().all()
-    labels = cells(rows)
-    return [_Live(_run(row, label, now), row["owner"], row["wall_seconds"]) for row, label in zip(rows, labels, strict=True)]
+    return [
+        _Live(_run(row, label, now), row["owner"], row["wall_seconds"])
+        for row, label in zip(rows, labels([dict(row) for row in rows]), strict=True)
+    ]
 
 
 def _run(row: RowMapping, label: str, now: dt.datetime) -> RunState:
@@ -263,7 +260,7 @@ def _since(spent: int, wall: float | None, elapsed: float) -> float:
 def _failures(connection: Connection) -> Iterator[FailedRun]:
     newest = select(runs).where(runs.c.status == "failed").order_by(runs.c.finished_at.desc(), runs.c.id.desc())
     rows = connection.execute(newest.limit(LAST_FAILURES)).mappings().all()
-    for row, label in zip(rows, cells(rows), strict=True):
+    for row, label in zip(rows, labels([dict(row) for row in rows]), strict=True):
         yield FailedRun(row["id"], label, gist(row["error"] or ""))
 
 
@@ -271,25 +268,6 @@ def gist(error: str) -> str:
     """Return the line of an error that says what happened: the first line, or the last one of a traceback."""
     lines = error.strip().splitlines() or [""]
     return lines[-1 if '  File "' in error else 0].strip()
-
-
-def cells(rows: Sequence[Mapping[str, Any] | RowMapping]) -> list[str]:
-    """Runs in a few words, such as ``digits, sgd, cwtm, sf, periodic:K=10, seed 0``, with what tells those alike apart."""
-    words = [_cell(row) for row in rows]
-    groups: dict[str, list[Mapping[str, Any] | RowMapping]] = {}
-    for row, text in zip(rows, words, strict=True):
-        groups.setdefault(text, []).append(row)
-    also = [name for name in DISTINGUISHING if any(len({row.get(name) for row in group}) > 1 for group in groups.values())]
-    return [
-        ", ".join([text, *(f"{name}={format_value(row[name])}" for name in also)])
-        for row, text in zip(rows, words, strict=True)
-    ]
-
-
-def _cell(row: Mapping[str, Any] | RowMapping) -> str:
-    chain = "" if row["pre_aggregators"] == "none" else f"{row['pre_aggregators']}+"
-    words = [row["task"], row["method"], f"{chain}{row['aggregator']}", row["attack"], row["switching"]]
-    return ", ".join([*words, f"seed {row['seed']}"])
 
 
 def _process(owner: str | None) -> str | None:

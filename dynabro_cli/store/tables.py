@@ -5,6 +5,9 @@ The views ``byzantine_histogram`` and ``final_accuracy`` belong to it too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -21,6 +24,11 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.types import TypeEngine
+
+from dynabro_cli.components import format_value
+from dynabro_cli.experiment.complete import CompleteSpec
+from dynabro_cli.experiment.spec import fields
 
 SCHEMA_VERSION = 9
 APPLICATION_ID = 0x44594E42
@@ -30,6 +38,18 @@ STATUSES = ("running", "finished", "diverged", "interrupted", "failed")
 SWEEP_STATUSES = ("running", "finished", "failed", "interrupted")
 
 metadata = MetaData()
+_COMPLETE = get_type_hints(CompleteSpec)
+
+
+def _columns(first: int, last: int) -> Iterator[Column[Any]]:
+    """Yield the columns of the fields of a run that came with these versions of the schema."""
+    for name, one in fields().items():
+        if first <= one.since <= last:
+            whole = BigInteger if (one.limits["maximum"] or 0) >= 2**31 else Integer
+            kind: type[TypeEngine[Any]] = {str: Text, float: Double, int: whole}[one.type]
+            older = None if one.before is None else format_value(one.before)
+            yield Column(name, kind, nullable=type(None) in get_args(_COMPLETE[name]), server_default=older, comment=one.column)
+
 
 runs = Table(
     "runs",
@@ -49,29 +69,7 @@ runs = Table(
         comment="`running`, `finished`, `diverged` (a result with NaN or Inf), `interrupted` or `failed`",
     ),
     Column("sweep", Text, comment="name of the sweep; NULL if the run belongs to none"),
-    Column(
-        "task", Text, nullable=False, comment="what is learned: a component, as typed; parameters at their default are left out"
-    ),
-    Column("model", Text, comment="network; NULL for an objective such as `quadratic`"),
-    Column("method", Text, nullable=False, comment="training method"),
-    Column("aggregator", Text, nullable=False, comment="aggregation rule of the server"),
-    Column(
-        "pre_aggregators", Text, nullable=False, comment="rules before the aggregator, joined by `+`; `none` if there are none"
-    ),
-    Column("attack", Text, nullable=False, comment="attack of the Byzantine workers"),
-    Column("attack_entry", Text, nullable=False, comment="where the attack acts: `gradient`, `message`, `state` or `data`"),
-    Column("switching", Text, nullable=False, comment="which workers are Byzantine when"),
-    Column("clock", Text, nullable=False, comment="unit of the switching strategy: `round` or `computation`"),
-    Column("workers", Integer, nullable=False, comment="number of workers m"),
-    Column("byzantine", Integer, nullable=False, comment="declared number f of Byzantine workers"),
-    Column("budget", Integer, nullable=False, comment="planned gradient computations per worker"),
-    Column("batch_size", Integer, nullable=False, comment="samples per gradient computation"),
-    Column("learning_rate", Double, nullable=False, comment="learning rate eta_0"),
-    Column("lr_rule", Text, nullable=False, comment="learning-rate rule: `fixed` or `adagrad-norm`"),
-    Column("lr_drop", Text, nullable=False, comment="drops of the learning rate, as `0.8:0.1`; `none` if there are none"),
-    Column("weight_decay", Double, nullable=False, comment="weight decay, added to the aggregated gradient at the server"),
-    Column("eval_every", Integer, nullable=False, comment="gradient computations between two evaluations"),
-    Column("seed", BigInteger, nullable=False, comment="seed of all random draws"),
+    *_columns(1, 1),
     Column("spec", Text, nullable=False, comment="the complete spec with all defaults, as JSON"),
     Column(
         "dimension",
@@ -101,9 +99,7 @@ runs = Table(
     ),
     Column("git_commit", Text, comment="Git commit of the folder that the command was started in"),
     Column("error", Text, comment="reason of a failure"),
-    Column(
-        "precision", Text, nullable=False, server_default="fp32", comment="precision of the gradients: `fp32`, `tf32` or `bf16`"
-    ),
+    *_columns(2, 2),
     Column("owner", Text, comment="identifier of the process that makes the run"),
     Column("heartbeat_at", DateTime, comment="last heartbeat of this process, by the clock of the database"),
     Column("checkpoint", Text, comment="checkpoint file in `checkpoints/` to resume from; NULL if the run has a result"),
@@ -114,15 +110,7 @@ runs = Table(
         server_default="1",
         comment="1; K if `dynabro db thin` kept every K-th row of `rounds`, the first and the last",
     ),
-    Column("participation", Double, nullable=False, server_default="1", comment="share of the workers that answers in a round"),
-    Column("data", Text, nullable=False, server_default="iid", comment="distribution of the training set over the workers"),
-    Column(
-        "validation",
-        Double,
-        nullable=False,
-        server_default="0",
-        comment="share of the training set that is held out for validation",
-    ),
+    *_columns(3, 6),
     Column(
         "squared_gradients",
         Double,
@@ -134,6 +122,7 @@ runs = Table(
         comment="digests of the source of each component and of the `engine`, as JSON; NULL if unknown",
     ),
     Column("heartbeat_clock", Text, comment="last heartbeat as `MACHINE:SECONDS`, by the monotonic clock of the machine"),
+    *_columns(7, SCHEMA_VERSION),
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
     comment="one row per run",
 )
@@ -338,11 +327,8 @@ verified_kappa = Table(
 
 Index("runs_cell", runs.c.task, runs.c.method, runs.c.switching)
 
-_CELL = (
-    "task, model, method, aggregator, pre_aggregators, attack, attack_entry, switching, clock, workers, byzantine, budget, "
-    "batch_size, learning_rate, lr_rule, lr_drop, weight_decay, eval_every"
-)
-_ADDED = "precision, participation, data, validation"
+_CELL = ", ".join(name for name, one in fields().items() if name != "seed" and one.since == 1)
+_ADDED = ", ".join(name for name, one in fields().items() if one.since > 1)
 VIEWS = {
     "byzantine_histogram": """
         CREATE VIEW byzantine_histogram AS

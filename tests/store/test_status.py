@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from dynabro_cli.errors import BusyError, NotFoundError
 from dynabro_cli.events import Totals
+from dynabro_cli.experiment import label
 from dynabro_cli.store import ownership
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
@@ -244,6 +245,4 @@ def test_no_database(path: Path) -> None:
 
 
 def test_columns_that_tell_runs_apart_are_those_of_a_start() -> None:
-    from dynabro_cli.store.status import DISTINGUISHING
-
-    assert set(DISTINGUISHING) <= set(RECORD)
+    assert {*label.CELL, *label.OTHERS} <= set(RECORD)

@@ -1,0 +1,59 @@
+"""What tells runs apart, for whoever shows several: sweeps, ``status``, logs and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from dynabro_cli.components import format_value
+from dynabro_cli.experiment.spec import fields
+
+CELL = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "seed")
+"""The fields that every label has."""
+OTHERS = tuple(name for name in fields() if name not in CELL)
+"""The fields that a label has if runs differ in them."""
+
+Fields = Mapping[str, Any]
+
+
+def cell(run: Fields, also: Iterable[str] = ()) -> str:
+    """Write a run in a few words, such as ``digits, sgd, cwtm, sf, periodic:K=10, seed 0``.
+
+    Args:
+        run: Its fields, complete, by name.
+        also: The names of fields to add.
+    """
+    chain = "" if run["pre_aggregators"] == "none" else f"{run['pre_aggregators']}+"
+    words = [run["task"], run["method"], f"{chain}{run['aggregator']}", run["attack"], run["switching"], f"seed {run['seed']}"]
+    return ", ".join(words + [f"{name}={format_value(run[name])}" for name in also])
+
+
+def labels(runs: Sequence[Fields]) -> list[str]:
+    """Write each run in a few words, and with the fields in which runs of the same words differ."""
+    also = telling_apart(runs)
+    return [cell(run, also) for run in runs]
+
+
+def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: Iterable[str] = CELL) -> list[str]:
+    """Return those of ``names`` by which some runs differ that are alike in the fields ``given`` and in the names before.
+
+    Args:
+        runs: Their fields by name; one that is missing counts as None.
+        names: The fields to choose from, in order.
+        given: The fields that are told anyway.
+    """
+    known = list(given)
+    groups = _numbered(tuple(run.get(name) for name in known) for run in runs)
+    found = []
+    for name in names:
+        finer = _numbered((group, run.get(name)) for group, run in zip(groups, runs, strict=True))
+        if name not in known and max(finer, default=0) > max(groups, default=0):
+            groups = finer
+            found.append(name)
+    return found
+
+
+def _numbered(values: Iterable[Hashable]) -> list[int]:
+    """Number values from 0 in the order in which they first occur; equal ones have one number."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(value, len(numbers)) for value in values]
