@@ -5,15 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import ray
 
 from dynabro_cli.errors import DisconnectedError
 from dynabro_cli.executors.ray_node import Message
-
-if TYPE_CHECKING:
-    from dynabro_cli.executors.ray_cluster import Share
+from dynabro_cli.executors.ray_share import Share
 
 TAKE_SECONDS = 1.0
 """Seconds for which the driver's thread waits for messages before it looks at new tasks."""

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 
@@ -20,11 +20,9 @@ from dynabro_cli.executors.interruptions import Interruptions
 from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.ray_node import Message, Misplaced, Printed, make
 from dynabro_cli.executors.ray_post import MEASURE_SECONDS, Post, in_words
+from dynabro_cli.executors.ray_share import Share
 from dynabro_cli.executors.scheduler import FALSE_STARTS
 from dynabro_cli.executors.worker import Begun, Left, Request
-
-if TYPE_CHECKING:
-    from dynabro_cli.executors.ray_cluster import Share
 
 
 @dataclass

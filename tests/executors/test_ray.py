@@ -23,7 +23,8 @@ from dynabro_cli.errors import DynabroError, NotFoundError, RunError, SpecError
 from dynabro_cli.executors import ray_cluster
 from dynabro_cli.executors._api import Options, Outcome
 from dynabro_cli.executors.local import execute
-from dynabro_cli.executors.ray_cluster import Share, execute_all_on_ray
+from dynabro_cli.executors.ray_cluster import execute_all_on_ray
+from dynabro_cli.executors.ray_share import Share
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing

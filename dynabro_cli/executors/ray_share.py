@@ -1,0 +1,52 @@
+"""How much of a Ray cluster's nodes a run takes, and how many runs fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.executors._api import Options
+from dynabro_cli.experiment.resolve import Run
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a run takes of a node."""
+
+    cpus: int
+    gpus: float
+
+    @property
+    def device(self) -> str:
+        """Where a run computes; Ray shows a process no GPU but its own."""
+        return "cuda:0" if self.gpus else "cpu"
+
+    def fit(self, nodes: Sequence[Mapping[str, Any]]) -> int:
+        """How many runs fit the nodes, as ``ray.nodes`` describes them, that live."""
+        return sum(self._on(node["Resources"]) for node in nodes if node["Alive"])
+
+    def _on(self, resources: Mapping[str, float]) -> int:
+        by_cpu = resources.get("CPU", 0) / self.cpus
+        by_gpu = resources.get("GPU", 0) * round(1 / self.gpus) if self.gpus else math.inf
+        return int(min(by_cpu, by_gpu))
+
+
+def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Share:
+    """What each run takes; raise SpecError where no node has so much, unless the user says that the cluster will grow."""
+    having = [node["Resources"] for node in nodes if node["Alive"]]
+    gpus = any(resources.get("GPU", 0) >= 1 for resources in having)
+    if options.device == "cuda" and not gpus:
+        raise SpecError("device=cuda: the Ray cluster has no GPU; type --device auto")
+    share = Share(options.threads or 1, 1 / options.jobs_per_gpu if gpus and options.device != "cpu" else 0.0)
+    if not share.gpus and any(run.spec.precision == "tf32" for run in runs):
+        raise SpecError("precision=tf32: TensorFloat-32 is of CUDA GPUs; the runs are to be made on CPUs")
+    if not share.fit(nodes) and options.jobs is None:
+        most = max((resources.get("CPU", 0) for resources in having), default=0)
+        raise SpecError(
+            f"no node of the Ray cluster has room for a run with threads={share.cpus}{' and a GPU' if share.gpus else ''}; "
+            f"the largest has {most:g} CPUs; type a smaller --threads, or --jobs N for a cluster that grows when asked for N"
+        )
+    return share
