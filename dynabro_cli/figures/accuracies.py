@@ -1,0 +1,85 @@
+"""The figures of the paper's image tasks: each is a layout of a sweep's runs, and a row of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dynabro_cli.figures._api import Drawn, Variant, figure
+from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._layouts import curves_by_rate, curves_over_fractions, final_against_rate
+
+JPEG = "task=image-folder:name=cifar10-jpeg,like=cifar10"
+REENCODED = (
+    Variant((JPEG,), ""),
+    Variant((JPEG, "budget=100", "batch_size=4"), "a reduced run that proves the figure, no result: batch size 4"),
+)
+"""What the figures on CIFAR-10 show if there are no runs on the data set itself: the images re-encoded as JPEG, in a folder;
+and a grid of them that a CPU makes in minutes."""
+BERNOULLI = ("p=0.01,D=10", "p=0.01,D=50", "p=0.05,D=10")
+"""The strategies that the figures of Bernoulli switching show of a sweep."""
+
+
+class Row(NamedTuple):
+    """A figure.
+
+    Attributes:
+        name: Its name.
+        number: Its number in the paper.
+        shows: What it shows, in a line.
+        layout: The function that draws it.
+        sweep: The sweep whose runs it shows; None for the sweep of its own name.
+        variants: What is drawn if the database has no run of the sweep.
+        delta_max: Of the strategies that it shows; None for all runs of the sweep.
+    """
+
+    name: str
+    number: str
+    shows: str
+    layout: Callable[[Results], Drawn]
+    sweep: str | None = None
+    variants: tuple[Variant, ...] = ()
+    delta_max: float | None = None
+
+
+FINAL = "Final accuracy on {} against the switching rate K: {}."
+CURVES = "Accuracy curves on {} for each switching rate K: {}."
+FRACTIONS = "Accuracy and Byzantine fractions on {} under Bernoulli switching, at most {} of 25: IPM against CWMed."
+ALIE, FLIPS = "ALIE against the geometric median", "sign flips against CWTM"
+
+ROWS = (
+    Row("cifar10-ipm-cwmed", "2", FRACTIONS.format("CIFAR-10", 18), curves_over_fractions, variants=REENCODED),
+    Row("cifar10-ipm-cwmed-dmax048", "8", FRACTIONS.format("CIFAR-10", 12), curves_over_fractions, variants=REENCODED),
+    Row("digits-alie-gm", "6, on digits", FINAL.format("digits", ALIE), final_against_rate),
+    Row("digits-alie-gm-curves", "7, on digits", CURVES.format("digits", ALIE), curves_by_rate, "digits-alie-gm"),
+    Row("digits-bernoulli", "2, on digits", FRACTIONS.format("digits", 18), curves_over_fractions, delta_max=0.72),
+    Row(
+        "digits-bernoulli-dmax048",
+        "8, on digits",
+        FRACTIONS.format("digits", 12),
+        curves_over_fractions,
+        "digits-bernoulli",
+        delta_max=0.48,
+    ),
+    Row("digits-periodic", "1, on digits", FINAL.format("digits", FLIPS), final_against_rate),
+    Row("digits-periodic-curves", "5, on digits", CURVES.format("digits", FLIPS), curves_by_rate, "digits-periodic"),
+    Row("mnist-alie-gm", "6", FINAL.format("MNIST", ALIE), final_against_rate),
+    Row("mnist-alie-gm-curves", "7", CURVES.format("MNIST", ALIE), curves_by_rate),
+    Row("mnist-sf-cwtm", "1", FINAL.format("MNIST", FLIPS), final_against_rate),
+    Row("mnist-sf-cwtm-curves", "5", CURVES.format("MNIST", FLIPS), curves_by_rate),
+)
+
+
+def _register(row: Row) -> None:
+    def draw(results: Results) -> Drawn:
+        return row.layout(results)
+
+    draw.__doc__ = row.shows
+    shown = tuple(f"bernoulli:{rest},delta_max={row.delta_max}" for rest in BERNOULLI)
+    only = {} if row.delta_max is None else {"switching": shown}
+    reference = f"DynaBRO (ICML 2024), Figure {row.number}"
+    figure(row.name, sweep=row.sweep or row.name, reference=reference, variants=row.variants, **only)(draw)
+
+
+for _row in ROWS:
+    _register(_row)
