@@ -21,7 +21,8 @@ WIDTH = 120
 
 def columns() -> str:
     """Return the page of all tables and columns, from their comments."""
-    lines = ["# Tables and columns", "", "Generated from the comments of `dynabro_cli/store/tables.py`."]
+    sources = "`dynabro_cli/store/tables.py` and `dynabro_cli/experiment/spec.py`"
+    lines = ["# Tables and columns", "", f"Generated from the comments of {sources}."]
     for table in metadata.tables.values():
         lines += ["", f"## {table.name}", "", *_wrapped(f"`{table.name}`: {table.comment}."), ""]
         lines += ["| column | type | meaning |", "| --- | --- | --- |"]

@@ -12,8 +12,7 @@ import pytest
 from dynabro_cli.components import Entry
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
-from dynabro_cli.experiment.spec import MOST_WORKERS, RunSpec, fields
-from dynabro_cli.grid.plan import KINDS
+from dynabro_cli.experiment.spec import COMPONENTS, MOST_WORKERS, RunSpec, fields
 
 ABSURD = (
     *("0", "-1", "1", "1e6", "1e9", str(2**62), str(2**63), "1e18", "1e300", "1e308"),
@@ -21,7 +20,7 @@ ABSURD = (
 )
 GIVEN = {"file": "s.csv", "name": "pictures", "K": "5", "D": "3", "p": "0.1", "delta_max": "0.4", "tau": "1", "c": "1"}
 """Parameters that have no default; 0.5 for the others."""
-FIELDS = {registry: field for field, registry in KINDS.items()} | {"pre_aggregators": "pre_aggregators"}
+FIELDS = {registry: field for field, registry in COMPONENTS.items()}
 ENTRIES = [(FIELDS[kind], entry) for kind, registry in REGISTRIES.items() for entry in registry.entries().values()]
 NUMBERS = [name for name, info in fields().items() if info.type in (int, float)]
 

@@ -89,9 +89,8 @@ def test_a_command_parses(command: str) -> None:
     words = shlex.split(command)
     parameters = parse(words)
     if words[0] == "run":
-        given = {name: value for name, value in parameters.items() if name in fields() and value is not None}
-        if parameters["pre"]:
-            given["pre_aggregators"] = "+".join(parameters["pre"])
+        given = {name: value for name, value in parameters.items() if name in fields() and value}
+        given |= {name: "+".join(value) for name, value in given.items() if isinstance(value, list)}
         from dynabro_cli.experiment.resolve import resolve
 
         resolve(RunSpec.from_text(given))

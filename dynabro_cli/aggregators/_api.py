@@ -54,6 +54,7 @@ class Aggregator(NamedTuple):
         weigh: Maps the messages' Gram matrix [m, m] (``vectors.gram``) to weights [m], whose weighted mean of the messages is
             the aggregate. None if there is more to the rule. Behind pre-aggregators that mix by such a matrix, too, nothing
             is computed of the messages but one Gram matrix and one mean.
+        at_threshold: Maps Algorithm 2's T^0 to the rule that goes by it. None if the rule has no such threshold, or its own.
     """
 
     aggregate: Aggregate
@@ -61,6 +62,7 @@ class Aggregator(NamedTuple):
     of_sound: Aggregate | None = None
     by_number: bool = False
     weigh: Callable[[Tensor], Tensor] | None = None
+    at_threshold: Callable[[float], Aggregator] | None = None
 
 
 REGISTRY: Registry[Callable[..., Aggregator]] = Registry("aggregator", "dynabro_cli.aggregators")

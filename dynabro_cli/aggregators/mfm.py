@@ -44,11 +44,14 @@ def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
             "or --method dynabro:filter=option2, which sets it from noise_bound"
         )
 
-    def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
-        apart = distances(messages)
-        threshold = base / torch.as_tensor(batches, dtype=apart.dtype, device=apart.device).sqrt()
-        central = (apart <= threshold / 2).sum(1) > messages.shape[0] / 2  # [m]
-        median = torch.argmax(central.int()).view(1)  # the first of M, or 0 where M is empty
-        return mean_of(messages, (apart.index_select(0, median)[0] <= threshold) & central.any()), state
+    def at(base: float) -> Aggregator:
+        def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
+            apart = distances(messages)
+            threshold = base / torch.as_tensor(batches, dtype=apart.dtype, device=apart.device).sqrt()
+            central = (apart <= threshold / 2).sum(1) > messages.shape[0] / 2  # [m]
+            median = torch.argmax(central.int()).view(1)  # the first of M, or 0 where M is empty
+            return mean_of(messages, (apart.index_select(0, median)[0] <= threshold) & central.any()), state
 
-    return Aggregator(aggregate, None)
+        return Aggregator(aggregate, None, at_threshold=at if parameters.threshold is None else None)
+
+    return at(base)

@@ -104,6 +104,7 @@ def _run(
     from dynabro_cli.digests import compare
     from dynabro_cli.executors.local import current_commit, execute
     from dynabro_cli.executors.run_log import RunLog
+    from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.resolve import resolve
     from dynabro_cli.simulation.compilation import check_choice
     from dynabro_cli.store.engine import open_for_writing
@@ -112,7 +113,7 @@ def _run(
     from dynabro_cli.store.side_files import SideFiles
     from dynabro_cli.store.translation import shown
 
-    resolved = resolve(spec)
+    resolved = resolve(spec, data_directory(how["data_dir"]))
     check_choice(how["compile"])
     if not quiet:
         tell(f"{_described(resolved)}; to be stored in {shown(db)} with key {resolved.key[:KEY_DIGITS]}")
@@ -127,10 +128,10 @@ def _run(
         _report(db, stored.id, as_json, f"already in {shown(db)}; type --rerun to repeat it")
         return
     spec = resolved.spec
-    samples = (spec.workers or 1) * (spec.batch_size or 1)
+    samples = spec.workers * spec.batch_size
     files.probe()
     log = RunLog.of(files, resolved.key)
-    with RunProgress(spec.budget or 1, samples, quiet=quiet) as progress, heartbeats(engine, [recorder.owner]):
+    with RunProgress(spec.budget, samples, quiet=quiet) as progress, heartbeats(engine, [recorder.owner]):
         execute(resolved, recorder, progress, log=log, **how)
     stored = recorder.stored(resolved.key)
     if stored is not None:
@@ -141,12 +142,11 @@ def _check_room(run: Run, how: dict[str, Any], db: str, rerun: bool) -> None:
     """Raise SpecError if the run needs more memory than is free, unless it is stored and therefore not made."""
     from dynabro_cli.devices import pick_device
     from dynabro_cli.simulation.room import check_room
-    from dynabro_cli.simulation.setup import data_directory
     from dynabro_cli.store.repetition import stand
 
     device = pick_device(how["device"])
     try:
-        check_room(run, data_directory(how["data_dir"]), device, compiles=how["compile"] != "off")
+        check_room(run, device, compiles=how["compile"] != "off")
     except SpecError:
         if rerun or stand(db, None, "none")[1].of(run.key) != "stored":
             raise

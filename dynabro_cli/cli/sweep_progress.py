@@ -40,7 +40,7 @@ class _Slot:
     @property
     def done(self) -> float:
         """How much of its work is done."""
-        return self.work * self.spent / (_budget(self.run) or 1)
+        return self.work * self.spent / self.run.spec.budget
 
 
 class SweepProgress(Display):
@@ -65,7 +65,7 @@ class SweepProgress(Display):
         self._also = telling_apart([run.fields for run in runs])
         self._seconds = seconds or {}
         known = [run for run in runs if run.key in self._seconds] if self._seconds else []
-        self._speed = sum(self._seconds[run.key] for run in known) / (sum(map(_budget, known)) or 1)
+        self._speed = sum(self._seconds[run.key] for run in known) / max(1, sum(run.spec.budget for run in known))
         self._total = sum(map(self._work, runs))
         self._done = self._before = 0.0  # the work that is done, and the part before this sweep
         self._began: float | None = None
@@ -83,7 +83,7 @@ class SweepProgress(Display):
         if self._began is None:
             self._began = time.monotonic()
         self._clear(slot)
-        self._slots[slot] = _Slot(self._live.add_task(self._cell(run), total=_budget(run)), run, self._work(run))
+        self._slots[slot] = _Slot(self._live.add_task(self._cell(run), total=run.spec.budget), run, self._work(run))
         self._at_a_time = max(self._at_a_time, len(self._slots))
         self._show()
 
@@ -91,11 +91,11 @@ class SweepProgress(Display):
         """Show the progress of a run."""
         shown = self._slots[slot]
         if isinstance(event, events.Started) and event.resumed is not None:
-            shown.spent = min(event.resumed.budget_spent, _budget(run))
+            shown.spent = min(event.resumed.budget_spent, run.spec.budget)
             self._before += shown.done
         elif isinstance(event, events.RoundsDone):
             shown.byzantine = f"{event.rounds[-1].byzantine} Byzantine"
-            shown.spent = min(event.rounds[-1].budget, _budget(run))
+            shown.spent = min(event.rounds[-1].budget, run.spec.budget)
         elif isinstance(event, events.Evaluated):
             shown.score = score(event)
         text = ", ".join(filter(None, (shown.score, shown.byzantine)))
@@ -142,7 +142,7 @@ class SweepProgress(Display):
     def _work(self, run: Run) -> float:
         """Return the budget of a run, or the known runs' budget in proportion to its expected time."""
         seconds = self._seconds.get(run.key) if self._seconds else None
-        return _budget(run) if seconds is None else seconds / self._speed
+        return run.spec.budget if seconds is None else seconds / self._speed
 
     def _summary(self) -> str:
         failed = self._statuses["failed"]
@@ -162,7 +162,3 @@ class SweepProgress(Display):
             return ""
         each = (time.monotonic() - self._began) * self._at_a_time / (spent - self._before)
         return f", about {duration(each * (self._total - spent) / min(runs, self._at_a_time))} to go"
-
-
-def _budget(run: Run) -> int:
-    return run.spec.budget or 0

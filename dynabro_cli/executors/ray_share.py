@@ -1,4 +1,4 @@
-"""How much of a Ray cluster's nodes a run takes, and how many runs fit."""
+"""The share of a node that a run takes in a Ray cluster, and the number of runs that fit."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dynabro_cli.experiment.resolve import Run
 
 @dataclass(frozen=True)
 class Share:
-    """What a run takes of a node."""
+    """The CPUs and GPUs that a run takes of a node."""
 
     cpus: int
     gpus: float
 
     @property
     def device(self) -> str:
-        """Where a run computes; Ray shows a process no GPU but its own."""
+        """The device of a run; Ray shows a process no GPU but its own."""
         return "cuda:0" if self.gpus else "cpu"
 
     def fit(self, nodes: Sequence[Mapping[str, Any]]) -> int:
-        """How many runs fit the nodes, as ``ray.nodes`` describes them, that live."""
+        """Return the number of runs that fit the live nodes, as ``ray.nodes`` describes them."""
         return sum(self._on(node["Resources"]) for node in nodes if node["Alive"])
 
     def _on(self, resources: Mapping[str, float]) -> int:
@@ -35,7 +35,7 @@ class Share:
 
 
 def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Share:
-    """What each run takes; raise SpecError where no node has so much, unless the user says that the cluster will grow."""
+    """Return the share of a run; raise SpecError if no node has so much, unless ``jobs`` says that the cluster will grow."""
     having = [node["Resources"] for node in nodes if node["Alive"]]
     gpus = any(resources.get("GPU", 0) >= 1 for resources in having)
     if options.device == "cuda" and not gpus:

@@ -10,13 +10,13 @@ from dynabro_cli.devices import pick_device
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.cores import cores
+from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.forecast import usual_jobs
 from dynabro_cli.host_memory import free_host_memory
 from dynabro_cli.simulation.need import Need, need_of
 from dynabro_cli.simulation.room import too_much
-from dynabro_cli.simulation.setup import data_directory
 from dynabro_cli.store.repetition import stand
 
 LIKE = tuple(name for name, one in fields().items() if one.memory)
@@ -70,6 +70,6 @@ def _needs(runs: Sequence[Run], options: Options) -> list[Need]:
     for run in runs:
         like = tuple(getattr(run.spec, name) for name in LIKE)
         if like not in known:
-            known[like] = need_of(run, folder, gpu=gpu, compiles=options.compile != "off")
+            known[like] = need_of(run.with_data(folder), gpu=gpu, compiles=options.compile != "off")
         needs.append(known[like])
     return needs

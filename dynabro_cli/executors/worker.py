@@ -143,21 +143,22 @@ def simulation() -> Simulate:
     precision, and makes its models and states. Nobody writes to the data, and ``tidy`` forgets compiled code.
     """
     from dynabro_cli.devices import pick_device
+    from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.resolve import resolve
     from dynabro_cli.simulation.room import check_room
-    from dynabro_cli.simulation.setup import data_directory, load_data, simulate_run
+    from dynabro_cli.simulation.setup import load_data, simulate_run
 
     load = functools.lru_cache(maxsize=1)(lambda task, data_dir: load_data(task, data_dir))
 
     def simulate(request: Request, wanted: Callable[[], bool]) -> Iterator[Event]:
-        run = resolve(RunSpec.from_mapping(request.spec))
+        run = resolve(RunSpec.from_mapping(request.spec), data_directory(request.data_dir))
         if run.key != request.key:
             raise RunError(
                 "the worker process takes the spec for another run; it has another version of dynabro or a component"
             )
         if request.check == "all" or (request.check == "gpu" and request.device != "cpu"):
-            folder, device, compiles = data_directory(request.data_dir), pick_device(request.device), request.compile != "off"
-            check_room(run, folder, device, compiles=compiles, host=request.check == "all")
+            device, compiles = pick_device(request.device), request.compile != "off"
+            check_room(run, device, compiles=compiles, host=request.check == "all")
         return simulate_run(
             run,
             data_dir=request.data_dir,

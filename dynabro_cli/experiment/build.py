@@ -1,91 +1,124 @@
-"""What the parts of a run need to know of each other and of the run."""
+"""From a complete spec to the parts of a run: each is built once, and told afterwards what others know."""
 
 from __future__ import annotations
 
-import dataclasses
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import platformdirs
 
 from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
 from dynabro_cli.attacks._api import Attack, AttackSetting
 from dynabro_cli.components import Component, format_value
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.participation import answering_count
 from dynabro_cli.experiment.samples import samples_each
-from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.methods._api import Method, MethodSetting
+from dynabro_cli.methods._api import Method, MethodSetting, Told
+from dynabro_cli.partitions._api import Partition
 from dynabro_cli.pre_aggregators._chain import build_chain
-from dynabro_cli.switching._api import SwitchingSetting
-from dynabro_cli.tasks._api import Task, TaskSetting
+from dynabro_cli.switching._api import Switching, SwitchingSetting
+from dynabro_cli.tasks._api import Task
 
 
-def method_setting(spec: RunSpec, task: Task | None) -> MethodSetting:
-    """What the method knows of a completed spec before the aggregation chain is known, and V: of its workers, how many send."""
-    samples, size = samples_each(spec, task) if task else None, spec.batch_size
-    batches = -(-samples // size) if samples and size else None
-    return MethodSetting(chain_setting(spec).workers, spec.budget or 0, 0.0, None, spec.learning_rate, batches)
+class Built(NamedTuple):
+    """The parts of a run, all but its model.
+
+    Attributes:
+        task: The task.
+        method: The method, as it is before it is told anything.
+        aggregator: The rule behind its pre-aggregators; ``stages`` has what each of these and the rule were told.
+        attack: The attack.
+        switching: The identity-switching strategy.
+        partition: How the training set is shared out.
+        cohort: The same chain for rounds in which only the method's cohort takes part; None without a cohort.
+    """
+
+    task: Task
+    method: Method
+    aggregator: Aggregator
+    stages: tuple[AggregatorSetting, ...]
+    attack: Attack
+    switching: Switching
+    partition: Partition
+    cohort: Aggregator | None
 
 
-def chain_setting(spec: RunSpec, threshold: float | None = None) -> AggregatorSetting:
-    """What the aggregation chain is told of a completed spec: of the n workers that answer, f <= (n - 1)/2 are Byzantine.
+def method_setting(spec: CompleteSpec, task: Task) -> MethodSetting:
+    """Return what the method is told at first: of its workers, how many send."""
+    samples, size = samples_each(spec, task), spec.batch_size
+    batches = None if samples is None else -(-samples // size)
+    return MethodSetting(chain_setting(spec).workers, spec.budget, spec.learning_rate, batches)
+
+
+def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> AggregatorSetting:
+    """Return what the aggregation chain is told: of the n workers that answer, f <= (n - 1)/2 are Byzantine.
 
     A round's sample may have more, up to the declared number, and so a Byzantine majority.
     """
-    count, declared = answering_count(spec.participation, spec.workers or 0), spec.byzantine or 0
+    count, declared = answering_count(spec.participation, spec.workers), spec.byzantine
     byzantine = declared if count == spec.workers else min(declared, (count - 1) // 2)
     return AggregatorSetting(count, byzantine, threshold, spec.seed)
 
 
-def attack_setting(spec: RunSpec, method: Method, always: int | None = None) -> AttackSetting:
-    """What the attack is told of a completed spec and its method."""
+def attack_setting(spec: CompleteSpec, method: Method, always: int | None = None) -> AttackSetting:
+    """Return what the attack is told of the run and its method."""
     return AttackSetting(chain_setting(spec).workers, method.beta, always, spec.seed)
 
 
-def switching_setting(spec: RunSpec, method: Method) -> SwitchingSetting:
-    """What a switching strategy is told of a completed spec and its method."""
-    return SwitchingSetting(spec.workers or 0, spec.byzantine or 0, spec.seed, method.beta, method.jmax)
+def switching_setting(spec: CompleteSpec, method: Method) -> SwitchingSetting:
+    """Return what a switching strategy is told of the run and its method."""
+    return SwitchingSetting(spec.workers, spec.byzantine, spec.seed, method.beta, method.jmax)
 
 
-def assemble(
-    spec: RunSpec,
-    task: Component[Any] | None,
-    method: Component[Any],
-    aggregator: Component[Any],
-    chain: tuple[Component[Any], ...],
-    measured_noise: float | None = None,
-) -> tuple[Method, Aggregator]:
-    """Build the method and the aggregation chain of a completed spec, each with what it needs of the other.
+def tell(spec: CompleteSpec, method: Method, aggregator: Aggregator, noise: float | None = None) -> tuple[Method, Aggregator]:
+    """Tell method and aggregator what each needs of the other.
+
+    Args:
+        spec: The run.
+        method: The method as its factory made it.
+        aggregator: The aggregation chain.
+        noise: V, once it is measured.
 
     Raises:
-        SpecError: They do not fit each other, or the number of workers.
+        SpecError: They do not fit each other.
     """
-    setting = method_setting(spec, None if task is None else task.build(TaskSetting(Path())))
-    setting = dataclasses.replace(setting, measured_noise=measured_noise)
-    draft: Method = method.build(setting)
-    rule = build_chain(aggregator, chain, chain_setting(spec, draft.threshold))
-    return method.build(dataclasses.replace(setting, kappa=rule.kappa)), rule
+    if method.told is not None:
+        method = method.told(Told(aggregator.kappa, spec.learning_rate, noise))
+    return method, at_threshold(aggregator, method)
 
 
-def cohort_rule(
-    spec: RunSpec, method: Method, aggregator: Component[Any], chain: tuple[Component[Any], ...]
+def at_threshold(aggregator: Aggregator, method: Method) -> Aggregator:
+    """Return the aggregator at the method's threshold, if it waits for one and the method sets one."""
+    if aggregator.at_threshold is None or method.threshold is None:
+        return aggregator
+    return aggregator.at_threshold(method.threshold)
+
+
+def build_cohort(
+    spec: CompleteSpec, method: Method, aggregator: Component[Any], chain: tuple[Component[Any], ...]
 ) -> Aggregator | None:
-    """The aggregation chain for C of the m workers, of which floor(C f/m) are taken for Byzantine; None without a cohort.
+    """Build the aggregation chain for C of the m workers, of which floor(C f/m) are taken for Byzantine.
+
+    Returns:
+        The chain; None without a cohort.
 
     Raises:
         SpecError: It is not defined for so few workers.
     """
     if method.cohort is None:
         return None
-    workers, byzantine = spec.workers or 1, spec.byzantine or 0
-    setting = AggregatorSetting(method.cohort, method.cohort * byzantine // workers, method.threshold, spec.seed)
+    byzantine = method.cohort * spec.byzantine // spec.workers
+    setting = AggregatorSetting(method.cohort, byzantine, method.threshold, spec.seed)
     try:
         return build_chain(aggregator, chain, setting)
     except SpecError as error:
         raise SpecError([f"with C={method.cohort} workers a round: {line}" for line in error.problems]) from None
 
 
-def need_all(spec: RunSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
-    """What of a run in which only some workers answer needs every worker to answer in every round, a line each."""
+def need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
+    """Return the parts that need every worker to answer in every round, a line each."""
     by_history = (method.remembers and not method.by_row) or method.judge is not None or method.cohort is not None
     found = [
         (f"method {spec.method!r}", by_history),
@@ -94,3 +127,9 @@ def need_all(spec: RunSpec, method: Method, rule: Aggregator, attack: Attack) ->
     ]
     why = f"needs every worker in every round, and participation={format_value(spec.participation)}; type --participation 1"
     return [f"{name} {why}" for name, needs in found if needs]
+
+
+def data_directory(given: str | Path | None) -> Path:
+    """Return the folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the platform's cache."""
+    chosen = given or os.environ.get("DYNABRO_DATA") or platformdirs.user_cache_path("dynabro") / "data"
+    return Path(chosen).expanduser()

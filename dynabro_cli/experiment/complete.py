@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dynabro_cli.experiment.spec import RunSpec
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class CompleteSpec(RunSpec):
     """A RunSpec whose every field has a value; ``model`` is None for tasks that train none. ``resolve`` makes it.
 

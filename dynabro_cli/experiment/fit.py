@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
-from dynabro_cli.attacks._api import ON_VECTORS, Attack, AttackSetting
+from dynabro_cli.attacks._api import ON_VECTORS, Attack
 from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.build import (
-    assemble,
+    Built,
     attack_setting,
+    build_cohort,
     chain_setting,
-    cohort_rule,
-    method_setting,
     need_all,
     switching_setting,
+    tell,
 )
+from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.samples import sample_conflicts
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import Method
-from dynabro_cli.partitions._api import PartitionSetting
+from dynabro_cli.partitions._api import Partition, PartitionSetting
+from dynabro_cli.pre_aggregators._chain import build_stages
 from dynabro_cli.switching._api import Switching
 from dynabro_cli.tasks._api import ImageShape, Task
 
@@ -45,11 +48,6 @@ class Problems:
         except SpecError as error:
             self.lines += [line for line in error.problems if line not in self.lines]
             return None
-
-    def stop(self) -> None:
-        """Raise SpecError if there are any."""
-        if self.lines:
-            raise SpecError(self.lines)
 
 
 def aggregator_of(
@@ -86,10 +84,10 @@ def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems) 
     return component
 
 
-def conflicts(spec: RunSpec, task: Task, parts: Parts) -> list[str]:
+def conflicts(spec: CompleteSpec, task: Task, parts: Parts) -> list[str]:
     """What is wrong between the numbers of a completed spec, a line each."""
     found = []
-    workers, byzantine = spec.workers or 0, spec.byzantine or 0
+    workers, byzantine = spec.workers, spec.byzantine
     if 2 * byzantine >= workers:
         most = (workers - 1) // 2
         found.append(
@@ -105,29 +103,52 @@ def conflicts(spec: RunSpec, task: Task, parts: Parts) -> list[str]:
     return found + sample_conflicts(spec, task, parts["data"])
 
 
-def check_fit(spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[Any], ...], problems: Problems) -> None:
-    """Build every component once in its setting; what does not fit says so."""
-    method, aggregator, attack, strategy = (parts[name] for name in ("method", "aggregator", "attack", "switching"))
-    if method is None or aggregator is None or attack is None or strategy is None:
-        return
-    assembled = problems.attempt(assemble, spec, parts["task"], method, aggregator, chain)
-    if assembled is not None:
-        problems.attempt(cohort_rule, spec, assembled[0], aggregator, chain)
-    planned: Method = method.build(method_setting(spec, task))
-    built: Attack | None = problems.attempt(attack.build, attack_setting(spec, planned))
-    if built is not None:
-        problems.lines += _entry_conflicts(spec, attack.name, built, has_labels=task.trains_model)
-    schedule: Switching | None = problems.attempt(strategy.build, switching_setting(spec, planned))
-    if schedule is not None and schedule.follow is not None and spec.clock != "round":
+def build(
+    spec: CompleteSpec,
+    entry: str | None,
+    task: Task,
+    method: Method,
+    parts: Parts,
+    chain: tuple[Component[Any], ...],
+    problems: Problems,
+) -> tuple[Built, CompleteSpec]:
+    """Build every component once in its setting.
+
+    Args:
+        spec: The run, complete but for ``attack_entry``.
+        entry: Where the attack is to enter; None: where it usually does.
+        task: The task.
+        method: The method, as its factory made it.
+        parts: The components.
+        chain: The pre-aggregators.
+        problems: Gets what does not fit.
+
+    Raises:
+        SpecError: There are problems.
+    """
+    rule, attacker, strategy, data = (
+        cast("Component[Any]", parts[name]) for name in ("aggregator", "attack", "switching", "data")
+    )
+    aggregator, stages = problems.attempt(build_stages, rule, chain, chain_setting(spec, method.threshold)) or (None, ())
+    fits = aggregator is not None and problems.attempt(tell, spec, method, aggregator) is not None
+    cohort = problems.attempt(build_cohort, spec, method, rule, chain) if fits else None
+    attack: Attack | None = problems.attempt(attacker.build, attack_setting(spec, method))
+    spec = dataclasses.replace(spec, attack_entry=entry or (ON_VECTORS if attack is None else attack.entries)[0])
+    if attack is not None:
+        problems.lines += _entry_conflicts(spec, attacker.name, attack, has_labels=task.trains_model)
+    switching: Switching | None = problems.attempt(strategy.build, switching_setting(spec, method))
+    if switching is not None and switching.follow is not None and spec.clock != "round":
         problems.lines.append(
             f"switching {strategy.name!r} learns once a round, and clock={spec.clock}; type --clock round, or leave it out"
         )
-    if chain_setting(spec).workers < (spec.workers or 0) and built is not None and assembled is not None:
-        problems.lines += need_all(spec, planned, assembled[1], built)
-    if parts["data"] is not None:
-        problems.attempt(parts["data"].build, PartitionSetting(spec.workers or 0))
+    if chain_setting(spec).workers < spec.workers and attack is not None and aggregator is not None and fits:
+        problems.lines += need_all(spec, method, aggregator, attack)
+    partition: Partition | None = problems.attempt(data.build, PartitionSetting(spec.workers))
     if parts["model"] is not None and task.shape is not None:
         problems.attempt(_check_model, parts["model"], task.shape)
+    if aggregator is None or attack is None or switching is None or partition is None or problems.lines:
+        raise SpecError(problems.lines)
+    return Built(task, method, aggregator, stages, attack, switching, partition, cohort), spec
 
 
 def _check_model(model: Component[Any], shape: ImageShape) -> None:
@@ -139,16 +160,7 @@ def _check_model(model: Component[Any], shape: ImageShape) -> None:
         model.build(shape)
 
 
-def usual_entry(attack: Component[Any] | None, setting: AttackSetting) -> str:
-    """Resolve attack_entry=auto. If the attack cannot be built (reported elsewhere), fall back to 'gradient'."""
-    try:
-        entries: tuple[str, ...] = ON_VECTORS if attack is None else attack.build(setting).entries
-    except SpecError:
-        entries = ON_VECTORS
-    return entries[0]
-
-
-def _entry_conflicts(spec: RunSpec, name: str, attack: Attack, *, has_labels: bool) -> list[str]:
+def _entry_conflicts(spec: CompleteSpec, name: str, attack: Attack, *, has_labels: bool) -> list[str]:
     """Return what does not fit between an attack, its entry and the task, a line each."""
     found = []
     if spec.attack_entry not in attack.entries:

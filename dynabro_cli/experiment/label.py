@@ -1,4 +1,4 @@
-"""What tells runs apart, for whoever shows several: sweeps, ``status``, logs and figures."""
+"""Labels that tell runs apart, for whoever shows several: sweeps, ``status``, logs and figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def labels(runs: Sequence[Fields]) -> list[str]:
 
 
 def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: Iterable[str] = CELL) -> list[str]:
-    """Return those of ``names`` by which some runs differ that are alike in the fields ``given`` and in the names before.
+    """Return the names by which some runs differ that are alike in the fields ``given`` and in the names before.
 
     Args:
         runs: Their fields by name; one that is missing counts as None.

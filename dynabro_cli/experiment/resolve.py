@@ -12,10 +12,11 @@ from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks import _api as attacks
 from dynabro_cli.components import Component, Entry, Registry
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.build import assemble, attack_setting, chain_setting, cohort_rule, method_setting, switching_setting
-from dynabro_cli.experiment.fit import Parts, Problems, aggregator_of, check_fit, conflicts, usual_entry
+from dynabro_cli.experiment.build import Built, at_threshold, attack_setting, method_setting, switching_setting, tell
+from dynabro_cli.experiment.complete import CompleteSpec
+from dynabro_cli.experiment.fit import Parts, Problems, aggregator_of, build, conflicts
 from dynabro_cli.experiment.key import run_key
-from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, format_drops, parse_drops
+from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields, format_drops, parse_drops
 from dynabro_cli.methods import _api as methods
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.models import _api as models
@@ -41,14 +42,14 @@ REGISTRIES: dict[str, Registry[Any]] = {
 SINGLE = {name: kind for name, kind in COMPONENTS.items() if name != CHAIN}
 """The fields that name one component, or none."""
 LATE = ("model", "aggregator")
-"""Those of them whose default follows from other components."""
+"""The fields whose default follows from other components."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     """A spec with every field set, its components, and its key."""
 
-    spec: RunSpec
+    spec: CompleteSpec
     task: Component[Any]
     model: Component[Any] | None
     method: Component[Any]
@@ -57,6 +58,26 @@ class Run:
     attack: Component[Any]
     switching: Component[Any]
     data: Component[Any]
+    data_dir: Path = dataclasses.field(default=Path(), compare=False)
+    built: Built | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def parts(self) -> Built:
+        """The parts that the components make, each of them built once."""
+        if self.built is None:
+            object.__setattr__(self, "built", resolve(self.spec, self.data_dir).built)
+        return self.built  # type: ignore[return-value]
+
+    def forget(self) -> None:
+        """Drop what is built; it is built again if it is asked for."""
+        object.__setattr__(self, "built", None)
+
+    def with_data(self, data_dir: Path) -> Run:
+        """Return the run with its data sets in another folder."""
+        if data_dir == self.data_dir:
+            return self
+        task = self.task.build(TaskSetting(data_dir))
+        return dataclasses.replace(self, data_dir=data_dir, built=self.parts._replace(task=task))
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -83,25 +104,30 @@ class Run:
         return run_key(self.mapping)
 
     def assemble(self, measured_noise: float | None = None) -> tuple[Method, Aggregator]:
-        """Build the method and the aggregation chain, each with what it needs of the other.
+        """Return the method and the aggregation chain, each told what it needs of the other, and V.
 
         Raises:
-            SpecError: They do not fit each other, or the number of workers.
+            SpecError: They do not fit each other.
         """
-        return assemble(self.spec, self.task, self.method, self.aggregator, self.pre_aggregators, measured_noise)
+        return tell(self.spec, self.parts.method, self.parts.aggregator, measured_noise)
 
     @property
     def method_setting(self) -> MethodSetting:
-        """What the method knows of the run before the aggregation chain is known, and V."""
-        return method_setting(self.spec, self.task.build(TaskSetting(Path())))
+        """The setting of the method, as its factory gets it."""
+        task = self.task.build(TaskSetting(self.data_dir)) if self.built is None else self.built.task
+        return method_setting(self.spec, task)
 
     def cohort_rule(self, method: Method) -> Aggregator | None:
-        """The aggregation chain for rounds in which only the method's cohort takes part; None where there are none."""
-        return cohort_rule(self.spec, method, self.aggregator, self.pre_aggregators)
+        """Return the aggregation chain for rounds in which only the method's cohort takes part; None without a cohort."""
+        return None if self.parts.cohort is None else at_threshold(self.parts.cohort, method)
 
 
-def resolve(spec: RunSpec) -> Run:
-    """Fill in the defaults, write components canonically, and check that the run can start.
+def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
+    """Fill in the defaults, write components canonically, build them, and check that the run can start.
+
+    Args:
+        spec: The run.
+        data_dir: Where data sets are; the run's numbers do not depend on it.
 
     Raises:
         SpecError: With every problem of the spec that can be told, a line each.
@@ -114,33 +140,29 @@ def resolve(spec: RunSpec) -> Run:
         if name not in LATE
     }
     chain = problems.attempt(_parse_chain, str(spec.pre_aggregators)) or ()
-    task: Task | None = problems.attempt(parts["task"].build, TaskSetting(Path())) if parts["task"] else None
+    task: Task | None = problems.attempt(parts["task"].build, TaskSetting(data_dir)) if parts["task"] else None
     parts["model"] = _model(spec, task, problems)
     if spec.lr_drop is not None:
         problems.attempt(parse_drops, str(spec.lr_drop))
+    draft: CompleteSpec | None = None
+    method: Method | None = None
     if task is not None and numbers_legal:
-        spec = _complete(spec, task.defaults, parts)
-        problems.lines += conflicts(spec, task, parts)
-    draft = _draft(spec, task, parts["method"], problems) if numbers_legal and spec.workers and spec.budget else None
-    parts["aggregator"] = aggregator_of(spec, draft, chain, problems)
-    if task is None or draft is None or problems.lines:
+        draft = _complete(spec, task.defaults, parts)
+        problems.lines += conflicts(draft, task, parts)
+        if parts["method"] is not None:
+            planned = dataclasses.replace(method_setting(draft, task), learning_rate=spec.learning_rate)
+            method = problems.attempt(parts["method"].build, planned)
+    parts["aggregator"] = aggregator_of(spec, method, chain, problems)
+    if task is None or draft is None or method is None or problems.lines:
         raise SpecError(problems.lines)
-    rate = task.defaults.mlmc_learning_rate if draft.mlmc else task.defaults.learning_rate
-    spec = dataclasses.replace(
-        spec,
-        learning_rate=rate if spec.learning_rate is None else float(spec.learning_rate),
-        weight_decay=float(spec.weight_decay or 0),
-        lr_drop=format_drops(parse_drops(spec.lr_drop or "none")),
-        attack_entry=spec.attack_entry or usual_entry(parts["attack"], attack_setting(spec, draft)),
-        participation=float(spec.participation),
-        validation=float(spec.validation),
-    )
-    check_fit(spec, task, parts, chain, problems)
-    problems.stop()
-    parts, chain = _canonical(spec, task, parts, chain)
+    if spec.learning_rate is None and method.mlmc:
+        draft = dataclasses.replace(draft, learning_rate=task.defaults.mlmc_learning_rate)
+    draft = dataclasses.replace(draft, lr_drop=format_drops(parse_drops(draft.lr_drop)))
+    built, draft = build(draft, spec.attack_entry, task, method, parts, chain, problems)
+    parts, chain = _canonical(draft, built, parts, chain)
     texts: dict[str, Any] = {name: part.text for name, part in parts.items() if part is not None}
-    spec = dataclasses.replace(spec, **texts, pre_aggregators=_chain_text(chain))
-    return Run(spec, pre_aggregators=chain, **parts)  # type: ignore[arg-type]
+    complete = dataclasses.replace(draft, **texts, pre_aggregators=_chain_text(chain))
+    return Run(complete, pre_aggregators=chain, data_dir=data_dir, built=built, **parts)  # type: ignore[arg-type]
 
 
 def _parse_chain(text: str) -> tuple[Component[Any], ...]:
@@ -165,54 +187,48 @@ def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[An
     return problems.attempt(REGISTRIES["models"].parse, str(text))
 
 
-def _draft(spec: RunSpec, task: Task | None, method: Component[Any] | None, problems: Problems) -> Method | None:
-    """The method as it is before the aggregation chain is known: enough to tell what defaults it wants."""
-    return None if method is None else problems.attempt(method.build, method_setting(spec, task))
+def _complete(spec: RunSpec, defaults: Defaults, parts: Parts) -> CompleteSpec:
+    """Set every field that is None to the task's default; f scales with the workers.
 
-
-def _complete(spec: RunSpec, defaults: Defaults, parts: Parts) -> RunSpec:
-    """Set every number but the learning rate that is None to the task's default; f scales with the workers."""
+    What follows from components is set to what most runs have: aggregator, attack_entry and the learning rate.
+    """
     workers = spec.workers or defaults.workers
     rotating = parts["switching"] is not None and parts["switching"].name == "rotating"
-    filled: dict[str, Any] = {
+    usual: dict[str, Any] = {
         "workers": workers,
         "byzantine": min(-(-workers // 3), max(workers - 1, 0) // 2)
         if rotating
         else defaults.byzantine * workers // defaults.workers,
         "budget": defaults.budget,
         "batch_size": defaults.batch_size,
+        "learning_rate": defaults.learning_rate,
         "lr_drop": "none" if spec.lr_rule == "adagrad-norm" else defaults.lr_drop,
         "weight_decay": defaults.weight_decay,
         "eval_every": defaults.eval_every,
+        "aggregator": "cwtm",
+        "attack_entry": "gradient",
     }
-    filled |= {name: getattr(spec, name) for name in filled if getattr(spec, name) is not None}
-    return dataclasses.replace(spec, **filled)
+    filled: dict[str, Any] = usual | {name: value for name, value in vars(spec).items() if value is not None}
+    numbers: dict[str, Any] = {
+        name: float(filled[name]) + 0.0 for name, field in fields().items() if field.type is float
+    }  # -0.0 is 0.0
+    return CompleteSpec(**(filled | numbers))
 
 
 def _canonical(
-    spec: RunSpec, task: Task, parts: Parts, chain: tuple[Component[Any], ...]
+    spec: CompleteSpec, built: Built, parts: Parts, chain: tuple[Component[Any], ...]
 ) -> tuple[Parts, tuple[Component[Any], ...]]:
-    """The components with what ``auto`` comes to in this run written as ``auto``: ``cwtm:f=8`` is ``cwtm`` where f is 8."""
-    method, strategy = parts["method"], parts["switching"]
-    if method is None or strategy is None:
-        return parts, chain
-    planned = method_setting(spec, task)
-    draft: Method = method.build(planned)
-    switched = switching_setting(spec, draft)
-    aggregated = chain_setting(spec, draft.threshold)
-    always = strategy.build(switched).always if aggregated.workers == spec.workers else None
-    stages = []
-    for stage in chain:
-        stages.append(stage.canonical(aggregated))
-        aggregated = dataclasses.replace(aggregated, workers=stage.build(aggregated).workers)
+    """Return the components, with ``auto`` for what it comes to in this run: ``cwtm`` for ``cwtm:f=8`` if f is 8."""
+    *stages, rule = built.stages
+    always = built.switching.always if built.stages[0].workers == spec.workers else None
     settings = {
         "task": TaskSetting(Path()),
-        "model": task.shape,
-        "method": planned,
-        "aggregator": aggregated,
-        "attack": attack_setting(spec, draft, always),
-        "switching": switched,
-        "data": PartitionSetting(spec.workers or 0),
+        "model": built.task.shape,
+        "method": method_setting(spec, built.task),
+        "aggregator": rule,
+        "attack": attack_setting(spec, built.method, always),
+        "switching": switching_setting(spec, built.method),
+        "data": PartitionSetting(spec.workers),
     }
     shortened = {name: part and part.canonical(settings[name]) for name, part in parts.items() if settings[name] is not None}
-    return parts | shortened, tuple(stages)
+    return parts | shortened, tuple(stage.canonical(setting) for stage, setting in zip(chain, stages, strict=True))

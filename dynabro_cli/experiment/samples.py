@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dynabro_cli.components import Component, format_value
-from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.tasks._api import Task
 
 
@@ -14,15 +14,15 @@ def held_out(share: float, samples: int) -> int:
     return max(1, round(share * samples)) if share else 0
 
 
-def samples_each(spec: RunSpec, task: Task) -> int | None:
+def samples_each(spec: CompleteSpec, task: Task) -> int | None:
     """How many training samples a worker has, on average where each has its own; None where it is not known."""
     if task.train_size is None:
         return None
     left = task.train_size - held_out(spec.validation, task.train_size)
-    return left if spec.data.partition(":")[0] == "iid" else -(-left // (spec.workers or 1))
+    return left if spec.data.partition(":")[0] == "iid" else -(-left // spec.workers)
 
 
-def sample_conflicts(spec: RunSpec, task: Task, data: Component[Any] | None) -> list[str]:
+def sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:
     """What is wrong between a completed spec and the samples that there are, a line each."""
     if not task.trains_model:
         found = []
@@ -34,9 +34,9 @@ def sample_conflicts(spec: RunSpec, task: Task, data: Component[Any] | None) -> 
         return found
     if task.train_size is None:
         return []
-    workers, left = spec.workers or 0, task.train_size - held_out(spec.validation, task.train_size)
+    workers, left = spec.workers, task.train_size - held_out(spec.validation, task.train_size)
     rest = f" that validation={format_value(spec.validation)} leaves" if spec.validation else ""
-    if (spec.batch_size or 0) > left:
+    if spec.batch_size > left:
         usual = min(task.defaults.batch_size, left)
         typed = f"--batch-size {usual}" if usual else "a smaller --validation"
         return [f"batch_size={spec.batch_size} is larger than the {left} training samples of {spec.task!r}{rest}; type {typed}"]

@@ -27,7 +27,7 @@ def identities(run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
             run is in the table ``identities``.
     """
     workers, byzantine = int(run["workers"]), int(run["byzantine"])
-    method = REGISTRIES["methods"].parse(run["method"]).build(MethodSetting(workers, int(run["budget"]), kappa=0.0))
+    method = REGISTRIES["methods"].parse(run["method"]).build(MethodSetting(workers, int(run["budget"])))
     setting = SwitchingSetting(workers, byzantine, int(run["seed"]), method.beta, method.jmax)
     strategy = REGISTRIES["switching"].parse(run["switching"]).build(setting)
     if strategy.kept:

@@ -256,6 +256,13 @@ class RunSpec:
         column="share of the training set that is held out for validation",
     )
 
+    def __eq__(self, other: object) -> bool:
+        """Compare by the values of the fields, complete or not."""
+        return vars(self) == vars(other) if isinstance(other, RunSpec) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, name) for name in fields()))
+
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunSpec:
         """Build a spec of ``values``; raise SpecError that lists every unknown field."""

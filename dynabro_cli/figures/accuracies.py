@@ -14,8 +14,8 @@ REENCODED = (
     Variant((JPEG,), ""),
     Variant((JPEG, "budget=100", "batch_size=4"), "a reduced run that proves the figure, no result: batch size 4"),
 )
-"""What the figures on CIFAR-10 show if there are no runs on the data set itself: the images re-encoded as JPEG, in a folder;
-and a grid of them that a CPU makes in minutes."""
+"""Drawn on CIFAR-10 if there are no runs on the data set itself: the images re-encoded as JPEG, in a folder; and a grid of
+them that a CPU makes in minutes."""
 BERNOULLI = ("p=0.01,D=10", "p=0.01,D=50", "p=0.05,D=10")
 """The strategies that the figures of Bernoulli switching show of a sweep."""
 

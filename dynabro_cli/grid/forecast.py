@@ -162,15 +162,13 @@ def _seconds(run: Run, speeds: dict[Like, float]) -> float | None:
     spec = run.spec
     like = tuple(getattr(spec, name) for name in LIKE)
     speed = speeds.get((*like, spec.method), speeds.get(like))
-    return None if speed is None else speed * (spec.budget or 0)
+    return None if speed is None else speed * spec.budget
 
 
 def _rows(run: Run) -> float:
     """Rounds and evaluations that a run is expected to have."""
     spec = run.spec
-    budget = spec.budget or 0
-    evaluations = 1 + budget / (spec.eval_every or budget)
-    return evaluations + budget / _cost(run.method, run.method_setting)
+    return 1 + spec.budget / spec.eval_every + spec.budget / _cost(run.method, run.method_setting)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -72,6 +72,7 @@ def plan(sweep: Sweep) -> Plan:
             left_out += 1
             continue
         done += 1
+        run.forget()
         runs.setdefault(run.key, run)
     lines = [f"{place}: {line}" for line, place in components.items()] + problems.lines(total)
     if lines:

@@ -28,8 +28,6 @@ class MethodSetting:
     Attributes:
         workers: Their number, m.
         budget: Gradient computations of each worker in the run.
-        kappa: That of the aggregation chain, None where none is proved.
-        measured_noise: V, where it was measured.
         learning_rate: The server's, where it is known already.
         batches: Mini-batches that take all training samples of a worker once (on average, where each has its own); None where
             there are none, or their number is not known.
@@ -37,10 +35,22 @@ class MethodSetting:
 
     workers: int
     budget: int
-    kappa: float | None = None
-    measured_noise: float | None = None
     learning_rate: float | None = None
     batches: int | None = None
+
+
+class Told(NamedTuple):
+    """Facts that a method is told when the other parts are built.
+
+    Attributes:
+        kappa: The aggregation chain's proved constant, None if none is proved.
+        learning_rate: The server's; None if it is not known.
+        noise: V, once it is measured.
+    """
+
+    kappa: float | None = None
+    learning_rate: float | None = None
+    noise: float | None = None
 
 
 class Plan(NamedTuple):
@@ -101,8 +111,10 @@ class Method(NamedTuple):
         beta: The momentum parameter, None without momentum.
         remembers: Whether past gradients influence a worker's messages.
         mlmc: Whether the default learning rate is that of MLMC methods.
-        threshold: MFM's T^0, where the method sets it.
+        threshold: MFM's T^0, if the method sets it; inf as long as V is not known.
         wants_noise: Whether V has to be measured before the first round.
+        told: Maps what the method is told later to the method that goes by it; None if it needs none of it. What a method is
+            told may change what ``direct``, ``judge`` and ``gather`` compute, ``threshold`` and ``noise_bound``, and no more.
         noise_bound: The V in use, None where none is.
         judge: Of a method that filters by itself: maps messages [m, d], x_t [d] and the state to the workers that count,
             bool [m], and the next state, which it may update in place. Their mean is the aggregate, 0 where there is none,
@@ -135,6 +147,7 @@ class Method(NamedTuple):
     cohort: int | None = None
     jmax: int | None = None
     by_row: bool = False
+    told: Callable[[Told], Method] | None = None
 
 
 NOISE_COMPUTATIONS = 10

@@ -60,45 +60,49 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
     and the step is projected onto the task's domain only. p and T's logarithm are its delta and T.
     """
     m, rounds = setting.workers, setting.budget
-    noise = parameters.noise_bound if parameters.noise_bound is not None else setting.measured_noise
-    bound = math.inf if noise is None else noise
-    usual = 4 * bound * math.sqrt(rounds * concentration(m, rounds, parameters.p))
-    of_sums = usual if parameters.threshold_B is None else parameters.threshold_B
 
-    def judge(messages: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
-        if not state:
-            state = _beginning(messages, x)
-        finite, gradients = clean_rows(messages)
-        moved = x - state["start"]
-        distance = length(moved)
-        far = torch.maximum(state["far"], distance.to(x.dtype))
-        unit = moved / torch.where(distance > 0, distance, 1)  # as the products may be too large for a number
-        products = state["A"] + (gradients @ unit).double() * distance
-        sums = state["B"].add_(gradients)
-        if parameters.threshold_A is not None:
-            of_products = torch.full_like(distance, parameters.threshold_A)
-        else:
-            of_products = usual * (far.double() if parameters.D is None else torch.full_like(distance, parameters.D))
-        good = state["good"] & finite & near_middle(products, of_products, finite)
-        good = good & near_median(sums, of_sums, torch.ones_like(good)) & near_median(gradients, 2 * bound, finite)
-        lost = ~good.any() & (parameters.empty == "restart")
-        return good, {
-            "A": torch.where(lost, 0, products),
-            "B": sums.masked_fill_(lost, 0),
-            "good": good | lost,
-            "far": torch.where(lost, 0, far),
-            "start": torch.where(lost, x, state["start"]),
-        }
+    def at(noise: float | None) -> Method:
+        bound = math.inf if noise is None else noise
+        usual = 4 * bound * math.sqrt(rounds * concentration(m, rounds, parameters.p))
+        of_sums = usual if parameters.threshold_B is None else parameters.threshold_B
 
-    return Method(
-        one_batch,
-        send_gradients,
-        keep_nothing,
-        direct_aggregate,
-        wants_noise=parameters.noise_bound is None,
-        noise_bound=noise,
-        judge=judge,
-    )
+        def judge(messages: Tensor, x: Tensor, state: State) -> tuple[Tensor, State]:
+            if not state:
+                state = _beginning(messages, x)
+            finite, gradients = clean_rows(messages)
+            moved = x - state["start"]
+            distance = length(moved)
+            far = torch.maximum(state["far"], distance.to(x.dtype))
+            unit = moved / torch.where(distance > 0, distance, 1)  # as the products may be too large for a number
+            products = state["A"] + (gradients @ unit).double() * distance
+            sums = state["B"].add_(gradients)
+            if parameters.threshold_A is not None:
+                of_products = torch.full_like(distance, parameters.threshold_A)
+            else:
+                of_products = usual * (far.double() if parameters.D is None else torch.full_like(distance, parameters.D))
+            good = state["good"] & finite & near_middle(products, of_products, finite)
+            good = good & near_median(sums, of_sums, torch.ones_like(good)) & near_median(gradients, 2 * bound, finite)
+            lost = ~good.any() & (parameters.empty == "restart")
+            return good, {
+                "A": torch.where(lost, 0, products),
+                "B": sums.masked_fill_(lost, 0),
+                "good": good | lost,
+                "far": torch.where(lost, 0, far),
+                "start": torch.where(lost, x, state["start"]),
+            }
+
+        return Method(
+            one_batch,
+            send_gradients,
+            keep_nothing,
+            direct_aggregate,
+            wants_noise=parameters.noise_bound is None,
+            noise_bound=noise,
+            judge=judge,
+            told=(lambda known: at(known.noise)) if parameters.noise_bound is None else None,
+        )
+
+    return at(parameters.noise_bound)
 
 
 def _beginning(messages: Tensor, x: Tensor) -> State:

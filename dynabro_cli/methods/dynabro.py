@@ -12,7 +12,7 @@ import numpy as np
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
-from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, Plan, keep_nothing, send_gradients
+from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, Plan, Told, keep_nothing, send_gradients
 from dynabro_cli.methods._levels import expected_cost, planned, universal_coefficient
 from dynabro_cli.vectors.lengths import length
 
@@ -54,41 +54,48 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
     """
     rounds, jmax = planned(setting.budget, parameters.jmax)
     m = setting.workers
-    wants_noise = parameters.filter != "none" and parameters.noise_bound is None
-    noise = parameters.noise_bound if parameters.noise_bound is not None else setting.measured_noise
-    scale = universal_coefficient(m, rounds) * (math.inf if noise is None else noise)  # C V
-    coefficient = 6 * math.sqrt(2)
-    if parameters.filter == "option1":
-        if setting.kappa is None:
-            raise SpecError(
-                "method 'dynabro:filter=option1' needs an aggregator with a proved kappa, and this one has none; "
-                "type --aggregator cwtm (or cwmed, gm, krum), or filter=option2 for mfm"
-            )
-        coefficient = math.sqrt(2 * setting.kappa + 1 / m)
+    filtered = parameters.filter != "none"
 
     def plan(generator: np.random.Generator) -> Plan:
         level = int(generator.geometric(0.5))
         return Plan(level, (1, 2 ** (level - 1), 2**level) if level <= jmax else (1,))
 
-    def direct(aggregates: Sequence[Tensor], drawn: Plan) -> tuple[Tensor, Tensor | None]:
-        if len(aggregates) == 1:
-            return aggregates[0], None
-        computations = drawn.prefixes[-1]
-        difference = aggregates[2] - aggregates[1]
-        if parameters.filter == "none":
-            return aggregates[0] + computations * difference, None
-        limit = (1 + math.sqrt(2)) * coefficient * scale / math.sqrt(computations)
-        accepted = length(difference) <= limit
-        return aggregates[0] + torch.where(accepted, computations * difference, 0), accepted
+    def at(coefficient: float, noise: float | None) -> Method:
+        scale = universal_coefficient(m, rounds) * (math.inf if noise is None else noise)  # C V
 
-    return Method(
-        plan,
-        send_gradients,
-        keep_nothing,
-        direct,
-        mlmc=True,
-        threshold=2 * scale if parameters.filter == "option2" else None,
-        wants_noise=wants_noise,
-        noise_bound=noise if parameters.filter != "none" else None,
-        jmax=jmax,
-    )
+        def direct(aggregates: Sequence[Tensor], drawn: Plan) -> tuple[Tensor, Tensor | None]:
+            if len(aggregates) == 1:
+                return aggregates[0], None
+            computations = drawn.prefixes[-1]
+            difference = aggregates[2] - aggregates[1]
+            if not filtered:
+                return aggregates[0] + computations * difference, None
+            limit = (1 + math.sqrt(2)) * coefficient * scale / math.sqrt(computations)
+            accepted = length(difference) <= limit
+            return aggregates[0] + torch.where(accepted, computations * difference, 0), accepted
+
+        return Method(
+            plan,
+            send_gradients,
+            keep_nothing,
+            direct,
+            mlmc=True,
+            threshold=2 * scale if parameters.filter == "option2" else None,
+            wants_noise=filtered and parameters.noise_bound is None,
+            noise_bound=noise if filtered else None,
+            jmax=jmax,
+            told=told if filtered else None,
+        )
+
+    def told(known: Told) -> Method:
+        coefficient = 6 * math.sqrt(2)
+        if parameters.filter == "option1":
+            if known.kappa is None:
+                raise SpecError(
+                    "method 'dynabro:filter=option1' needs an aggregator with a proved kappa, and this one has none; "
+                    "type --aggregator cwtm (or cwmed, gm, krum), or filter=option2 for mfm"
+                )
+            coefficient = math.sqrt(2 * known.kappa + 1 / m)
+        return at(coefficient, known.noise if parameters.noise_bound is None else parameters.noise_bound)
+
+    return at(math.inf, parameters.noise_bound)

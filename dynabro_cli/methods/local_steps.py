@@ -14,6 +14,7 @@ from dynabro_cli.methods._api import (
     MethodSetting,
     Plan,
     State,
+    Told,
     direct_aggregate,
     keep_nothing,
     send_gradients,
@@ -53,19 +54,25 @@ def local_steps(parameters: Parameters, setting: MethodSetting) -> Method:
     itself. Weight decay, drops of the learning rate and the projection onto a domain are the server's.
     """
     steps = parameters.H
-    rate = parameters.rate if parameters.rate is not None else setting.learning_rate or 1.0
 
-    def gather(workers: Computing, _: Plan, state: State) -> Gathered:
-        moved = workers.x.new_zeros(setting.workers, workers.x.numel())
-        for step in range(steps):
-            gradients = workers.gradients(step, workers.x - moved if step else None)
-            moved.add_(workers.attacked(gradients, step), alpha=rate)
-        return Gathered(moved / (rate * steps) if parameters.sends == "gradient" else moved, state, True)
+    def at(rate: float) -> Method:
+        def gather(workers: Computing, _: Plan, state: State) -> Gathered:
+            moved = workers.x.new_zeros(setting.workers, workers.x.numel())
+            for step in range(steps):
+                gradients = workers.gradients(step, workers.x - moved if step else None)
+                moved.add_(workers.attacked(gradients, step), alpha=rate)
+            return Gathered(moved / (rate * steps) if parameters.sends == "gradient" else moved, state, True)
 
-    return Method(
-        lambda _: Plan(None, (steps,)),
-        send_gradients,
-        keep_nothing,
-        direct_aggregate,
-        gather=gather,
-    )
+        return Method(
+            lambda _: Plan(None, (steps,)),
+            send_gradients,
+            keep_nothing,
+            direct_aggregate,
+            gather=gather,
+            told=told if parameters.rate is None else None,
+        )
+
+    def told(known: Told) -> Method:
+        return at(1.0 if known.learning_rate is None else known.learning_rate)
+
+    return at(1.0 if parameters.rate is None else parameters.rate)

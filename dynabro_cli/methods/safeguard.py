@@ -106,38 +106,43 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> Method:
         raise SpecError(f"method 'safeguard': guards=single has one window, T0, and T1={parameters.T1} is given; leave T1 out")
     if long < short:
         raise SpecError(f"method 'safeguard': T1={long} is under T0={short}; T1 must be at least T0: type T1={short}")
-    noise = parameters.noise_bound if parameters.noise_bound is not None else setting.measured_noise
-    unit = 8 * parameters.scale * (math.inf if noise is None else noise) / m * math.sqrt(concentration(m, rounds, parameters.p))
-    guards = {"B": (short, parameters.threshold0 or unit * math.sqrt(short))}
-    if double:
-        guards["A"] = (long, parameters.threshold1 or unit * math.sqrt(long))
     wants_noise = parameters.noise_bound is None and None in (parameters.threshold0, parameters.threshold1 if double else 0.0)
 
-    def judge(messages: Tensor, _: Tensor, state: State) -> tuple[Tensor, State]:
-        if not state:
-            state = {name: torch.zeros_like(messages) for name in guards}
-            state["good"] = torch.ones_like(messages[:, 0], dtype=torch.bool)
-            state["age"] = torch.zeros_like(messages[0, 0], dtype=torch.int64)
-        age = state["age"]
-        begins = (age % long == 0) if parameters.reset == "window" else age == 0
-        before = state["good"] | begins
-        finite, gradients = clean_rows(messages)
-        voters = before & finite
-        shares = gradients / before.sum().clamp_min(1)
-        following, after = {}, voters
-        for name, (window, threshold) in guards.items():
-            following[name] = state[name].masked_fill_(age % window == 0, 0).add_(shares)
-            after = after & near_median(following[name], threshold, voters)
-        lost = ~after.any() & (parameters.empty == "restart")
-        following |= {"good": after, "age": torch.where(lost, 0, age + 1)}
-        return voters if parameters.step == "before" else after, following
+    def at(noise: float | None) -> Method:
+        bound = math.inf if noise is None else noise
+        unit = 8 * parameters.scale * bound / m * math.sqrt(concentration(m, rounds, parameters.p))
+        guards = {"B": (short, parameters.threshold0 or unit * math.sqrt(short))}
+        if double:
+            guards["A"] = (long, parameters.threshold1 or unit * math.sqrt(long))
 
-    return Method(
-        one_batch,
-        send_gradients,
-        keep_nothing,
-        direct_aggregate,
-        wants_noise=wants_noise,
-        noise_bound=noise if wants_noise or parameters.noise_bound is not None else None,
-        judge=judge,
-    )
+        def judge(messages: Tensor, _: Tensor, state: State) -> tuple[Tensor, State]:
+            if not state:
+                state = {name: torch.zeros_like(messages) for name in guards}
+                state["good"] = torch.ones_like(messages[:, 0], dtype=torch.bool)
+                state["age"] = torch.zeros_like(messages[0, 0], dtype=torch.int64)
+            age = state["age"]
+            begins = (age % long == 0) if parameters.reset == "window" else age == 0
+            before = state["good"] | begins
+            finite, gradients = clean_rows(messages)
+            voters = before & finite
+            shares = gradients / before.sum().clamp_min(1)
+            following, after = {}, voters
+            for name, (window, threshold) in guards.items():
+                following[name] = state[name].masked_fill_(age % window == 0, 0).add_(shares)
+                after = after & near_median(following[name], threshold, voters)
+            lost = ~after.any() & (parameters.empty == "restart")
+            following |= {"good": after, "age": torch.where(lost, 0, age + 1)}
+            return voters if parameters.step == "before" else after, following
+
+        return Method(
+            one_batch,
+            send_gradients,
+            keep_nothing,
+            direct_aggregate,
+            wants_noise=wants_noise,
+            noise_bound=noise if wants_noise or parameters.noise_bound is not None else None,
+            judge=judge,
+            told=(lambda known: at(known.noise)) if parameters.noise_bound is None else None,
+        )
+
+    return at(parameters.noise_bound)

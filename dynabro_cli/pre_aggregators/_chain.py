@@ -31,18 +31,31 @@ def split_chain(text: str) -> list[str]:
 def build_chain(
     aggregator: Component[Any], pre_aggregators: Sequence[Component[Any]], setting: AggregatorSetting
 ) -> Aggregator:
-    """Build ``aggregator`` behind ``pre_aggregators``, with the kappa of the whole chain where one is proved.
-
-    Here the messages of workers that send a NaN or an Inf are replaced (``sound``), but for callers of ``of_sound``.
+    """Build ``aggregator`` behind ``pre_aggregators``, with the kappa of the whole chain if one is proved.
 
     Raises:
         SpecError: A part of the chain is not defined for its number of workers and f.
     """
-    workers, stages = setting.workers, list[PreAggregator]()
+    return build_stages(aggregator, pre_aggregators, setting)[0]
+
+
+def build_stages(
+    aggregator: Component[Any], pre_aggregators: Sequence[Component[Any]], setting: AggregatorSetting
+) -> tuple[Aggregator, tuple[AggregatorSetting, ...]]:
+    """Build a chain as ``build_chain`` does; return what each stage was told, and the rule last, too."""
+    workers, stages, settings = setting.workers, list[PreAggregator](), [setting]
     for component in pre_aggregators:
         stages.append(_built(component, setting, workers))
         setting = dataclasses.replace(setting, workers=stages[-1].workers)
-    rule: Aggregator = _built(aggregator, setting, workers)
+        settings.append(setting)
+    return _chained(stages, _built(aggregator, setting, workers)), tuple(settings)
+
+
+def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
+    """Put the stages before the rule.
+
+    Messages of workers that send a NaN or an Inf are replaced (``sound``), but for callers of ``of_sound``.
+    """
     kappa = rule.kappa
     for stage in reversed(stages):
         kappa = None if kappa is None else stage.kappa(kappa)
@@ -73,7 +86,9 @@ def build_chain(
     def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
         return of_sound(sound(messages)[0], state, batches)
 
-    return Aggregator(aggregate, kappa, of_sound, rule.by_number)
+    later = rule.at_threshold
+    at_threshold = None if later is None else lambda threshold: _chained(stages, later(threshold))
+    return Aggregator(aggregate, kappa, of_sound, rule.by_number, at_threshold=at_threshold)
 
 
 def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from dynabro_cli import __version__
 from dynabro_cli.errors import CheckpointError
 from dynabro_cli.events import Totals
-from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.simulation.parts import State
 
 FORMAT = 1
@@ -48,7 +48,7 @@ class Checkpoint:
     loss_count: Tensor
     noise_bound: float | None
 
-    def encode(self, spec: RunSpec, code: str | None = None) -> bytes:
+    def encode(self, spec: CompleteSpec, code: str | None = None) -> bytes:
         """Write the checkpoint of a run of ``spec``, which is computed by the code with the digests ``code``."""
         content = {field.name: _whole(getattr(self, field.name)) for field in fields(self)}
         state = {field.name: _whole(getattr(self.state, field.name)) for field in fields(State)}
@@ -58,7 +58,7 @@ class Checkpoint:
         return file.getvalue()
 
     @classmethod
-    def decode(cls, data: bytes, spec: RunSpec, code: str | None = None) -> Checkpoint:
+    def decode(cls, data: bytes, spec: CompleteSpec, code: str | None = None) -> Checkpoint:
         """Read what ``encode`` wrote; tensors come on the CPU.
 
         Raises:

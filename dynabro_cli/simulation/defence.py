@@ -66,7 +66,7 @@ def strike_computation(
         judged=False,
         x=parts.problem.x if parts.method.judge is not None else None,
         answering=answering,
-        workers=parts.spec.workers or 0,
+        workers=parts.spec.workers,
     )
     vectors = strike(own, question, state.attack, state.method, state.aggregator)
     if learns:

@@ -35,7 +35,7 @@ def gather(parts: Parts, state: State, plan: Plan, who: Identities, strike: Stri
         learned=parts.attack.observe is not None,
         cohort=None if plan.cohort is None else send(torch.tensor(plan.cohort), parts.problem.x.device),
         answering=who.answering,
-        workers=parts.spec.workers or 0,
+        workers=parts.spec.workers,
     )
 
 
@@ -55,7 +55,7 @@ class Round:
     def __init__(self, parts: Parts, state: State, plan: Plan, who: Identities, strike: Strike) -> None:
         self._parts, self._state, self._who, self._strike = parts, state, who, strike
         self._last = plan.prefixes[-1] - 1
-        everyone = torch.arange(parts.spec.workers or 0)
+        everyone = torch.arange(parts.spec.workers)
         self._workers = everyone if parts.answering is None else parts.answering(state.round)
         self._relabel = relabelling(parts.attack, who)
         self.x = parts.problem.x

@@ -54,7 +54,7 @@ class Simulation:
         self._totals = Totals(0, state.spent, 0, 0, None if parts.problem.squared_gradient() is None else 0.0)
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
-        self._rows = (parts.spec.workers or 0) if parts.answering is None else len(parts.answering(0))
+        self._rows = parts.spec.workers if parts.answering is None else len(parts.answering(0))
         self._total = parts.problem.x.new_zeros(self._rows, parts.problem.x.numel())
         self._counts: dict[int, Tensor] = {}
         self._server = make_server(parts)
@@ -71,7 +71,7 @@ class Simulation:
             wanted: Asked after every round whether to yield ``Checkpointed``, too.
         """
         spec, state = self._parts.spec, self._state
-        budget, every = spec.budget or 0, spec.eval_every or 1
+        budget, every = spec.budget, spec.eval_every
         if not state.round:
             evaluation = self._evaluate()
             yield evaluation
@@ -158,7 +158,7 @@ class Simulation:
                 learned=prefix == plan.prefixes[-1] and parts.attack.observe is not None,
                 x=parts.problem.x if parts.method.judge is not None else None,
                 answering=who.answering,
-                workers=parts.spec.workers or 0,
+                workers=parts.spec.workers,
             )
             if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
                 acceptance = self._probe(question, state)
@@ -265,7 +265,7 @@ class Simulation:
         train_loss = loss / count if count else None
         self._loss.zero_()
         self._loss_count.zero_()
-        samples = totals.budget_spent * (spec.batch_size or 0) * (spec.workers or 0)
+        samples = totals.budget_spent * spec.batch_size * spec.workers
         validation = (None, None) if held_out is None else (held_out.accuracy, held_out.loss)
         scores = score.accuracy, score.loss, train_loss, score.gap
         return Evaluated(totals.rounds, totals.budget_spent, samples, *scores, point(self._parts.problem.x), *validation)

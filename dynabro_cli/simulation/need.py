@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from dynabro_cli.footprint import Footprint
 from dynabro_cli.gradients.engine import PASS_SHARE, PASS_VALUES
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.image_problem import EVALUATION_VALUES, TOGETHER
-from dynabro_cli.tasks._api import ImageShape, Task, TaskSetting
+from dynabro_cli.tasks._api import ImageShape, Task
 
 PROCESS = 400e6
 """Memory of a process with torch before a run, without the pages of libraries that processes share."""
@@ -116,19 +115,18 @@ def _saved(network: torch.nn.Module, shape: ImageShape, samples: int) -> int:
     return kept
 
 
-def need_of(run: Run, data_dir: Path, *, gpu: bool = False, compiles: bool = True) -> Need:
+def need_of(run: Run, *, gpu: bool = False, compiles: bool = True) -> Need:
     """Estimate what a run needs.
 
     Args:
         run: The run.
-        data_dir: Where data sets are, for the size of one that only its files tell.
         gpu: Whether it computes on a GPU.
         compiles: Whether its functions may be compiled.
 
     Raises:
         SpecError: A component cannot be built.
     """
-    task, method = _looked_at(run.task.build(TaskSetting(data_dir))), run.assemble()[0]
+    task, method = _looked_at(run.parts.task), run.assemble()[0]
     parts, spare = _tensors(run, task, method)
     tables, data = _tables(run, task, method), _data(task)
     host = PROCESS + DATA_COPIES * data + (COMPILING if compiles and run.model is not None else 0) + sum(tables.values())
@@ -177,7 +175,7 @@ def _pixels(shape: ImageShape) -> int:
 def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], float]:
     """Return the bytes of tensors on the run's device, and the part of passes that can be smaller."""
     spec, senders, spare = run.spec, chain_setting(run.spec).workers, 0.0
-    workers, batch = spec.workers or 0, spec.batch_size or 0
+    workers, batch = spec.workers, spec.batch_size
     if not task.trains_model:
         width, d = 8, task.dimension or 0
         samples = 4.0 * width * workers * batch * d
@@ -212,7 +210,7 @@ def _footprints(run: Run, task: Task, method: Method) -> tuple[float, Footprint]
 
 def _tables(run: Run, task: Task, method: Method) -> dict[str, float]:
     """The bytes of what is made on the machine of numbers of workers, samples and ticks."""
-    spec, workers = run.spec, run.spec.workers or 0
+    spec, workers = run.spec, run.spec.workers
     ticks = _most_computations(method) if spec.clock == "computation" else 1
     tables = {"workers": 200.0 * workers, "ticks": ticks * (4.0 * workers + TICK)}
     if run.data.name != "iid" and task.train_size is not None and task.shape is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import Attack
-from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.problems import Problem
@@ -30,7 +30,7 @@ class Parts:
     workers that answer in it, in ascending order; None if all do. ``code`` is the run's value of ``code_digests``.
     """
 
-    spec: RunSpec
+    spec: CompleteSpec
     problem: Problem
     method: Method
     aggregator: Aggregator

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from dynabro_cli.errors import SpecError
@@ -13,12 +11,11 @@ from dynabro_cli.host_memory import free_host_memory, private_memory
 from dynabro_cli.simulation.need import Need, need_of
 
 
-def check_room(run: Run, data_dir: Path, device: torch.device, *, compiles: bool, host: bool = True) -> None:
+def check_room(run: Run, device: torch.device, *, compiles: bool, host: bool = True) -> None:
     """Compare what a run needs in this process with what is free on this machine and its GPU.
 
     Args:
         run: The run.
-        data_dir: Where data sets are.
         device: Where it computes.
         compiles: Whether its functions may be compiled.
         host: Whether to look at the machine's memory, too.
@@ -26,7 +23,7 @@ def check_room(run: Run, data_dir: Path, device: torch.device, *, compiles: bool
     Raises:
         SpecError: The run needs more than is free.
     """
-    need = need_of(run, data_dir, gpu=device.type == "cuda", compiles=compiles)
+    need = need_of(run, gpu=device.type == "cuda", compiles=compiles)
     free = free_host_memory() if host else None
     if free is not None and (more := need.within(free).host - private_memory()) > free:
         raise too_much(need, more, free, "are free")

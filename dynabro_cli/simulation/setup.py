@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 import torch
 
 from dynabro_cli import __version__, events
@@ -19,7 +18,8 @@ from dynabro_cli.components import Component
 from dynabro_cli.devices import pick_device
 from dynabro_cli.digests import digests_of
 from dynabro_cli.errors import CheckpointError, SpecError
-from dynabro_cli.experiment.build import attack_setting, chain_setting, switching_setting
+from dynabro_cli.experiment.build import chain_setting, data_directory
+from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.participation import answering
 from dynabro_cli.experiment.resolve import Run, resolve
@@ -82,9 +82,9 @@ def simulate(
         >>> type(list(simulate(spec))[-1]).__name__
         'Finished'
     """
-    run = resolve(spec)
+    run = resolve(spec, data_directory(data_dir))
     if not force:
-        check_room(run, data_directory(data_dir), pick_device(device), compiles=compile != "off")
+        check_room(run, pick_device(device), compiles=compile != "off")
     return simulate_run(run, data_dir=data_dir, device=device, threads=threads, compile=compile)
 
 
@@ -95,7 +95,7 @@ def simulate_run(
     device: str = "auto",
     threads: int | None = None,
     compile: str = "auto",  # noqa: A002
-    load: Load = load_data,
+    load: Load | None = None,
     resume: bytes | None = None,
     wanted: Callable[[], bool] = lambda: False,
 ) -> Iterator[events.Event]:
@@ -107,7 +107,7 @@ def simulate_run(
         device: As of ``simulate``.
         threads: As of ``simulate``.
         compile: As of ``simulate``.
-        load: Loads the data; it can keep them from one run to the next.
+        load: Loads the data of a task; it can keep them from one run to the next. None: the run's own task loads them.
         resume: The data of a ``Checkpointed`` of the same run, to go on from. One that cannot be used, as it is damaged or was
             made by other code or another version of dynabro or torch, is left alone: the run begins at its beginning.
         wanted: Asked after every round whether to yield ``Checkpointed``, too.
@@ -123,10 +123,11 @@ def simulate_run(
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     code = digests_of(run.components)
-    return _guarded(run, data_directory(data_dir), where, compile, load, _usable(resume, run.spec, code), wanted, code)
+    run = run.with_data(data_directory(data_dir))
+    return _guarded(run, where, compile, load, _usable(resume, run.spec, code), wanted, code)
 
 
-def _usable(data: bytes | None, spec: RunSpec, code: str | None) -> Checkpoint | None:
+def _usable(data: bytes | None, spec: CompleteSpec, code: str | None) -> Checkpoint | None:
     try:
         return None if data is None else Checkpoint.decode(data, spec, code)
     except CheckpointError:
@@ -135,17 +136,16 @@ def _usable(data: bytes | None, spec: RunSpec, code: str | None) -> Checkpoint |
 
 def _guarded(
     run: Run,
-    data_dir: Path,
     device: torch.device,
     compile: str,  # noqa: A002
-    load: Load,
+    load: Load | None,
     checkpoint: Checkpoint | None,
     wanted: Callable[[], bool],
     code: str | None,
 ) -> Iterator[events.Event]:
     """Run without autograd, which is switched on only around the gradients; not across a ``yield``."""
     with torch.no_grad():
-        simulation, started = _prepare(run, data_dir, device, compile, load, checkpoint, code)
+        simulation, started = _prepare(run, device, compile, load, checkpoint, code)
     yield started
     stream = simulation.events(wanted)
     while True:
@@ -158,10 +158,9 @@ def _guarded(
 
 def _prepare(
     run: Run,
-    data_dir: Path,
     device: torch.device,
     compile: str,  # noqa: A002
-    load: Load = load_data,
+    load: Load | None = None,
     checkpoint: Checkpoint | None = None,
     code: str | None = None,
 ) -> tuple[Simulation, events.Started]:
@@ -169,18 +168,18 @@ def _prepare(
     senders = chain_setting(spec).workers
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
-    problem, counts = _problem(run, load(run.task, data_dir), device, streams, dtype, compile)
+    data = run.parts.task.load() if load is None else load(run.task, run.data_dir)
+    problem, counts = _problem(run, data, device, streams, dtype, compile)
     method, aggregator = run.assemble()
-    work = _aggregations(method, streams, spec.budget or 0) * senders * problem.x.numel()
+    work = _aggregations(method, streams, spec.budget) * senders * problem.x.numel()
     compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
-    attack = run.attack.build(attack_setting(spec, method))
-    switching = run.switching.build(switching_setting(spec, method))
+    attack, switching = run.parts.attack, run.parts.switching
     state = State()
     if method.wants_noise:
         known = checkpoint.noise_bound if checkpoint is not None else None
         method, aggregator = run.assemble(measure_noise(problem, switching) if known is None else known)
         state.spent = NOISE_COMPUTATIONS
-    who = _answering(spec) if senders < (spec.workers or 0) else None
+    who = _answering(spec) if senders < spec.workers else None
     cohort = run.cohort_rule(method)
     parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler, cohort, who, code)
     record = _record(run, device, method.noise_bound, problem, compiler) | {"code_digests": code}
@@ -190,9 +189,9 @@ def _prepare(
     return simulation, events.Started(run.key, record, None if checkpoint is None else checkpoint.totals, counts)
 
 
-def _answering(spec: RunSpec) -> Callable[[int], torch.Tensor]:
+def _answering(spec: CompleteSpec) -> Callable[[int], torch.Tensor]:
     """The workers that answer in each round."""
-    return lambda round_: torch.from_numpy(answering(spec.seed, spec.participation, spec.workers or 0, round_))
+    return lambda round_: torch.from_numpy(answering(spec.seed, spec.participation, spec.workers, round_))
 
 
 def _aggregations(method: Method, streams: Streams, budget: int) -> float:
@@ -217,7 +216,7 @@ def _problem(
 ) -> tuple[Problem, Counts]:
     """Return the problem, and the number of samples by worker and label, as ``Started`` has them."""
     spec = run.spec
-    workers, batch_size = spec.workers or 0, spec.batch_size or 0
+    workers, batch_size = spec.workers, spec.batch_size
     if not isinstance(data, Images):
         return ObjectiveProblem(data, workers, batch_size, streams), ()
     data, validation = hold_out(data, spec.validation)
@@ -228,12 +227,12 @@ def _problem(
         )
     if run.model is None:
         raise SpecError(f"task {spec.task!r} needs a model; type --model NAME")
-    shares = share_out(run.data, data, workers, streams)
+    shares = share_out(run.parts.partition, spec.data, data, workers, streams)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(streams.integer("init", 0))
         model = run.model.build(data.shape)
     where = model.to(device), workers, batch_size, streams, device, dtype, shares, validation
-    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget or 0)
+    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget)
     return problem, () if shares is None else shares.counts
 
 
@@ -263,9 +262,3 @@ def versions() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
     }
-
-
-def data_directory(given: str | Path | None) -> Path:
-    """The folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the platform's cache."""
-    chosen = given or os.environ.get("DYNABRO_DATA") or platformdirs.user_cache_path("dynabro") / "data"
-    return Path(chosen).expanduser()

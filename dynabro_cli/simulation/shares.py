@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.samples import held_out
-from dynabro_cli.partitions._api import PartitionSetting, Whole
+from dynabro_cli.partitions._api import Partition, Whole
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images
 
@@ -68,24 +66,30 @@ class Shares:
         return places
 
 
-def share_out(partition: Component[Any], images: Images, workers: int, streams: Streams) -> Shares | None:
-    """Give each worker its training samples; None where each has them all.
+def share_out(partition: Partition, name: str, images: Images, workers: int, streams: Streams) -> Shares | None:
+    """Give each worker its training samples; None if each has them all.
+
+    Args:
+        partition: How they are shared out.
+        name: The partition's name, for errors.
+        images: The data.
+        workers: m.
+        streams: The run's random streams.
 
     Raises:
         SpecError: A worker would have no samples.
     """
-    split = partition.build(PartitionSetting(workers)).split
-    if split is None:
+    if partition.split is None:
         return None
     labels = images.train_labels.numpy()
     if workers > len(labels):
         raise SpecError(
-            f"data={partition.text} cannot share {len(labels)} training samples among workers={workers}; type fewer --workers"
+            f"data={name} cannot share {len(labels)} training samples among workers={workers}; type fewer --workers"
         )
-    parts = split(labels, streams)
+    parts = partition.split(labels, streams)
     empty = sum(not len(part) for part in parts)
     if empty:
-        raise SpecError(f"data={partition.text} leaves {empty} of {workers} workers without a sample; type another --data")
+        raise SpecError(f"data={name} leaves {empty} of {workers} workers without a sample; type another --data")
     sizes = np.array([len(part) for part in parts])
     starts = np.concatenate([[0], sizes.cumsum()[:-1]])
     found = [(worker, *np.unique(labels[part], return_counts=True)) for worker, part in enumerate(parts)]

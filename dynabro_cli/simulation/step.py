@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dynabro_cli.experiment.spec import RunSpec, parse_drops
+from dynabro_cli.experiment.complete import CompleteSpec
+from dynabro_cli.experiment.spec import parse_drops
 from dynabro_cli.vectors.lengths import length
 
 
@@ -16,10 +17,10 @@ class Step:
     ``adagrad-norm`` takes eta_t = eta_0/sqrt(sum_{s <= t} |g_s|^2) (equation 5 of the paper); its sum is ``squares``.
     """
 
-    def __init__(self, spec: RunSpec, x: Tensor) -> None:
-        self._rate = spec.learning_rate or 0.0
-        self._decay = spec.weight_decay or 0.0
-        self._drops = [(fraction * (spec.budget or 0), factor) for fraction, factor in parse_drops(spec.lr_drop or "none")]
+    def __init__(self, spec: CompleteSpec, x: Tensor) -> None:
+        self._rate = spec.learning_rate
+        self._decay = spec.weight_decay
+        self._drops = [(fraction * spec.budget, factor) for fraction, factor in parse_drops(spec.lr_drop)]
         self._adaptive = spec.lr_rule == "adagrad-norm"
         self.squares = x.new_zeros((), dtype=torch.float64)
 

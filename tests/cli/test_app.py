@@ -16,10 +16,10 @@ import pytest
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli import run as run_module
 from dynabro_cli.cli.app import app
 from dynabro_cli.executors import local
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.experiment.spec import fields
 from tests.cli.conftest import SETTINGS, Dynabro
 from tests.command_lines import commands, parse
 from tests.store.made import read
@@ -84,10 +84,10 @@ def test_the_example_of_run_runs(dynabro: Dynabro, folder: Path) -> None:
 
 def test_the_help_of_run_shows_meanings_and_defaults(dynabro: Dynabro) -> None:
     text = dynabro("run", "--help").out
-    for name, info in run_module._FIELDS.items():
+    for name, info in fields().items():
         if name == "pre_aggregators":
             continue
-        (line,) = [line for line in text.splitlines() if re.match(rf"│ +{run_module.option(name)} ", line)]
+        (line,) = [line for line in text.splitlines() if re.match(rf"│ +{info.option} ", line)]
         words = info.limits["help"]
         unset = "auto" if "auto:" in words else "the task's"
         assert f"[default: {unset if info.default is None else info.default}]" in line

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Method, MethodSetting, Plan
+from dynabro_cli.methods._api import Method, MethodSetting, Plan, Told
+from tests.methods.made import made
 
 M, D = 4, 3
 METHODS = [
@@ -26,8 +27,7 @@ METHODS = [
 
 
 def build(text: str) -> Method:
-    method: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(M, 1000, kappa=1.0))
-    return method
+    return made(text, MethodSetting(M, 1000), Told(kappa=1.0))
 
 
 JUDGES = [text for text in METHODS if build(text).judge is not None]
@@ -126,7 +126,7 @@ def test_the_largest_level_is_the_largest_that_has_a_correction(text: str) -> No
 
 def judge(text: str, messages: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
     """The verdict of a method that knows V, at x = 0."""
-    method: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(M, 1000, 0.0, measured_noise=1.0))
+    method = made(text, MethodSetting(M, 1000), Told(noise=1.0))
     assert method.judge is not None
     return method.judge(messages, torch.zeros(D), state)
 

@@ -16,8 +16,7 @@ import dynabro_cli
 ROOT = Path(dynabro_cli.__file__).parent
 ROW = """    tag: str = row("plain", metavar="WORD", since=10, before="plain", help="a word of one's own", column="a word")
 
-    @classmethod
-    def from_mapping("""
+    def __eq__("""
 MIGRATION = '''"""A word of one's own."""
 
 import sqlalchemy as sa
@@ -54,7 +53,7 @@ def copy(tmp_path: Path) -> Path:
     package = tmp_path / "copy" / ROOT.name
     shutil.copytree(ROOT, package, ignore=shutil.ignore_patterns("__pycache__"))
     for name, old, new in (
-        ("experiment/spec.py", "    @classmethod\n    def from_mapping(", ROW),
+        ("experiment/spec.py", "    def __eq__(", ROW),
         ("store/tables.py", "SCHEMA_VERSION = 9", "SCHEMA_VERSION = 10"),
     ):
         text = (package / name).read_text()

@@ -10,15 +10,14 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Method, MethodSetting
+from dynabro_cli.methods._api import Method, MethodSetting, Told
 from dynabro_cli.methods._filters import concentration, near_median, near_middle
+from tests.methods.made import made
 from tests.simulation.reference import START, A, gap, masks, noise, quadratic, sf
 
 
 def method(text: str, workers: int = 3, budget: int = 100, noise: float | None = None) -> Method:
-    built: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(workers, budget, 0.0, noise))
-    return built
+    return made(text, MethodSetting(workers, budget), Told(noise=noise))
 
 
 def judged(made: Method, rounds: list[tuple[list[float], float]]) -> list[list[int]]:

@@ -11,16 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Method, MethodSetting, Plan
+from dynabro_cli.methods._api import Method, MethodSetting, Plan, Told
 from dynabro_cli.methods.dynabro import expected_cost, planned, universal_coefficient
+from tests.methods.made import made
 
 table = settings(deadline=None, derandomize=True, max_examples=200)
 
 
 def method(text: str, workers: int = 17, budget: int = 701, kappa: float | None = 3.0, noise: float | None = None) -> Method:
-    built: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(workers, budget, kappa, noise))
-    return built
+    return made(text, MethodSetting(workers, budget), Told(kappa, noise=noise))
 
 
 def test_expected_cost() -> None:
@@ -84,11 +83,11 @@ def test_the_plan_is_nested_prefixes_up_to_jmax() -> None:
     assert len(plans - short) > 1
 
 
-def direct(made: Method, a0: float, lower: float, upper: float, level: int) -> tuple[float, bool | None]:
+def direct(built: Method, a0: float, lower: float, upper: float, level: int) -> tuple[float, bool | None]:
     """g_t and the verdict, in one dimension, where the aggregates are the given numbers."""
     plan = Plan(level, (1, 2 ** (level - 1), 2**level))
     aggregates = [torch.tensor([value], dtype=torch.float64) for value in (a0, lower, upper)]
-    result, accepted = made.direct(aggregates, plan)
+    result, accepted = built.direct(aggregates, plan)
     return float(result), None if accepted is None else bool(accepted)
 
 
@@ -120,30 +119,30 @@ C = 10.21535534  # at m = 17 and T = 100, see above
 )
 def test_the_filter_accepts_up_to_its_bound(text: str, kappa: float | None, coefficient: float, level: int) -> None:
     """|a_J - a_{J-1}| <= (1 + sqrt 2) c_E C V/sqrt(2^J), else g_t = a_0."""
-    made = method(text, budget=BUDGET, kappa=kappa)
+    built = method(text, budget=BUDGET, kappa=kappa)
     limit = (1 + math.sqrt(2)) * coefficient * C * 0.5 / math.sqrt(2**level)
     inside, outside = limit * (1 - 1e-6), limit * (1 + 1e-6)
     for sign in (1, -1):
-        assert direct(made, 1.0, 0.0, sign * outside, level) == (1.0, False)
-        value, accepted = direct(made, 1.0, 0.0, sign * inside, level)
+        assert direct(built, 1.0, 0.0, sign * outside, level) == (1.0, False)
+        value, accepted = direct(built, 1.0, 0.0, sign * inside, level)
         assert accepted is True
         assert value == pytest.approx(1 + sign * 2**level * inside, rel=1e-12)
 
 
 def test_the_norm_is_taken_over_all_coordinates() -> None:
-    made = method("dynabro:filter=option1,noise_bound=0.5", budget=BUDGET, kappa=2.0)
+    built = method("dynabro:filter=option1,noise_bound=0.5", budget=BUDGET, kappa=2.0)
     limit = (1 + math.sqrt(2)) * math.sqrt(4 + 1 / 17) * C * 0.5 / math.sqrt(2)
     zero, plan = torch.zeros(4, dtype=torch.float64), Plan(1, (1, 1, 2))
     for size, expected in ((0.49, True), (0.51, False)):  # four equal coordinates: a norm of twice each
-        _, accepted = made.direct([zero, zero, zero + size * limit], plan)
+        _, accepted = built.direct([zero, zero, zero + size * limit], plan)
         assert accepted is not None
         assert bool(accepted) is expected
 
 
 def test_a_difference_that_is_not_a_number_is_rejected() -> None:
-    made = method("dynabro:filter=option1,noise_bound=0.5")
-    assert direct(made, 1.0, 0.0, math.nan, 2) == (1.0, False)
-    assert direct(made, 1.0, 0.0, math.inf, 2) == (1.0, False)
+    built = method("dynabro:filter=option1,noise_bound=0.5")
+    assert direct(built, 1.0, 0.0, math.nan, 2) == (1.0, False)
+    assert direct(built, 1.0, 0.0, math.inf, 2) == (1.0, False)
 
 
 def test_the_threshold_of_mfm() -> None:

@@ -10,16 +10,15 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Method, MethodSetting, Plan
+from dynabro_cli.methods._api import Method, MethodSetting, Plan, Told
+from tests.methods.made import made
 from tests.simulation.reference import ATTACKS, A, Vectors, descend, masks, noise, quadratic, trimmed
 
 M, F, H, RATE = 5, 2, 3, 0.05
 
 
 def method(text: str, rate: float = 0.5) -> Method:
-    built: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(2, 100, learning_rate=rate))
-    return built
+    return made(text, MethodSetting(2, 100), Told(learning_rate=rate))
 
 
 class Parabola:
@@ -52,10 +51,10 @@ class Parabola:
     ],
 )
 def test_by_hand(text: str, expected: list[float]) -> None:
-    made, workers = method(text), Parabola()
-    assert made.gather is not None
-    plan = made.plan(np.random.default_rng(0))
-    gathered = made.gather(workers, plan, {})
+    built, workers = method(text), Parabola()
+    assert built.gather is not None
+    plan = built.plan(np.random.default_rng(0))
+    gathered = built.gather(workers, plan, {})
     assert gathered.vectors[:, 0].tolist() == expected
     assert gathered.attacked
     assert workers.asked == list(range(plan.prefixes[-1]))

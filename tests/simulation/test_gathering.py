@@ -36,7 +36,7 @@ def moves(**fields: Any) -> tuple[list[list[bool]], list[list[bool]]]:
         return state
 
     run = resolve(RunSpec(task="quadratic", workers=M, byzantine=2, budget=10, **fields))
-    made = setup._prepare(run, setup.data_directory(None), torch.device("cpu"), "off")[0]
+    made = setup._prepare(run, torch.device("cpu"), "off")[0]
     simulation = Simulation(dataclasses.replace(made._parts, attack=Attack({}, messages, advance)), State())
     with torch.no_grad():
         list(simulation.events())
@@ -99,7 +99,7 @@ def test_an_attack_learns_once_a_round_or_at_each_computation(clock: str, entry:
     attack = Attack({"seen": torch.zeros(())}, lambda own, _mask, _state: own, lambda _, state: state, observe=observe)
     fields = {"method": "local-steps", "switching": "periodic:K=2", "clock": clock, "attack_entry": entry}
     run = resolve(RunSpec(task="quadratic", workers=M, byzantine=2, budget=10, **fields))
-    made = setup._prepare(run, setup.data_directory(None), torch.device("cpu"), "off")[0]
+    made = setup._prepare(run, torch.device("cpu"), "off")[0]
     state = State()
     with torch.no_grad():
         list(Simulation(dataclasses.replace(made._parts, attack=attack), state).events())

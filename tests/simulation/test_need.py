@@ -25,7 +25,7 @@ HERE = Path()
 
 
 def need(*, gpu: bool = False, compiles: bool = False, **values: Any) -> Need:
-    return need_of(resolve(RunSpec(**values)), HERE, gpu=gpu, compiles=compiles)
+    return need_of(resolve(RunSpec(**values)), gpu=gpu, compiles=compiles)
 
 
 PROGRAM = """
@@ -148,7 +148,7 @@ def test_images_of_a_folder_are_looked_at(tmp_path: Path) -> None:
         for index in range(count):
             Image.new("RGB", (1000, 500)).save(tmp_path / "big" / split / "a" / f"{index}.png")
     run = resolve(RunSpec(task="image-folder:name=big", model="logistic", workers=1, byzantine=0, batch_size=1))
-    there, not_there = (need_of(run, folder, compiles=False) for folder in (tmp_path, HERE))
+    there, not_there = (need_of(run.with_data(folder), compiles=False) for folder in (tmp_path, HERE))
     assert there.host - not_there.host > 4 * 1000 * 500 * 3
     assert not_there.host < 1.1 * PROCESS
 

@@ -341,7 +341,6 @@ def test_gradients_at_other_points() -> None:
     """Those of worker i at a point of its own are those of a network that is there; the model is left where it was."""
     made = setup._prepare(
         resolve(RunSpec(method="local-steps", model="logistic", workers=M, byzantine=1, batch_size=B)),
-        setup.data_directory(None),
         CPU,
         "off",
     )[0]
@@ -365,7 +364,6 @@ def test_gradients_at_other_points() -> None:
 def test_losses_at_another_point_are_not_counted() -> None:
     made = setup._prepare(
         resolve(RunSpec(method="marina-pp", model="logistic", workers=M, byzantine=1, batch_size=B)),
-        setup.data_directory(None),
         CPU,
         "off",
     )[0]

@@ -46,7 +46,7 @@ def steps(cell: str, threads: int = 1, compile_: str = "off", count: int = 3) ->
 
 def prepared(cell: str, compile_: str) -> Simulation:
     run = resolve(RunSpec(budget=100, **CELLS[cell]))  # type: ignore[arg-type]
-    return setup._prepare(run, setup.data_directory(None), torch.device("cpu"), compile_)[0]
+    return setup._prepare(run, torch.device("cpu"), compile_)[0]
 
 
 def assert_close(first: list[torch.Tensor], second: list[torch.Tensor], within: float = 1e-6) -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
-from dynabro_cli.partitions._api import REGISTRY
+from dynabro_cli.partitions._api import REGISTRY, PartitionSetting
 from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.simulation.shares import hold_out, share_out
@@ -109,7 +109,7 @@ def test_mini_batches_are_of_ones_own_samples(text: str) -> None:
     """The gradients are those of samples drawn again by the partition itself, worker after worker."""
     images, model = pictures(), network()
     parts = REGISTRY.parse(text).build(type("Setting", (), {"workers": M})()).split(images.train_labels.numpy(), Streams(0))
-    shares = share_out(REGISTRY.parse(text), images, M, Streams(0))
+    shares = share_out(REGISTRY.parse(text).build(PartitionSetting(M)), text, images, M, Streams(0))
     problem = ImageProblem(images, model, M, B, Streams(0), CPU, shares=shares)
     generator = Streams(0).generator("data", 5, 2)
     places = generator.integers(np.array([[len(part)] for part in parts]), size=(M, B))
@@ -122,7 +122,9 @@ def test_mini_batches_are_of_ones_own_samples(text: str) -> None:
 
 def test_every_sample_of_ones_own_is_drawn_as_often() -> None:
     images = pictures(train=30)
-    shares = share_out(REGISTRY.parse("dirichlet:alpha=1"), images, 3, Streams(0))
+    shares = share_out(
+        REGISTRY.parse("dirichlet:alpha=1").build(PartitionSetting(3)), "dirichlet:alpha=1", images, 3, Streams(0)
+    )
     assert shares is not None
     drawn = np.concatenate([shares.draw(Streams(0).generator("data", round_, 0), 500) for round_ in range(20)], axis=1)
     parts = np.split(shares.order, shares.starts[1:, 0])
@@ -135,7 +137,7 @@ def test_every_sample_of_ones_own_is_drawn_as_often() -> None:
 
 def test_some_of_the_workers_have_the_batches_that_they_have_among_all() -> None:
     images = pictures()
-    shares = share_out(REGISTRY.parse("sorted"), images, M, Streams(0))
+    shares = share_out(REGISTRY.parse("sorted").build(PartitionSetting(M)), "sorted", images, M, Streams(0))
     problem = ImageProblem(images, network(), M, B, Streams(0), CPU, shares=shares)
     whole = problem.sum_gradients(1, (0,), ALL, None).clone()
     some = problem.sum_gradients(1, (0,), torch.tensor([0, 2]), None)[:2]
@@ -155,7 +157,7 @@ def test_what_is_told_of_labels_is_what_workers_have(text: str) -> None:
         by_label[label] += count
     assert {worker for worker, _, _ in started.labels} == set(range(17))
     assert by_label.tolist() == np.bincount(images.train_labels.numpy(), minlength=10).tolist()
-    shares = share_out(REGISTRY.parse(text), images, 17, Streams(0))
+    shares = share_out(REGISTRY.parse(text).build(PartitionSetting(17)), text, images, 17, Streams(0))
     assert shares is not None
     own = np.split(shares.order, shares.starts[1:, 0])[3]
     counted = dict(zip(*np.unique(images.train_labels.numpy()[own], return_counts=True), strict=True))

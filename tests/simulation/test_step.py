@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 
 from dynabro_cli import RunSpec
+from dynabro_cli.experiment.complete import CompleteSpec
+from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.step import Step
 from tests.simulation.reference import START, A, gap, noise, quadratic
 
 PLAIN = {"method": "sgd", "attack": "none", "aggregator": "mean", "workers": 3, "byzantine": 1}
+
+
+def complete(**given: Any) -> CompleteSpec:
+    return resolve(RunSpec(task="quadratic", **given)).spec
 
 
 def gradient(round_: int, x: np.ndarray) -> np.ndarray:
@@ -31,7 +39,7 @@ def test_learning_rate_drops_where_the_fraction_of_the_budget_is_reached() -> No
 
 @pytest.mark.parametrize("size", [1e-25, 1e25])
 def test_adagrad_norm_of_gradients_whose_squares_are_no_numbers(size: float) -> None:
-    spec = RunSpec(**PLAIN, learning_rate=1.0, lr_rule="adagrad-norm", budget=9)
+    spec = complete(**PLAIN, learning_rate=1.0, lr_rule="adagrad-norm", budget=9)
     step, x = Step(spec, torch.zeros(2)), torch.zeros(2)
     rates = [float(step.update(x, size * torch.tensor([3.0, 4.0]), 0)) for _ in range(2)]
     assert rates == pytest.approx([1 / (5 * size), 1 / (5 * size * 2**0.5)], rel=1e-6)
@@ -84,7 +92,7 @@ def test_adagrad_norm() -> None:
 def test_adagrad_norm_with_nothing_to_go_by() -> None:
     """A gradient of zero leaves x where it is, and 0/0 out of the model."""
     x = torch.tensor([1.0, 2.0], dtype=torch.float64)
-    step = Step(RunSpec(learning_rate=0.5, lr_rule="adagrad-norm"), x)
+    step = Step(complete(learning_rate=0.5, lr_rule="adagrad-norm"), x)
     assert float(step.update(x, torch.zeros(2, dtype=torch.float64), 0)) == 0.0
     assert x.tolist() == [1.0, 2.0]
     step.update(x, torch.tensor([3.0, -4.0], dtype=torch.float64), 0)
@@ -93,7 +101,7 @@ def test_adagrad_norm_with_nothing_to_go_by() -> None:
 
 def test_the_aggregate_is_not_changed_by_the_step() -> None:
     x, direction = torch.ones(2), torch.ones(2)
-    Step(RunSpec(learning_rate=0.5, weight_decay=0.5, budget=10), x).update(x, direction, 0)
+    Step(complete(learning_rate=0.5, weight_decay=0.5, budget=10), x).update(x, direction, 0)
     assert x.tolist() == [0.25, 0.25]
     assert direction.tolist() == [1.0, 1.0]
 

@@ -1,0 +1,12 @@
+"""Methods as runs have them: made by their factories, then told what other parts know."""
+
+from __future__ import annotations
+
+from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.methods._api import Method, MethodSetting, Told
+
+
+def made(text: str, setting: MethodSetting, told: Told) -> Method:
+    """The method that ``text`` names."""
+    method: Method = REGISTRIES["methods"].parse(text).build(setting)
+    return method if method.told is None else method.told(told)
