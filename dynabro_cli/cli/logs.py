@@ -17,7 +17,7 @@ from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError
 if TYPE_CHECKING:
     from dynabro_cli.store.logs import Log
 
-ENDED = "terminated; a run in progress continues"
+ENDED = "terminated; the run continues if it was in progress"
 LOOK_SECONDS = 0.5
 """Pause between two reads of a log that is followed."""
 
