@@ -49,13 +49,19 @@ def prepared(cell: str, compile_: str) -> Simulation:
     return setup._prepare(run, torch.device("cpu"), compile_)[0]
 
 
-def assert_close(first: list[torch.Tensor], second: list[torch.Tensor], within: float = 1e-6) -> None:
-    """The first step within a share of its length; later ones, which start from there, within a little more."""
+def assert_close(first: list[torch.Tensor], second: list[torch.Tensor], within: float = 1e-6, rounded: float = 0) -> None:
+    """The first step within a share of its length; later ones, which start from there, within a little more.
+
+    A share ``rounded`` of the coordinates may differ by one rounding of x instead, which is much to a small step.
+    """
     assert torch.equal(first[0], second[0])
     for number in range(1, len(first)):
         step = (second[number] - second[number - 1]).norm()
         assert float(step) > 0
-        assert float((first[number] - second[number]).norm() / step) < within * (5 * number - 4)
+        gap, rounding = (first[number] - second[number]).abs(), torch.finfo(torch.float32).eps * second[number].abs()
+        largest = gap.topk(int(rounded * len(gap))).indices
+        gap[largest[gap[largest] <= rounding[largest]]] = 0
+        assert float(gap.norm() / step) < within * (5 * number - 4)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -99,7 +105,7 @@ def test_compiled(cell: str) -> None:
         with pytest.raises(setup.SpecError, match="compile=on needs"):
             steps(cell, compile_="on")
     else:
-        assert_close(steps(cell, compile_="on"), steps(cell), within=1e-5)  # compiled blocks add up in another order
+        assert_close(steps(cell, compile_="on"), steps(cell), within=1e-5, rounded=1e-3)  # blocks add up in another order
 
 
 def test_the_run_records_how_it_was_computed() -> None:
