@@ -28,7 +28,7 @@ PHRASE = re.compile(
 )
 KEPT = ("switching/trace.py", "migrations/versions", "CHANGELOG.md")
 """Not checked: messages that are part of a component's digest, released migrations, and release notes."""
-MOST = 100
+MOST = 0
 """Findings that are allowed for now; it only ever shrinks."""
 ITSELF = "prose.py"
 """This file, which has to name the phrases."""

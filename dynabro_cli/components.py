@@ -233,7 +233,7 @@ class Component(Generic[Factory]):
 
     @property
     def mapping(self) -> dict[str, Any]:
-        """Name and every parameter, including defaults except those of ``later`` parameters: the content of the run key."""
+        """Name and all parameters with defaults, ``later`` ones only if not at their default: the content of the run key."""
         values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)
         known = {info.key: value for info, value in values if not info.limits["later"] or value != info.default}
         return {"name": self.name} | known

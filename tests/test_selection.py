@@ -101,7 +101,7 @@ def test_one_seed_has_no_deviation() -> None:
         ),
         (["seed"], ["attack"], ["over=seed is not legal"]),
         (["attack"], ["attack"], ["over=attack is not legal"]),
-        (["method"], ["atack", "seed"], ["worst=atack is no field (did you mean 'attack'?)", "worst=seed is no field"]),
+        (["method"], ["atack", "seed"], ["worst=atack is not a field (did you mean 'attack'?)", "worst=seed is not a field"]),
     ],
 )
 def test_illegal_fields(over: list[str], worst: list[str], problems: list[str]) -> None:

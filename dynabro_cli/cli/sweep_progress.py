@@ -39,7 +39,7 @@ class _Slot:
 
     @property
     def done(self) -> float:
-        """How much of its work is done."""
+        """The share of its work that is done."""
         return self.work * self.spent / self.run.spec.budget
 
 

@@ -1,4 +1,4 @@
-"""Which run goes to a Ray cluster when, and what its messages, the loss of its node and its being late mean for it."""
+"""Assignment of runs to a Ray cluster, and handling of messages, lost nodes and timeouts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dynabro_cli.executors.worker import Begun, Left, Request
 
 @dataclass
 class _Place(Slot):
-    """A slot with its task; ``attempt``: its number, None where there is none; ``begun``: it runs, ``claimed``: it is ours.
+    """A slot with its task; ``attempt``: its number, None without one; ``begun``: it runs, ``claimed``: the run is ours.
 
     It has its task until that has ended, which is later than the run: Ray would start another process for the next one.
     """
@@ -39,11 +39,11 @@ class _Place(Slot):
     deadline: float = math.inf
 
     def over(self) -> None:
-        """No run is in progress here any more."""
+        """Note that no run is in progress here any more."""
         self.begun, self.claimed, self.deadline = False, False, math.inf
 
     def clear(self) -> None:
-        """No task is here any more."""
+        """Note that no task is here any more."""
         self.over()
         self.attempt = self.task = None
 
@@ -51,8 +51,8 @@ class _Place(Slot):
 class RayScheduler:
     """One sweep in a Ray cluster.
 
-    A task is one attempt at a run, and Ray is not to repeat it: a new attempt is given the last checkpoint, and what still
-    comes of the old one is dropped. Tasks that fit nowhere wait in Ray, unclaimed.
+    A task is one attempt at a run, and Ray must not repeat it: a new attempt gets the last checkpoint, and late messages of the
+    old one are dropped. Tasks that fit nowhere wait in Ray, unclaimed.
 
     Args:
         ledger: The runs.
@@ -121,11 +121,11 @@ class RayScheduler:
         self._post.watch(slot.task, slot.attempt)
 
     def _patience(self) -> float | None:
-        """Seconds until the first run has taken too long, or a run elsewhere is to be looked at again."""
+        """Return the seconds until the first run times out, or a run elsewhere is checked again."""
         first = min(slot.deadline for slot in self._slots)
         until = [MEASURE_SECONDS] if first == math.inf else [max(0.0, first - time.monotonic())]
         if all(slot.attempt is not None for slot in self._slots):
-            return min(until)  # nobody is free to take a run that is no longer made elsewhere
+            return min(until)  # no slot is free to take a run that is no longer made elsewhere
         elsewhere = self._ledger.patience(any(slot.attempt is not None for slot in self._slots))
         return min([*until, *([] if elsewhere is None else [elsewhere])])
 
@@ -178,7 +178,7 @@ class RayScheduler:
             slot.over()
 
     def _lose(self, slot: _Place, error: Exception | None) -> None:
-        """See to the end of a task: without a last message before, it is a lost one."""
+        """Handle the end of a task: without a last message, the task is lost."""
         end = in_words(error)
         if slot.job is None:
             pass
@@ -195,7 +195,7 @@ class RayScheduler:
         slot.clear()
 
     def _cancel(self, slot: _Place) -> None:
-        """End a slot's task, at once, wherever it is; nothing more of it counts."""
+        """End a slot's task at once, wherever it is; later messages do not count."""
         if slot.attempt is not None:
             with contextlib.suppress(Exception):
                 self._mailbox.answer.remote(slot.attempt, False)
@@ -203,7 +203,7 @@ class RayScheduler:
         slot.clear()
 
     def _leave(self, seconds: float) -> None:
-        """Have the runs in progress hand over checkpoints, for so long; end every task; store what was running."""
+        """Let the runs in progress hand over checkpoints, within a time limit; end every task; store the runs in progress."""
         self._ledger.stopping = True
         if seconds:
             self._mailbox.leave.remote()

@@ -1,4 +1,4 @@
-"""The share of a node that a run takes in a Ray cluster, and the number of runs that fit."""
+"""Resources of a run on a Ray cluster's nodes, and the number of runs that fit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dynabro_cli.experiment.resolve import Run
 
 @dataclass(frozen=True)
 class Share:
-    """The CPUs and GPUs that a run takes of a node."""
+    """Resources of a run on a node."""
 
     cpus: int
     gpus: float
 
     @property
     def device(self) -> str:
-        """The device of a run; Ray shows a process no GPU but its own."""
+        """Device of a run; Ray shows a process no GPU but its own."""
         return "cuda:0" if self.gpus else "cpu"
 
     def fit(self, nodes: Sequence[Mapping[str, Any]]) -> int:
@@ -35,14 +35,14 @@ class Share:
 
 
 def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Share:
-    """Return the share of a run; raise SpecError if no node has so much, unless ``jobs`` says that the cluster will grow."""
+    """Return the resources of each run; raise SpecError if no node has as much, unless the cluster can grow."""
     having = [node["Resources"] for node in nodes if node["Alive"]]
     gpus = any(resources.get("GPU", 0) >= 1 for resources in having)
     if options.device == "cuda" and not gpus:
         raise SpecError("device=cuda: the Ray cluster has no GPU; type --device auto")
     share = Share(options.threads or 1, 1 / options.jobs_per_gpu if gpus and options.device != "cpu" else 0.0)
     if not share.gpus and any(run.spec.precision == "tf32" for run in runs):
-        raise SpecError("precision=tf32: TensorFloat-32 is of CUDA GPUs; the runs are to be made on CPUs")
+        raise SpecError("precision=tf32: TensorFloat-32 needs a CUDA GPU; the runs would be made on CPUs")
     if not share.fit(nodes) and options.jobs is None:
         most = max((resources.get("CPU", 0) for resources in having), default=0)
         raise SpecError(

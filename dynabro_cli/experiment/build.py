@@ -27,11 +27,11 @@ class Built(NamedTuple):
 
     Attributes:
         task: The task.
-        method: The method, as it is before it is told anything.
+        method: The method before ``tell``.
         aggregator: The rule behind its pre-aggregators; ``stages`` has what each of these and the rule were told.
         attack: The attack.
         switching: The identity-switching strategy.
-        partition: How the training set is shared out.
+        partition: The distribution of the training set.
         cohort: The same chain for rounds in which only the method's cohort takes part; None without a cohort.
     """
 
@@ -46,14 +46,14 @@ class Built(NamedTuple):
 
 
 def method_setting(spec: CompleteSpec, task: Task) -> MethodSetting:
-    """Return what the method is told at first: of its workers, how many send."""
+    """Return the first setting of the method: of its workers, the number that send."""
     samples, size = samples_each(spec, task), spec.batch_size
     batches = None if samples is None else -(-samples // size)
     return MethodSetting(chain_setting(spec).workers, spec.budget, spec.learning_rate, batches)
 
 
 def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> AggregatorSetting:
-    """Return what the aggregation chain is told: of the n workers that answer, f <= (n - 1)/2 are Byzantine.
+    """Return the setting of the aggregation chain: of the n workers that answer, f <= (n - 1)/2 are Byzantine.
 
     A round's sample may have more, up to the declared number, and so a Byzantine majority.
     """
@@ -63,12 +63,12 @@ def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> Aggrega
 
 
 def attack_setting(spec: CompleteSpec, method: Method, always: int | None = None) -> AttackSetting:
-    """Return what the attack is told of the run and its method."""
+    """Return the setting of the attack for the run and its method."""
     return AttackSetting(chain_setting(spec).workers, method.beta, always, spec.seed)
 
 
 def switching_setting(spec: CompleteSpec, method: Method) -> SwitchingSetting:
-    """Return what a switching strategy is told of the run and its method."""
+    """Return the setting of a switching strategy for the run and its method."""
     return SwitchingSetting(spec.workers, spec.byzantine, spec.seed, method.beta, method.jmax)
 
 
@@ -82,7 +82,7 @@ def tell(spec: CompleteSpec, method: Method, aggregator: Aggregator, noise: floa
         noise: V, once it is measured.
 
     Raises:
-        SpecError: They do not fit each other.
+        SpecError: The parts do not fit each other.
     """
     if method.told is not None:
         method = method.told(Told(aggregator.kappa, spec.learning_rate, noise))
@@ -105,7 +105,7 @@ def build_cohort(
         The chain; None without a cohort.
 
     Raises:
-        SpecError: It is not defined for so few workers.
+        SpecError: The chain is not defined for so few workers.
     """
     if method.cohort is None:
         return None
@@ -118,7 +118,7 @@ def build_cohort(
 
 
 def need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
-    """Return the parts that need every worker to answer in every round, a line each."""
+    """Return the parts that need every worker to answer in every round, one line each."""
     by_history = (method.remembers and not method.by_row) or method.judge is not None or method.cohort is not None
     found = [
         (f"method {spec.method!r}", by_history),

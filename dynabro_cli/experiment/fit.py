@@ -1,4 +1,4 @@
-"""What of a spec does not go together, told in lines, all at once."""
+"""Find parts of a spec that do not fit together; report all problems at once."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from dynabro_cli.tasks._api import ImageShape, Task
 T = TypeVar("T")
 Parts = dict[str, "Component[Any] | None"]
 ENTRIES = {"gradient": "gradients", "message": "messages", "state": "states", "data": "data"}
-"""What an attack acts on, by the entry."""
+"""Objects of an attack, by the entry."""
 
 
 class Problems:
-    """Collects the problems of several steps, so that all are reported at once."""
+    """Collect the problems of several steps, to report them at once."""
 
     def __init__(self, problems: list[str]) -> None:
         self.lines = problems
 
     def attempt(self, step: Callable[..., T], *arguments: Any) -> T | None:
-        """Return what ``step`` returns; None, with its problems kept, where it raises SpecError."""
+        """Return the result of ``step``; None, with its problems kept, if it raises SpecError."""
         try:
             return step(*arguments)
         except SpecError as error:
@@ -53,8 +53,9 @@ class Problems:
 def aggregator_of(
     spec: RunSpec, draft: Method | None, chain: tuple[Component[Any], ...], problems: Problems
 ) -> Component[Any] | None:
-    """The aggregator given, or the default: MFM for the method that sets its threshold, the mean for those that filter by
-    themselves, CWTM for all others."""
+    """Return the given aggregator, or the default: MFM if the method sets its threshold, the mean if the method filters by
+    itself, CWTM otherwise.
+    """
     if draft is not None and draft.judge is not None:
         return _mean(spec, chain, problems)
     sets_threshold = draft is not None and draft.threshold is not None
@@ -69,7 +70,7 @@ def aggregator_of(
 
 
 def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems) -> Component[Any] | None:
-    """The only aggregator of a method that filters by itself."""
+    """Return the only aggregator of a method that filters by itself."""
     component = problems.attempt(AGGREGATORS.parse, str(spec.aggregator or "mean"))
     if component is not None and component.name != "mean":
         problems.lines.append(
@@ -85,7 +86,7 @@ def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems) 
 
 
 def conflicts(spec: CompleteSpec, task: Task, parts: Parts) -> list[str]:
-    """What is wrong between the numbers of a completed spec, a line each."""
+    """Return the problems between the numbers of a completed spec, one line each."""
     found = []
     workers, byzantine = spec.workers, spec.byzantine
     if 2 * byzantine >= workers:
@@ -116,12 +117,12 @@ def build(
 
     Args:
         spec: The run, complete but for ``attack_entry``.
-        entry: Where the attack is to enter; None: where it usually does.
+        entry: The entry of the attack; None for its usual entry.
         task: The task.
         method: The method, as its factory made it.
         parts: The components.
         chain: The pre-aggregators.
-        problems: Gets what does not fit.
+        problems: Collects the problems.
 
     Raises:
         SpecError: There are problems.
@@ -161,7 +162,7 @@ def _check_model(model: Component[Any], shape: ImageShape) -> None:
 
 
 def _entry_conflicts(spec: CompleteSpec, name: str, attack: Attack, *, has_labels: bool) -> list[str]:
-    """Return what does not fit between an attack, its entry and the task, a line each."""
+    """Return the problems between an attack, its entry and the task, one line each."""
     found = []
     if spec.attack_entry not in attack.entries:
         acts = " or ".join(ENTRIES[entry] for entry in attack.entries)

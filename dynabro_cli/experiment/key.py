@@ -10,23 +10,25 @@ from typing import Any
 from dynabro_cli.experiment.spec import fields
 
 KEY_VERSION = 1
-"""Raised when the same spec comes to mean other numbers, so that old results are not taken for new ones."""
+"""Raised when the same spec gives other numbers, so that old results are not mistaken for new ones."""
 
 ADDED_LATER: dict[str, Any] = {
     name: {"name": one.before} if one.component else one.before for name, one in fields().items() if one.since > 1
 }
 """Fields that came after the first keys, with the value that every run had before them, as the run's mapping has it.
 
-A field at this value is left out of the key, so that the runs that were stored without it keep theirs and are found.
+A field at this value is not part of the key, so that runs that were stored without it keep their keys and are found.
 """
 
 
 def canonical_json(mapping: Mapping[str, Any]) -> str:
-    """Write ``mapping`` so that equal content is equal text: sorted keys, no spaces, no NaN."""
+    """Write ``mapping`` so that equal content gives equal text: sorted keys, no spaces, no NaN."""
     return json.dumps(mapping, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def run_key(mapping: Mapping[str, Any]) -> str:
-    """The SHA-256, in hexadecimal, of the run's mapping with all defaults materialised but those of ``ADDED_LATER``."""
+    """Return the SHA-256, in hexadecimal, of the run's mapping with all defaults, except fields of ``ADDED_LATER`` at their
+    default.
+    """
     known = {name: value for name, value in mapping.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
     return hashlib.sha256(canonical_json({"key_version": KEY_VERSION} | known).encode()).hexdigest()

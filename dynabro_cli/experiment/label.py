@@ -1,4 +1,4 @@
-"""Labels that tell runs apart, for whoever shows several: sweeps, ``status``, logs and figures."""
+"""Labels of runs, for sweeps, ``status``, logs and figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fields = Mapping[str, Any]
 
 
 def cell(run: Fields, also: Iterable[str] = ()) -> str:
-    """Write a run in a few words, such as ``digits, sgd, cwtm, sf, periodic:K=10, seed 0``.
+    """Name a run in a few words, such as ``digits, sgd, cwtm, sf, periodic:K=10, seed 0``.
 
     Args:
         run: Its fields, complete, by name.
@@ -29,13 +29,13 @@ def cell(run: Fields, also: Iterable[str] = ()) -> str:
 
 
 def labels(runs: Sequence[Fields]) -> list[str]:
-    """Write each run in a few words, and with the fields in which runs of the same words differ."""
+    """Name each run in a few words, with the fields in which runs of the same words differ."""
     also = telling_apart(runs)
     return [cell(run, also) for run in runs]
 
 
 def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: Iterable[str] = CELL) -> list[str]:
-    """Return the names by which some runs differ that are alike in the fields ``given`` and in the names before.
+    """Return the fields of ``names`` that distinguish runs with equal values in ``given`` and in the names before.
 
     Args:
         runs: Their fields by name; one that is missing counts as None.

@@ -1,4 +1,4 @@
-"""From a spec as a user writes it to one that is complete, canonical and known to be able to run."""
+"""Turn a user's spec into a complete, canonical spec that can run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
 SINGLE = {name: kind for name, kind in COMPONENTS.items() if name != CHAIN}
 """The fields that name one component, or none."""
 LATE = ("model", "aggregator")
-"""The fields whose default follows from other components."""
+"""Fields whose default follows from other components."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Run:
 
     @property
     def parts(self) -> Built:
-        """The parts that the components make, each of them built once."""
+        """The parts of the run, each built once."""
         if self.built is None:
             object.__setattr__(self, "built", resolve(self.spec, self.data_dir).built)
         return self.built  # type: ignore[return-value]
 
     def forget(self) -> None:
-        """Drop what is built; it is built again if it is asked for."""
+        """Drop the built parts; they are built again on demand."""
         object.__setattr__(self, "built", None)
 
     def with_data(self, data_dir: Path) -> Run:
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def components(self) -> dict[str, Entry[Any]]:
-        """All that the run is put together from, by the names that ``dynabro show`` takes: ``aggregators/cwtm``."""
+        """All components of the run, by the names of ``dynabro show``: ``aggregators/cwtm``."""
         kinds = {registry.kind: name for name, registry in REGISTRIES.items()}
         single = (getattr(self, name) for name in SINGLE)
         parts = [part for part in (*single, *self.pre_aggregators) if part is not None]
@@ -104,7 +104,7 @@ class Run:
         return run_key(self.mapping)
 
     def assemble(self, measured_noise: float | None = None) -> tuple[Method, Aggregator]:
-        """Return the method and the aggregation chain, each told what it needs of the other, and V.
+        """Return the method and the aggregation chain, each with the values that it needs of the other, and V.
 
         Raises:
             SpecError: They do not fit each other.
@@ -113,7 +113,7 @@ class Run:
 
     @property
     def method_setting(self) -> MethodSetting:
-        """The setting of the method, as its factory gets it."""
+        """The first setting of the method."""
         task = self.task.build(TaskSetting(self.data_dir)) if self.built is None else self.built.task
         return method_setting(self.spec, task)
 
@@ -127,10 +127,10 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
 
     Args:
         spec: The run.
-        data_dir: Where data sets are; the run's numbers do not depend on it.
+        data_dir: The folder of data sets; the run's numbers do not depend on it.
 
     Raises:
-        SpecError: With every problem of the spec that can be told, a line each.
+        SpecError: With every problem of the spec, one line each.
     """
     problems = Problems(spec.problems())
     numbers_legal = not problems.lines
@@ -218,7 +218,7 @@ def _complete(spec: RunSpec, defaults: Defaults, parts: Parts) -> CompleteSpec:
 def _canonical(
     spec: CompleteSpec, built: Built, parts: Parts, chain: tuple[Component[Any], ...]
 ) -> tuple[Parts, tuple[Component[Any], ...]]:
-    """Return the components, with ``auto`` for what it comes to in this run: ``cwtm`` for ``cwtm:f=8`` if f is 8."""
+    """Return the components, with ``auto`` in place of its value in this run: ``cwtm`` for ``cwtm:f=8`` if f is 8."""
     *stages, rule = built.stages
     always = built.switching.always if built.stages[0].workers == spec.workers else None
     settings = {

@@ -1,4 +1,4 @@
-"""Training samples: how many are held out, and whether what is left is enough for a run."""
+"""Training samples: the held-out share, and checks that the rest is enough for a run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dynabro_cli.tasks._api import Task
 
 
 def held_out(share: float, samples: int) -> int:
-    """How many of so many samples are held out: ``share`` of them, rounded, and one at least where it is not 0."""
+    """Return the number of held-out samples: ``share`` of all, rounded, at least one if it is not 0."""
     return max(1, round(share * samples)) if share else 0
 
 
 def samples_each(spec: CompleteSpec, task: Task) -> int | None:
-    """How many training samples a worker has, on average where each has its own; None where it is not known."""
+    """Return the number of training samples of a worker, on average if each has its own; None if it is unknown."""
     if task.train_size is None:
         return None
     left = task.train_size - held_out(spec.validation, task.train_size)
@@ -23,7 +23,7 @@ def samples_each(spec: CompleteSpec, task: Task) -> int | None:
 
 
 def sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:
-    """What is wrong between a completed spec and the samples that there are, a line each."""
+    """Return the problems between a completed spec and the available samples, one line each."""
     if not task.trains_model:
         found = []
         if data is not None and data.name != "iid":

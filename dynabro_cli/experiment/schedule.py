@@ -1,4 +1,4 @@
-"""Who was Byzantine when in a stored run, and who answered: drawn again from its seed, as the run itself drew it."""
+"""Byzantine workers and answering workers of a stored run, computed again from its seed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dynabro_cli.switching._api import SwitchingSetting
 
 
 def identities(run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
-    """The masks of the Byzantine workers at the first ticks of a run: bool, [ticks, m].
+    """Return the masks of the Byzantine workers at the first ticks of a run: bool, [ticks, m].
 
     Args:
         run: Columns of the table ``runs``: ``method``, ``switching``, ``clock``, ``workers``, ``byzantine``, ``budget`` and
             ``seed``.
-        ticks: How many; rounds, or gradient computations where the run's clock counts those.
+        ticks: Their number: rounds, or gradient computations if the run's clock counts these.
 
     Raises:
-        SpecError: A component is not one of this version's, or the strategy's schedule is not told by the seed: that of such a
-            run is in the table ``identities``.
+        SpecError: This version does not have a component, or the seed does not determine the schedule, which then is in the
+            table ``identities``.
     """
     workers, byzantine = int(run["workers"]), int(run["byzantine"])
     method = REGISTRIES["methods"].parse(run["method"]).build(MethodSetting(workers, int(run["budget"])))
@@ -45,7 +45,7 @@ def _stacked(masks: list[np.ndarray[Any, Any]], workers: int) -> np.ndarray[Any,
 
 
 def _levels(method: Method, run: Mapping[str, Any]) -> Iterator[int]:
-    """The level of the correction at each tick of a run, 0 where there is none, as ``Switching.in_round`` takes it."""
+    """Return the level of the correction at each tick of a run, 0 without one, as ``Switching.in_round`` takes it."""
     streams, by_round = Streams(int(run["seed"])), run["clock"] == "round"
     if method.wants_noise and not by_round:
         yield from [0] * NOISE_COMPUTATIONS

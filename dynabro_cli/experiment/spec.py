@@ -1,4 +1,4 @@
-"""The table of a run's fields, and RunSpec, which has them all: what determines a run's numbers, and nothing else.
+"""The table of a run's fields, and RunSpec, which has all of them: everything that determines a run's numbers.
 
 A new field is one row here, and a migration of the database, whose number is ``since``. This table is read by the command
 line, the columns of ``runs``, the checks of stored runs, ``status``, logs, labels, legends, ``select`` and forecasts.
@@ -16,7 +16,7 @@ from dynabro_cli.components import ParameterInfo, format_value, parameter, param
 from dynabro_cli.errors import SpecError, did_you_mean
 
 MOST_WORKERS = 1_000_000
-"""So many masks, numbers and tables of the workers can be made at once, wherever a spec is looked at."""
+"""Most workers: masks, numbers and tables of this many can be made at once."""
 
 
 def row(
@@ -37,9 +37,9 @@ def row(
     """Declare a field of a run.
 
     Args:
-        default: Its default; None stands for the task's, or for what follows from other fields.
+        default: Its default; None stands for the task's default, or a value that follows from other fields.
         help: Its meaning, as the command line has it.
-        column: Its meaning in the table ``runs``, where it is never left open.
+        column: Its meaning in the table ``runs``.
         component: The registry of the components that it names, such as ``tasks``; None for a number, a choice or a text.
         option: Its command-line option, by default its name.
         metavar: The value in the command's help; a choice has its values there.
@@ -47,7 +47,7 @@ def row(
         before: Its value in all runs of older versions, if it came later than the first.
         speed: True if the time of a gradient computation depends on it.
         memory: True if the memory of a run depends on it.
-        result: True if a run's result depends on it, so that plots tell runs apart by it.
+        result: True if a run's result depends on it, so that plots distinguish runs by it.
         limits: Its legal range, as of ``components.parameter``.
     """
     declared = parameter(default, help=help, **limits)
@@ -278,7 +278,7 @@ class RunSpec:
 
     @classmethod
     def from_text(cls, values: Mapping[str, str]) -> RunSpec:
-        """Build a spec of values as they are typed; one that is no number where it must be is kept for ``problems``."""
+        """Build a spec of values as typed; a value that is not a number is kept for ``problems`` if it must be a number."""
         typed: dict[str, Any] = {}
         for name, text in values.items():
             try:
@@ -288,7 +288,7 @@ class RunSpec:
         return cls.from_mapping(typed)
 
     def problems(self) -> list[str]:
-        """What is wrong with the single fields, a line each: wrong type, or out of range."""
+        """Return the problems of single fields, one line each: wrong type, or out of range."""
         found = []
         for name, info in fields().items():
             value = getattr(self, name)
@@ -310,7 +310,7 @@ def fields() -> Mapping[str, Field]:
 
 
 def option(field: str) -> str:
-    """Return the command-line option that sets ``field``."""
+    """The command-line option of the field."""
     return fields()[field].option
 
 

@@ -17,7 +17,7 @@ from dynabro_cli.figures._panels import TASKS
 from dynabro_cli.figures._style import method_label, rate, short
 
 COLUMNS = tuple(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result)
-"""The columns of ``runs`` that runs of one experiment can differ in, besides the seed."""
+"""Columns of ``runs`` in which runs of one experiment can differ, besides the seed."""
 METRICS = {
     "accuracy": ("test_accuracy", "final_accuracy", "test accuracy"),
     "loss": ("test_loss", "final_loss", "test loss"),

@@ -1,4 +1,4 @@
-"""The figures of the paper's image tasks: each is a layout of a sweep's runs, and a row of a table."""
+"""The paper's figures of image tasks: each is a layout of a sweep's runs, and a row of a table."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ REENCODED = (
 """Drawn on CIFAR-10 if there are no runs on the data set itself: the images re-encoded as JPEG, in a folder; and a grid of
 them that a CPU makes in minutes."""
 BERNOULLI = ("p=0.01,D=10", "p=0.01,D=50", "p=0.05,D=10")
-"""The strategies that the figures of Bernoulli switching show of a sweep."""
+"""Strategies of a sweep in the figures of Bernoulli switching."""
 
 
 class Row(NamedTuple):
-    """A figure.
+    """One figure.
 
     Attributes:
         name: Its name.

@@ -1,4 +1,4 @@
-"""What a plan will cost, told from the runs that are stored already: what is left to do, for how long, in how much room."""
+"""Forecast of a plan from stored runs: runs to do, time and disk space."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ Like = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is ahead.
+    """Forecast of a plan.
 
     Attributes:
         planned: Runs of the plan.
-        stored: Those with a result already.
-        failed: Those that failed before and are left as they are.
-        to_do: The others.
-        timed: Those to do with which a stored run can be compared.
-        seconds: What the timed ones take one after another, at the speed of the stored; None where there are none.
-        bytes: By how much the database grows.
-        jobs: How many runs there will be at a time.
-        elapsed: What the timed ones take so many at a time: their shares, or the longest of them where that is more.
-        code: How the code that the stored ones were made with compares with the code at hand.
-        goes_on: True if a rerun that was broken off is continued.
+        stored: Runs with a result already.
+        failed: Runs that failed before and are not repeated.
+        to_do: All other runs.
+        timed: Runs to do that are similar to a stored run.
+        seconds: Time of the timed runs one after another, at the speed of the stored runs; None if there are none.
+        bytes: Growth of the database.
+        jobs: Number of runs at a time.
+        elapsed: Time of the timed runs at this number: their shares, or the longest run if that is more.
+        code: Comparison of the stored runs' code with the current code.
+        goes_on: True if an interrupted rerun is continued.
     """
 
     planned: int
@@ -86,21 +86,21 @@ def forecast(
     """Compare ``runs`` with what ``database`` has, which need not exist.
 
     The speed of a run is the wall time that a gradient computation took in finished runs of the same task, model, workers,
-    batch size, precision and participation on the same kind of device: those of its method, or of any method where there are
-    none. Whether they had more threads, or more runs beside them, is not considered.
+    batch size, precision and participation on the same kind of device: runs of its method, or of any method if there are none.
+    Numbers of threads and of simultaneous runs are not considered.
 
     Args:
         runs: The runs of the plan.
-        database: Where results are.
-        device: Where to compute.
-        retry_failed: Whether runs that are stored as failed are run again.
-        jobs: How many runs at a time.
+        database: The database of results.
+        device: The device of the runs.
+        retry_failed: True if runs that are stored as failed are repeated.
+        jobs: Number of runs at a time.
         sweep: The name of the sweep.
-        rerun: Which stored runs it makes again.
+        rerun: The stored runs to make again.
 
     Raises:
-        SpecError: The device is not there.
-        DynabroError: The database is something else, or cannot be read.
+        SpecError: The device does not exist.
+        DynabroError: The file is not a dynabro database, or cannot be read.
     """
     kind = kind_of(device)
     speeds, bytes_a_row = _read(database, kind)
@@ -119,27 +119,27 @@ def forecast(
 
 
 def usual_jobs(device: str, cores: int, jobs_per_gpu: int) -> int:
-    """How many runs at a time where nobody says: as many as ``cores``, or ``jobs_per_gpu`` on each GPU that ``device`` names.
+    """Return the default number of runs at a time: ``cores``, or ``jobs_per_gpu`` on each GPU that ``device`` names.
 
     Raises:
-        SpecError: The device is not there.
+        SpecError: The device does not exist.
     """
     return cores if kind_of(device) == "cpu" else jobs_per_gpu * len(devices_of(device))
 
 
 def run_seconds(runs: Sequence[Run], database: str, *, device: str = "auto") -> dict[str, float]:
-    """What each of ``runs`` takes at the speed of stored runs, by key; one that is like none of them is left out.
+    """Return the duration of ``runs`` at the speed of similar stored runs, by key; runs without similar ones are skipped.
 
     Raises:
-        SpecError: The device is not there.
-        DynabroError: The database is something else, or cannot be read.
+        SpecError: The device does not exist.
+        DynabroError: The file is not a dynabro database, or cannot be read.
     """
     speeds, _ = _read(database, kind_of(device))
     return {run.key: time for run in runs if (time := _seconds(run, speeds)) is not None}
 
 
 def _read(database: str, kind: str) -> tuple[dict[Like, float], float]:
-    """Seconds a computation by likeness, on devices of ``kind``; bytes a row."""
+    """Return seconds per computation by similarity, on devices of ``kind``; and bytes per row."""
     try:
         engine, everything = open_read_only(database), open_read_only(database, any_row=True)
     except NotFoundError:
@@ -166,14 +166,14 @@ def _seconds(run: Run, speeds: dict[Like, float]) -> float | None:
 
 
 def _rows(run: Run) -> float:
-    """Rounds and evaluations that a run is expected to have."""
+    """Return the expected rounds and evaluations of a run."""
     spec = run.spec
     return 1 + spec.budget / spec.eval_every + spec.budget / _cost(run.method, run.method_setting)
 
 
 @functools.lru_cache(maxsize=1024)
 def _cost(method: Component[Any], setting: MethodSetting) -> float:
-    """Gradient computations of a round on average, from plans drawn as the method draws them."""
+    """Return the mean gradient computations of a round, from plans drawn as the method draws them."""
     draw = method.build(setting).plan
     generator = np.random.default_rng(0)
     return float(np.mean([draw(generator).prefixes[-1] for _ in range(DRAWS)]))

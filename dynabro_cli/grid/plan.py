@@ -20,14 +20,14 @@ from dynabro_cli.pre_aggregators._chain import split_chain
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep comes to.
+    """The runs of a sweep.
 
     Attributes:
         sweep: The sweep.
         runs: Its runs, no two with one key: all points with the first seed, then all with the second, ...; the grid's last
             axis varies fastest.
-        duplicates: How many points were the same run as one before.
-        excluded: How many points ``exclude`` left out.
+        duplicates: Number of points that are the same run as an earlier one.
+        excluded: Number of points that ``exclude`` removed.
         idle_exclusions: A line for each entry of ``exclude`` that no point agrees with.
     """
 
@@ -39,7 +39,7 @@ class Plan:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The runs as the table ``runs`` has them: ``run_key``, a column for each field, and ``spec``, a mapping."""
+        """The runs in the form of the table ``runs``: ``run_key``, a column for each field, and ``spec``, a mapping."""
         return [{"run_key": run.key, **dataclasses.asdict(run.spec), "spec": run.mapping} for run in self.runs]
 
 
@@ -47,8 +47,8 @@ def plan(sweep: Sweep) -> Plan:
     """Make every run of ``sweep``.
 
     Raises:
-        SpecError: Some points cannot run: a line for each distinct problem, with the number of points that it concerns and the
-            first of them. What is wrong with a single component is told once, with its place in the file.
+        SpecError: Some points cannot run: a line for each distinct problem, with the number of its points and the first of
+            them. A problem of a single component is reported once, with its place in the file.
     """
     total = math.prod(len(axis.points) for axis in sweep.grid) * max(1, len(sweep.seeds))
     if total > MOST_RUNS:
@@ -83,7 +83,7 @@ def plan(sweep: Sweep) -> Plan:
 
 
 def _points(sweep: Sweep) -> Iterator[dict[str, str]]:
-    """The fields of every point, as texts; seeds vary slowest, so that a sweep that is broken off has whole grids."""
+    """Yield the fields of every point, as texts; seeds vary slowest, so that an interrupted sweep has whole grids."""
     seeds: list[Values] = [{"seed": str(seed)} for seed in sweep.seeds] or [{}]
     for seed, *chosen in itertools.product(seeds, *(axis.points for axis in sweep.grid)):
         point = dict(sweep.base)
@@ -93,7 +93,7 @@ def _points(sweep: Sweep) -> Iterator[dict[str, str]]:
 
 
 def _component_problems(sweep: Sweep) -> dict[str, str]:
-    """What is wrong with single components, wherever the sweep names them, each with its place."""
+    """Return the problems of single components anywhere in the sweep, each with its place."""
     given = [sweep.base, *(point for axis in sweep.grid for point in axis.points), *sweep.exclude]
     found: dict[str, str] = {}
     for name, text in dict.fromkeys((name, text) for values in given for name, text in values.items()):
@@ -108,7 +108,7 @@ def _component_problems(sweep: Sweep) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def _components(name: str, text: str) -> tuple[Component[Any], ...]:
-    """The components that a field's text names; none for a field that has no components. Raises SpecError."""
+    """Return the components in a field's text; none for a field without components. Raises SpecError."""
     if name not in COMPONENTS or fields()[name].parse(text) is None:
         return ()
     texts = split_chain(text) if name == CHAIN else [text]
@@ -116,12 +116,12 @@ def _components(name: str, text: str) -> tuple[Component[Any], ...]:
 
 
 def _component_text(name: str, text: str) -> str:
-    """A component's text, or a chain's, in canonical form; that of any other field as it is. Raises SpecError."""
+    """Return the canonical text of a component or chain; the text of any other field unchanged. Raises SpecError."""
     return "+".join(part.text for part in _components(name, text)) or text
 
 
 def _canonical(name: str, value: Any) -> Any:
-    """A value by which two spellings of one thing are equal."""
+    """Return a value that is equal for two spellings of the same thing."""
     if not isinstance(value, str):
         return value
     try:
@@ -131,7 +131,7 @@ def _canonical(name: str, value: Any) -> Any:
 
 
 class _Exclusions:
-    """The entries of a sweep's ``exclude``, and those of them that no point has agreed with so far."""
+    """The entries of a sweep's ``exclude``, and the entries that no point has agreed with so far."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
@@ -141,7 +141,7 @@ class _Exclusions:
         self.idle = set(range(len(self._entries)))
 
     def match(self, spec: RunSpec) -> bool:
-        """Whether ``spec`` agrees with all the fields of one of the entries."""
+        """Return True if ``spec`` agrees with all the fields of one of the entries."""
         found = {place for place, values in enumerate(self._entries) if _agrees(spec, values)}
         self.idle -= found
         return bool(found)
@@ -155,7 +155,7 @@ class _Exclusions:
 
 
 def _agrees(spec: RunSpec, values: Mapping[str, Any]) -> bool:
-    """Whether ``spec`` has all of ``values``, or components that come to the same in its setting (see ``_same_here``)."""
+    """Return True if ``spec`` has all of ``values``, or components with the same meaning in it (see ``_same_here``)."""
     others = [name for name, value in values.items() if _canonical(name, getattr(spec, name)) != value]
     return all(_comparable(name, getattr(spec, name), values[name]) for name in others) and all(
         _same_here(spec, name, values[name]) for name in others
@@ -163,7 +163,7 @@ def _agrees(spec: RunSpec, values: Mapping[str, Any]) -> bool:
 
 
 def _comparable(name: str, own: Any, value: Any) -> bool:
-    """Whether two texts name the same components, some of them with a parameter that can be left to ``auto``."""
+    """Return True if two texts name the same components, some of them with a parameter that can be ``auto``."""
     if not isinstance(own, str) or not isinstance(value, str):
         return False
     try:
@@ -175,7 +175,7 @@ def _comparable(name: str, own: Any, value: Any) -> bool:
 
 
 def _same_here(spec: RunSpec, name: str, value: str) -> bool:
-    """Whether ``value`` comes to what a complete ``spec`` has: ``cwtm:f=8`` to ``cwtm`` where f is 8."""
+    """Return True if ``value`` means the same as a complete ``spec``'s value: ``cwtm:f=8`` and ``cwtm`` if f is 8."""
     changed: dict[str, Any] = {name: value}
     try:
         return bool(getattr(resolve(dataclasses.replace(spec, **changed)).spec, name) == getattr(spec, name))
@@ -184,14 +184,14 @@ def _same_here(spec: RunSpec, name: str, value: str) -> bool:
 
 
 class _Problems:
-    """Problems of points, each kept once, with the number of points that have it and the first of them."""
+    """Problems of points, each kept once, with the number of its points and the first of them."""
 
     def __init__(self, known: set[str]) -> None:
         self._known = known
         self._found: dict[str, tuple[int, str]] = {}
 
     def add(self, lines: list[str], sweep: Sweep, values: Mapping[str, str]) -> None:
-        """Take the problems of a point; those of single components are told elsewhere."""
+        """Take the problems of a point; problems of single components are reported elsewhere."""
         for line in lines:
             if line not in self._known:
                 count, first = self._found.get(line, (0, _label(sweep, values)))
@@ -206,6 +206,6 @@ class _Problems:
 
 
 def _label(sweep: Sweep, values: Mapping[str, str]) -> str:
-    """A point by the fields that the grid varies."""
+    """Name a point by the fields that the grid varies."""
     varied = [name for axis in sweep.grid for name in axis.fields] + (["seed"] if sweep.seeds else [])
     return ", ".join(f"{name}={values[name]}" for name in varied if name in values)

@@ -1,4 +1,4 @@
-"""Hyper-parameters chosen on a validation split, by the attack that is worst for them; never on the test set."""
+"""Choice of hyper-parameters on a validation split, by the worst attack; never on the test set."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ SCORES = """
 """
 SUFFIX = "-selected"
 DESCRIPTION = "What was chosen of {} on its validation split"
-"""Name and description of a sweep that was chosen from another one."""
+"""Name and description of a sweep of chosen runs."""
 USUAL = 0.1
-"""The share held out that is proposed where there is none."""
+"""The held-out share that messages propose."""
 
 Values = dict[str, Any]
 
 
 class Score(NamedTuple):
-    """How a run ended: its status, and the accuracy on the validation split at its end."""
+    """End of a run: its status, and the accuracy on the validation split."""
 
     status: str
     accuracy: float
@@ -45,14 +45,14 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """Values of the fields that are chosen, and how they did.
+    """Values of the chosen fields, and their scores.
 
     Attributes:
-        values: Of the fields that are chosen.
-        worst: Of the fields that an adversary chooses: those at which ``mean`` is lowest.
+        values: Values of the chosen fields.
+        worst: Values of the adversary's fields at which ``mean`` is lowest.
         mean: Validation accuracy at the end, over seeds; ``std`` with ddof 1, None for one seed.
-        seeds: How many there are.
-        diverged: How many of these runs diverged; they count as they ended.
+        seeds: Number of seeds.
+        diverged: Number of these runs that diverged; they count with their last accuracy.
         runs: All runs, not only those at ``worst``.
     """
 
@@ -81,18 +81,18 @@ def choose(planned: Plan, scores: Mapping[str, Score], over: Sequence[str], wors
     """For each configuration of a sweep, find the values of ``over`` whose worst accuracy over ``worst`` is highest.
 
     With a(h, w) the mean over seeds of the validation accuracy at a run's end, the choice is argmax_h min_w a(h, w). A
-    configuration is what the other fields of the grid have.
+    configuration is a combination of the other fields of the grid.
 
     Differs from ByzFL's selection: it takes each run's best accuracy over time, and this its last, which is what one has.
 
     Args:
         planned: The sweep.
-        scores: Of every run of it, by key.
-        over: Fields that are chosen; the grid varies each.
+        scores: Scores of all its runs, by key.
+        over: Fields to choose; the grid varies each of them.
         worst: Fields that an adversary chooses.
 
     Raises:
-        SpecError: The fields are not legal, or the candidates of a configuration were not tried against the same.
+        SpecError: The fields are not legal, or the candidates of a configuration were not tried against the same values.
     """
     check_fields(planned, over, worst)
     others = [name for name in _varied(planned) if name not in (*over, *worst, "seed")]
@@ -131,14 +131,14 @@ def _candidate(values: Values, runs: Sequence[Run], scores: Mapping[str, Score],
 
 
 def _varied(planned: Plan) -> list[str]:
-    """The fields that the grid sets, in its order."""
+    """Return the fields that the grid sets, in its order."""
     return list(dict.fromkeys(name for axis in planned.sweep.grid for name in axis.fields))
 
 
 def check_fields(planned: Plan, over: Sequence[str], worst: Sequence[str]) -> None:
     """Raise SpecError unless the grid varies all of ``over``, and ``worst`` are other fields."""
     legal = [name for name in _varied(planned) if name not in (*worst, "seed")]
-    choice = f": {', '.join(legal)}" if legal else ", and it varies none but those of --worst"
+    choice = f": {', '.join(legal)}" if legal else ", and it varies only fields of --worst"
     problems = [
         f"over={name} is not legal{did_you_mean(name, legal)}; it must be a field that the grid varies{choice}"
         for name in over
@@ -146,7 +146,7 @@ def check_fields(planned: Plan, over: Sequence[str], worst: Sequence[str]) -> No
     ]
     known = [name for name in fields() if name != "seed"]
     unknown = [name for name in worst if name not in known]
-    problems += [f"worst={name} is no field{did_you_mean(name, known)}; type --worst attack" for name in unknown]
+    problems += [f"worst={name} is not a field{did_you_mean(name, known)}; type --worst attack" for name in unknown]
     if problems:
         raise SpecError(problems)
 
@@ -161,16 +161,16 @@ def _check_fair(names: Sequence[str], configuration: tuple[Any, ...], tried: Seq
 
 
 def read_scores(planned: Plan, database: str, command: str) -> dict[str, Score]:
-    """How every run of a sweep ended, by key.
+    """Return the score of every run of a sweep, by key.
 
     Args:
         planned: The sweep.
-        database: Where results are.
-        command: The sweep and its settings, as one types them.
+        database: The database of results.
+        command: The sweep and its settings, as typed.
 
     Raises:
-        SpecError: Some runs hold nothing out.
-        NotFoundError: Some have no result.
+        SpecError: Some runs have no held-out samples.
+        NotFoundError: Some runs have no result.
     """
     without = [run for run in planned.runs if not run.spec.validation]
     if without:
@@ -199,7 +199,7 @@ def read_scores(planned: Plan, database: str, command: str) -> dict[str, Score]:
 
 
 def _is_selected(path: Path, head: bytes) -> bool:
-    """True for what ``as_sweep`` writes, as its name and description tell."""
+    """Return True for the text of ``as_sweep``, by its name and description."""
     try:
         sweep = parse_sweep(path.read_text(encoding="utf-8"), path.name) if head else None
     except (ValueError, SpecError):
@@ -214,7 +214,7 @@ SELECTED = Kind("a sweep that dynabro select wrote", _is_selected)
 
 
 def as_sweep(planned: Plan, choices: Sequence[Choice]) -> str:
-    """The chosen runs as a sweep in YAML, with the whole training set: every point that they had, with every seed."""
+    """Return the chosen runs as a sweep in YAML, with the whole training set: all their points, with every seed."""
     sweep = planned.sweep
     varied = [name for name in _varied(planned) if name != "seed"]
     first = planned.runs[0]

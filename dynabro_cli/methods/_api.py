@@ -23,14 +23,14 @@ State: TypeAlias = "dict[str, Tensor]"
 
 @dataclass(frozen=True)
 class MethodSetting:
-    """What a method knows of its run.
+    """Setting of a method.
 
     Attributes:
         workers: Their number, m.
         budget: Gradient computations of each worker in the run.
-        learning_rate: The server's, where it is known already.
-        batches: Mini-batches that take all training samples of a worker once (on average, where each has its own); None where
-            there are none, or their number is not known.
+        learning_rate: The server's, if it is known already.
+        batches: Mini-batches that take all training samples of a worker once (on average, if each has its own); None if there
+            are no samples, or their number is unknown.
     """
 
     workers: int
@@ -40,7 +40,7 @@ class MethodSetting:
 
 
 class Told(NamedTuple):
-    """Facts that a method is told when the other parts are built.
+    """Values for a method that are known when the other parts are built.
 
     Attributes:
         kappa: The aggregation chain's proved constant, None if none is proved.
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
 
 
 class Computing(Protocol):
-    """What a method that gathers its vectors itself may ask of a round; see ``simulation.gathering``.
+    """Questions about a round, for a method that gathers its vectors itself; see ``simulation.gathering``.
 
     Attributes:
         x: The model x_t, [d].
@@ -74,23 +74,26 @@ class Computing(Protocol):
     x: Tensor
 
     def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
-        """A mini-batch gradient of every worker, [m, d], new: at x_t, at one point [d], or at one of each worker's [m, d].
+        """Return a mini-batch gradient of every worker, [m, d], new: at x_t, at one point [d], or at each worker's point [m,
+        d].
 
-        Those at one other point are to be asked for before any others of the round.
+        Gradients at one other point must be asked for before any others of the round.
         """
         ...
 
     def large(self, batches: int) -> Tensor:
-        """Every worker's mean gradient over so many mini-batches, [m, d]: all training samples once, where it is so many."""
+        """Return every worker's mean gradient over so many mini-batches, [m, d]: all training samples once, if this is their
+        number.
+        """
         ...
 
     def attacked(self, gradients: Tensor, computation: int) -> Tensor:
-        """The gradients as the round's attack makes them; unchanged where it enters later."""
+        """Return the gradients after the round's attack; unchanged if it enters later."""
         ...
 
 
 class Gathered(NamedTuple):
-    """Every worker's vector of a round, [m, d]; the next state; and whether the vectors are made of attacked gradients."""
+    """Every worker's vector of a round, [m, d]; the next state; and True if the vectors consist of attacked gradients."""
 
     vectors: Tensor
     state: State
@@ -102,31 +105,31 @@ class Method(NamedTuple):
 
     Attributes:
         plan: Draws a round's plan.
-        first: The first round's plan, where it is not drawn.
+        first: The first round's plan, if it is not drawn.
         send: Maps the workers' means over one prefix [m, d] and the state to their messages [m, d] and the next state;
             called for each prefix. The state belongs to the method, which may update it in place.
         keep: Puts attacked messages into the state, for attacks that enter there.
         direct: Maps the aggregates of the messages, [d] for each prefix, and the plan to g_t [d] and whether the fail-safe
-            filter accepted the correction (a bool tensor; None where there was none to judge).
+            filter accepted the correction (a bool tensor; None without one to judge).
         beta: The momentum parameter, None without momentum.
-        remembers: Whether past gradients influence a worker's messages.
-        mlmc: Whether the default learning rate is that of MLMC methods.
+        remembers: True if past gradients influence a worker's messages.
+        mlmc: True if the default learning rate is the rate of MLMC methods.
         threshold: MFM's T^0, if the method sets it; inf as long as V is not known.
-        wants_noise: Whether V has to be measured before the first round.
+        wants_noise: True if V has to be measured before the first round.
         told: Maps what the method is told later to the method that goes by it; None if it needs none of it. What a method is
             told may change what ``direct``, ``judge`` and ``gather`` compute, ``threshold`` and ``noise_bound``, and no more.
-        noise_bound: The V in use, None where none is.
-        judge: Of a method that filters by itself: maps messages [m, d], x_t [d] and the state to the workers that count,
-            bool [m], and the next state, which it may update in place. Their mean is the aggregate, 0 where there is none,
+        noise_bound: The V in use; None if there is none.
+        judge: For a method that filters by itself: maps messages [m, d], x_t [d] and the state to the workers that count,
+            bool [m], and the next state, which it may update in place. Their mean is the aggregate, 0 without any,
             and the aggregator is ``mean``. A message that is not finite never counts.
-        gather: Of a method that needs other gradients than those at x_t: computes the workers' vectors in its own way, in place
-            of the sums over prefixes. Its plans have one prefix, the round's cost.
-        receive: What the server makes of the messages before it aggregates them; None: nothing.
-        settle: Maps the aggregate and the state to what ``direct`` gets and the next state; None: the aggregate as it is.
-        cohort: How many workers take part in a round whose plan has a cohort; None where no plan has one.
+        gather: For a method that needs gradients at points other than x_t: computes the workers' vectors in its own way,
+            instead of the sums over prefixes. Its plans have one prefix, the round's cost.
+        receive: Changes the messages at the server before it aggregates them; None for no change.
+        settle: Maps the aggregate and the state to the input of ``direct`` and the next state; None for the aggregate itself.
+        cohort: Number of workers in a round whose plan has a cohort; None if no plan has one.
         jmax: The largest MLMC level at which a round has a correction, None without MLMC.
-        by_row: Whether the state is made of tensors with a row for each worker, 0 at first, so that some of the workers can
-            send while those of the others are kept.
+        by_row: True if the state consists of tensors with a row for each worker, 0 at first, so that some workers can send
+            while the rows of the others are kept.
     """
 
     plan: Callable[[np.random.Generator], Plan]
@@ -151,13 +154,13 @@ class Method(NamedTuple):
 
 
 NOISE_COMPUTATIONS = 10
-"""What measuring V costs each worker before the first round, in gradient computations."""
+"""Gradient computations per worker before the first round for measuring V."""
 
 REGISTRY: Registry[Callable[..., Method]] = Registry("method", "dynabro_cli.methods")
 
 
 def one_batch(_: np.random.Generator) -> Plan:
-    """The plan of methods that compute one mini-batch a round."""
+    """Plan one mini-batch a round."""
     return Plan(None, (1,))
 
 
@@ -167,10 +170,10 @@ def send_gradients(gradients: Tensor, state: State) -> tuple[Tensor, State]:
 
 
 def keep_nothing(_: Tensor, state: State) -> State:
-    """Workers that remember nothing have nowhere to keep an attacked message."""
+    """Ignore attacked messages: workers without memory have nowhere to keep them."""
     return state
 
 
 def direct_aggregate(aggregates: Sequence[Tensor], _: Plan) -> tuple[Tensor, None]:
-    """g_t is the aggregate of the round's one message."""
+    """Return the aggregate of the round's single message as g_t."""
     return aggregates[0], None

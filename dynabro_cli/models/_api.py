@@ -33,7 +33,7 @@ def last_layers(parameters: Network, inputs: int, shape: ImageShape) -> tuple[nn
     """Return the linear layer to the classes, and the softmax if it is asked for.
 
     Table 2 of the paper prints SoftMax as the networks' last layer. The cross-entropy loss applies one itself; with both, the
-    loss is that of softmax(softmax(z)), whose gradients are about ten times smaller at first.
+    loss is the loss of softmax(softmax(z)), whose gradients are about ten times smaller at first.
     """
     linear = nn.Linear(inputs, shape.classes)
     return (linear, nn.Softmax(dim=1)) if parameters.softmax else (linear,)

@@ -171,7 +171,7 @@ class Simulation:
         return Aggregated(aggregates, error, acceptance)
 
     def _gathered(self, plan: Plan, who: Identities) -> Aggregated:
-        """The aggregate of the vectors that the method gathers itself."""
+        """Return the aggregate of the vectors that the method gathers itself."""
         parts, state = self._parts, self._state
         question = gather(parts, state, plan, who, self._server.strike)
         acceptance = self._probe(question, state) if self._probe.wanted(state.round, who, plan.cohort) else None
@@ -192,7 +192,7 @@ class Simulation:
             self._total += strike_computation(self._parts, state, self._server.strike, own, tick, who.answering, learns=True)
 
     def _count(self, prefix: int) -> Tensor:
-        """``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
+        """Return ``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
         if prefix not in self._counts:
             self._counts[prefix] = self._parts.problem.x.new_tensor(prefix)
         return self._counts[prefix]
@@ -204,7 +204,7 @@ class Simulation:
             return
         weights, _ = honest_weights(who.unseen, observed.counts)
         count = weights @ observed.counts
-        if who.any_honest or self._parts.attack.labels is None:  # else the losses are those of wrong labels
+        if who.any_honest or self._parts.attack.labels is None:  # else the losses belong to wrong labels
             self._loss += weights @ observed.losses
             self._loss_count += count
         if observed.statistics.numel():
@@ -245,7 +245,7 @@ class Simulation:
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint of the same run."""
+        """Resume from a checkpoint of the same run."""
         problem, device = self._parts.problem, self._parts.problem.x.device
         self._state, self._totals = checkpoint.state, checkpoint.totals
         for name in ("method", "aggregator", "attack"):

@@ -116,7 +116,7 @@ def _saved(network: torch.nn.Module, shape: ImageShape, samples: int) -> int:
 
 
 def need_of(run: Run, *, gpu: bool = False, compiles: bool = True) -> Need:
-    """Estimate what a run needs.
+    """Estimate the memory of a run.
 
     Args:
         run: The run.

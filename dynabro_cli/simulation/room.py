@@ -12,7 +12,7 @@ from dynabro_cli.simulation.need import Need, need_of
 
 
 def check_room(run: Run, device: torch.device, *, compiles: bool, host: bool = True) -> None:
-    """Compare what a run needs in this process with what is free on this machine and its GPU.
+    """Compare a run's need in this process with the free memory of this machine and its GPU.
 
     Args:
         run: The run.

@@ -190,7 +190,7 @@ def _prepare(
 
 
 def _answering(spec: CompleteSpec) -> Callable[[int], torch.Tensor]:
-    """The workers that answer in each round."""
+    """Return the workers that answer in each round."""
     return lambda round_: torch.from_numpy(answering(spec.seed, spec.participation, spec.workers, round_))
 
 

@@ -117,7 +117,7 @@ def test_missing_runs(dynabro: Dynabro, folder: Path, grid: str) -> None:
     ("arguments", "problem"),
     [
         (("--over", "learning_rat"), "over=learning_rat is not legal (did you mean 'learning_rate'?)"),
-        (("--worst", "atack"), "worst=atack is no field (did you mean 'attack'?)"),
+        (("--worst", "atack"), "worst=atack is not a field (did you mean 'attack'?)"),
         (("--yaml", "-", "--json"), "--json and --yaml - both print on standard output"),
     ],
 )
