@@ -81,7 +81,7 @@ class RunLog:
     def _start(self, event: events.Started) -> None:
         self._began = time.monotonic()
         record, done = event.record, event.resumed
-        how = "started" if done is None else f"going on after round {done.rounds} with budget {done.budget_spent} spent"
+        how = "started" if done is None else f"resuming after round {done.rounds} with budget {done.budget_spent} spent"
         self.tell(f"{how}: {cell(record)}")
         programs = json.loads(record["versions"])
         threads = programs.pop("threads", None)

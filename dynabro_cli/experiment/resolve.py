@@ -59,14 +59,26 @@ class Run:
     switching: Component[Any]
     data: Component[Any]
     data_dir: Path = dataclasses.field(default=Path(), compare=False)
-    built: Built | None = dataclasses.field(default=None, compare=False, repr=False)
+    built: Built | None = dataclasses.field(default=None, init=False, compare=False, repr=False)
 
     @property
     def parts(self) -> Built:
-        """The parts of the run, each built once."""
+        """The parts of the run, each built once.
+
+        A copy by ``dataclasses.replace`` builds its own, from its own components.
+        """
         if self.built is None:
-            object.__setattr__(self, "built", resolve(self.spec, self.data_dir).built)
+            problems, task = Problems([]), self.task.build(TaskSetting(self.data_dir))
+            method = self.method.build(method_setting(self.spec, task))
+            single = {name: getattr(self, name) for name in SINGLE}
+            built, _ = build(self.spec, self.spec.attack_entry, task, method, single, self.pre_aggregators, problems)
+            self._keep(built)
         return self.built  # type: ignore[return-value]
+
+    def _keep(self, built: Built) -> Run:
+        """Set the built parts, and return the run."""
+        object.__setattr__(self, "built", built)
+        return self
 
     def forget(self) -> None:
         """Drop the built parts; they are built again on demand."""
@@ -77,7 +89,7 @@ class Run:
         if data_dir == self.data_dir:
             return self
         task = self.task.build(TaskSetting(data_dir))
-        return dataclasses.replace(self, data_dir=data_dir, built=self.parts._replace(task=task))
+        return dataclasses.replace(self, data_dir=data_dir)._keep(self.parts._replace(task=task))
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -162,7 +174,7 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
     parts, chain = _canonical(draft, built, parts, chain)
     texts: dict[str, Any] = {name: part.text for name, part in parts.items() if part is not None}
     complete = dataclasses.replace(draft, **texts, pre_aggregators=_chain_text(chain))
-    return Run(complete, pre_aggregators=chain, data_dir=data_dir, built=built, **parts)  # type: ignore[arg-type]
+    return Run(complete, pre_aggregators=chain, data_dir=data_dir, **parts)._keep(built)  # type: ignore[arg-type]
 
 
 def _parse_chain(text: str) -> tuple[Component[Any], ...]:

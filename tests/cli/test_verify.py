@@ -119,7 +119,7 @@ def test_what_there_is_to_do(dynabro: Dynabro, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("round",), "part 'round' is none (did you mean 'rounds'?); type one of rounds, delta, switches, all"),
+        (("round",), "part='round' is not legal (did you mean 'rounds'?); type one of rounds, delta, switches, all"),
         (("--seeds", "x"), "--set seeds=x: seeds=x is not legal"),
         (("--jobs", "0"), "jobs=0 is not legal"),
     ],
