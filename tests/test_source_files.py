@@ -21,7 +21,7 @@ from . import _near
 from .._far import far
 
 if TYPE_CHECKING:
-    from dynabro_cli.experiment.spec import RunSpec
+    from dynabro_cli.spec import RunSpec
 
 
 @dataclass(frozen=True)

@@ -185,4 +185,4 @@ def test_no_more_is_read_than_anybody_would_mend_at_once() -> None:
         found = problems(text)
         assert len(found) == 101
         assert found[-1] == " it is not read further, as 100 problems were found"
-    assert problems("a: 1\n" + "---\n" * 5000, named=False) == [" it holds several documents; write one"]
+    assert problems("a: 1\n" + "---\n" * 5000, named=False) == [" it has several documents; write one"]

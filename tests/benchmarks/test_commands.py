@@ -17,6 +17,8 @@ from dynabro_cli import RunSpec, __version__
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.gradients import native
 
+pytestmark = pytest.mark.thorough
+
 WITHOUT_BYZFL = "byzfl, which this benchmark compares with, is not installed; type pip install '.[bench]'"
 
 

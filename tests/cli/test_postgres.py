@@ -19,6 +19,8 @@ from tests.real_runs import fill
 from tests.store.made import read
 from tests.test_readme import STATEMENTS
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 QUADRATIC = ("--task", "quadratic", "--method", "sgd", "--attack", "shift:lambda=1", "--aggregator", "cwmed", "--budget", "20")
 DIGITS = ("--task", "digits", "--model", "logistic", "--budget", "20", "--eval-every", "10", "--threads", "1")

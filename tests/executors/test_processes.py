@@ -30,6 +30,8 @@ from dynabro_cli.store.recorder import Recorder
 from tests.executors.made_runs import Log, quadratic
 from tests.store.made import change, read, silent, started, whole_run
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 TIMES = ("id", "started_at", "finished_at", "wall_seconds", "pid", "git_commit")
 

@@ -38,6 +38,8 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from dynabro_cli.executors import ray_node  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 TIMES = ("started_at", "finished_at", "wall_seconds", "heartbeat_at", "heartbeat_clock")
 WHOSE = ("id", "pid", "git_commit", "owner", "host", *TIMES)

@@ -19,6 +19,8 @@ from dynabro_cli.store.engine import open_for_writing
 from tests.executors.made_runs import Log, quadratic
 from tests.store.made import change, read
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[2]
 SEEDS = range(4)
 OTHER = json.dumps({"aggregators/cwmed": "0" * 16, "engine": "0" * 16})

@@ -13,6 +13,8 @@ import pytest
 
 import dynabro_cli
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(dynabro_cli.__file__).parent
 ROW = """    tag: str = row("plain", metavar="WORD", since=10, before="plain", help="a word of one's own", column="a word")
 

@@ -51,3 +51,10 @@ def new_place(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
 def place(new_place: Callable[[str], Place]) -> Place:
     """An empty place."""
     return new_place("place")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder as thorough."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.thorough)

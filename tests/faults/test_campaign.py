@@ -24,7 +24,7 @@ KEY = "ab" * 32
 @pytest.mark.parametrize(
     ("kind", "database", "kills"),
     [
-        ("transaction", "sqlite", 1),
+        pytest.param("transaction", "sqlite", 1, marks=pytest.mark.slow),
         pytest.param("workers", "sqlite", 1, marks=pytest.mark.slow),
         pytest.param("scheduler", "sqlite", 1, marks=pytest.mark.slow),
         pytest.param("ray", "sqlite", 2, marks=pytest.mark.slow),

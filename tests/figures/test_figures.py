@@ -39,6 +39,7 @@ def test_every_figure_and_table_of_the_paper_is_there() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "digits-worst-case" else name for name in NAMES]
 )
+@pytest.mark.thorough
 def test_a_whole_grid(name: str, grids: Path, dynabro: Dynabro) -> None:
     outcome = dynabro("plot", name, "--db", str(grids), "--check", *SETTINGS)
     assert (outcome.code, outcome.err) == (0, "")

@@ -17,6 +17,8 @@ import torch
 from dynabro_cli.gradients import native
 from dynabro_cli.gradients.native import Kernel, NativeError
 
+pytestmark = pytest.mark.thorough
+
 REAL = native.compiler()
 needs_compiler = pytest.mark.skipif(REAL is None, reason="there is no C++ compiler")
 SOURCE = 'extern "C" long answer() { return ANSWER; }\n'

@@ -25,6 +25,8 @@ from dynabro_cli.gradients import native
 from dynabro_cli.simulation import compilation, setup
 from dynabro_cli.simulation.compilation import COMPILE_WORK, Compiler, missing_tool
 
+pytestmark = pytest.mark.thorough
+
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 ENOUGH = 1e15
 ENVIRONMENT = ("TORCHINDUCTOR_CACHE_DIR", "CXX")

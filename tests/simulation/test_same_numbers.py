@@ -100,6 +100,7 @@ def test_little_memory_makes_smaller_passes(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.thorough
 def test_compiled(cell: str) -> None:
     if missing_tool(torch.device("cpu")):
         with pytest.raises(setup.SpecError, match="compile=on needs"):
