@@ -37,8 +37,8 @@ def logs(
     from dynabro_cli.store.logs import find_log
     from dynabro_cli.store.logs import follow as read
 
-    log = find_log(db, run)
     try:
+        log = find_log(db, run)
         _print(read(log, tail, lambda: follow and _in_progress(db, log)))
     except KeyboardInterrupt:
         if not follow:

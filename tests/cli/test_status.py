@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -135,7 +136,14 @@ def test_sigterm_ends_a_view(words: list[str], dynabro: Dynabro, database: Path,
     engine = open_for_writing(str(database))
     with entry(engine), half_way(engine) as recorder:
         RunLog.of(SideFiles.of(engine.url), KEY).tell("begun")
-        monkeypatch.setattr(status.time, "sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        pause = time.sleep
+
+        def killed(seconds: float) -> None:
+            if threading.current_thread() is threading.main_thread():
+                os.kill(os.getpid(), signal.SIGTERM)
+            pause(seconds)  # other threads pause, too, and a signal of theirs would be a second one
+
+        monkeypatch.setattr(status.time, "sleep", killed)
         before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
         monkeypatch.setattr(interruptions, "_early", [])
         try:
