@@ -218,7 +218,7 @@ struct Forward {
 
   static void put(void* to, Floats value, int bytes) {
     if (bytes == sizeof value)
-      *(Vectors<LANES>::Anywhere*)to = value;
+      std::memcpy(to, &value, sizeof value);  // one store to any address; places are bytes, and aligned to nothing
     else
       std::memcpy(to, &value, bytes);
   }
