@@ -181,7 +181,7 @@ def remove(
 
     removal = removing.choose(db, where)
     if not removal.runs:
-        say(f"no run of {shown(db)} is removed: there is none for which {where} holds")
+        say(f"no run of {shown(db)} is removed: no run fulfils {where}")
         return
     first = ", ".join(str(run.id) for run in removal.runs[:MOST_LINES])
     table = list_runs(open_read_only(db, any_row=True), f"id IN ({first})", any_row=True)

@@ -83,6 +83,8 @@ class ModelSize(NamedTuple):
 def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     """Measure a model without memory for its tensors.
 
+    Activations count as 0 if they cannot be measured so, as for a model whose layers look at values.
+
     Raises:
         SpecError: There is no such model for images of this shape.
     """

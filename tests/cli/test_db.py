@@ -306,7 +306,7 @@ def test_runs_are_removed_when_that_is_confirmed(dynabro: Dynabro, results: Path
     outcome = dynabro("db", "remove", *where, "--yes")
     assert (outcome.code, outcome.out) == (
         0,
-        "no run of results.db is removed: there is none for which method = 'dynabro' holds\n",
+        "no run of results.db is removed: no run fulfils method = 'dynabro'\n",
     )
     assert dynabro("db", "remove", "--where", "seed = 1", "--yes").code == 0
     outcome = dynabro("db", "check")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,3 +40,14 @@ def engine(database: str) -> Iterator[Engine]:
     engine = open_for_writing(database)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def _small_files() -> Iterator[None]:
+    """No file may grow beyond 20 kB, which is as if the disk were full there."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, ignored)

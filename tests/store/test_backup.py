@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import resource
-import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -92,17 +90,6 @@ def test_a_file_system_without_links(engine: Engine, path: Path, monkeypatch: py
     back_up(str(path), path.with_name("copy.db"))
     assert names(path.parent) == {"results.db", "copy.db"}
     assert check(str(path.with_name("copy.db"))).problems == []
-
-
-@pytest.fixture
-def _small_files() -> Iterator[None]:
-    """No file may grow beyond 20 kB, which is as if the disk were full there."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_a_full_disk_leaves_nothing_behind(engine: Engine, path: Path, request: pytest.FixtureRequest) -> None:

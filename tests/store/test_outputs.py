@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import resource
-import signal
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -339,17 +337,6 @@ def test_what_breaks_off_leaves_what_was_there(old: bytes | None, folder: Path) 
     with pytest.raises(StopError):
         write("out.csv", content=NEW * 10_000, meanwhile=stop)
     assert everything(folder) == ({} if old is None else {"out.csv": old})
-
-
-@pytest.fixture
-def _small_files() -> Iterator[None]:
-    """No file may grow beyond 20 kB, which is as if the disk were full there."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, ignored)
 
 
 @pytest.mark.usefixtures("_small_files")
