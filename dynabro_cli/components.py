@@ -231,7 +231,7 @@ class Component(Generic[Factory]):
         """Components that the parameters name: such a block has a property ``components``."""
         return tuple(getattr(self.parameters, "components", ()))
 
-    @property
+    @functools.cached_property
     def mapping(self) -> dict[str, Any]:
         """Name and all parameters with defaults, ``later`` ones only if not at their default: the content of the run key."""
         values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)

@@ -240,3 +240,13 @@ def test_the_papers_settings(name: str) -> None:
 def test_the_same_grid_on_images_of_ones_own() -> None:
     sweep = set_fields(load_sweep("cifar10-ipm-cwmed"), ["task=image-folder:name=cifar10-jpeg,like=cifar10"])
     assert {run.spec.model for run in plan(sweep).runs} == {"cnn-cifar"}
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if len(load_sweep(name).seeds) > 1])
+def test_another_seed_changes_nothing_else(name: str) -> None:
+    """A point is resolved for its first seed only; its other seeds are the runs that a sweep of that seed alone has."""
+    last = load_sweep(name).seeds[-1]
+    found = [run for run in plan(load_sweep(name)).runs if run.spec.seed == last]
+    alone = plan(load_sweep(name, [f"seeds={last}"])).runs
+    assert found == list(alone)
+    assert [run.key for run in found] == [run.key for run in alone]

@@ -91,6 +91,10 @@ class Run:
         task = self.task.build(TaskSetting(data_dir))
         return dataclasses.replace(self, data_dir=data_dir)._keep(self.parts._replace(task=task))
 
+    def with_seed(self, seed: int) -> Run:
+        """Return the run with another legal seed. No part's legality or canonical text depends on the seed."""
+        return dataclasses.replace(self, spec=dataclasses.replace(self.spec, seed=seed))
+
     @property
     def fields(self) -> dict[str, Any]:
         """The fields of the spec by name."""

@@ -57,13 +57,13 @@ def plan(sweep: Sweep) -> Plan:
     problems = _Problems(set(components))
     exclusions = _Exclusions(sweep)
     runs: dict[str, Run] = {}
+    resolved: dict[int, Run] = {}
     left_out = done = 0
-    for values in _points(sweep):
-        spec = RunSpec.from_text(values)
+    for point, values in _points(sweep):
         try:
-            run = resolve(spec)
+            run = resolved[point].with_seed(int(values["seed"])) if point in resolved else resolve(RunSpec.from_text(values))
         except SpecError as error:
-            if exclusions.match(spec):
+            if exclusions.match(RunSpec.from_text(values)):
                 left_out += 1
             else:
                 problems.add(error.problems, sweep, values)
@@ -73,6 +73,7 @@ def plan(sweep: Sweep) -> Plan:
             continue
         done += 1
         run.forget()
+        resolved[point] = run
         runs.setdefault(run.key, run)
     lines = [f"{place}: {line}" for line, place in components.items()] + problems.lines(total)
     if lines:
@@ -82,14 +83,18 @@ def plan(sweep: Sweep) -> Plan:
     return Plan(sweep, tuple(runs.values()), done - len(runs), left_out, exclusions.lines())
 
 
-def _points(sweep: Sweep) -> Iterator[dict[str, str]]:
-    """Yield the fields of every point, as texts; seeds vary slowest, so that an interrupted sweep has whole grids."""
+def _points(sweep: Sweep) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the number of every point in the grid, and its fields as texts.
+
+    Seeds vary slowest, so that an interrupted sweep has whole grids.
+    """
     seeds: list[Values] = [{"seed": str(seed)} for seed in sweep.seeds] or [{}]
-    for seed, *chosen in itertools.product(seeds, *(axis.points for axis in sweep.grid)):
-        point = dict(sweep.base)
-        for values in chosen:
-            point |= values
-        yield {**point, **seed}
+    for seed in seeds:
+        for number, chosen in enumerate(itertools.product(*(axis.points for axis in sweep.grid))):
+            point = dict(sweep.base)
+            for values in chosen:
+                point |= values
+            yield number, {**point, **seed}
 
 
 def _component_problems(sweep: Sweep) -> dict[str, str]:
