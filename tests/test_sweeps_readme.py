@@ -32,8 +32,10 @@ def test_commands_parse() -> None:
 
 
 def test_scripts_are_shell() -> None:
-    (script,) = blocks("bash")
-    assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False).stderr == ""
+    scripts = blocks("bash")
+    assert len(scripts) == 2
+    for script in (*scripts, *blocks("sh")):
+        assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False).stderr == ""
 
 
 def test_ray_takes_the_cluster() -> None:

@@ -53,6 +53,13 @@ def sweep(
             "several values of one.",
         ),
     ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER/COUNT",
+            help="Make only one of COUNT disjoint parts, counted from 1. A run stays in its part when the sweep grows.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")] = False,
     db: Database = "results.db",
     jobs: Annotated[
@@ -119,13 +126,17 @@ def sweep(
     """
     from dynabro_cli.executors._api import Options
     from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.shard import Shard, only
     from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.simulation.compilation import check_choice
 
+    part = None if shard is None else Shard.parse(shard)
     planned = plan(load_sweep(name, settings or ()))
+    whole = len(planned.runs)
     _warn(planned)
     check_choice(compile)
     _check_executor(executor, address)
+    planned = planned if part is None else only(planned, part)
     options = Options(
         jobs=jobs_of(jobs),
         threads=threads,
@@ -138,14 +149,15 @@ def sweep(
         rerun=_rerun(rerun, rerun_changed),
         fail_fast=fail_fast,
         sweep=planned.sweep.name,
+        shard=None if part is None else part.text,
         jobs_per_gpu=jobs_per_gpu,
         checkpoint_every=checkpoint_every,
         force=force,
     )
     if dry_run:
-        foretell(planned, db, options, as_json)
+        foretell(planned, db, options, as_json, whole=whole)
     else:
-        _tell_of_code(*_code(planned, db, options.rerun), options.rerun)
+        _tell_of_code(*_code(planned, db, options), options.rerun)
         _run(planned, db, options, on_ray=executor == "ray", address=address, as_json=as_json, quiet=quiet)
 
 
@@ -155,11 +167,11 @@ def _rerun(everything: bool, changed: bool) -> Rerun:
     return "all" if everything else "changed" if changed else "none"
 
 
-def _code(planned: Plan, db: str, rerun: Rerun) -> tuple[Comparison, bool]:
+def _code(planned: Plan, db: str, options: Options) -> tuple[Comparison, bool]:
     """Compare the code of a plan's stored runs with the current code; also return True if an interrupted rerun is continued."""
     from dynabro_cli.store.repetition import UpTo, stand
 
-    repeat, standing = stand(db, planned.sweep.name, rerun)
+    repeat, standing = stand(db, options.entry, options.rerun)
     return standing.compare(run.key for run in planned.runs), isinstance(repeat, UpTo) and repeat.goes_on
 
 
@@ -197,8 +209,8 @@ def jobs_of(text: str) -> int | None:
     return count
 
 
-def foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
-    """Print what is to do, its duration, and its space."""
+def foretell(planned: Plan, db: str, options: Options, as_json: bool, *, whole: int | None = None) -> None:
+    """Print what is to do, its duration, and its space; ``whole`` is the number of runs of all shards."""
     from dynabro_cli.executors.cores import cores
     from dynabro_cli.grid.forecast import forecast, usual_jobs
     from dynabro_cli.store.translation import shown
@@ -210,18 +222,21 @@ def foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
         device=options.device,
         retry_failed=options.retry_failed,
         jobs=jobs,
-        sweep=planned.sweep.name,
+        sweep=options.entry,
         rerun=options.rerun,
     )
     _tell_of_code(ahead.code, ahead.goes_on, options.rerun)
     if as_json:
         print_json(
-            {"sweep": planned.sweep.name, "duplicates": planned.duplicates, "excluded": planned.excluded} | asdict(ahead)
+            {"sweep": planned.sweep.name, "duplicates": planned.duplicates, "excluded": planned.excluded}
+            | ({} if options.shard is None else {"shard": options.shard, "whole": whole})
+            | asdict(ahead)
         )
         return
     say(f"{planned.sweep.name}: {planned.sweep.description}".rstrip(": "))
     left = [f"{count} {what}" for count, what in ((planned.duplicates, "duplicates"), (planned.excluded, "excluded")) if count]
-    say(f"{ahead.planned} runs planned{' (' + ', '.join(left) + ')' if left else ''}")
+    part = "" if options.shard is None else f", {ahead.planned} of them in shard {options.shard}"
+    say(f"{ahead.planned if whole is None else whole} runs planned{' (' + ', '.join(left) + ')' if left else ''}{part}")
     failed = f", {ahead.failed} failed before (--retry-failed repeats them)" if ahead.failed else ""
     say(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
     if ahead.to_do and ahead.seconds is None:
@@ -237,7 +252,7 @@ def foretell(planned: Plan, db: str, options: Options, as_json: bool) -> None:
 def _run(planned: Plan, db: str, options: Options, *, on_ray: bool, address: str | None, as_json: bool, quiet: bool) -> None:
     began = time.monotonic()
     outcomes = make_runs(planned, db, options, on_ray=on_ray, address=address, quiet=quiet)
-    _report(planned, outcomes, time.monotonic() - began, db, as_json)
+    _report(planned, outcomes, time.monotonic() - began, db, options, as_json)
 
 
 def make_runs(
@@ -247,7 +262,7 @@ def make_runs(
 
     If all of them are stored, nothing is written, and torch is not loaded.
     """
-    if options.rerun == "none" and _all_stored(planned, db):
+    if not planned.runs or (options.rerun == "none" and _all_stored(planned, db)):
         from dynabro_cli.executors._api import Outcome
 
         return [Outcome(run, "stored", None) for run in planned.runs]
@@ -280,7 +295,7 @@ def _all_stored(planned: Plan, db: str) -> bool:
     return len(standing.stored(run.key for run in planned.runs)) == len(planned.runs)
 
 
-def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_json: bool) -> None:
+def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, options: Options, as_json: bool) -> None:
     """Print the outcomes of the runs.
 
     Raises:
@@ -299,11 +314,13 @@ def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, as_
     if as_json:
         print_json(
             {"sweep": planned.sweep.name, "runs": len(outcomes), "seconds": seconds}
+            | ({} if options.shard is None else {"shard": options.shard})
             | {"status": dict(counts), "failures": wrong}
         )
     else:
         told = [f"{counts[status]} {word}" for status, word in WORDS.items() if counts[status]]
-        say(f"{planned.sweep.name}: {len(outcomes)} runs in {shown(db)}: {', '.join(told)}; took {duration(seconds)}")
+        told = told or ["nothing to do"]
+        say(f"{options.entry}: {len(outcomes)} runs in {shown(db)}: {', '.join(told)}; took {duration(seconds)}")
         if wrong:
             emit(("run", "status", "why"), [(row["run"], row["status"], _first_line(row["why"])) for row in wrong])
     if counts["failed"]:

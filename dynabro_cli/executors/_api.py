@@ -41,6 +41,7 @@ class Options:
         rerun: Stored runs to repeat: ``none``, ``changed`` (a component has changed) or ``all``.
         fail_fast: True if the first failure ends everything.
         sweep: The name that the runs are stored under.
+        shard: The part of the sweep that is made, such as ``2/4``; None for the whole.
         checkpoint_every: Seconds between two checkpoints of a run.
     """
 
@@ -57,7 +58,13 @@ class Options:
     force: bool = False
     fail_fast: bool = False
     sweep: str | None = None
+    shard: str | None = None
     checkpoint_every: float = CHECKPOINT_SECONDS
+
+    @property
+    def entry(self) -> str | None:
+        """The name of the sweep's row in ``sweeps``: each shard has rows, and reruns, of its own."""
+        return self.sweep if self.shard is None else f"{self.sweep} {self.shard}"
 
 
 class Outcome(NamedTuple):

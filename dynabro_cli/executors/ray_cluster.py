@@ -94,7 +94,7 @@ def execute_all_on_ray(
         )
         commit, files = current_commit(), files or SideFiles.of(engine.url)
         with translated_errors(engine.url), engine.connect() as connection:
-            repeat = repetition(connection, options.sweep, options.rerun)
+            repeat = repetition(connection, options.entry, options.rerun)
             stored = Standing(connection, repeat).stored(run.key for run in runs)
         slots = [
             Slot(

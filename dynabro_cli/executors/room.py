@@ -37,7 +37,7 @@ def with_room(runs: Sequence[Run], options: Options, database: str) -> Options:
         SpecError: A single run does not fit, or ``options`` ask for more runs at a time than fit.
         DynabroError: The file is not a dynabro database, or cannot be read.
     """
-    standing = stand(database, options.sweep, options.rerun)[1]
+    standing = stand(database, options.entry, options.rerun)[1]
     settled = ("stored",) if options.retry_failed else ("stored", "failed")
     left = [run for run in runs if standing.of(run.key) not in settled]
     jobs = min(options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu), len(left))

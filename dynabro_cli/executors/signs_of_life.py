@@ -35,11 +35,11 @@ def signs_of_life(
     """
     with contextlib.ExitStack() as stack:
         entry = None
-        if options.sweep is not None:
+        if options.entry is not None:
             keys = [outcome.run.key for outcome in outcomes]
             entry = SweepEntry(
                 engine,
-                name=options.sweep,
+                name=options.entry,
                 runs=len(keys),
                 to_make=to_make(engine, keys, retry_failed=options.retry_failed, repeat=repeat),
                 jobs=options.jobs or 1,
