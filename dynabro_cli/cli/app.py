@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli import db, list_, logs, plot, run, runs, select, show, status, sweep, verify
+from dynabro_cli.cli import compare, db, list_, logs, plot, run, runs, select, show, status, sweep, verify
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
 from dynabro_cli.executors.interruptions import preempted
@@ -41,6 +41,7 @@ app.command()(select.select)
 app.command()(status.status)
 app.command()(logs.logs)
 app.command()(plot.plot)
+app.command()(compare.compare)
 app.command("list")(list_.list_)
 app.command()(show.show)
 app.command()(runs.runs)

@@ -1,0 +1,59 @@
+r"""Tables in LaTeX, with the rules of the package booktabs (``\usepackage{booktabs}``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MINUS = re.compile(r"(?<![\w.-])-(?=[\d.])")
+"""A minus sign before a number; between letters and digits it is a hyphen."""
+ESCAPED = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{letter: "\\" + letter for letter in "&%$#_{}"},
+    "\N{GREEK SMALL LETTER BETA}": r"$\beta$",
+    "\N{GREEK SMALL LETTER DELTA}": r"$\delta$",
+    "\N{GREEK SMALL LETTER KAPPA}": r"$\kappa$",
+    "\N{GREEK SMALL LETTER LAMDA}": r"$\lambda$",
+    "\N{GREEK SMALL LETTER TAU}": r"$\tau$",
+    "\N{INFINITY}": r"$\infty$",
+    "\N{PLUS-MINUS SIGN}": r"$\pm$",
+    "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "\u2098\u2090\u2093": r"$_{\max}$",
+}
+"""Letters that LaTeX reads as commands or that its fonts do not have, and how they are written."""
+
+
+def escape(text: str) -> str:
+    """Return a text that LaTeX prints as it is, on one line."""
+    for letters in (name for name in ESCAPED if len(name) > 1):
+        text = text.replace(letters, "\0")
+    written = "".join(ESCAPED.get(letter, letter) for letter in " ".join(text.split()))
+    return MINUS.sub("$-$", written).replace("\0", ESCAPED["\u2098\u2090\u2093"])
+
+
+def latex_table(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
+    """Return a ``tabular`` of texts: the first column to the left, others to the right if they are numbers.
+
+    Args:
+        columns: The header.
+        rows: The cells.
+        note: A comment above the table, such as its title.
+    """
+    kinds = ["r" if rows and all(_number(row[place]) for row in rows) else "l" for place in range(len(columns))]
+    lines = [f"% {line}" for line in note.splitlines()]
+    lines += [rf"\begin{{tabular}}{{{''.join(kinds)}}}", r"\toprule"]
+    lines += [" & ".join(map(escape, columns)) + r" \\", r"\midrule"]
+    lines += [" & ".join(map(escape, row)) + r" \\" for row in rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text.replace(",", "").replace("\N{PLUS-MINUS SIGN}", "").replace(" ", "") or "x")
+    except ValueError:
+        return text == "-"
+    return True

@@ -1,0 +1,201 @@
+"""Pairs of stored runs that are equal in everything but what is compared: the same seed, data and Byzantine workers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Engine
+
+from dynabro_cli.components import Registry, format_value
+from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
+from dynabro_cli.experiment.label import OTHERS, telling_apart
+from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields
+from dynabro_cli.statistics import Paired, holm, paired
+from dynabro_cli.store.queries import query, tell_left_out
+
+METRICS = {"accuracy": "final_accuracy", "loss": "final_loss", "gap": "final_gap"}
+"""Compared columns of ``runs``, by the name of the metric."""
+IDENTITIES = ("switching", "clock", "workers", "byzantine", "participation")
+"""Fields that determine, with the seed, which workers are Byzantine when (except ``switching=adaptive``)."""
+LEVEL = 0.05
+"""A difference counts if Holm's adjusted p of the t-test is at most this."""
+NAMES = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", *OTHERS)
+
+Fields = dict[str, Any]
+
+
+class Cell(NamedTuple):
+    """The pairs that differ in their seed only.
+
+    Attributes:
+        labels: The fields that tell this cell from the others.
+        seeds: The seeds of the pairs.
+        a: Mean of A.
+        b: Mean of B.
+        test: The differences A - B.
+        holm_t: Holm's adjusted p of the t-test over all cells.
+        holm_wilcoxon: Holm's adjusted p of Wilcoxon's test over all cells.
+        better: ``A`` or ``B`` if the adjusted p of the t-test is at most ``LEVEL``; empty otherwise.
+    """
+
+    labels: Fields
+    seeds: tuple[int, ...]
+    a: float
+    b: float
+    test: Paired
+    holm_t: float
+    holm_wilcoxon: float
+    better: str
+
+
+class Comparison(NamedTuple):
+    """All cells of a comparison, the number of runs without a partner, and if both sides have the same Byzantine workers."""
+
+    cells: list[Cell]
+    alone: int
+    same_identities: bool
+
+
+def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
+    """Read one side of a comparison: a method, or ``FIELD=VALUE`` separated by spaces; values as they are stored.
+
+    Args:
+        text: The side as typed.
+        registries: The registries of all components.
+
+    Raises:
+        SpecError: A field or value is not legal.
+    """
+    values: Fields = {}
+    for part in text.split():
+        match = re.fullmatch(r"(\w+)=(.+)", part)
+        name, value = (match[1], match[2]) if match else ("method", part)
+        if name not in fields() or name == "seed":
+            legal = [field for field in fields() if field != "seed"]
+            raise SpecError(f"{name}={value}: not a field to compare by{did_you_mean(name, legal)}. Try: {', '.join(legal)}")
+        if name in values:
+            raise SpecError(f"{text!r}: {name} is given twice. Try: one value")
+        values[name] = _stored(name, value, registries)
+    if not values:
+        raise SpecError("a side of a comparison is empty. Try: dynabro compare dynabro momentum")
+    return values
+
+
+def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metric: str = "accuracy") -> Comparison:
+    """Compare the runs with the values ``a`` with the runs with the values ``b``, paired by seed and all other fields.
+
+    Args:
+        engine: The database, open for reading.
+        a: Values of fields, as of ``side``.
+        b: The same; a field that only one side names may differ from pair to pair, and is not compared.
+        where: An SQL condition on ``runs``.
+        metric: A key of ``METRICS``.
+
+    Raises:
+        SpecError: The condition or metric is not valid, the sides are equal, or a run has several partners.
+        NotFoundError: No pair has a number for the metric.
+    """
+    if metric not in METRICS:
+        raise SpecError(f"metric={metric}: not legal{did_you_mean(metric, METRICS)}. Try: {', '.join(METRICS)}")
+    if a == b:
+        raise SpecError("A and B are the same. Try: two different methods, or FIELD=VALUE with two values")
+    runs = _runs(engine, where, METRICS[metric])
+    sides = [[run for run in runs if all(run[name] == value for name, value in given.items())] for given in (a, b)]
+    varied = {name for name in (*a, *b) if a.get(name) != b.get(name)}
+    kept = [name for name in fields() if name not in {*a, *b}]
+    first, second = (_by(own, kept, word, {*a, *b}) for own, word in zip(sides, ("A", "B"), strict=True))
+    pairs = [(first[key], second[key]) for key in first if key in second]
+    if not pairs:
+        raise NotFoundError(_why(sides, [name for name in kept if name != "seed"], where))
+    cells = _cells(pairs, [name for name in kept if name != "seed"], higher=metric == "accuracy")
+    alone = len(first) + len(second) - 2 * len(pairs)
+    adaptive = any(str(run["switching"]).startswith("adaptive") for run, _ in pairs)
+    return Comparison(cells, alone, not varied & set(IDENTITIES) and not adaptive)
+
+
+def _cells(pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *, higher: bool) -> list[Cell]:
+    groups: dict[tuple[Any, ...], list[tuple[Fields, Fields]]] = {}
+    for pair in sorted(pairs, key=lambda pair: int(pair[0]["seed"])):
+        groups.setdefault(tuple(pair[0][name] for name in kept), []).append(pair)
+    names = [name for name in NAMES if name in kept]
+    apart = telling_apart([group[0][0] for group in groups.values()], names, ())
+    tests = [paired([a["value"] - b["value"] for a, b in group]) for group in groups.values()]
+    by_t, by_ranks = holm([test.p_t for test in tests]), holm([test.p_wilcoxon for test in tests])
+    cells = []
+    for group, test, one, other in zip(groups.values(), tests, by_t, by_ranks, strict=True):
+        ahead = "A" if (test.mean > 0) == higher else "B"
+        mean_a, mean_b = (sum(pair[which]["value"] for pair in group) / len(group) for which in (0, 1))
+        seeds = tuple(int(pair[0]["seed"]) for pair in group)
+        labels = {name: group[0][0][name] for name in apart}
+        cells.append(Cell(labels, seeds, mean_a, mean_b, test, one, other, ahead if one <= LEVEL else ""))
+    return sorted(cells, key=lambda cell: [_natural(value) for value in cell.labels.values()])
+
+
+def _natural(value: Any) -> list[tuple[int, float, str]]:
+    """Return a key that orders texts with numbers in them by the numbers."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", str(value))
+    return [(1, 0.0, part) if place % 2 == 0 else (0, float(part), "") for place, part in enumerate(parts)]
+
+
+def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
+    """Return the runs with a result and a number in ``column``, as fields by name, with ``value`` and ``id``."""
+    tell_left_out(engine, ("runs",))
+    condition = f"AND ({where})" if where else ""
+    names = ", ".join(fields())
+    found = query(
+        engine,
+        f"SELECT id, {column} AS value, {names} FROM runs WHERE status IN ('finished', 'diverged') {condition} ORDER BY id",
+    )
+    rows = (dict(zip(found.columns, row, strict=True)) for row in found.rows)
+    return [row for row in rows if row["value"] is not None]
+
+
+def _by(runs: Iterable[Fields], kept: Sequence[str], word: str, free: Iterable[str]) -> dict[tuple[Any, ...], Fields]:
+    """Return the runs by the values that a partner must share."""
+    found: dict[tuple[Any, ...], Fields] = {}
+    for run in runs:
+        key = tuple(run[name] for name in kept)
+        if key in found:
+            other = found[key]
+            names = [name for name in free if run[name] != other[name]]
+            values = "; ".join(f"{name}={format_value(other[name])} and {name}={format_value(run[name])}" for name in names)
+            raise SpecError(f"{word}: runs {other['id']} and {run['id']} would have one partner ({values}). Try: one of them")
+        found[key] = run
+    return found
+
+
+def _why(sides: Sequence[Sequence[Fields]], kept: Sequence[str], where: str | None) -> str:
+    """Explain why nothing pairs."""
+    within = " among the runs of --where" if where else ""
+    for own, word in zip(sides, ("A", "B"), strict=True):
+        if not own:
+            return f"{word}: no run{within} with a result has these values. Try: dynabro runs, which lists the values"
+    apart = []
+    for name in kept:
+        values: list[Mapping[Any, None]] = [dict.fromkeys(run[name] for run in own) for own in sides]
+        if not set(values[0]) & set(values[1]):
+            told = (" or ".join(format_value(value) for value in list(own)[:3]) for own in values)
+            apart.append((name, *told))
+    if apart:
+        name, of_a, of_b = apart[0]
+        listed = "; ".join(f"{name}: A {of_a}, B {of_b}" for name, of_a, of_b in apart)
+        return f"no pair: A and B differ in what is not compared ({listed}). Try: '... {name}={of_a}' '... {name}={of_b}'"
+    if not {run["seed"] for run in sides[0]} & {run["seed"] for run in sides[1]}:
+        return "no pair: A and B have no seed in common. Try: the same seeds for both"
+    return "no pair: no run of A has a run of B that is equal in all other fields. Try: a narrower --where, and dynabro runs"
+
+
+def _stored(name: str, text: str, registries: Mapping[str, Registry[Any]]) -> Any:
+    """Return a value as the column has it."""
+    try:
+        if name == CHAIN:
+            return (
+                text if text == "none" else "+".join(registries[COMPONENTS[name]].parse(part).text for part in text.split("+"))
+            )
+        if name in COMPONENTS:
+            return registries[COMPONENTS[name]].parse(text).text
+        return fields()[name].parse(text)
+    except ValueError:
+        raise SpecError(f"{name}={text}: not legal. Try: {fields()[name].legal}") from None

@@ -1,0 +1,69 @@
+"""Intervals, paired tests and Holm's correction, against numbers worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynabro_cli.statistics import bootstrap, holm, paired, student
+
+NAN = math.nan
+
+
+def test_students_interval() -> None:
+    """Of 0.1, 0.2, 0.3: s = 0.1, t = 4.302653 with two degrees of freedom, so 0.2 +- 0.248414."""
+    assert student([0.1, 0.2, 0.3]) == pytest.approx((-0.048414, 0.448414), abs=1e-6)
+    assert all(math.isnan(end) for end in student([0.5]))
+
+
+def test_the_bootstrap_is_the_same_every_time_and_within_the_values() -> None:
+    values = [0.1, 0.2, 0.3, 0.9]
+    low, high = bootstrap(values)
+    assert bootstrap(values) == (low, high)
+    assert 0.1 <= low < 0.375 < high <= 0.9
+    assert bootstrap([0.25] * 3) == (0.25, 0.25)
+    assert all(math.isnan(end) for end in bootstrap([0.5]))
+
+
+def test_of_two_values_the_bootstrap_is_their_range() -> None:
+    """The mean of two draws is an end with probability 1/4, more than the 2.5% beyond the interval."""
+    assert bootstrap([0.1, 0.5]) == (0.1, 0.5)
+
+
+def test_paired_differences() -> None:
+    """t = 0.2/(0.1/sqrt 3) = 3.4641 with two degrees of freedom: p = 0.07418. All three signs are equal: p = 2/2^3."""
+    found = paired([0.1, 0.2, 0.3])
+    assert (found.n, found.mean) == (3, pytest.approx(0.2))
+    assert found.p_t == pytest.approx(0.0741799, abs=1e-6)
+    assert found.p_wilcoxon == pytest.approx(0.25)
+    assert found.student == student([0.1, 0.2, 0.3])
+
+
+def test_differences_without_spread() -> None:
+    """No difference is p = 1; equal differences leave the t-test nothing to judge by; one pair has no test."""
+    assert paired([0.0, 0.0])[4:] == (1.0, 1.0)
+    equal = paired([0.25, 0.25, 0.25])
+    assert math.isnan(equal.p_t)
+    assert equal.p_wilcoxon == pytest.approx(0.25)
+    one = paired([0.25])
+    assert one.mean == 0.25
+    assert all(math.isnan(number) for number in (*one.student, *one.bootstrap, one.p_t, one.p_wilcoxon))
+
+
+def test_holm() -> None:
+    """Sorted: 0.01 x 4, 0.02 x 3, 0.03 x 2 and 0.5, each at least the one before."""
+    assert holm([0.03, 0.01, 0.5, 0.02]) == pytest.approx([0.06, 0.04, 0.5, 0.06])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    with_nan = holm([NAN, 0.01, 0.04])
+    assert math.isnan(with_nan[0])
+    assert with_nan[1:] == pytest.approx([0.02, 0.04])
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holm_is_between_p_and_bonferroni(values: list[float]) -> None:
+    for value, adjusted in zip(values, holm(values), strict=True):
+        assert value <= adjusted <= min(1.0, value * len(values)) or adjusted == max(holm(values))
