@@ -1,7 +1,8 @@
 """Components written ``name:key=value,key=value``: their parameters, their text, and the registries they live in.
 
 An algorithm's file declares a frozen dataclass of parameters and decorates a factory with ``@registry.register``. Nothing else
-changes: discovery imports every module of the registry's package whose name does not begin with ``_``.
+changes: discovery imports every module of the registry's package whose name does not begin with ``_``. Plugins register
+components in the same way.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ import typing
 from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from dynabro_cli import plugins
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.footprint import Footprint
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 Check: TypeAlias = "Callable[[Component[Any], Any], None]"
 AUTO = "auto"
+NOTEBOOK = "__main__"
+"""The module of a notebook's cells, and of a script."""
+USERS: dict[str, Entry[Any]] = {}
+"""Components that are not dynabro's own, by the names of ``dynabro show``: ``aggregators/my-rule``."""
 
 
 def parameter(
@@ -256,10 +262,15 @@ class Component(Generic[Factory]):
         return dataclasses.replace(self, parameters=dataclasses.replace(self.parameters, **values))
 
     def build(self, setting: Any) -> Any:
-        """Call the factory with the parameters and the run's setting, unless its check raises SpecError."""
-        if self.entry.check is not None:
-            self.entry.check(self, setting)
-        return self.entry.factory(self.parameters, setting)
+        """Call the factory with the parameters and the run's setting, unless its check raises SpecError.
+
+        Raises:
+            PluginError: The factory is a plugin's, and raised an unexpected exception.
+        """
+        with plugins.guarded(f"{self.entry.kind} {self.name!r}"):
+            if self.entry.check is not None:
+                self.entry.check(self, setting)
+            return self.entry.factory(self.parameters, setting)
 
     def footprint(self, setting: Any) -> Footprint:
         """The memory that it takes beyond the usual in this setting."""
@@ -290,39 +301,57 @@ class Registry(Generic[Factory]):
         check: Check | None = None,
         footprint: Callable[[Any, Any], Footprint] | None = None,
     ) -> Callable[[Factory], Factory]:
-        """Register the decorated factory under ``name``; a name that is taken raises ValueError.
+        """Register the decorated factory under ``name``.
+
+        A name that is taken raises ValueError, unless the same cell of a notebook is executed again.
 
         ``check`` decides without building in which settings the component is legal, if building takes long.
         ``footprint`` maps parameters and setting to the memory that the component takes beyond the usual.
         """
 
         def decorate(factory: Factory) -> Factory:
-            if name in self._entries:
-                raise ValueError(f"{self.kind} {name!r} is registered twice")
-            self._entries[name] = Entry(self.kind, name, parameters, factory, reference, check, footprint)
-            self._entries = dict(sorted(self._entries.items()))
+            ours = factory.__module__.startswith(f"{self.package}.")
+            again = factory.__module__ == NOTEBOOK
+            if not ours and (again or plugins.is_loading()):
+                self._discover()  # so that a name of dynabro's own is known to be taken
+            taken = self._entries.get(name)
+            if taken is not None and not (again and taken.factory.__module__ == NOTEBOOK):
+                raise ValueError(f"{self.kind} {name!r} is registered twice; {taken.factory.__module__} has the first one")
+            entry = Entry(self.kind, name, parameters, factory, reference, check, footprint)
+            self._entries = dict(sorted({**self._entries, name: entry}.items()))
+            self._parsed.clear()
+            if not ours:
+                USERS[f"{self.package.rpartition('.')[2]}/{name}"] = entry
             return factory
 
         return decorate
 
     def entries(self) -> dict[str, Entry[Factory]]:
-        """Return all entries by name, in alphabetical order, importing the package's modules on first use."""
-        if not self._discovered:
-            package = importlib.import_module(self.package)
-            for module in pkgutil.iter_modules(package.__path__):
-                if not module.name.startswith("_"):
-                    importlib.import_module(f"{self.package}.{module.name}")
-            self._discovered = True
+        """Return all entries by name, in alphabetical order: the package's, which are imported on first use, and plugins'."""
+        self._discover()
+        plugins.load_installed()
         return dict(self._entries)
 
     def entry(self, name: str) -> Entry[Factory]:
         """Return the entry called ``name``; raise SpecError with the legal names if there is none."""
-        if not self._discovered or name not in self._entries:
+        self._discover()
+        if name not in self._entries:
             entries = self.entries()
             if name not in entries:
                 hint = did_you_mean(name, entries)
-                raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(entries)}")
+                own = "" if hint else "; --plugin FILE loads your own"
+                raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(entries)}{own}")
         return self._entries[name]
+
+    def _discover(self) -> None:
+        """Import the package's modules, once."""
+        if self._discovered:
+            return
+        package = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{self.package}.{module.name}")
+        self._discovered = True
 
     def parse(self, text: str) -> Component[Factory]:
         """Read ``name:key=value,...``, each text once; raise SpecError that lists every problem in it."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dynabro_cli.components import USERS
+from dynabro_cli.plugins import Plugin
 from dynabro_cli.source_files import SourceReader, combined, default_memory
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ KINDS = ("aggregators", "attacks", "methods", "models", "partitions", "pre_aggre
 """The packages of components."""
 ENGINE = "engine"
 DESCRIBING = (
-    *("components", "digests", "errors", "events", "failpoints", "settings", "source_files"),
+    *("components", "digests", "errors", "events", "failpoints", "plugins", "settings", "source_files"),
     *(f"experiment/{name}" for name in ("fit", "key", "resolve", "spec")),
 )
 """Modules that describe a run or its errors; their effect on a spec is in its key."""
@@ -56,8 +58,26 @@ def digests_of(components: Mapping[str, Entry[Any]]) -> str | None:
 
 def of_entry(entry: Entry[Any]) -> str | None:
     """Return the digest of a registered component, which may be a user's; None if its source cannot be read."""
-    file = getattr(sys.modules.get(entry.factory.__module__), "__file__", None)
-    return None if file is None else of_file(Path(file))
+    module = sys.modules.get(entry.factory.__module__)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return None
+    content = getattr(getattr(module, "__loader__", None), "content", None)
+    if content is not None:
+        _reader.take(Path(file), content)
+    return of_file(Path(file))
+
+
+def with_imports(plugins: Iterable[Plugin]) -> tuple[Plugin, ...]:
+    """Return plugins as they can be sent: each file with the files beside it that it imports."""
+    return tuple(Plugin(plugin.name, _sources(plugin)) if plugin.is_file else plugin for plugin in plugins)
+
+
+def _sources(plugin: Plugin) -> tuple[tuple[str, bytes], ...]:
+    path = Path(plugin.name)
+    beside = sorted(file for file in _closure([path], _holds_components) if file.parent == path.parent and file != path)
+    found = ((file.name, _reader.content(file)) for file in beside)
+    return (*plugin.sources, *((name, content) for name, content in found if content is not None))
 
 
 @functools.cache
@@ -77,6 +97,8 @@ def at_hand(name: str) -> str | None:
     """Return the present digest of ``engine``, or of a component such as ``aggregators/cwtm``; None if it is not known."""
     if name == ENGINE:
         return of_engine()
+    if name in USERS:
+        return of_entry(USERS[name])
     kind, _, component = name.partition("/")
     usual = ROOT / kind / f"{component.replace('-', '_')}.py"
     for path in (usual, *sorted((ROOT / kind).glob("*.py"))):

@@ -73,6 +73,12 @@ class CheckpointError(DynabroError):
     """A checkpoint cannot be used; the run starts from the beginning instead."""
 
 
+class PluginError(DynabroError):
+    """The code of a plugin raised an exception; the text has its file and line."""
+
+    exit_code = 78
+
+
 class CannotWriteError(DynabroError):
     """A file or folder cannot be created or written."""
 

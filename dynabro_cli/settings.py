@@ -47,6 +47,7 @@ def _seconds(meaning: str, default: float, minimum: float) -> Setting:
 SETTINGS = {
     "DYNABRO_DB": Setting("results database, as --db", "a file or an SQLAlchemy URL"),
     "DYNABRO_DATA": Setting("folder of data sets, as --data-dir", "a folder"),
+    "DYNABRO_PLUGINS": Setting("plugins, as --plugin", "files and modules, separated by :"),
     "DYNABRO_STATE": Setting("folder of checkpoints and logs", "a folder"),
     "DYNABRO_BUSY_SECONDS": _seconds("time that a writer waits for a locked database", 60, 0.01),
     "DYNABRO_LEASE_SECONDS": _seconds("silence after which a writer is presumed dead", 120, 0.1),

@@ -67,6 +67,14 @@ class SourceReader:
             self._sources[path] = None if content is None else self._look_up(content)
         return self._sources[path]
 
+    def content(self, path: Path) -> bytes | None:
+        """Return the bytes of a file; None if it cannot be read."""
+        return self._read(path)
+
+    def take(self, path: Path, content: bytes) -> None:
+        """Take ``content`` for a file's bytes, unless the file was read before."""
+        self._bytes.setdefault(path, content)
+
     def remember(self) -> None:
         """Write new results to the memory; if that fails, they are computed again next time."""
         if not self._new:

@@ -14,6 +14,7 @@ import typer
 
 from dynabro_cli import __version__
 from dynabro_cli.cli import compare, db, list_, logs, plot, run, runs, select, show, status, sweep, verify
+from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
 from dynabro_cli.executors.interruptions import preempted
@@ -49,6 +50,9 @@ app.command()(runs.query)
 app.command()(runs.export)
 app.add_typer(verify.app, name="verify")
 app.add_typer(db.app, name="db")
+for group in (app, verify.app, db.app):
+    for info in group.registered_commands:
+        info.callback = with_plugins(info.callback)
 
 
 def _version(wanted: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from dynabro_cli.cli.output import Database, Json, emit, finite, print_json
 from dynabro_cli.cli.terminal import say
-from dynabro_cli.components import Component, Entry, format_value
+from dynabro_cli.components import USERS, Component, Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
     if way and way.blocks:
         say(f"Convolution blocks: {way.blocks}, {_compiled()}")
     say(f"Reference: {entry.reference}")
+    if f"{kind}/{entry.name}" in USERS:
+        say(f"Defined in: {entry.factory.__code__.co_filename}")
 
 
 def _compiled() -> str:

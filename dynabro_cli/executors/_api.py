@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from dynabro_cli import plugins
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.events import Event
 
@@ -143,5 +144,4 @@ def failure_of(error: Exception) -> Failure:
     """Describe the exception that is being handled."""
     if isinstance(error, DynabroError):
         return Failure(str(error), str(error), expected=True)
-    first = (str(error).strip().splitlines() or [""])[0]
-    return Failure(f"{type(error).__name__}: {first}", traceback.format_exc(), expected=False)
+    return Failure(plugins.told(error), traceback.format_exc(), expected=False)

@@ -8,8 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli import events
-from dynabro_cli.errors import BusyError, CannotWriteError, DynabroError, LostDatabaseError, RunError, StorageError
+from dynabro_cli import events, plugins
+from dynabro_cli.errors import (
+    BusyError,
+    CannotWriteError,
+    DynabroError,
+    LostDatabaseError,
+    PluginError,
+    RunError,
+    StorageError,
+)
 from dynabro_cli.executors._api import CHECKPOINT_SECONDS, Due, failure_of
 from dynabro_cli.executors.cores import spin_little
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
@@ -47,7 +55,7 @@ def execute(
     Raises:
         InterruptedRunError: Ctrl-C; the run is stored as interrupted, with a checkpoint if it reached one.
         PreemptedError: SIGTERM; likewise.
-        RunError: The simulation raised an exception; the run is stored as failed.
+        RunError: The simulation raised an exception; the run is stored as failed. PluginError: A plugin's code raised it.
         DynabroError: The run could not start, or its rows could not be written.
     """
     log = log or RunLog(None)
@@ -84,10 +92,11 @@ def execute(
             failure = failure_of(error)
             log.failed(failure.details)
             text = f"the run failed ({failure.reason})"
+            kind = RunError if plugins.where(error) is None else PluginError
             if recorder.run_id is None:
-                raise RunError(f"{text} before its first round; nothing is stored") from error
+                raise kind(f"{text} before its first round; nothing is stored") from error
             recorder.failed(failure.details)
-            raise RunError(
+            raise kind(
                 f"{text} and is stored as failed; dynabro query \"SELECT error FROM runs WHERE status='failed'\" shows where"
             ) from error
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 
+from dynabro_cli import digests, plugins
 from dynabro_cli.errors import DisconnectedError, LostRunError, RunError
 from dynabro_cli.events import Checkpointed, Started
 from dynabro_cli.executors._api import Failure, Options, Outcome
@@ -115,6 +116,7 @@ class RayScheduler:
             resume=slot.recorder.checkpoint(run.key),
             checkpoint_every=how.checkpoint_every,
             check="nothing" if how.force else "all",
+            plugins=digests.with_imports(plugins.loaded()),
         )
         slot.attempt = next(self._attempts)
         slot.task = self._task.remote(self._mailbox, slot.attempt, request, self._entry)

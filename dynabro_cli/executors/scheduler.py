@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
 
+from dynabro_cli import digests, plugins
 from dynabro_cli.errors import LostRunError, RunError
 from dynabro_cli.events import Started
 from dynabro_cli.executors._api import Failure, Options, Outcome
@@ -102,6 +103,7 @@ class Scheduler:
                 checkpoint_every=how.checkpoint_every,
                 log=slot.log.path if slot.log else None,
                 check="nothing" if how.force else "gpu",
+                plugins=digests.with_imports(plugins.loaded()),
             )
         )
         slot.given = True

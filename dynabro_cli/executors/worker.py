@@ -35,6 +35,7 @@ from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, Started
 from dynabro_cli.executors._api import Due, Failure, failure_of
 from dynabro_cli.executors.cores import spin_little
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.plugins import Plugin, load_sent
 from dynabro_cli.store.side_files import open_log
 
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -49,7 +50,7 @@ class Request:
     """A run to be made: the fields of its complete spec, its key, and how to make it.
 
     ``check`` says which memory is compared with the run's needs before it starts: the memory of the GPU, if others have checked
-    the machine's already, or all memory.
+    the machine's already, or all memory. ``plugins`` are the parent's plugins.
     """
 
     spec: dict[str, Any]
@@ -62,6 +63,7 @@ class Request:
     checkpoint_every: float = math.inf
     log: Path | None = None
     check: Check = "nothing"
+    plugins: tuple[Plugin, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ def simulation() -> Simulate:
     load = functools.lru_cache(maxsize=1)(lambda task, data_dir: load_data(task, data_dir))
 
     def simulate(request: Request, wanted: Callable[[], bool]) -> Iterator[Event]:
+        load_sent(request.plugins)
         run = resolve(RunSpec.from_mapping(request.spec), data_directory(request.data_dir))
         if run.key != request.key:
             raise RunError(

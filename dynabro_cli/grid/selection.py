@@ -224,6 +224,7 @@ def as_sweep(planned: Plan, choices: Sequence[Choice]) -> str:
     document: dict[str, Any] = {
         "name": f"{sweep.name}{SUFFIX}",
         "description": DESCRIPTION.format(sweep.name),
+        **({"plugins": list(sweep.plugins)} if sweep.plugins else {}),
         "base": {name: format_value(getattr(first.spec, name)) for name in kept} | {"validation": "0"},
         "grid": {"chosen": [dict(zip(varied, map(format_value, point), strict=True)) for point in points]},
         "seeds": sorted({run.spec.seed for run in runs}),

@@ -14,7 +14,7 @@ from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.spec import fields, parse_drops
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml, stop_at_many
 
-KEYS = ("name", "description", "base", "grid", "exclude", "seeds")
+KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")
 MOST_RUNS = 100_000
 MOST_SEEDS = 10_000
 MOST_CHARACTERS = 1_000_000
@@ -50,6 +50,7 @@ class Sweep:
         seeds: Seeds of each point; empty if base or grid set the seed, or nothing does.
         places: Places of values in the file, for errors: ``file:line`` by (field, value).
         exclude_places: Places of ``exclude``, as ``file:line``.
+        plugins: Files, relative to the sweep's folder, and modules with components of the user's.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Sweep:
     seeds: tuple[int, ...] = ()
     places: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
     exclude_places: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    plugins: tuple[str, ...] = ()
 
 
 def parse_sweep(text: str, source: str) -> Sweep:
@@ -136,6 +138,7 @@ class _Reading:
         elif name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
             self._refuse(parts["name"].line, f"name {name!r} is not legal; use letters, digits, dots, underscores and hyphens")
         description = self._text(parts["description"], "description") if "description" in parts else ""
+        plugins = self._plugins(parts["plugins"]) if "plugins" in parts else ()
         base = self._values(parts["base"], "base") if "base" in parts else {}
         grid = self._grid(parts["grid"]) if "grid" in parts else ()
         exclude = self._exclude(parts["exclude"]) if "exclude" in parts else ()
@@ -143,7 +146,7 @@ class _Reading:
         self._check_once(base, grid, parts)
         if self.problems:
             raise SpecError(self.problems)
-        return Sweep(name, description, base, grid, exclude, seeds, self.places, tuple(self.exclude_places))
+        return Sweep(name, description, base, grid, exclude, seeds, self.places, tuple(self.exclude_places), plugins)
 
     def _refuse(self, line: int, *problems: str) -> None:
         self.problems += [f"{self.source}:{line}: {problem}" for problem in problems]
@@ -154,6 +157,11 @@ class _Reading:
             return " ".join(node.text.split())
         self._refuse(node.line, f"{name} must be a text")
         return ""
+
+    def _plugins(self, node: Node) -> tuple[str, ...]:
+        """Return the files and modules that the sweep names."""
+        words = node.items if isinstance(node, Items) else (node,)
+        return tuple(filter(None, (self._text(word, "plugins") for word in words)))
 
     def _values(self, node: Node, name: str) -> dict[str, str]:
         """Return the fields of a mapping."""

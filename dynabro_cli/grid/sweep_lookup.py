@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dynabro_cli import plugins
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.grid.sweep_file import (
     MOST_CHARACTERS,
@@ -34,12 +35,15 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
         name: The name; without folder and suffix, the program's own sweeps come first.
         settings: ``FIELD=VALUE``, as ``--set`` takes them.
 
+    Its plugins are loaded.
+
     Raises:
         NotFoundError: There is no sweep of this name.
+        PluginError: A plugin raised an exception.
         SpecError: With every problem of the file, then of the settings.
     """
     if name == "-":
-        return set_fields(parse_sweep(sys.stdin.read(MOST_CHARACTERS + 1), "<stdin>"), settings)
+        return _ready(parse_sweep(sys.stdin.read(MOST_CHARACTERS + 1), "<stdin>"), Path(), settings)
     own = shipped()
     path = own[name] if name in own else Path(name)
     try:
@@ -52,7 +56,14 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
         raise NotFoundError(
             f"there is no sweep {name!r}{did_you_mean(name, own)} ({reason}); type a file's name, or one of dynabro list sweeps"
         ) from error
-    return set_fields(parse_sweep(text, name), settings)
+    return _ready(parse_sweep(text, name), Path(str(path)).parent, settings)
+
+
+def _ready(sweep: Sweep, folder: Path, settings: Sequence[str]) -> Sweep:
+    """Load the plugins of a sweep in ``folder``, and set fields."""
+    names = tuple(plugins.absolute(name, folder) for name in sweep.plugins)
+    plugins.load(names)
+    return set_fields(replace(sweep, plugins=names), settings)
 
 
 def shipped() -> dict[str, Traversable]:

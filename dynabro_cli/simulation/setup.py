@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dynabro_cli import __version__, events
+from dynabro_cli import __version__, events, plugins
 from dynabro_cli.components import Component
 from dynabro_cli.devices import pick_device
 from dynabro_cli.digests import digests_of
@@ -251,8 +251,9 @@ def _record(
 
 
 def versions() -> dict[str, object]:
-    """Return the versions of the programs behind the numbers, and the number of threads."""
-    return {
+    """Return the versions of the programs behind the numbers, the number of threads, and the plugins if there are any."""
+    named = [plugin.name for plugin in plugins.loaded()]
+    return ({"plugins": named} if named else {}) | {
         "dynabro": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -1,0 +1,315 @@
+"""Plugins: a user's own Python files and modules, which register components when they are imported.
+
+They are named by ``--plugin``, by the environment, or by a sweep; installed packages name theirs as entry points. A process
+that makes runs for another one gets the sources of files with its request, and loads the same.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import importlib.util
+import linecache
+import os
+import re
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from dynabro_cli.errors import DynabroError, PluginError, SpecError
+
+GROUP = "dynabro.plugins"
+"""The entry points of installed packages; each names a module."""
+VARIABLE = "DYNABRO_PLUGINS"
+"""The environment's list of plugins, separated like the folders in PATH."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A loaded plugin.
+
+    Attributes:
+        name: Absolute path of a file, or name of a module.
+        sources: Of a file: name and content of the file, then of the files beside it that it imports.
+    """
+
+    name: str
+    sources: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def is_file(self) -> bool:
+        """True for a file, which can be sent to another process; a module must be installed there."""
+        return self.name.endswith(".py")
+
+
+_loaded: dict[str, Plugin] = {}
+_places: list[Path] = []
+_depth = 0
+_installed_done = False
+
+
+def loaded() -> tuple[Plugin, ...]:
+    """Return the plugins that were named, in the order in which they were loaded; installed packages do not count."""
+    return tuple(_loaded.values())
+
+
+def is_loading() -> bool:
+    """Return True while a plugin is imported, so that what is registered is the user's."""
+    return _depth > 0
+
+
+def from_environment() -> list[str]:
+    """Return the plugins that ``DYNABRO_PLUGINS`` names."""
+    return [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
+
+
+def absolute(name: str, folder: Path | None = None) -> str:
+    """Return the absolute path of a plugin's file, relative to ``folder`` or the current one; a module's name unchanged."""
+    if not (name.endswith(".py") or os.sep in name):
+        return name
+    return str((folder or Path()).joinpath(Path(name).expanduser()).resolve())
+
+
+def load(names: Iterable[str], folder: Path | None = None) -> None:
+    """Import plugins, each once: files, or modules of the current folder or of installed packages.
+
+    Args:
+        names: Files (``rule.py``) and modules (``package.rules``).
+        folder: The folder that files are relative to; by default the current one.
+
+    Raises:
+        SpecError: A file or module does not exist.
+        PluginError: A plugin raised an exception; the message has file and line.
+    """
+    for given in names:
+        name = absolute(given, folder)
+        if name in _loaded:
+            continue
+        if name.endswith(".py"):
+            _load_file(name, _read(given, name))
+        elif os.sep in name:
+            raise SpecError(f"plugin={given}: it is not a Python file. Try: a file that ends in .py, or a module's name")
+        else:
+            _load_module(name)
+
+
+def load_sent(plugins: Iterable[Plugin]) -> None:
+    """Import the plugins of another process, unless this process has them; write files that differ here to a folder of its own.
+
+    Raises:
+        PluginError: A plugin raised an exception, a module is not installed here, or the process has another version of a file.
+    """
+    for plugin in plugins:
+        known = _loaded.get(plugin.name)
+        if known is not None and known.sources[:1] != plugin.sources[:1]:
+            raise PluginError(f"plugin={plugin.name}: this process has loaded another version. Try: the same command again")
+        if known is not None:
+            continue
+        if not plugin.is_file:
+            try:
+                _load_module(plugin.name)
+            except SpecError as error:
+                raise PluginError(f"{error} on every machine that makes runs") from error
+            continue
+        folder = Path(plugin.name).parent
+        if any(_content(folder / name) != content for name, content in plugin.sources):
+            folder = Path(tempfile.mkdtemp(prefix="dynabro-plugin-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            for name, content in plugin.sources:
+                (folder / name).write_bytes(content)
+        _load_file(plugin.name, plugin.sources[0][1], folder)
+
+
+def load_installed() -> None:
+    """Import the plugins of installed packages, their entry points ``dynabro.plugins``, once.
+
+    Raises:
+        PluginError: One raised an exception.
+    """
+    global _installed_done
+    if _installed_done:
+        return
+    _installed_done = True
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.value):
+        package = entry.dist.name if entry.dist is not None else entry.module
+        try:
+            with _importing():
+                _add_place(entry.module)
+                entry.load()
+        except (Exception, SystemExit) as error:
+            _installed_done = False
+            advice = f"Try: pip uninstall {package}"
+            raise PluginError(f"plugin of the installed package {package}: {told(error)}. {advice}") from error
+
+
+def told(error: BaseException) -> str:
+    """Return an exception in one line, with the file and line of the plugin's code that raised it, if one did."""
+    kind = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}".rstrip(": ")
+    place = where(error)
+    return kind if place is None else f"{place}: {kind}"
+
+
+def where(error: BaseException) -> str | None:
+    """Return ``FILE, line N`` of the last line of a plugin that an exception went through; None if there is none."""
+    if isinstance(error, SyntaxError) and error.filename and _is_plugins(error.filename):
+        return f"{error.filename}, line {error.lineno}"
+    chain: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in chain:
+        chain.append(following)
+        following = following.__cause__ or following.__context__
+    for one in chain:
+        for frame in reversed(traceback.extract_tb(one.__traceback__)):
+            if _is_plugins(frame.filename):
+                return f"{frame.filename}, line {frame.lineno}"
+    return None
+
+
+@contextlib.contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """Within the context, turn an exception that went through a plugin's code into a PluginError.
+
+    Raises:
+        PluginError: With file and line. Errors raised on purpose, and exceptions of other code, are unchanged.
+    """
+    try:
+        yield
+    except DynabroError:
+        raise
+    except Exception as error:
+        if where(error) is None:
+            raise
+        raise PluginError(f"{what}: {told(error)}. Try: its test, which shows the traceback") from error
+
+
+def _is_plugins(file: str) -> bool:
+    path = Path(file)
+    return any(path == place or place in path.parents for place in _places)
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    global _depth
+    _depth += 1
+    try:
+        yield
+    finally:
+        _depth -= 1
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _read(given: str, name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise SpecError(f"plugin={given}: it cannot be read ({error.strerror}). Try: dynabro new aggregator NAME") from error
+
+
+class _Loader(SourceFileLoader):
+    """Execute the bytes that were read, whatever happens to the file, and write no bytecode beside it.
+
+    Args:
+        name: The module.
+        path: The file with the bytes.
+        content: The bytes.
+        shown: The path in tracebacks.
+    """
+
+    def __init__(self, name: str, path: str, content: bytes, shown: str) -> None:
+        super().__init__(name, path)
+        self.content, self._shown = content, shown
+
+    def get_code(self, fullname: str) -> object:  # type: ignore[override]
+        """Compile the bytes."""
+        return compile(self.content, self._shown, "exec", dont_inherit=True)
+
+
+def _load_file(name: str, content: bytes, folder: Path | None = None) -> None:
+    """Import the file ``name``; its copy in ``folder``, if that is another one."""
+    path = Path(name) if folder is None else folder / Path(name).name
+    module_name = _module_name(path)
+    if _file_of(sys.modules.get(module_name)) == path:  # imported already, as by its test
+        _places.append(path)
+        _loaded[name] = Plugin(name, ((path.name, content),))
+        return
+    loader = _Loader(module_name, str(path), content, name)
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
+    if spec is None:
+        raise SpecError(f"plugin={name}: it cannot be imported. Try: a file that ends in .py")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    _places.append(Path(name))
+    if path != Path(name):
+        _places.append(path.parent)
+        linecache.cache[name] = (len(content), None, content.decode(errors="replace").splitlines(keepends=True), name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    _execute(lambda: loader.exec_module(module), name, f"python {name}", lambda: sys.modules.pop(module_name, None))
+    _loaded[name] = Plugin(name, ((path.name, content),))
+
+
+def _load_module(name: str) -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        exists = importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        exists = False
+    except (Exception, SystemExit) as error:  # of the package around it
+        raise PluginError(f"plugin={name}: {told(error)}. Try: python -m {name}") from error
+    if not exists:
+        raise SpecError(f"plugin={name}: there is no such module. Try: a file that ends in .py, or pip install of its package")
+    _add_place(name)
+    _execute(lambda: importlib.import_module(name), name, f"python -m {name}", lambda: None)
+    _loaded[name] = Plugin(name)
+
+
+def _execute(action: Callable[[], object], name: str, command: str, undo: Callable[[], object]) -> None:
+    try:
+        with _importing():
+            action()
+    except (Exception, SystemExit) as error:
+        undo()
+        if isinstance(error, SpecError):
+            raise
+        text = told(error) if where(error) else f"plugin={name}: {told(error)}"
+        raise PluginError(f"{text}. Try: {command}, which shows the traceback") from error
+
+
+def _add_place(module: str) -> None:
+    """Note where a module's code is; of a package, all modules in it."""
+    with contextlib.suppress(ImportError, AttributeError, ValueError):
+        spec = importlib.util.find_spec(module.partition(".")[0])
+        if spec is not None:
+            _places.extend(map(Path, spec.submodule_search_locations or [spec.origin or ""]))
+
+
+def _module_name(path: Path) -> str:
+    """Return the file's own name, by which files beside it import it; another name if that is taken."""
+    stem = re.sub(r"\W", "_", path.stem)
+    if stem in sys.modules:
+        free = _file_of(sys.modules[stem]) == path
+    else:
+        found = importlib.util.find_spec(stem)
+        free = found is None or found.origin == str(path)
+    return stem if free else f"dynabro_plugin_{stem}_{len(_loaded)}"
+
+
+def _file_of(module: ModuleType | None) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return None if file is None else Path(file).resolve()

@@ -1,0 +1,286 @@
+"""Components of the user's: named by an option, the environment, a sweep or an installed package."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from dynabro_cli import plugins
+from dynabro_cli.cli.app import app
+from dynabro_cli.executors import worker
+from dynabro_cli.experiment.resolve import REGISTRIES
+from tests.cli.conftest import Dynabro
+from tests.command_lines import commands
+from tests.own import forget, fresh, write_rule
+
+QUICK = ("--task", "quadratic", "--method", "sgd", "--attack", "shift:lambda=1", "--budget", "20", "-q")
+SWEEP = """
+name: own
+plugins: {plugins}
+base: {{task: quadratic, method: sgd, attack: "shift:lambda=1", budget: 20}}
+grid: {{aggregator: [cwmed, own]}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    with fresh():
+        yield
+
+
+@pytest.fixture
+def rule(folder: Path) -> Path:
+    return write_rule(folder)
+
+
+def rows(sql: str) -> list[tuple[object, ...]]:
+    with sqlite3.connect("results.db") as connection:
+        return connection.execute(sql).fetchall()
+
+
+# --- where plugins are named
+
+
+def test_every_command_has_the_option() -> None:
+    found = 0
+    for words in commands():
+        command: Any = typer.main.get_command(app)
+        for word in words:
+            command = command.commands[word]
+        assert any("--plugin" in parameter.opts for parameter in command.params), words
+        found += 1
+    assert found >= 15
+
+
+def test_the_option_loads_a_file(dynabro: Dynabro, rule: Path) -> None:
+    assert "own:broken" not in dynabro("list", "aggregators").out
+    assert "own:broken  " in dynabro("list", "aggregators", "--plugin", str(rule)).out
+
+
+def test_a_file_of_the_current_folder_and_a_module_are_the_same_kind_of_thing(dynabro: Dynabro, rule: Path) -> None:
+    assert "The mean of all messages." in dynabro("show", "aggregators/own", "--plugin", "own_rule").out
+    assert f"Defined in: {rule}" in dynabro("show", "aggregators/own").out
+
+
+def test_the_environment_names_plugins(dynabro: Dynabro, rule: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = write_rule(rule.parent, "other.py", name="other")
+    monkeypatch.setenv("DYNABRO_PLUGINS", f"{rule}:{other}")
+    outcome = dynabro("list", "aggregators")
+    assert ("own:broken" in outcome.out, "other:broken" in outcome.out, outcome.err) == (True, True, "")
+
+
+def test_a_file_that_is_named_twice_is_loaded_once(dynabro: Dynabro, rule: Path) -> None:
+    assert dynabro("list", "--plugin", str(rule), "--plugin", "own_rule.py").code == 0
+
+
+def installed(folder: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a package with an entry point be installed."""
+    info = folder / "own_package-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[dynabro.plugins]\nrules = {value}\n")
+    monkeypatch.syspath_prepend(str(folder))
+    plugins._installed_done = False
+
+
+def test_an_installed_package_names_its_module(dynabro: Dynabro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site"
+    installed(site, "own_installed", monkeypatch)
+    write_rule(site, "own_installed.py")
+    assert dynabro("run", "--aggregator", "own", *QUICK).code == 0
+    assert "own:broken" in dynabro("list", "aggregators").out
+    ((digests,),) = rows("SELECT code_digests FROM runs")
+    assert "aggregators/own" in json.loads(str(digests))
+
+
+def test_an_installed_package_that_is_broken_is_named(
+    dynabro: Dynabro, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    installed(site, "own_broken", monkeypatch)
+    (site / "own_broken.py").write_text("\nnothing\n")
+    outcome = dynabro("list")
+    where = f"{site}/own_broken.py, line 2: NameError: name 'nothing' is not defined"
+    problem = f"plugin of the installed package own-package: {where}. Try: pip uninstall own-package"
+    assert (outcome.code, outcome.problems) == (78, [problem])
+
+
+def test_without_plugins_nothing_more_is_loaded() -> None:
+    program = "import sys; from dynabro_cli.cli.app import main; sys.argv = ['dynabro', 'list']; main()"
+    slow = "{'torch', 'pandas', 'sqlalchemy'}"
+    tail = f"print(sorted({{name.partition('.')[0] for name in sys.modules}} & {slow}), file=sys.stderr)"
+    code = f"import atexit, sys; atexit.register(lambda: {tail})\n{program}"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr == "[]\n"
+
+
+# --- what becomes of them
+
+
+def test_a_run_stores_the_digest_and_the_name(dynabro: Dynabro, rule: Path) -> None:
+    assert dynabro("run", "--plugin", "own_rule.py", "--aggregator", "own", *QUICK).code == 0
+    ((text, versions),) = rows("SELECT code_digests, versions FROM runs")
+    digests = json.loads(str(text))
+    assert len(digests["aggregators/own"]) == 16
+    assert json.loads(str(versions))["plugins"] == [str(rule)]
+    outcome = dynabro("run", "--aggregator", "own", *QUICK)
+    assert "already in" in outcome.out
+    assert outcome.err == ""
+    write_rule(rule.parent, factor="2.0")
+    plugins._loaded.clear()
+    REGISTRIES["aggregators"]._entries.pop("own")
+    sys.modules.pop("own_rule")
+    forget()
+    outcome = dynabro("run", "--plugin", "own_rule.py", "--aggregator", "own", *QUICK)
+    assert outcome.problems == [
+        "warning: stored runs made with other code: 1 of 1 (aggregators/own: 1); --rerun repeats it",
+    ]
+
+
+def test_a_sweep_names_files_beside_it(dynabro: Dynabro, folder: Path) -> None:
+    below = folder / "below"
+    below.mkdir()
+    write_rule(below)
+    (below / "own.yaml").write_text(SWEEP.format(plugins="[own_rule.py]"))
+    outcome = dynabro("sweep", "below/own.yaml", "--dry-run")
+    assert (outcome.code, outcome.out.splitlines()[1]) == (0, "2 runs planned")
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("{a: b}", "own.yaml:3: plugins must be a text"),
+    ("[gone.py]", "plugin={folder}/gone.py: it cannot be read (No such file or directory). Try: dynabro new aggregator NAME"),
+])  # fmt: skip
+def test_a_sweep_with_wrong_plugins_is_refused(dynabro: Dynabro, folder: Path, text: str, problem: str) -> None:
+    (folder / "own.yaml").write_text(SWEEP.format(plugins=text))
+    outcome = dynabro("sweep", "own.yaml", "--dry-run")
+    assert (outcome.code, outcome.problems) == (2, [problem.format(folder=folder)])
+
+
+def test_a_database_with_unknown_components_is_listed_plotted_and_merged(dynabro: Dynabro, folder: Path) -> None:
+    with fresh():
+        write_rule(folder)
+        assert dynabro("run", "--plugin", "own_rule.py", "--aggregator", "own", *QUICK).code == 0
+    assert "unknown aggregator 'own'" in dynabro("show", "aggregators/own").err
+    outcome = dynabro("runs", "--json")
+    assert [row["aggregator"] for row in json.loads(outcome.out)] == ["own"]
+    assert outcome.err == ""
+    for command in (
+        ("show", "runs/1"),
+        ("plot", "final"),
+        ("plot", "curves"),
+        ("db", "check"),
+        ("db", "merge", "results.db", "--db", "other.db"),
+        ("runs", "--db", "other.db"),
+        ("status",),
+        ("export", "curves", "--csv", "curves.csv"),
+    ):
+        outcome = dynabro(*command)
+        assert outcome.code == 0, (command, outcome.err)
+    assert "own" in dynabro("query", "SELECT aggregator FROM runs", "--db", "other.db").out
+
+
+def test_an_unknown_component_says_how_to_load_it(dynabro: Dynabro) -> None:
+    outcome = dynabro("run", "--aggregator", "zzz", *QUICK)
+    assert outcome.problems[0].endswith("; --plugin FILE loads your own")
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize(("file", "content", "problem"), [
+    ("a.py", "x = 1\n1/0\n", "{folder}/a.py, line 2: ZeroDivisionError: division by zero. Try: python {folder}/a.py, "),
+    ("a.py", "def f(:\n", "{folder}/a.py, line 1: SyntaxError: "),
+    ("a.py", "import no_such_module\n", "{folder}/a.py, line 1: ModuleNotFoundError: No module named 'no_such_module'"),
+    ("a.py", "\nraise SystemExit(0)\n", "{folder}/a.py, line 2: SystemExit: 0"),
+    ("b.py", "import a_part\n", "{folder}/b.py, line 1: ModuleNotFoundError: "),
+])  # fmt: skip
+def test_an_exception_while_loading_is_a_line(dynabro: Dynabro, folder: Path, file: str, content: str, problem: str) -> None:
+    (folder / file).write_text(content)
+    outcome = dynabro("list", "--plugin", file)
+    assert outcome.code == 78
+    (line,) = outcome.problems
+    assert line.startswith(problem.format(folder=folder))
+
+
+@pytest.mark.parametrize(("name", "problem"), [
+    ("gone.py", "plugin=gone.py: it cannot be read (No such file or directory). Try: dynabro new aggregator NAME"),
+    ("no_such.module", "plugin=no_such.module: there is no such module. Try: a file that ends in .py, or pip install of"),
+    ("./rule.txt", "plugin=./rule.txt: it is not a Python file. Try: a file that ends in .py, or a module's name"),
+])  # fmt: skip
+def test_a_plugin_that_does_not_exist_is_refused(dynabro: Dynabro, name: str, problem: str) -> None:
+    outcome = dynabro("list", "--plugin", name)
+    assert outcome.code == 2
+    (line,) = outcome.problems
+    assert line.startswith(problem)
+
+
+@pytest.mark.parametrize(("name", "first"), [("cwtm", "dynabro_cli.aggregators.cwtm"), ("own", "own_rule")])
+def test_a_name_that_is_taken_is_refused(dynabro: Dynabro, rule: Path, name: str, first: str) -> None:
+    other = write_rule(rule.parent, "other.py", name=name)
+    outcome = dynabro("list", "--plugin", str(rule), "--plugin", str(other))
+    assert outcome.code == 78
+    (line,) = outcome.problems
+    assert line.startswith(f"{other}, line 14: ValueError: aggregator {name!r} is registered twice; {first} has the first one")
+
+
+def test_an_exception_of_the_factory_is_a_line(dynabro: Dynabro, rule: Path) -> None:
+    outcome = dynabro("run", "--plugin", str(rule), "--aggregator", "own:broken=factory", *QUICK)
+    assert (outcome.code, outcome.problems) == (
+        78,
+        [f"aggregator 'own': {rule}, line 18: KeyError: 'in the factory'. Try: its test, which shows the traceback"],
+    )
+
+
+def test_an_exception_during_a_run_is_a_line_and_the_log_has_the_traceback(dynabro: Dynabro, rule: Path) -> None:
+    outcome = dynabro("run", "--plugin", str(rule), "--aggregator", "own:broken=rule", *QUICK)
+    assert outcome.code == 78
+    (line,) = outcome.problems
+    assert line.startswith(f"the run failed ({rule}, line 22: ZeroDivisionError: in the rule) and is stored as failed; ")
+    log = dynabro("logs", "1").out
+    assert "Traceback (most recent call last):" in log
+    assert f'File "{rule}", line 22, in rule' in log
+
+
+# --- in another process
+
+
+def test_a_sent_plugin_takes_the_files_beside_it_with_it(folder: Path) -> None:
+    """Also if its folder does not exist there, or has other files."""
+    from dynabro_cli.digests import of_entry, with_imports
+
+    (folder / "own_part.py").write_text("FACTOR = 3.0\n")
+    rule = write_rule(folder, imports="from own_part import FACTOR\n", factor="FACTOR")
+    with fresh():
+        plugins.load([str(rule)])
+        (sent,) = with_imports(plugins.loaded())
+        digest = of_entry(REGISTRIES["aggregators"].entry("own"))
+    assert [name for name, _ in sent.sources] == ["own_rule.py", "own_part.py"]
+    rule.write_text("1/0")
+    (folder / "own_part.py").unlink()
+    plugins.load_sent([sent])
+    entry = REGISTRIES["aggregators"].entry("own")
+    assert of_entry(entry) == digest
+    assert entry.factory.__globals__["FACTOR"] == 3.0
+    assert entry.factory.__code__.co_filename == str(rule)
+    assert worker.simulation  # which loads them before it reads the spec
+
+
+def test_two_versions_of_a_plugin_do_not_share_a_process(rule: Path) -> None:
+    plugins.load([str(rule)])
+    (here,) = plugins.loaded()
+    plugins.load_sent([here])
+    other = plugins.Plugin(here.name, ((rule.name, b"1"),))
+    with pytest.raises(plugins.PluginError, match="another version"):
+        plugins.load_sent([other])
+
+
+def test_a_module_must_be_installed_where_runs_are_made() -> None:
+    with pytest.raises(plugins.PluginError, match=r"no_such_module.* on every machine that makes runs"):
+        plugins.load_sent([plugins.Plugin("no_such_module")])

@@ -1,0 +1,88 @@
+"""Plugins in tests: a rule of the user's, and a process that forgets what a test has loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from dynabro_cli import components, digests, plugins
+from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.figures import _api as figures
+
+RULE = '''"""A rule."""
+
+from dataclasses import dataclass
+
+from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless
+from dynabro_cli.components import parameter
+{imports}
+
+@dataclass(frozen=True)
+class Parameters:
+    broken: str = parameter("no", choices=("no", "factory", "rule"), help="what raises")
+
+
+@REGISTRY.register("{name}", Parameters, reference="nobody")
+def own(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
+    """The mean of all messages."""
+    if parameters.broken == "factory":
+        raise KeyError("in the factory")  # line 18 without imports
+
+    def rule(messages):
+        if parameters.broken == "rule":
+            raise ZeroDivisionError("in the rule")  # line 22 without imports
+        return messages.mean(0) * {factor}
+
+    return stateless(rule, None)
+'''
+
+
+def write_rule(folder: Path, file: str = "own_rule.py", *, name: str = "own", imports: str = "", factor: str = "1.0") -> Path:
+    """Write a plugin with an aggregator."""
+    path = folder / file
+    path.write_text(RULE.format(name=name, imports=imports, factor=factor))
+    return path
+
+
+def forget() -> None:
+    """Forget answers about components that are kept by name."""
+    digests.at_hand.cache_clear()
+    digests.changed.cache_clear()
+    digests.of_file.cache_clear()
+    digests._reader._bytes.clear()
+    digests._reader._sources.clear()
+
+
+@contextlib.contextmanager
+def fresh() -> Iterator[None]:
+    """Within the context, plugins can be loaded; afterwards none of them is."""
+    registries = [*REGISTRIES.values(), figures.REGISTRY]
+    for registry in registries:
+        registry.entries()
+    kept = [(dict(registry._entries), registry) for registry in registries]
+    users, grids = dict(components.USERS), dict(figures.GRIDS)
+    loaded, places, done = dict(plugins._loaded), list(plugins._places), plugins._installed_done
+    modules, path = set(sys.modules), list(sys.path)
+    try:
+        yield
+    finally:
+        for entries, registry in kept:
+            registry._entries = entries
+            registry._parsed.clear()
+        components.USERS.clear()
+        components.USERS.update(users)
+        figures.GRIDS.clear()
+        figures.GRIDS.update(grids)
+        plugins._loaded.clear()
+        plugins._loaded.update(loaded)
+        plugins._places[:] = places
+        plugins._installed_done = done
+        for name in set(sys.modules) - modules:
+            if getattr(sys.modules[name], "__file__", None) and not name.startswith(("dynabro_cli", "torch", "tests")):
+                file = str(sys.modules[name].__file__)
+                if "/pytest-" in file or "dynabro-plugin-" in file:
+                    del sys.modules[name]
+        sys.path[:] = path
+        forget()
