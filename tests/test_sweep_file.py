@@ -95,7 +95,7 @@ WORDS = {
 }
 
 REFUSED: list[tuple[str, list[str]]] = [
-    ("bass: {}\n", ["2: unknown key 'bass' (did you mean 'base'?); legal: name, description, plugins, base, grid, exclude, seeds"]),
+    ("bass: {}\n", ["2: unknown key 'bass' (did you mean 'base'?); legal: name, description, plugins, base, grid, "]),
     ("<<: {}\n", ["2: unknown key '<<'"]),
     ("base: [sgd]\n", ["2: base must be a mapping"]),
     ("base:\n  bugdet: 5\n", ["3: unknown field 'bugdet' (did you mean 'budget'?); legal: task, "]),
