@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated, weighing
 from dynabro_cli.aggregators._order import middle_mean
@@ -84,22 +87,23 @@ def start_of(gram: Tensor) -> Tensor:
 def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
     """Return the weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start.
 
-    The steps run on the CPU, wherever the messages are: a step on so small a matrix is shorter than its launch elsewhere.
+    The steps run on the CPU, wherever the messages are, and in NumPy: on so small a matrix, a step is shorter than its launch
+    elsewhere, and than the calls of torch's operators.
     """
-    device, gram = gram.device, gram.cpu()
-    squares = gram.diagonal().clamp_min(0)
-    distances = squares.sqrt()
-    smallest = (nu * distances.median()).clamp_min(torch.finfo(gram.dtype).tiny * len(gram))
-    weights = torch.zeros_like(squares)
+    products = gram.detach().cpu().numpy()
+    squares = products.diagonal().clip(min=0)
+    distances = np.sqrt(squares)
+    median = np.partition(distances, (len(distances) - 1) // 2)[(len(distances) - 1) // 2]
+    smallest = max(nu * median, np.finfo(products.dtype).tiny * len(products))
+    weights, inner = np.zeros_like(squares), np.zeros_like(squares)  # inner: of each point with the mean
     for _ in range(most_steps):
-        smoothed = torch.maximum(distances, smallest)
+        smoothed = np.maximum(distances, smallest)
         moved = 1 / smoothed
-        moved = moved / moved.sum()
-        change = moved - weights
-        weights = moved
-        step = (change @ gram @ change).clamp_min(0).sqrt()  # |z - z_before|
-        if not step > tolerance * smoothed.min():
+        moved /= moved.sum()
+        products_with_moved = products @ moved
+        square = (moved - weights) @ (products_with_moved - inner)  # |z - z_before|^2
+        weights, inner = moved, products_with_moved
+        if not math.sqrt(max(square, 0)) > tolerance * smoothed.min():
             break
-        inner = gram @ weights
-        distances = (squares - 2 * inner + weights @ inner).clamp_min(0).sqrt()
-    return weights.to(device)
+        distances = np.sqrt((squares - 2 * inner + weights @ inner).clip(min=0))
+    return torch.from_numpy(weights).to(gram)
