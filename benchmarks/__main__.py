@@ -164,6 +164,27 @@ def bigdb(
 
 
 @app.command()
+def gpu(
+    out: Annotated[Path, typer.Option(help="Folder for gpu.json, gpu.md and log.txt; what is in it already is kept.")],
+    minutes: Annotated[float, typer.Option(min=0.1, help="Time for all; the same command goes on where it ended.")] = 9.0,
+    step: Annotated[list[str] | None, typer.Option(help="Such as rules; repeat for more. [default: all]")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Repeat what failed.")] = False,
+    anew: Annotated[bool, typer.Option("--anew", help="Repeat everything.")] = False,
+    device: Annotated[str, typer.Option(help="cuda, cuda:N, or cpu to try the command.")] = "cuda",
+    tiny: Annotated[bool, typer.Option("--tiny", help="Sizes of a trial.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Find out all that is to be known of a GPU: right or wrong, fast or slow, many runs at once."""
+    from benchmarks.gpu.drive import measure
+    from benchmarks.gpu.steps import STEPS, How
+    from benchmarks.measuring import chosen
+
+    names = chosen(step, [one.name for one in STEPS], "step") if step else []
+    how = How(device, None if data_dir is None else str(data_dir.resolve()), tiny)
+    measure(out, how, minutes, only=names, again=again, anew=anew)
+
+
+@app.command()
 def counts() -> None:
     """Count rules and attacks here, and in the installed peers."""
     from benchmarks.counts import count

@@ -1,0 +1,54 @@
+"""The process of a step: make its checks one after another, and write a line before and after each."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+from benchmarks.gpu.steps import LOST, Found, How, Step
+
+STICKY = ("CUDA error", "device-side assert", "illegal memory access", "cudaError")
+"""Texts of errors after which a process can use its GPU no more."""
+
+
+def main(name: str, place: str, how: str, known: str) -> None:
+    """Make the checks of a step that are not ``known``."""
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print goes to the log
+
+    def tell(**message: object) -> None:
+        out.write(json.dumps(message) + "\n")
+        out.flush()
+
+    done, where = set(json.loads(known)), How(**json.loads(how))
+    if where.tiny:  # a trial has next to nothing to compute
+        import torch
+
+        torch.set_num_threads(1)
+    for check in Step(name, 0, place, 0).checks(where):
+        if check.name in done:
+            continue
+        tell(kind="begin", check=check.name, seconds=check.seconds)
+        outcome = outcome_of(check.find)
+        tell(kind="done", outcome=outcome)
+        if any(text in str(outcome.get("error")) for text in STICKY) and "out of memory" not in str(outcome["error"]):
+            sys.exit(LOST)
+    tell(kind="end")
+
+
+def outcome_of(find: Any) -> dict[str, Any]:
+    """Return what a check finds, with its state: ``done``, ``wrong``, ``left out`` or ``error``."""
+    try:
+        found: Found = find()
+    except Exception as error:
+        traceback.print_exc()
+        return {"state": "error", "error": f"{type(error).__name__}: {error}"[:600]}
+    state = "left out" if "left out" in found else "done" if found.get("ok", True) else "wrong"
+    return {"state": state, **found}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

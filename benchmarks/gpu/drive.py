@@ -1,0 +1,211 @@
+"""Run the steps in processes of their own, within a time, and write down what is known after every check."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from benchmarks.gpu.report import tables
+from benchmarks.gpu.steps import LOST, STEPS, How, Step, here, missing
+
+RESERVE = 6.0
+"""Seconds at the end that belong to killing a process and writing the files."""
+START = 12.0
+"""Seconds that a process may take before its first check: torch and the driver are loaded."""
+LEAST = 15.0
+"""A step begins only if so many seconds are left."""
+GRACE = 10.0
+"""Seconds between two checks."""
+
+Results = dict[str, dict[str, dict[str, Any]]]
+
+
+class Book:
+    """The file ``gpu.json`` of a folder, and ``gpu.md`` beside it: everything that is known so far."""
+
+    def __init__(self, folder: Path, how: How) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._json, self._tables = folder / "gpu.json", folder / "gpu.md"
+        self.results: Results = {}
+        if self._json.exists():
+            self.results = json.loads(self._json.read_text(encoding="utf-8"))["results"]
+        self._head = {"how": asdict(how), "missing": missing()}
+
+    def known(self, step: str) -> set[str]:
+        """Return the names of the step's checks that have an outcome."""
+        return set(self.results.get(step, {}))
+
+    def write(self, step: str, check: str, outcome: dict[str, Any]) -> None:
+        """Put down the outcome of a check, and write the files."""
+        self.results.setdefault(step, {})[check] = outcome
+        self.save()
+
+    def forget(self, *, all_of_them: bool) -> None:
+        """Drop the outcomes that are not ``done``, or all, so that they are found again."""
+        for step, checks in list(self.results.items()):
+            self.results[step] = {
+                name: outcome for name, outcome in checks.items() if outcome["state"] == "done" and not all_of_them
+            }
+
+    def save(self) -> None:
+        """Write both files, each by a rename, so that none is ever half there."""
+        whole = self._head | {
+            "written": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+            "results": self.results,
+        }
+        for path, text in ((self._json, json.dumps(whole, indent=1)), (self._tables, tables(whole))):
+            beside = path.with_name(f".{path.name}")
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(path)
+
+
+def measure(
+    folder: Path,
+    how: How,
+    minutes: float,
+    *,
+    only: Sequence[str] = (),
+    again: bool = False,
+    anew: bool = False,
+    say: Callable[[str], None] = print,
+    steps: Sequence[Step] = STEPS,
+) -> bool:
+    """Make as much of the steps as fits into the time; return True if nothing is left to do.
+
+    Args:
+        folder: For ``gpu.json``, ``gpu.md`` and ``log.txt``; what is in the first already is not made again.
+        how: Where and how large.
+        minutes: The time.
+        only: Names of steps; none for all.
+        again: Repeat the checks that have failed.
+        anew: Repeat everything.
+        say: Prints a line.
+        steps: The steps.
+    """
+    end = time.monotonic() + 60 * minutes - RESERVE
+    book = Book(folder, how)
+    if again or anew:
+        book.forget(all_of_them=anew)
+    if missing():
+        say(f"missing: {' '.join(missing())} (carry them along as wheels; the steps that need them are left out)")
+    complete = True
+    for step in steps:
+        if only and step.name not in only:
+            continue
+        lacking = [name for name in step.needs if not here(name)]
+        if lacking:
+            book.write(step.name, "all", {"state": "left out", "error": f"needs {', '.join(lacking)}"})
+            continue
+        book.results.get(step.name, {}).pop("all", None)
+        complete &= _whole_step(step, how, book, folder, end, say)
+    book.save()
+    say(f"{'complete' if complete else 'more is left: the same command goes on'}: {folder / 'gpu.json'}, {folder / 'gpu.md'}")
+    return complete
+
+
+def _whole_step(step: Step, how: How, book: Book, folder: Path, end: float, say: Callable[[str], None]) -> bool:
+    """Start the step's process, and again after each that was lost, until no check is left or the time is up."""
+    until = min(end, time.monotonic() + step.seconds)
+    while (left := until - time.monotonic()) > 0:
+        if end - time.monotonic() < LEAST and left < step.seconds:
+            return False
+        with (folder / "log.txt").open("ab") as log:
+            if _process(step, how, book, until, log, say):
+                return True
+    return False
+
+
+def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say: Callable[[str], None]) -> bool:
+    """Make the checks of a step that are left, in one process; return True if it came to its end."""
+    command = [sys.executable, "-m", "benchmarks.gpu.child", step.name, step.place, json.dumps(asdict(how))]
+    log.write(f"--- {step.name}\n".encode())
+    log.flush()
+    child = subprocess.Popen(
+        [*command, json.dumps(sorted(book.known(step.name)))],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    begun, before = None, time.monotonic()
+    limit = min(until, before + START + (0 if how.gpu else 60))
+    lines = _Lines(child)
+    try:
+        while True:
+            line = lines.next(limit)
+            if line is None:
+                break
+            message = json.loads(line)
+            now = time.monotonic()
+            if message["kind"] == "end":
+                return True
+            if message["kind"] == "begin":
+                begun, before, limit = message["check"], now, min(until, now + message["seconds"])
+                continue
+            outcome = message["outcome"] | {"seconds": round(now - before, 3)}
+            book.write(step.name, str(begun), outcome)
+            say(f"{step.name}: {begun}: {outcome['state']}")
+            begun, before, limit = None, now, min(until, now + GRACE)
+    finally:
+        code = _end(child)
+    name = begun or "start"
+    if lines.late and limit >= until:
+        return False  # the step's time is up, not the check's: the next call begins with this check
+    if not begun and code == LOST:
+        return False  # the last check has its outcome, and a new process is needed for the next one
+    text = f"longer than {time.monotonic() - before:.0f} s" if lines.late else f"the process ended with code {code}"
+    book.write(step.name, name, {"state": "hung" if lines.late else "crashed", "error": text})
+    say(f"{step.name}: {name}: {text}")
+    return begun is None  # a process that does not even start is not started again
+
+
+class _Lines:
+    """Lines of a process's output, each awaited for a limited time; what is no message goes to nobody."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._pipe = child.stdout
+        self._left = b""
+        self._ready = selectors.DefaultSelector()
+        self._ready.register(self._pipe, selectors.EVENT_READ)  # type: ignore[arg-type]
+        self.late = False
+
+    def next(self, limit: float) -> str | None:
+        """Return the next message; None if the process is at its end, or the time is."""
+        while True:
+            line, found, rest = self._left.partition(b"\n")
+            if found:
+                self._left = rest
+                if line.startswith(b'{"kind"'):
+                    return line.decode()
+                continue
+            left = limit - time.monotonic()
+            if left <= 0 or not self._ready.select(left):
+                self.late = True
+                return None
+            more = os.read(self._pipe.fileno(), 1 << 16)  # type: ignore[union-attr]
+            if not more:
+                return None
+            self._left += more
+
+
+def _end(child: subprocess.Popen[bytes]) -> int:
+    """End the process with all its children, and return its exit code."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(0.5)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    if child.stdout is not None:
+        child.stdout.close()
+    return child.wait()

@@ -1,0 +1,112 @@
+"""The steps of ``python -m benchmarks gpu``, and what their checks are made of; no torch is loaded here."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Found = dict[str, object]
+"""Numbers and texts of a check; ``ok`` tells right from wrong, if the check judges."""
+
+
+@dataclass(frozen=True)
+class How:
+    """Place and size of the checks.
+
+    Attributes:
+        device: The device, as dynabro names it.
+        data_dir: The folder of data sets; without MNIST in it, images are made up.
+        tiny: True for sizes that a CPU computes in seconds, to try the command itself.
+    """
+
+    device: str = "cuda"
+    data_dir: str | None = None
+    tiny: bool = False
+
+    def of(self, full: int, tiny: int) -> int:
+        """Return one of two sizes."""
+        return tiny if self.tiny else full
+
+    @property
+    def gpu(self) -> bool:
+        """True if the device is a GPU."""
+        return self.device.startswith("cuda")
+
+
+LOST = 3
+"""Exit code of a step's process that can use its GPU no more, after it has told the outcome of its last check."""
+
+
+class Check(NamedTuple):
+    """One thing to find out: its name, a function that finds it out, and the seconds that it may take."""
+
+    name: str
+    find: Callable[[], Found]
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """Checks of one kind, which share a process.
+
+    Attributes:
+        name: Its name.
+        part: 0 for the machine, 1 for right or wrong, 2 for fast or slow, 3 for many at once.
+        place: Module and function that yield the checks.
+        seconds: How long it may take in all; checks that are left wait for the next call.
+        needs: Modules that it needs beside torch's and numpy's.
+    """
+
+    name: str
+    part: int
+    place: str
+    seconds: float
+    needs: tuple[str, ...] = field(default=())
+
+    def checks(self, how: How) -> Iterator[Check]:
+        """Return the checks, which do nothing yet."""
+        module, _, function = self.place.partition(":")
+        module = module if "." in module else f"benchmarks.gpu.{module}"
+        found: Iterator[Check] = getattr(importlib.import_module(module), function)(how)
+        return found
+
+
+RUNS = ("platformdirs", "scipy", "torchvision")
+STORED = (*RUNS, "sqlalchemy", "alembic", "mako", "typer", "rich", "yaml", "pandas")
+
+STEPS = (
+    Step("machine", 0, "machine:checks", 60),
+    Step("rules", 1, "right:rules", 60, RUNS),
+    Step("attacks", 1, "right:attacks", 40, RUNS),
+    Step("gradients", 1, "right:gradients", 75, RUNS),
+    Step("graphs", 1, "right:graphs", 60, RUNS),
+    Step("memory", 1, "right:memory", 40, RUNS),
+    Step("waiting", 1, "whole:waiting", 60, RUNS),
+    Step("repeats", 1, "whole:repeats", 60, RUNS),
+    Step("methods", 1, "whole:methods", 90, (*RUNS, "sklearn")),
+    Step("stopping", 1, "whole:stopping", 90, (*STORED, "sklearn")),
+    Step("ceilings", 2, "fast:ceilings", 30),
+    Step("mnist", 2, "fast:mnist", 150, RUNS),
+    Step("cifar", 2, "fast:cifar", 150, RUNS),
+    Step("kernels", 2, "fast:kernels", 60, RUNS),
+    Step("ways", 2, "fast:ways", 150, RUNS),
+    Step("jobs", 3, "many:jobs", 240, STORED),
+    Step("largest", 3, "many:largest", 90, RUNS),
+)
+
+WHEELS = {"yaml": "pyyaml", "sklearn": "scikit-learn"}
+"""The names of packages that differ from their modules' names."""
+
+
+def missing() -> list[str]:
+    """Return the packages that some step needs and that are not installed, as pip names them."""
+    wanted = dict.fromkeys(("torch", "numpy", "triton", *STORED, "sklearn", "matplotlib"))
+    return [WHEELS.get(name, name) for name in wanted if not here(name)]
+
+
+def here(module: str) -> bool:
+    """Return True if a module can be imported."""
+    return importlib.util.find_spec(module) is not None
