@@ -58,13 +58,15 @@ class Started:
     """The run is set up: ``record`` has the columns of its row in ``runs`` that are known from the start.
 
     ``resumed`` are the totals of the checkpoint from which it resumes; None if it starts from the beginning. ``labels`` has
-    (worker, label, count) for every label of a worker's training samples; empty if every worker has all samples.
+    (worker, label, count) for every label of a worker's training samples; empty if every worker has all samples. ``unused``
+    says why the checkpoint that was given is not used; None if it is used, or none was given.
     """
 
     run_key: str
     record: dict[str, Any]
     resumed: Totals | None = None
     labels: tuple[tuple[int, int, int], ...] = ()
+    unused: str | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from rich.progress import (
 from rich.text import Text
 
 from dynabro_cli import events
+from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.terminal import note, one_line
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ class RunProgress(Display):
         """Show one event."""
         if isinstance(event, events.Started):
             self._started = time.monotonic()
+            if event.unused is not None:
+                warn(f"{event.unused}; the run starts from the beginning")
         elif isinstance(event, events.RoundsDone):
             self._byzantine = f"{event.rounds[-1].byzantine} Byzantine"
             self._show(event.rounds[-1].budget)

@@ -90,7 +90,9 @@ class SweepProgress(Display):
     def event(self, slot: int, run: Run, event: events.Event) -> None:
         """Show the progress of a run."""
         shown = self._slots[slot]
-        if isinstance(event, events.Started) and event.resumed is not None:
+        if isinstance(event, events.Started) and event.unused is not None:
+            self._tell(f"{self._cell(run)}: {event.unused}; the run starts from the beginning")
+        elif isinstance(event, events.Started) and event.resumed is not None:
             shown.spent = min(event.resumed.budget_spent, run.spec.budget)
             self._before += shown.done
         elif isinstance(event, events.RoundsDone):

@@ -82,6 +82,8 @@ class RunLog:
         self._began = time.monotonic()
         record, done = event.record, event.resumed
         how = "started" if done is None else f"resuming after round {done.rounds} with budget {done.budget_spent} spent"
+        if event.unused is not None:
+            self.tell(f"{event.unused}; the run starts from the beginning")
         self.tell(f"{how}: {cell(record)}")
         programs = json.loads(record["versions"])
         threads = programs.pop("threads", None)

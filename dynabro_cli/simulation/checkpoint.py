@@ -22,6 +22,8 @@ from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.simulation.parts import State
 
 FORMAT = 1
+MADE_BY = {"dynabro": "version of dynabro", "torch": "version of torch", "code": "code of a component"}
+"""Words for what a checkpoint is made with."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,10 @@ class Checkpoint:
                 warnings.simplefilter("ignore")
                 content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
             made_by, of = content.pop("made_by"), content.pop("spec")
-            if made_by != _made_by(code):
-                raise CheckpointError(f"the checkpoint was made by {made_by}, and this is {_made_by(code)}")
+            own = _made_by(code)
+            if made_by != own:
+                other = [MADE_BY.get(name, name) for name in own if made_by.get(name) != own[name]]
+                raise CheckpointError(f"the checkpoint was made with another {' and '.join(other)}")
             if of != asdict(spec):
                 raise CheckpointError("the checkpoint is of another run")
             if content["state"].keys() != {field.name for field in fields(State)}:

@@ -124,14 +124,16 @@ def simulate_run(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     code = digests_of(run.components)
     run = run.with_data(data_directory(data_dir))
-    return _guarded(run, where, compile, load, _usable(resume, run.spec, code), wanted, code)
+    checkpoint, unused = _usable(resume, run.spec, code)
+    return _guarded(run, where, compile, load, checkpoint, wanted, code, unused)
 
 
-def _usable(data: bytes | None, spec: CompleteSpec, code: str | None) -> Checkpoint | None:
+def _usable(data: bytes | None, spec: CompleteSpec, code: str | None) -> tuple[Checkpoint | None, str | None]:
+    """Return the checkpoint, and why it is not used."""
     try:
-        return None if data is None else Checkpoint.decode(data, spec, code)
-    except CheckpointError:
-        return None
+        return (None if data is None else Checkpoint.decode(data, spec, code)), None
+    except CheckpointError as error:
+        return None, str(error)
 
 
 def _guarded(
@@ -142,11 +144,12 @@ def _guarded(
     checkpoint: Checkpoint | None,
     wanted: Callable[[], bool],
     code: str | None,
+    unused: str | None,
 ) -> Iterator[events.Event]:
     """Run without autograd, which is switched on only around the gradients; not across a ``yield``."""
     with torch.no_grad():
         simulation, started = _prepare(run, device, compile, load, checkpoint, code)
-    yield started
+    yield dataclasses.replace(started, unused=unused)
     stream = simulation.events(wanted)
     while True:
         with torch.no_grad():
