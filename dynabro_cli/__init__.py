@@ -1,6 +1,7 @@
 """dynabro: experiments in Byzantine-robust learning whose Byzantine workers change identity during training.
 
-For notebooks: ``from dynabro_cli import RunSpec, simulate, make_aggregator, make_attack, make_switching``.
+For notebooks: ``from dynabro_cli import RunSpec, simulate, make_aggregator, make_attack, make_pre_aggregator,
+make_switching, load_plugin``.
 """
 
 from __future__ import annotations
@@ -9,19 +10,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dynabro_cli.api import make_aggregator, make_attack, make_switching
+    from dynabro_cli.api import make_aggregator, make_attack, make_pre_aggregator, make_switching
     from dynabro_cli.experiment.spec import RunSpec
+    from dynabro_cli.plugins import load_plugin
     from dynabro_cli.simulation.setup import simulate
 
 __version__ = "0.1.0"
-__all__ = ["RunSpec", "make_aggregator", "make_attack", "make_switching", "simulate"]
+__all__ = [
+    "RunSpec",
+    "load_plugin",
+    "make_aggregator",
+    "make_attack",
+    "make_pre_aggregator",
+    "make_switching",
+    "simulate",
+]
 
 _PUBLIC = {
     "RunSpec": "dynabro_cli.experiment.spec",
     "simulate": "dynabro_cli.simulation.setup",
     "make_aggregator": "dynabro_cli.api",
     "make_attack": "dynabro_cli.api",
+    "make_pre_aggregator": "dynabro_cli.api",
     "make_switching": "dynabro_cli.api",
+    "load_plugin": "dynabro_cli.plugins",
 }
 
 

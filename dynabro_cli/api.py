@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -10,8 +11,10 @@ from torch import Tensor
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.attacks._api import Attack, AttackSetting, Defence, honest_mean
 from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.pre_aggregators._api import PreAggregator
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
 from dynabro_cli.switching._api import Switching, SwitchingSetting
+from dynabro_cli.vectors.finite import sound
 
 COMPUTED_IN = {
     torch.float32: torch.float32,
@@ -61,6 +64,38 @@ class BoundAggregator:
             _check_remembered(messages, value)
         result, state = self._rule.aggregate(_computed_with(messages), self._state, computations)
         return result.to(messages.dtype), {name: value.detach() for name, value in state.items()}
+
+
+class BoundPreAggregator:
+    """A pre-aggregator, or a chain of them, in its setting; one that draws keeps the number of its call here.
+
+    Attributes:
+        workers: The number m' of messages that come out.
+    """
+
+    def __init__(self, text: str, setting: AggregatorSetting) -> None:
+        self._workers = setting.workers
+        self._stages: list[PreAggregator] = []
+        for part in split_chain(text):
+            self._stages.append(REGISTRIES["pre_aggregators"].parse(part).build(setting))
+            setting = dataclasses.replace(setting, workers=self._stages[-1].workers)
+        self.workers = setting.workers
+        self._calls = 0
+
+    def __call__(self, messages: Tensor) -> Tensor:
+        """Map messages [m, d] to messages [m', d], of their type; a message with a NaN or an Inf counts as 0.
+
+        Raises:
+            TypeError: The messages are not a tensor.
+            ValueError: The messages have another shape or type, or no columns.
+        """
+        _check_vectors("messages", messages, self._workers)
+        mixed = sound(_computed_with(messages))[0]
+        for place, stage in enumerate(self._stages):
+            number = torch.tensor(self._calls * len(self._stages) + place, device=mixed.device)
+            mixed = stage.mix(mixed, number) if stage.numbered else stage.mix(mixed)
+        self._calls += 1
+        return mixed.to(messages.dtype)
 
 
 class BoundAttack:
@@ -184,6 +219,26 @@ def make_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 0) -
         tensor([2.])
     """
     return BoundAggregator(text, AggregatorSetting(workers, byzantine, seed=seed))
+
+
+def make_pre_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 0) -> BoundPreAggregator:
+    """Make the pre-aggregator that ``text`` names, or a chain of them joined by ``+``.
+
+    Args:
+        text: Such as ``nnm``, ``bucketing:s=2`` or ``bucketing+nnm``.
+        workers: m, the number of rows of the messages.
+        byzantine: The declared number of Byzantine workers; f, unless it has its own.
+        seed: The seed of random draws, if it draws.
+
+    Raises:
+        SpecError: The text is not legal, or not defined for m and f.
+
+    Example:
+        >>> import torch
+        >>> make_pre_aggregator("clipping:c=2", workers=2, byzantine=0)(torch.tensor([[1.0], [5.0]])).flatten()
+        tensor([1., 2.])
+    """
+    return BoundPreAggregator(text, AggregatorSetting(workers, byzantine, seed=seed))
 
 
 def make_attack(text: str, *, workers: int, beta: float | None = None, seed: int = 0) -> BoundAttack:

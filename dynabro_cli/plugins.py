@@ -101,6 +101,19 @@ def load(names: Iterable[str], folder: Path | None = None) -> None:
             _load_module(name)
 
 
+def load_plugin(plugin: str | Path) -> None:
+    """Import a plugin, a file or a module, once: its components can be used like dynabro's own.
+
+    Args:
+        plugin: A file (``my_rule.py``), or a module's name.
+
+    Raises:
+        SpecError: It does not exist.
+        PluginError: It raised an exception; the message has file and line.
+    """
+    load([str(plugin)])
+
+
 def load_sent(plugins: Iterable[Plugin]) -> None:
     """Import the plugins of another process, unless this process has them; write files that differ here to a folder of its own.
 

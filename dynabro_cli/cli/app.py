@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli import compare, db, list_, logs, plot, run, runs, select, show, status, sweep, verify
+from dynabro_cli.cli import compare, db, list_, logs, new, plot, run, runs, select, show, status, sweep, verify
 from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
@@ -45,6 +45,7 @@ app.command()(plot.plot)
 app.command()(compare.compare)
 app.command("list")(list_.list_)
 app.command()(show.show)
+app.command()(new.new)
 app.command()(runs.runs)
 app.command()(runs.query)
 app.command()(runs.export)

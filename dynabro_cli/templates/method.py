@@ -1,0 +1,39 @@
+"""Momentum at the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dynabro_cli.components import parameter
+from dynabro_cli.methods._api import (
+    REGISTRY,
+    Method,
+    MethodSetting,
+    State,
+    direct_aggregate,
+    keep_nothing,
+    one_batch,
+    send_gradients,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Parameters:
+    beta: float = parameter(0.9, minimum=0, below=1, help="momentum parameter")
+
+
+@REGISTRY.register("my-method", Parameters, reference="who, where, which algorithm")
+def my_method(parameters: Parameters, setting: MethodSetting) -> Method:
+    """Server momentum: g_t = v_t = beta v_{t-1} + (1 - beta) A(g_{t,1}, ..., g_{t,m}), v_0 = 0; workers send gradients."""
+
+    def settle(aggregate: Tensor, state: State) -> tuple[Tensor, State]:  # [d] -> [d]
+        moved = (1 - parameters.beta) * aggregate
+        if "velocity" in state:
+            moved = moved + parameters.beta * state["velocity"]
+        return moved, {"velocity": moved}
+
+    return Method(one_batch, send_gradients, keep_nothing, direct_aggregate, settle=settle)

@@ -1,0 +1,101 @@
+"""Checks of training methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dynabro_cli.methods._api import Method, MethodSetting, Plan, State, Told
+from dynabro_cli.testing._common import check_run, component, require
+
+M, D = 4, 3
+
+
+def check_method(text: str, *, plugin: str | Path | None = None) -> None:
+    """Check a training method.
+
+    Its plans are drawn from the generator alone, with growing prefixes; it sends a message for each prefix, and its direction
+    has their shape. It says if it remembers gradients, and its rows belong to the workers. In a run, its numbers are
+    reproducible.
+
+    Args:
+        text: Such as ``my-method:beta=0.5``.
+        plugin: The file that defines it.
+
+    Raises:
+        AssertionError: A promise is broken; the message says which.
+        SpecError: The method does not exist, or cannot be built.
+    """
+    component("methods", text, plugin)
+    method = _made(text)
+    plans = _plans(method)
+    require(plans == _plans(_made(text)), f"{text}: plans must be drawn from the generator that is passed")
+    for plan in plans:
+        prefixes = list(plan.prefixes)
+        require(prefixes and prefixes == sorted(prefixes), f"{text}: prefixes must grow, and are {prefixes}")
+        require(all(isinstance(one, int) for one in prefixes), f"{text}: prefixes must be ints, not {prefixes}")
+    if method.gather is None:
+        _check_messages(text, plans)
+        _check_memory(text)
+    check_run(text, method=text, aggregator=None if method.judge is None else "mean")
+
+
+def directions(text: str, aggregates: Sequence[float], *, plugin: str | Path | None = None) -> list[float]:
+    """Return a method's directions g_1, g_2, ... if these numbers are the aggregates of rounds with one mini-batch, d = 1."""
+    component("methods", text, plugin)
+    method, found = _made(text), []
+    state: State = {}
+    for number in aggregates:
+        aggregate = torch.tensor([number], dtype=torch.float64)
+        if method.settle is not None:
+            aggregate, state = method.settle(aggregate, state)
+        found.append(float(method.direct([aggregate], Plan(None, (1,)))[0]))
+    return found
+
+
+def _made(text: str) -> Method:
+    method: Method = component("methods", text, None).build(MethodSetting(M, 1000, 0.1))
+    return method if method.told is None else method.told(Told(1.0, 0.1, 1.0))
+
+
+def _plans(method: Method) -> list[Plan]:
+    return [method.plan(np.random.Generator(np.random.Philox(seed))) for seed in range(40)]
+
+
+def _check_messages(text: str, plans: list[Plan]) -> None:
+    for plan in dict.fromkeys(plans):
+        method = _made(text)
+        state: State = {}
+        aggregates: list[Tensor] = []
+        for _ in plan.prefixes:
+            message, state = method.send(torch.ones(M, D, dtype=torch.float64), state)
+            require(message.shape == (M, D), f"{text}: send must return messages [m, d], not {list(message.shape)}")
+            aggregates.append(message.mean(0))
+        direction, accepted = method.direct(aggregates, plan)
+        require(direction.shape == (D,), f"{text}: direct must return [d], not {list(direction.shape)}")
+        require(direction.isfinite().all(), f"{text}: equal gradients have no finite direction")
+        boolean = accepted is None or accepted.dtype == torch.bool
+        require(boolean, f"{text}: direct must return None or a bool tensor beside g_t")
+
+
+def _check_memory(text: str) -> None:
+    sent = []
+    for earlier in (1.0, 5.0):
+        method = _made(text)
+        _, state = method.send(torch.full((M, D), earlier), {})
+        sent.append(method.send(torch.ones(M, D), state)[0])
+    remembers = not torch.equal(*sent)
+    require(remembers == _made(text).remembers, f"{text}: messages depend on earlier gradients: {remembers}; say remembers=")
+    method = _made(text)
+    if not method.by_row:
+        return
+    first, second = (torch.randn(M, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    _, state = method.send(first.clone(), {})
+    rows = {name: value.clone() for name, value in state.items()}
+    both, _ = method.send(second.clone(), {name: value.clone() for name, value in rows.items()})
+    some, _ = method.send(second[1:3].clone(), {name: value[1:3].clone() for name, value in rows.items()})
+    require(torch.equal(some, both[1:3]), f"{text}: by_row=True, and a worker's message depends on other workers' rows")
