@@ -109,6 +109,8 @@ class Method(NamedTuple):
         send: Maps the workers' means over one prefix [m, d] and the state to their messages [m, d] and the next state;
             called for each prefix. The state belongs to the method, which may update it in place.
         keep: Puts attacked messages into the state, for attacks that enter there.
+        recall: Maps the states before and after a round and the Byzantine mask [m] to the next state: what workers remember of
+            rounds in which they are Byzantine. None: as ``send`` and ``keep`` leave it.
         direct: Maps the aggregates of the messages, [d] for each prefix, and the plan to g_t [d] and whether the fail-safe
             filter accepted the correction (a bool tensor; None without one to judge).
         beta: The momentum parameter, None without momentum.
@@ -151,6 +153,7 @@ class Method(NamedTuple):
     jmax: int | None = None
     by_row: bool = False
     told: Callable[[Told], Method] | None = None
+    recall: Callable[[State, State, Tensor], State] | None = None
 
 
 NOISE_COMPUTATIONS = 10

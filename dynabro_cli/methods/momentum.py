@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
 from dynabro_cli.footprint import copies
+from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, State, direct_aggregate, one_batch
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 class Parameters:
     beta: float = parameter(0.9, minimum=0, below=1, help="momentum parameter; alpha = 1 - beta")
     form: str = parameter("ema", choices=("ema", "heavy-ball"), help="with or without the factor 1 - beta")
+    byzantine: str = parameter(
+        "poisoned",
+        choices=("poisoned", "frozen", "reset"),
+        later=True,
+        help="memory of a worker while it is Byzantine: updated with what the attack makes of its gradients, kept, or set to 0",
+    )
 
 
 @REGISTRY.register(
@@ -28,17 +35,30 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> Method:
     m_{t,i} = beta m_{t-1,i} + (1 - beta) g_{t,i} (form=ema), m_{0,i} = 0, and g_t = A(m_{t,1}, ..., m_{t,m}). form=heavy-ball
     omits the factor (1 - beta): the same direction at 1/(1 - beta) times the learning rate.
 
-    The state is ``momentum`` [m, d]. An attack that enters at the gradient poisons it for about 1/(1 - beta) rounds.
+    The state is ``momentum`` [m, d]. An attack that enters at the gradient poisons it for about 1/(1 - beta) rounds, unless
+    Byzantine workers keep what they had (byzantine=frozen) or begin again at 0 when they recover (reset).
+
+    Differs from the paper: it does not say what recovered workers remember; ``poisoned`` is what its Appendix E analyses.
     """
     beta = parameters.beta
     gain = 1 - beta if parameters.form == "ema" else 1.0
 
     def send(gradients: Tensor, state: State) -> tuple[Tensor, State]:
         past = state.get("momentum")
-        buffer = gradients * gain if past is None else past.mul_(beta).add_(gradients, alpha=gain)
+        if past is None:
+            buffer = gradients * gain
+        elif parameters.byzantine == "frozen":  # the old one is still needed
+            buffer = (past * beta).add_(gradients, alpha=gain)
+        else:
+            buffer = past.mul_(beta).add_(gradients, alpha=gain)
         return buffer, {"momentum": buffer}
 
     def keep(messages: Tensor, state: State) -> State:
         return {"momentum": messages}
 
-    return Method(one_batch, send, keep, direct_aggregate, beta=beta, remembers=True, by_row=True)
+    def recall(before: State, after: State, byzantine: Tensor) -> State:
+        kept = before.get("momentum", 0) if parameters.byzantine == "frozen" else 0
+        return {"momentum": torch.where(byzantine[:, None], kept, after["momentum"])}
+
+    recalled = None if parameters.byzantine == "poisoned" else recall
+    return Method(one_batch, send, keep, direct_aggregate, beta=beta, remembers=True, by_row=True, recall=recalled)

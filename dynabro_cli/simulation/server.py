@@ -86,13 +86,16 @@ def make_messages(parts: Parts, strike: Strike) -> Messages:
             if question.learned and attack.observe is not None:
                 learned = attack.observe(own, question.byzantine, of_attack)
             own = strike(own, question, of_attack, of_method, of_aggregator)
-        messages, sent = method.send(own, own_rows(of_method, question))
+        before = own_rows(of_method, question)
+        messages, sent = method.send(own, before)
         if entry in ("message", "state"):
             if question.learned and attack.observe is not None:
                 learned = attack.observe(messages, question.byzantine, of_attack)
             messages = strike(messages, question, of_attack, of_method, of_aggregator)
             if entry == "state":
                 sent = method.keep(messages, sent)
+        if method.recall is not None:
+            sent = method.recall(before, sent, question.byzantine)
         return messages, put_back(of_method, sent, question), learned
 
     return messages_of

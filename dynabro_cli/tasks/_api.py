@@ -7,13 +7,13 @@ model from ``dynabro_cli.models``) or an ``Objective`` (a function with a known 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dynabro_cli.components import Registry
+from dynabro_cli.components import Registry, parameter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +52,25 @@ class Images:
     shape: ImageShape
     scale: float = 255.0
     flip: bool = False
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """The parameter block of tasks whose pixels can be left as they are."""
+
+    inputs: str = parameter(
+        "normalised",
+        choices=("normalised", "unit"),
+        later=True,
+        help="the network's inputs: normalised by mean and deviation, or the pixels in [0, 1]",
+    )
+
+    def of(self, images: Images) -> Images:
+        """Return the images with these inputs."""
+        if self.inputs == "normalised":
+            return images
+        channels = images.shape.channels
+        return replace(images, mean=(0.0,) * channels, std=(1.0,) * channels)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dynabro_cli.components import NoParameters
 from dynabro_cli.lazy import torch
-from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Task, TaskSetting
+from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Pixels, Task, TaskSetting
 
 SHAPE = ImageShape(channels=1, height=8, width=8, classes=10)
 TRAIN_SIZE, TEST_SIZE = 1437, 360
@@ -22,13 +21,13 @@ DEFAULTS = Defaults(
 )
 
 
-@REGISTRY.register("digits", reference="Alpaydin & Kaynak, UCI Optical Recognition of Handwritten Digits, 1998")
-def digits(_: NoParameters, setting: TaskSetting) -> Task:
+@REGISTRY.register("digits", Pixels, reference="Alpaydin & Kaynak, UCI Optical Recognition of Handwritten Digits, 1998")
+def digits(parameters: Pixels, setting: TaskSetting) -> Task:
     """Digits: 1,797 real handwritten digits of 8 x 8 pixels, bundled with scikit-learn; nothing is downloaded.
 
     A fixed stratified split: 1,437 images for training, 360 for testing.
     """
-    return Task(DEFAULTS, _load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)
+    return Task(DEFAULTS, lambda: parameters.of(_load()), SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)
 
 
 def _load() -> Images:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dynabro_cli.components import NoParameters
-from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Task, TaskSetting
+from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Pixels, Task, TaskSetting
 from dynabro_cli.tasks._torchvision import load_splits
 
 SHAPE = ImageShape(channels=1, height=28, width=28, classes=10)
@@ -22,12 +21,12 @@ DEFAULTS = Defaults(
 )
 
 
-@REGISTRY.register("mnist", reference="LeCun, Bottou, Bengio & Haffner, 1998; settings: DynaBRO (ICML 2024), Table 2")
-def mnist(_: NoParameters, setting: TaskSetting) -> Task:
+@REGISTRY.register("mnist", Pixels, reference="LeCun, Bottou, Bengio & Haffner, 1998; settings: DynaBRO (ICML 2024), Table 2")
+def mnist(parameters: Pixels, setting: TaskSetting) -> Task:
     """MNIST: 70,000 handwritten digits of 28 x 28 pixels, normalised by (0.1307, 0.3081)."""
 
     def load() -> Images:
         train, test = load_splits("MNIST", setting.data_dir, TRAIN_SIZE, TEST_SIZE)
-        return Images(*train, *test, mean=(0.1307,), std=(0.3081,), shape=SHAPE)
+        return parameters.of(Images(*train, *test, mean=(0.1307,), std=(0.3081,), shape=SHAPE))
 
     return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)

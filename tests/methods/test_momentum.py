@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
+from dynabro_cli.events import Diverged, Finished
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import Method, MethodSetting, Plan
 
@@ -46,6 +48,45 @@ def test_the_direction_is_the_aggregate_of_the_messages() -> None:
     direction, accepted = method("momentum").direct([torch.tensor([3.0])], Plan(None, (1,)))
     assert direction.tolist() == [3.0]
     assert accepted is None
+
+
+@pytest.mark.parametrize(("mode", "remembered"), [("poisoned", (3.0, 4.0)), ("frozen", (2.0, 4.0)), ("reset", (0.0, 4.0))])
+def test_what_a_byzantine_worker_remembers(mode: str, remembered: tuple[float, float]) -> None:
+    """beta = 1/2: after gradients 4 and 4 both have m = 2; then they are 4 and 6, and the first worker is Byzantine."""
+    made = method(f"momentum:beta=0.5,byzantine={mode}")
+    byzantine = torch.tensor([True, False])
+    state: dict[str, Tensor] = {}
+    for own, mask in ((column(4, 4), ~byzantine & byzantine), (column(4, 6), byzantine)):
+        before = state
+        message, state = made.send(own, state)
+        expected = message.clone()
+        if made.recall is not None:
+            state = made.recall(before, state, mask)
+        assert torch.equal(message, expected), "what is sent does not change"
+    assert message.flatten().tolist() == [3.0, 4.0]
+    assert state["momentum"].flatten().tolist() == list(remembered)
+
+
+@pytest.mark.parametrize("mode", ["frozen", "reset"])
+def test_a_worker_that_is_byzantine_from_the_start_remembers_nothing(mode: str) -> None:
+    made = method(f"momentum:beta=0.5,byzantine={mode}")
+    message, state = made.send(column(4, 4), {})
+    assert made.recall is not None
+    state = made.recall({}, state, torch.tensor([True, False]))
+    assert message.flatten().tolist() == [2.0, 2.0]
+    assert state["momentum"].flatten().tolist() == [0.0, 2.0]
+
+
+@pytest.mark.parametrize("mode", ["frozen", "reset"])
+def test_workers_recover_from_an_attack_that_their_memory_would_keep(mode: str) -> None:
+    """Every worker is Byzantine at some time, and then sends an Inf, which a poisoned momentum never loses."""
+    few = dict(model="logistic", attack="inf", switching="round-robin:K=2", workers=5, byzantine=2, budget=40, eval_every=20)
+    ends = {
+        text: list(simulate(RunSpec(method=f"momentum:beta=0.5{text}", aggregator="cwmed", **few)))[-1]
+        for text in ("", f",byzantine={mode}")
+    }
+    assert isinstance(ends[""], Diverged)
+    assert isinstance(ends[f",byzantine={mode}"], Finished)
 
 
 @pytest.mark.parametrize("text", ["momentum:beta=1", "momentum:beta=-0.1", "momentum:form=nesterov"])

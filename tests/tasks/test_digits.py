@@ -36,6 +36,15 @@ def test_sizes_and_types() -> None:
     assert not images.flip
 
 
+def test_unit_inputs_are_the_pixels_in_0_to_1() -> None:
+    """And the run with the default keeps the key that it had before there was a choice."""
+    task = REGISTRIES["tasks"].parse("digits:inputs=unit").build(TaskSetting(Path("nowhere")))
+    images = task.load()
+    assert torch.equal(images.train_images, load().train_images)
+    assert (images.mean, images.std, images.scale) == ((0.0,), (1.0,), 16.0)
+    assert REGISTRIES["tasks"].parse("digits:inputs=normalised").mapping == {"name": "digits"}
+
+
 def test_normalisation_is_that_of_the_training_images() -> None:
     images = load()
     grey = images.train_images.double() / images.scale
