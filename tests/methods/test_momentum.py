@@ -80,9 +80,10 @@ def test_a_worker_that_is_byzantine_from_the_start_remembers_nothing(mode: str) 
 @pytest.mark.parametrize("mode", ["frozen", "reset"])
 def test_workers_recover_from_an_attack_that_their_memory_would_keep(mode: str) -> None:
     """Every worker is Byzantine at some time, and then sends an Inf, which a poisoned momentum never loses."""
-    few = dict(model="logistic", attack="inf", switching="round-robin:K=2", workers=5, byzantine=2, budget=40, eval_every=20)
+    fields = {"model": "logistic", "aggregator": "cwmed", "attack": "inf", "switching": "round-robin:K=2"}
+    sizes = {"workers": 5, "byzantine": 2, "budget": 40, "eval_every": 20}
     ends = {
-        text: list(simulate(RunSpec(method=f"momentum:beta=0.5{text}", aggregator="cwmed", **few)))[-1]
+        text: list(simulate(RunSpec.from_mapping({"method": f"momentum:beta=0.5{text}"} | fields | sizes)))[-1]
         for text in ("", f",byzantine={mode}")
     }
     assert isinstance(ends[""], Diverged)
