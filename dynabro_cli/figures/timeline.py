@@ -41,7 +41,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     if int(run["workers"]) * max(int(run["rounds"]), int(run["budget_spent"])) > MOST_CELLS:
         raise SpecError(f"run {run['id']} has more than {MOST_CELLS:,} workers times ticks. Try: another run, with --where")
     clock = "round" if run["clock"] == "round" else "budget"
-    masks = _masks(results, run.to_dict(), int(run["rounds"] if clock == "round" else run["budget_spent"]))
+    masks = masks_of(results, run.to_dict(), int(run["rounds"] if clock == "round" else run["budget_spent"]))
     answers = _answers(run.to_dict(), len(masks)) if clock == "round" else np.ones_like(masks)
     _compare(masks, results.rounds(int(run["id"])), clock)
     evaluations = results.evaluations[results.evaluations["run_id"] == run["id"]]
@@ -67,7 +67,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     return Drawn(figure, numbers.rename_axis("tick").reset_index())
 
 
-def _masks(results: Results, run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
+def masks_of(results: Results, run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
     """Return the Byzantine workers at each tick, [ticks, m]: as stored, or computed again."""
     changes = results.changes(run["id"])
     if changes.empty:

@@ -49,6 +49,7 @@ def _is_csv(path: Path, head: bytes) -> bool:
 
 CSV = Kind("a CSV file", _is_csv)
 DATABASE = Kind("a database", lambda path, head: False)
+HTML = Kind("a report of dynabro", lambda path, head: not head or b'<meta name="generator" content="dynabro ' in head)
 PICTURES = {
     "png": Kind("a PNG picture", lambda path, head: not head or head.startswith(b"\x89PNG\r\n\x1a\n")),
     "pdf": Kind("a PDF file", lambda path, head: not head or head.startswith(b"%PDF-")),

@@ -20,6 +20,7 @@ from tests.command_lines import commands
 
 Words = Callable[[Path], list[str]]
 WRITERS: dict[str, Words] = {
+    "report": lambda path: ["report", "--out", str(path)],
     "export": lambda path: ["export", "curves", "--csv", str(path)],
     "db backup": lambda path: ["db", "backup", str(path)],
     "db thin": lambda path: ["db", "thin", str(path), "--every", "10"],

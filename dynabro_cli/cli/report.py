@@ -1,0 +1,62 @@
+"""``dynabro report``: stored runs as one HTML file."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dynabro_cli import __version__
+from dynabro_cli.cli.output import Database, Force, Where, size, tell_of_code
+from dynabro_cli.cli.terminal import note, write
+from dynabro_cli.errors import NotFoundError
+
+
+def report(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write; - for standard output.")] = Path("report.html"),
+    where: Where = None,
+    db: Database = "results.db",
+    force: Force = False,
+) -> None:
+    """Write stored runs as one HTML file, to look at in a browser or to send: nothing else is needed, also no network.
+
+    It has the runs in a table to sort and filter, with the command that repeats each, and interactive charts: final scores,
+    curves, the worst case of each aggregator, and the Byzantine workers.
+
+    Example: dynabro report --where "task = 'digits'" --out report.html
+    """
+    from dynabro_cli.digests import compare
+    from dynabro_cli.experiment.schedule import identities
+    from dynabro_cli.figures._data import Results, read_runs
+    from dynabro_cli.report.gather import content, title_of
+    from dynabro_cli.report.page import check_installed, page
+    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.outputs import HTML, Output
+    from dynabro_cli.store.translation import shown
+
+    check_installed()
+    output = Output(out, HTML, db, force)
+    if str(out) != "-":
+        output.place()
+    engine = open_read_only(db)
+    runs = read_runs(engine, where)
+    if runs.empty:
+        why = "no run here has a result" if where is None else f"where={where}: it holds for no run that has a result"
+        raise NotFoundError(f"{why}; dynabro runs lists the stored runs")
+    results = Results(runs, runs, "", engine, identities, _no_window)
+    now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M}"
+    about = {"database": Path(shown(db)).name, "where": where, "made": now, "version": __version__}
+    text = page(title_of(runs), about, content(results, where)).encode()
+    if str(out) == "-":
+        write(text)
+        return
+    with output.writing() as file:
+        file.write(text)
+    tell_of_code(compare((digests, 1) for digests in runs["code_digests"]))
+    note(f"{len(runs)} runs written to {out} ({size(len(text))})")
+
+
+def _no_window(run: Any) -> Any:
+    raise NotImplementedError("a report measures no windows")

@@ -1,0 +1,1 @@
+"""A report of stored runs: one HTML file that needs nothing else."""

@@ -1,0 +1,207 @@
+"""The content of a report: runs, cells, curves, histograms and timelines, as values for JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from dynabro_cli.components import format_value
+from dynabro_cli.errors import DynabroError
+from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.figures._any import METRICS, ordered
+from dynabro_cli.figures._data import RESULTS, Results, cells_of, read
+from dynabro_cli.figures._numbers import curves, fractions
+from dynabro_cli.figures.timeline import TICKS, masks_of
+from dynabro_cli.report.commands import command_of
+from dynabro_cli.report.findings import findings
+
+CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
+"""Most points of a curve; of all curves together; and the number that each curve keeps in any case."""
+TIMELINES, TIMELINE_TICKS, TIMELINE_SPANS = 12, 300, 4_000
+"""Most timelines of a task; ticks of each; and most spans, after which a timeline is cut."""
+DIGITS = 5
+KEY_DIGITS = 10
+
+Value = dict[str, Any]
+
+
+def content(results: Results, where: str | None) -> Value:
+    """Return everything that a report shows.
+
+    Args:
+        results: At least one run with a result.
+        where: The condition that chose the runs.
+
+    Returns:
+        Values for JSON: ``tasks``, ``fields``, ``cells``, ``runs``, ``bars``, ``timelines``, ``sweeps`` and ``statuses``. Cells
+        refer to fields, and runs to cells, by their places.
+    """
+    runs = results.runs.assign(cell=pd.factorize(cells_of(results.runs))[0], sweep=results.runs["sweep"].fillna(""))
+    results = Results(runs, runs, "", results.engine, results.identities, results.window)
+    tasks = [_task(str(task), own) for task, own in runs.groupby("task", sort=False)]
+    names = [name for name in (*CELL, *OTHERS) if name != "seed" and any(name in one["fields"] for one in tasks)]
+    columns = [_field(name, runs) for name in (*names, "sweep")]
+    cells = _cells(results, columns, tasks)
+    return {
+        "tasks": tasks,
+        "fields": [{key: column[key] for key in ("name", "label", "meaning", "values")} for column in columns],
+        "cells": cells,
+        "runs": _runs(runs, tasks),
+        "bars": _bars(results),
+        "timelines": _timelines(results),
+        "sweeps": _sweeps(runs),
+        "statuses": _statuses(results, where),
+        "findings": findings(results, tasks, where),
+    }
+
+
+def _task(task: str, runs: pd.DataFrame) -> Value:
+    """Return a task with its metric, the fields in which its runs differ, and the settings that all of them share."""
+    metric = "accuracy" if runs["final_accuracy"].notna().any() else "gap"
+    records = runs.to_dict("records")
+    varied = [name for name in CELL if name not in ("seed", "task") and runs[name].nunique(dropna=False) > 1]
+    varied += telling_apart(records, OTHERS, ["seed", *CELL])
+    common = [name for name in (*CELL, *OTHERS) if name not in ("seed", *varied) and runs[name].nunique(dropna=False) == 1]
+    shared = [(name.replace("_", " "), format_value(runs[name].iloc[0])) for name in common if pd.notna(runs[name].iloc[0])]
+    return {"name": task, "metric": metric, "label": METRICS[metric][2], "fields": varied, "common": shared}
+
+
+def _field(name: str, runs: pd.DataFrame) -> Value:
+    """Return a column with its values in their order; ``places`` has the place of each."""
+    values = ordered(runs, name)
+    meaning = "name of the sweep" if name == "sweep" else fields()[name].column
+    texts = [_text(value) for value in values]
+    places = {value if pd.notna(value) else None: place for place, value in enumerate(values)}
+    return {"name": name, "label": name.replace("_", " "), "meaning": meaning, "values": texts, "places": places}
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or pd.isna(value) else format_value(value)
+
+
+def _cells(results: Results, columns: Sequence[Value], tasks: Sequence[Value]) -> list[Value]:
+    """Return one entry per cell, that is, for all runs that differ in their seed only."""
+    lines = _curves(results, tasks)
+    numbers = {one["name"]: place for place, one in enumerate(tasks)}
+    found = []
+    for cell, own in results.runs.groupby("cell", sort=True):
+        first = own.iloc[0]
+        task = numbers[str(first["task"])]
+        scores = own[METRICS[tasks[task]["metric"]][1]]
+        places = [column["places"][first[column["name"]] if pd.notna(first[column["name"]]) else None] for column in columns]
+        found.append(
+            {
+                "task": task,
+                "at": places,
+                "mean": _number(scores.mean(skipna=False)),
+                "std": _number(scores.std(ddof=1, skipna=False)) if len(own) > 1 else None,
+                "n": len(own),
+                "diverged": int((own["status"] == "diverged").sum()),
+                "command": command_of(first),
+                "curve": lines.get(cell, []),
+            }
+        )
+    return found
+
+
+def _curves(results: Results, tasks: Sequence[Value]) -> dict[Any, list[Any]]:
+    """Return budgets, means and standard deviations of each cell, thinned so that a report stays small."""
+    found = {}
+    most = max(FEWEST_POINTS, min(CURVE_POINTS, ALL_POINTS // max(1, results.runs["cell"].nunique())))
+    for task in tasks:
+        chosen = results.runs[results.runs["task"] == task["name"]]
+        part = Results(chosen, chosen, "", results.engine, results.identities, results.window)
+        for cell, line in curves(part, ["cell"], METRICS[task["metric"]][0]).groupby("cell"):
+            places = sorted({round(place * (len(line) - 1) / (most - 1)) for place in range(most)})
+            kept = line.iloc[places]
+            found[cell] = [
+                [int(budget) for budget in kept["budget"]],
+                [_number(mean) for mean in kept["mean"]],
+                [_number(std, 3) for std in kept["std"]],
+            ]
+    return found
+
+
+def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
+    """Return rows of id, key, cell, seed, status, final score, rounds, seconds, start time and versions."""
+    final = {one["name"]: METRICS[one["metric"]][1] for one in tasks}
+    return [
+        [
+            int(row["id"]),
+            row["run_key"][:KEY_DIGITS],
+            int(row["cell"]),
+            int(row["seed"]),
+            row["status"],
+            _number(row[final[row["task"]]]),
+            int(row["rounds"]),
+            _number(row["wall_seconds"], 4),
+            str(row["started_at"])[:19],
+        ]
+        for row in runs.to_dict("records")
+    ]
+
+
+def _bars(results: Results) -> list[list[Any]]:
+    """Return task, switching strategy, fraction of Byzantine workers, and share of rounds."""
+    found = fractions(results, ("task", "switching"))
+    columns = zip(found["task"], found["switching"], found["fraction"], found["share"], strict=True)
+    return [[task, switching, _number(fraction, 4), _number(share, 4)] for task, switching, fraction, share in columns]
+
+
+def _timelines(results: Results) -> list[Value]:
+    """Return the first ticks of one run of each task and switching strategy: spans of worker, first tick, end and state."""
+    found = []
+    first = results.runs.drop_duplicates(["task", "switching"])
+    for _, chosen in first.groupby("task", sort=False):
+        for run in chosen.head(TIMELINES).to_dict("records"):
+            clock = "round" if run["clock"] == "round" else "budget"
+            ticks = min(TIMELINE_TICKS, int(run["rounds"] if clock == "round" else run["budget_spent"]))
+            try:
+                byzantine = masks_of(results, run, ticks)
+            except DynabroError:  # a strategy of a plugin or of another version, or rows that db check reports
+                continue
+            spans = [span for worker, row in enumerate(byzantine[:ticks].T.tolist(), 1) for span in _spans(worker, row)]
+            told = {"task": run["task"], "switching": run["switching"], "run": int(run["id"]), "seed": int(run["seed"])}
+            workers = {"workers": int(run["workers"]), "ticks": ticks, "unit": TICKS[clock]}
+            found.append(told | workers | {"spans": spans[:TIMELINE_SPANS]})
+    return found
+
+
+def _spans(worker: int, row: Sequence[bool]) -> list[list[int]]:
+    """Return [worker, first tick, end] of each time in which a worker is Byzantine."""
+    edges = [tick for tick in range(len(row) + 1) if (tick < len(row) and row[tick]) != (tick > 0 and row[tick - 1])]
+    return [[worker, start, end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _sweeps(runs: pd.DataFrame) -> list[list[Any]]:
+    """Return sweep, task, runs, cells, seeds, diverged runs and seconds of each sweep and task."""
+    found = []
+    for (sweep, task), own in runs.groupby(["sweep", "task"], sort=False):
+        counts = [len(own), own["cell"].nunique(), own["seed"].nunique(), int((own["status"] == "diverged").sum())]
+        found.append([sweep, task, *counts, round(own["wall_seconds"].sum())])
+    return found
+
+
+def _statuses(results: Results, where: str | None) -> dict[str, int]:
+    """Return the number of runs without a result by status; they are not in the report."""
+    condition = f"NOT ({RESULTS})" + (f" AND ({where})" if where else "")
+    found = read(results.engine, f"SELECT status, COUNT(*) AS n FROM runs WHERE {condition} GROUP BY status ORDER BY status")
+    return {str(status): int(count) for status, count in zip(found["status"], found["n"], strict=True)}
+
+
+def _number(value: Any, digits: int = DIGITS) -> float | None:
+    """Return a number with a few digits; None if it is not finite."""
+    return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
+
+
+def title_of(runs: Mapping[str, Any] | pd.DataFrame) -> str:
+    """Return a title: the sweep or the task if there is only one, or their numbers."""
+    sweeps = [name for name in dict.fromkeys(runs["sweep"]) if isinstance(name, str) and name]
+    tasks = list(dict.fromkeys(map(str, runs["task"])))
+    if len(sweeps) == 1:
+        return sweeps[0]
+    return tasks[0] if len(tasks) == 1 else f"{len(sweeps)} sweeps on {len(tasks)} tasks"

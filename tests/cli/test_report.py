@@ -1,0 +1,68 @@
+"""``dynabro report``."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Dynabro
+from tests.cli.test_app import example
+
+needs_web = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("altair", "vl_convert", "jinja2")),
+    reason="Altair is not installed: pip install 'dynabro[web]'",
+)
+
+
+@needs_web
+def test_the_example_writes_a_report_that_replaces_itself(dynabro: Dynabro, results: Path) -> None:
+    words = example(dynabro, ["report"])
+    for _ in range(2):
+        outcome = dynabro(*words)
+        assert (outcome.code, outcome.out) == (0, "")
+        assert outcome.err.startswith("6 runs written to report.html (")
+    text = Path("report.html").read_text(encoding="utf-8")
+    assert "<title>digits - dynabro report</title>" in text
+    assert "task = &#39;digits&#39;" in text
+    assert len(text) < 1_200_000
+
+
+@needs_web
+def test_a_report_for_a_pipe(dynabro: Dynabro, results: Path, folder: Path) -> None:
+    outcome = dynabro("report", "--out", "-")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith("<!DOCTYPE html>")
+    assert outcome.out.rstrip().endswith("</html>")
+    assert not list(folder.glob("*.html"))
+
+
+@needs_web
+@pytest.mark.parametrize(
+    ("where", "code", "problem"),
+    [
+        (
+            "task = 'mnist'",
+            66,
+            "where=task = 'mnist': it holds for no run that has a result; dynabro runs lists the stored runs",
+        ),
+        ("tusk = 1", 2, "SQL: no such column: tusk"),
+        ("1) UNION SELECT (1", 2, "SQL: "),
+    ],
+)
+def test_conditions_that_find_nothing(where: str, code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("report", "--where", where)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert problem in outcome.err
+    assert not Path("report.html").exists()
+
+
+@pytest.mark.parametrize("missing", ["altair", "jinja2", "vl_convert"])
+def test_without_the_extra(missing: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == missing else find(name, *more))
+    outcome: Any = dynabro("report")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.problems[-1].endswith("is not installed; type pip install 'dynabro[web]'")

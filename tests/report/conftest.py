@@ -1,0 +1,44 @@
+"""What tests of reports need: the runs of the command-line tests, and runs of a stranger."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dynabro_cli.experiment.schedule import identities
+from dynabro_cli.figures._data import Results, read_runs
+from dynabro_cli.report.gather import content
+from dynabro_cli.store.engine import open_read_only
+from tests.cli.conftest import dynabro, folder, real_database, results
+from tests.store.made import change
+
+__all__ = ["dynabro", "folder", "real_database", "results"]
+
+Gathered = Callable[..., dict[str, Any]]
+EVIL = "</script><script>document.title='owned'</script><!--<img src=x onerror=alert(1)>&amp;{{7*7}}'\""
+"""Text that would be HTML, a script, a template, or the end of a script, if anything took it for that."""
+
+
+@pytest.fixture(scope="session")
+def gathered(real_database: Path) -> Gathered:
+    """Gather the content of a report of the real runs, or of another database."""
+
+    def gather(database: Path = real_database, where: str | None = None) -> dict[str, Any]:
+        engine = open_read_only(str(database))
+        runs = read_runs(engine, where)
+        return content(Results(runs, runs, "", engine, identities, lambda run: (0, False, False)), where)
+
+    return gather
+
+
+@pytest.fixture
+def hostile(real_database: Path, tmp_path: Path) -> Path:
+    """The real runs with a hostile text wherever a text of a run may be any."""
+    path = tmp_path / "hostile.db"
+    shutil.copy(real_database, path)
+    change(path, "UPDATE runs SET sweep = ?", EVIL)
+    return path

@@ -1,0 +1,137 @@
+"""The content of a report: its numbers are the database's, and its commands repeat its runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.schedule import identities
+from dynabro_cli.experiment.spec import RunSpec, fields
+from dynabro_cli.report import gather
+from tests.command_lines import parse
+from tests.report.conftest import Gathered
+from tests.store.made import change, read
+
+
+def test_cells_have_the_numbers_of_the_database(gathered: Gathered, real_database: Path) -> None:
+    found = gathered()
+    own = [cell for cell in found["cells"] if found["tasks"][cell["task"]]["metric"] == "accuracy"]
+    stored = read(real_database, "SELECT mean, std, n FROM final_accuracy WHERE task = 'digits' ORDER BY mean")
+    assert len(stored) == 3
+    assert sorted((cell["mean"], cell["std"], cell["n"]) for cell in own) == [
+        (pytest.approx(mean, rel=1e-4), pytest.approx(std, rel=1e-4, abs=1e-12), n) for mean, std, n in stored
+    ]
+
+
+def test_every_run_is_there_with_its_cell(gathered: Gathered, real_database: Path) -> None:
+    found = gathered()
+    methods = next(k for k, field in enumerate(found["fields"]) if field["name"] == "method")
+    rows = {run[0]: run for run in found["runs"]}
+    stored = read(real_database, "SELECT id, run_key, method, seed, status, final_accuracy, rounds FROM runs")
+    assert len(rows) == len(stored) == 7
+    for run_id, key, method, seed, status, accuracy, rounds in stored:
+        _, short, cell, own_seed, own_status, score, own_rounds, seconds, _ = rows[run_id]
+        assert key.startswith(short)
+        assert found["fields"][methods]["values"][found["cells"][cell]["at"][methods]] == method
+        assert (own_seed, own_status, own_rounds) == (seed, status, rounds)
+        assert seconds > 0
+        assert accuracy is None or score == pytest.approx(accuracy, rel=1e-4)
+
+
+def test_the_last_point_of_a_curve_is_the_final_score(gathered: Gathered) -> None:
+    found = gathered()
+    curves = [(cell["curve"], cell["mean"]) for cell in found["cells"] if "--method" in cell["command"]]
+    assert len(curves) == 3  # not of dynabro, whose last round spends more than the rest of the budget
+    for (budgets, means, stds), mean in curves:
+        assert means[-1] == pytest.approx(mean, rel=1e-3)
+        assert len(budgets) == len(means) == len(stds) > 3
+        assert budgets == sorted(set(budgets))
+
+
+def test_curves_are_thinned_to_their_ends(gathered: Gathered, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [cell["curve"] for cell in gathered()["cells"]]
+    monkeypatch.setattr(gather, "ALL_POINTS", 1)
+    monkeypatch.setattr(gather, "FEWEST_POINTS", 3)
+    for (budgets, means, _), (few, kept, _) in zip(whole, [cell["curve"] for cell in gathered()["cells"]], strict=True):
+        assert len(few) == 3 < len(budgets)
+        assert (few[0], few[-1], kept[0], kept[-1]) == (budgets[0], budgets[-1], means[0], means[-1])
+
+
+def test_the_command_of_every_run_has_its_key(gathered: Gathered) -> None:
+    found = gathered()
+    for _, key, cell, seed, *_ in found["runs"]:
+        program, *words = shlex.split(f"{found['cells'][cell]['command']} --seed {seed}")
+        assert program == "dynabro"
+        given = {name: value for name, value in parse(words).items() if name in fields() and value}
+        given |= {name: "+".join(value) for name, value in given.items() if isinstance(value, list)}
+        assert resolve(RunSpec.from_text(given)).key.startswith(key)
+
+
+def test_timelines_and_bars_are_the_rounds(gathered: Gathered, real_database: Path) -> None:
+    found = gathered()
+    assert {line["switching"] for line in found["timelines"]} == {"periodic:K=4", "periodic:K=10"}
+    for line in found["timelines"]:
+        masks = np.zeros((line["ticks"], line["workers"]), dtype=bool)
+        for worker, start, end in line["spans"]:
+            assert not masks[start:end, worker - 1].any()
+            masks[start:end, worker - 1] = True
+        counts = dict(read(real_database, "SELECT round, byzantine FROM rounds WHERE run_id = ?", line["run"]))
+        assert masks.sum(1).tolist() == [counts[tick] for tick in range(line["ticks"])]
+        shares = [
+            share for task, switching, _, share in found["bars"] if (task, switching) == (line["task"], line["switching"])
+        ]
+        assert sum(shares) == pytest.approx(1)
+
+
+def test_a_timeline_of_stored_identities(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
+    path = tmp_path / "stored.db"
+    path.write_bytes(real_database.read_bytes())
+    change(path, "INSERT INTO identities VALUES (1, 0, '[1,3]')")
+    change(path, "INSERT INTO identities VALUES (1, 25, '[2]')")
+    (line,) = gathered(path, "id = 1")["timelines"]
+    assert sorted(line["spans"]) == [[1, 0, 25], [2, 25, line["ticks"]], [3, 0, 25]]
+
+
+def test_an_unknown_strategy_has_no_timeline(gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(results: object, run: dict[str, object], ticks: int) -> object:
+        return identities({**run, "switching": "nosuch"}, ticks)
+
+    monkeypatch.setattr(gather, "masks_of", unknown)
+    assert gathered()["timelines"] == []
+
+
+def test_findings_compare_the_methods(gathered: Gathered) -> None:
+    found = gathered(where="task = 'digits'")["findings"]
+    assert [table["caption"].partition(": ")[2] for table in found] == [
+        f"A = dynabro (learning_rate=0.05) against B = {method} (learning_rate=0.01), test accuracy at the end"
+        for method in ("sgd", "momentum:beta=0.5")
+    ]
+    means = {cell["command"]: cell["mean"] for cell in gathered(where="task = 'digits'")["cells"]}
+    a = next(mean for command, mean in means.items() if "--method" not in command)
+    b = next(mean for command, mean in means.items() if "--method sgd" in command)
+    (row,) = found[0]["rows"]
+    assert row[1:5] == ["2", f"{a:.4g}", f"{b:.4g}", f"{a - b:+.4g}"]
+
+
+def test_runs_without_a_result_are_counted(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
+    path = tmp_path / "failed.db"
+    path.write_bytes(real_database.read_bytes())
+    change(path, "UPDATE runs SET status = 'failed' WHERE id = 1")
+    change(path, "UPDATE runs SET status = 'interrupted' WHERE id IN (2, 3)")
+    found = gathered(path)
+    assert found["statuses"] == {"failed": 1, "interrupted": 2}
+    assert len(found["runs"]) == 4
+    assert gathered(path, "id <> 2")["statuses"] == {"failed": 1, "interrupted": 1}
+
+
+def test_numbers_that_json_lacks(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
+    path = tmp_path / "none.db"
+    path.write_bytes(real_database.read_bytes())
+    change(path, "UPDATE runs SET final_accuracy = NULL, wall_seconds = NULL")
+    change(path, "UPDATE evaluations SET test_accuracy = NULL, gap = 9e999")
+    json.dumps(gathered(path), allow_nan=False)
