@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -20,9 +21,20 @@ from tests.cli.conftest import Dynabro
 from tests.cli.conftest import dynabro as dynabro
 from tests.cli.conftest import folder as folder
 from tests.own import fresh
+from tests.store.made import read
 from tests.test_readme import blocks
 
 ROOT = Path(__file__).parents[1]
+ALL_KINDS = """
+  task: my-task
+  model: my-model
+  method: my-method
+  aggregator: my-aggregator
+  pre_aggregators: my-pre-aggregator
+  attack: my-attack
+  switching: my-switching
+  data: my-partition
+"""
 CHECKS = {
     "aggregators": testing.check_aggregator,
     "pre_aggregators": testing.check_pre_aggregator,
@@ -93,6 +105,45 @@ def test_the_tests_run_with_pytest(dynabro: Dynabro, folder: Path) -> None:
     answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ)
     assert answer.returncode == 0, answer.stdout
     assert "16 passed" in answer.stdout
+
+
+# --- in other processes
+
+
+def write_all(folder: Path) -> list[Path]:
+    """Write a component of each kind that a run has; return the files."""
+    files = [folder / f"my_{kind.replace('-', '_')}.py" for kind in KINDS if kind != "figure"]
+    for kind, file in zip(KINDS, files, strict=False):
+        file.write_text(rendered(kind, f"my-{kind}"))
+    return files
+
+
+@pytest.mark.thorough
+def test_a_sweep_of_all_kinds_in_worker_processes(dynabro: Dynabro, folder: Path) -> None:
+    """All eight of one run, two processes; what was stored says which code; another command resumes and knows them."""
+    files = write_all(folder)
+    (folder / "own.yaml").write_text(
+        f"""
+name: own
+plugins: [{", ".join(file.name for file in files)}]
+base:
+{ALL_KINDS}
+  budget: 30
+seeds: 0..3
+"""
+    )
+    command = [sys.executable, "-m", "dynabro_cli", "sweep", "own.yaml", "--jobs", "2", "-q", "--device", "cpu"]
+    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ)
+    assert answer.returncode == 0, answer.stderr
+    assert "4 runs in results.db: 4 finished" in answer.stdout
+    for (text,) in read(folder / "results.db", "SELECT code_digests FROM runs"):
+        assert {name for name in json.loads(text) if "/my-" in name} == {
+            *("aggregators/my-aggregator", "pre_aggregators/my-pre-aggregator", "attacks/my-attack", "methods/my-method"),
+            *("models/my-model", "partitions/my-partition", "switching/my-switching", "tasks/my-task"),
+        }
+    (folder / "my_method.py").write_text((folder / "my_method.py").read_text().replace("(1 - parameters.beta) * ", "1.0 * "))
+    answer = subprocess.run([*command, "--dry-run"], cwd=folder, capture_output=True, text=True, check=True, env=os.environ)
+    assert "with other code: 4 of 4 (methods/my-method: 4)" in answer.stderr
 
 
 # --- the kit

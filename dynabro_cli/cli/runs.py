@@ -2,31 +2,176 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dynabro_cli.cli.output import Csv, Database, Force, Json, Where, emit, save_csv, tell_of_code
-from dynabro_cli.cli.terminal import note
+from dynabro_cli.cli.terminal import note, say
+from dynabro_cli.digests import compare
 from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.experiment.spec import fields
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 MOST_SECONDS = 1_000_000
 """Largest time limit."""
+MOST_LISTED = 40
+"""Runs that are listed without ``--limit``."""
+ALL = "all"
+LISTED = (
+    *("id", "status", "sweep", "task", "model", "method", "pre_aggregators", "aggregator", "attack", "switching", "data"),
+    *("precision", "budget", "seed", "rounds", "final_accuracy", "final_gap", "wall_seconds"),
+)
+"""Columns that are listed without ``--columns``."""
+ALWAYS = ("id", "final_accuracy", "final_gap")
+"""Columns that are not left out if all runs share a value."""
+EXPENDABLE = ("rounds", "wall_seconds", "precision", "sweep", "budget", "model", "data", "pre_aggregators", "task", "seed")
+"""Columns that are left out, in this order, if the table is wider than the terminal."""
+QUIET = ("pre_aggregators", "data", "precision")
+"""Columns that are not worth a word at their default."""
+COUNTS = ("rounds", "wall_seconds")
+"""Columns that are not worth a word if all runs share a value."""
+SHORTEST = 8
+"""Characters of a cell that are kept, however narrow the terminal."""
+HEADS = {"final_accuracy": "accuracy", "final_gap": "gap", "wall_seconds": "seconds", "pre_aggregators": "pre"}
+"""Short names above columns."""
 
 
-def runs(where: Where = None, db: Database = "results.db", as_json: Json = False, as_csv: Csv = False) -> None:
-    """List the stored runs.
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option("--columns", metavar="NAME,NAME", help="Columns of the table runs to list; all: each that --json has."),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", min=1, metavar="N", help=f"Most runs to list. [default: {MOST_LISTED}; --json and --csv: all]"),
+]
 
-    Example: dynabro runs --where "attack='sf' AND status='finished'"
+
+def runs(
+    where: Where = None,
+    columns: ColumnsOption = None,
+    limit: Limit = None,
+    db: Database = "results.db",
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """List the stored runs, newest first.
+
+    Values that all listed runs share are in one line above. --json and --csv list every run with exact numbers, oldest first.
+
+    Example: dynabro runs --where "attack='sf' AND status='finished'" --limit 100
     """
     from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import list_code, list_runs
+    from dynabro_cli.store.queries import RUN_COLUMNS, list_code, list_runs, newest_runs, tell_left_out
 
+    chosen = None if columns in (None, ALL) else _columns(str(columns))
     engine = open_read_only(db)
-    table = list_runs(engine, where)
-    emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
-    tell_of_code(list_code(engine, where))
+    if as_json or as_csv:
+        shown = RUN_COLUMNS if chosen is None else ", ".join(chosen)
+        table = list_runs(engine, where) if chosen is None and limit is None else newest_runs(engine, where, shown, limit)
+        emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
+        tell_of_code(list_code(engine, where))
+        return
+    most = limit or MOST_LISTED
+    listed = RUN_COLUMNS if columns == ALL else ", ".join(chosen or LISTED)
+    table = newest_runs(engine, where, f"{listed}, code_digests AS code, id AS run_id", most + 1)
+    found = list(table.rows)
+    rows = [dict(zip(table.columns, row, strict=True)) for row in found[:most]]
+    names = table.columns[:-2]
+    _print_runs(names, rows, choose=columns is None)
+    oldest = min((row["run_id"] for row in rows), default=0) if len(found) > most else 0
+    tell_left_out(engine, ("runs",), f"id >= {oldest}")
+    if len(found) > most:
+        _tell_of_more(engine, where, most)
+    tell_of_code(compare((row["code"], 1) for row in rows))
+
+
+def _columns(text: str) -> list[str]:
+    """Return the columns that ``--columns`` names; raise SpecError for a name that is not a column of the table."""
+    from dynabro_cli.store.tables import metadata
+
+    legal = metadata.tables["runs"].columns.keys()
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in legal:
+            raise SpecError(
+                f"columns={name}: not a column of runs{did_you_mean(name, legal)}. Try: {', '.join(LISTED)}, or all"
+            )
+    return names
+
+
+def _print_runs(names: Sequence[str], rows: list[dict[str, Any]], *, choose: bool) -> None:
+    """Print runs as a table; if ``choose``, without the columns that all rows share, which are printed above."""
+    shared = [name for name in names if choose and len(rows) > 1 and _same(rows, name)]
+    shared = [name for name in shared if name not in ALWAYS or rows[0][name] is None]
+    usual = {name: fields()[name].default for name in QUIET}
+    told = [
+        f"{name} {_short(name, rows[0][name])}"
+        for name in shared
+        if name not in COUNTS and rows[0][name] not in (None, usual.get(name))
+    ]
+    if told:
+        for line in textwrap.wrap(f"all: {', '.join(told)}", _width(), break_on_hyphens=False, break_long_words=False):
+            say(line)
+    left = [name for name in names if name not in shared]
+    table = [[_short(name, row[name]) for name in left] for row in rows]
+    if choose:
+        left, *table = _fitting(left, table)
+    emit(left, table)
+
+
+def _fitting(names: list[str], table: list[list[str]]) -> list[list[str]]:
+    """Return a header and rows as wide as the terminal: without the least telling columns, then with the longest cells cut."""
+    columns = {name: [HEADS.get(name, name), *cells] for name, *cells in zip(names, *table, strict=True)}
+    for name in EXPENDABLE:
+        if _excess(columns) > 0:
+            columns.pop(name, None)
+    for _ in names:
+        longest = max(columns, key=lambda name: _wide(columns[name]))
+        width = max(SHORTEST, _wide(columns[longest]) - max(0, _excess(columns)))
+        columns[longest] = [cell if len(cell) <= width else f"{cell[: width - 2]}.." for cell in columns[longest]]
+    return [list(row) for row in zip(*columns.values(), strict=True)]
+
+
+def _wide(cells: list[str]) -> int:
+    return max(map(len, cells))
+
+
+def _excess(columns: dict[str, list[str]]) -> int:
+    """Return the number of characters by which a table is wider than the terminal."""
+    return sum(map(_wide, columns.values())) + 2 * (len(columns) - 1) - _width()
+
+
+def _same(rows: list[dict[str, Any]], name: str) -> bool:
+    return len({row[name] for row in rows}) == 1
+
+
+def _short(name: str, value: Any) -> str:
+    """Write a value for people."""
+    if value is None:
+        return "-"
+    if name == "wall_seconds":
+        return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+    if name in ("final_accuracy", "final_validation_accuracy"):
+        return f"{value:.4f}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def _tell_of_more(engine: Engine, where: str | None, most: int) -> None:
+    from dynabro_cli.store.queries import count_runs
+
+    more = count_runs(engine, where) - most
+    note(f"{more:,} more run{'s' if more > 1 else ''}, older; --limit {most + more} lists all, --where some")
 
 
 def query(

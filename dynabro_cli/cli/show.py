@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    what: Annotated[str, typer.Argument(metavar="KIND/NAME|runs/RUN", help="Such as aggregators/cwtm, or runs/1.")],
+    what: Annotated[str, typer.Argument(metavar="KIND/NAME|RUN", help="Such as aggregators/cwtm, or 1 or runs/1.")],
     db: Database = "results.db",
     as_json: Json = False,
 ) -> None:
@@ -28,6 +29,8 @@ def show(
     Example: dynabro show aggregators/cwtm
     """
     kind, _, name = what.partition("/")
+    if not name and re.fullmatch(r"[0-9]+|[0-9a-f]{8,64}", kind):
+        kind, name = "runs", kind
     if kind == "runs" and name:
         _show_run(db, name, as_json)
         return

@@ -158,6 +158,17 @@ def list_runs(engine: Engine, where: str | None = None, *, any_row: bool = False
     return query(engine, f"SELECT {RUN_COLUMNS} FROM runs {_condition(where)} ORDER BY id")
 
 
+def newest_runs(engine: Engine, where: str | None, columns: str, limit: int | None) -> Table:
+    """Return columns of the newest runs that satisfy ``where``, newest first; only the rows that are returned are read."""
+    most = "" if limit is None else f" LIMIT {int(limit)}"
+    return query(engine, f"SELECT {columns} FROM runs {_condition(where)} ORDER BY runs.id DESC{most}")
+
+
+def count_runs(engine: Engine, where: str | None = None) -> int:
+    """Return the number of runs that satisfy ``where``."""
+    return int(next(query(engine, f"SELECT COUNT(*) FROM runs {_condition(where)}").rows)[0])
+
+
 def list_code(engine: Engine, where: str | None = None) -> Comparison:
     """Compare the code of the runs that ``list_runs`` lists with the current code."""
     rows = query(engine, f"SELECT code_digests, COUNT(*) FROM runs {_condition(where)} GROUP BY code_digests").rows

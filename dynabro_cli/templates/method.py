@@ -28,7 +28,10 @@ class Parameters:
 
 @REGISTRY.register("my-method", Parameters, reference="who, where, which algorithm")
 def my_method(parameters: Parameters, setting: MethodSetting) -> Method:
-    """Server momentum: g_t = v_t = beta v_{t-1} + (1 - beta) A(g_{t,1}, ..., g_{t,m}), v_0 = 0; workers send gradients."""
+    """Server momentum: workers send gradients, and the server moves along an average of the aggregates.
+
+    g_t = v_t = beta v_{t-1} + (1 - beta) A(g_{t,1}, ..., g_{t,m}), v_0 = 0.
+    """
 
     def settle(aggregate: Tensor, state: State) -> tuple[Tensor, State]:  # [d] -> [d]
         moved = (1 - parameters.beta) * aggregate

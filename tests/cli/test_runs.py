@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dynabro_cli.store import queries
 from tests.cli.conftest import Dynabro
 from tests.real_runs import SPECS
 from tests.store.made import read
@@ -16,17 +17,67 @@ from tests.store.made import read
 COLUMNS = ["id", "status", "task", "model", "method", "seed", "rounds", "final_accuracy", "final_gap", "wall_seconds"]
 
 
-def test_a_line_a_run(dynabro: Dynabro, results: Path) -> None:
+def test_a_line_a_run_newest_first(dynabro: Dynabro, results: Path) -> None:
     outcome = dynabro("runs")
     assert (outcome.code, outcome.err) == (0, "")
-    header, rule, *lines = outcome.out.splitlines()
+    first, header, rule, *lines = outcome.out.splitlines()
+    assert first == "all: status finished"
     assert set(rule) == {"-", " "}
     assert len(lines) == len(SPECS)
-    for line, spec in zip(lines, SPECS, strict=True):
+    for line, spec in zip(lines, reversed(SPECS), strict=True):
         row = dict(zip(header.split(), line.split(), strict=True))
         assert (row["task"], row["method"], row["seed"]) == (spec.task, spec.method, str(spec.seed))
-        assert row["status"] == "finished"
-        assert row["final_accuracy" if spec.task == "quadratic" else "final_gap"] == "-"
+        assert row["budget"] == str(spec.budget)
+        assert row["accuracy" if spec.task == "quadratic" else "gap"] == "-"
+
+
+def test_what_all_runs_share_is_said_once(dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("runs", "--where", "method = 'sgd'")
+    first, header, _, *lines = outcome.out.splitlines()
+    shared = "all: status finished, task digits, model logistic, method sgd, aggregator cwtm, attack sf, switching periodic:K=4"
+    assert first == f"{shared}, budget 40"
+    assert header.split() == ["id", "seed", "accuracy", "seconds"]
+    assert [line.split()[:2] for line in lines] == [["2", "1"], ["1", "0"]]
+    assert all(len(line.split()[2]) == len("0.1234") for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_table_fits_the_terminal(width: int, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = dynabro("runs").out.splitlines()
+    assert all(len(line) <= width for line in lines), lines
+    assert len(lines) == len(SPECS) + 3
+
+
+def test_a_limit_says_how_many_more_there_are(dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("runs", "--limit", "2")
+    assert [line.split()[0] for line in outcome.out.splitlines()[-2:]] == ["7", "6"]
+    assert outcome.err == "5 more runs, older; --limit 7 lists all, --where some\n"
+    outcome = dynabro("runs", "--limit", "2", "--where", "id < 4")
+    assert outcome.err == "1 more run, older; --limit 3 lists all, --where some\n"
+    assert [row["id"] for row in json.loads(dynabro("runs", "--limit", "2", "--json").out)] == [7, 6]
+
+
+def test_columns_are_chosen(dynabro: Dynabro, results: Path) -> None:
+    header, _, *lines = dynabro("runs", "--columns", "seed, id,host").out.splitlines()
+    assert header.split() == ["seed", "id", "host"]
+    assert len(lines) == len(SPECS)
+    every = json.loads(dynabro("runs", "--json").out)[0]
+    assert dynabro("runs", "--columns", "all").out.splitlines()[0].split() == list(every)
+    assert list(json.loads(dynabro("runs", "--columns", "id,seed", "--json").out)[0]) == ["id", "seed"]
+    outcome = dynabro("runs", "--columns", "sed")
+    assert outcome.code == 2
+    assert outcome.problems[0].startswith("columns=sed: not a column of runs (did you mean 'seed'?). Try: id, status, ")
+
+
+def test_only_what_is_printed_is_read(dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements: list[str] = []
+    real = queries.query
+    monkeypatch.setattr(queries, "query", lambda engine, sql, **more: (statements.append(sql), real(engine, sql, **more))[1])
+    dynabro("runs", "--limit", "2")
+    over_runs = [sql for sql in statements if "FROM runs" in sql]
+    assert all("LIMIT 3" in sql or "COUNT(*)" in sql for sql in over_runs)
+    assert not any("GROUP BY" in sql or "spec" in sql for sql in over_runs)
 
 
 def test_json_and_csv_are_exact(dynabro: Dynabro, results: Path) -> None:
@@ -43,6 +94,7 @@ def test_a_condition(dynabro: Dynabro, results: Path) -> None:
     assert [row["id"] for row in found] == [1, 2, 7]
     assert json.loads(dynabro("runs", "--where", "seed > 1", "--json").out) == []
     assert dynabro("runs", "--where", "seed > 1").out.splitlines()[0].split()[:2] == ["id", "status"]
+    assert len(dynabro("runs", "--where", "seed = 1").out.splitlines()) == 3 + 3
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def test_a_run_whose_workers_have_samples_of_their_own(dynabro: Dynabro, folder:
 def test_a_run_without_rounds(dynabro: Dynabro, results: Path) -> None:
     change(results, "DELETE FROM rounds WHERE run_id = 1")
     outcome = dynabro("show", "runs/1")
+    assert dynabro("show", "1") == outcome
     assert outcome.code == 0
     assert outcome.out.rstrip().endswith("by rounds:")
 

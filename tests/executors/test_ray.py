@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
+import re
 import select
 import signal
 import socket
@@ -18,7 +20,8 @@ import pytest
 import torch
 from sqlalchemy import Engine
 
-from dynabro_cli import events
+from dynabro_cli import events, plugins
+from dynabro_cli.digests import digests_of
 from dynabro_cli.errors import DynabroError, NotFoundError, RunError, SpecError
 from dynabro_cli.executors import ray_cluster
 from dynabro_cli.executors._api import Options, Outcome
@@ -31,7 +34,9 @@ from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
 from tests.executors.made_runs import Log, quadratic
+from tests.own import fresh
 from tests.store.made import change, read
+from tests.test_own_components import ALL_KINDS, write_all
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'dynabro[ray]'")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -526,3 +531,19 @@ def test_an_address_without_a_port(engine: Engine, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(SpecError, match=r"address=ray://host is not legal; type ray://HOST:PORT"):
         execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log(), address="ray://host")
+
+
+def test_plugins_travel_with_the_runs(connection: None, engine: Engine, path: Path, tmp_path: Path) -> None:
+    """A component of each kind, whose files are gone when the nodes make the run."""
+    with fresh():
+        files = write_all(tmp_path)
+        plugins.load(map(str, files))
+        run = resolve(RunSpec.from_text(dict(re.findall(r"(\w+): (\S+)", ALL_KINDS)) | {"budget": "20"}))
+        digests = json.loads(str(digests_of(run.components)))
+        for file in files:
+            file.unlink()
+        outcomes = make(engine, [run], None, entry=ray_cluster.SIMULATION)
+    assert [(outcome.status, outcome.message) for outcome in outcomes] == [("finished", None)]
+    ((text,),) = read(path, "SELECT code_digests FROM runs")
+    assert json.loads(text) == digests
+    assert sum("/my-" in name for name in digests) == 8
