@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ from dynabro_cli.lazy import Late, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+EXACT = 1e-9
+"""1 - beta is rounded: a turn that is whole but for this is not shortened."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,12 @@ class Parameters:
         auto=lambda _, setting: setting.beta,
         help="momentum parameter aimed at; auto: the method's",
     )
+    schedule: str = parameter(
+        "lemma",
+        choices=("lemma", "printed"),
+        later=True,
+        help="sizes v_t: as the lemma needs them, or as printed",
+    )
 
 
 @REGISTRY.register("momentum-tailored", Parameters, reference="DynaBRO (ICML 2024), Appendix E, the dynamic attack")
@@ -35,10 +45,14 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
     turn. Honest workers' theta decays by (1 - alpha) a round. With switching=rotating, theta stays in [(5/6)^4, 1] for
     every worker from the second epoch on, if alpha <= 1/6 and 1/(3 alpha) is whole (the lemma of Appendix E).
 
-    The state is ``theta`` [m]. Needs the method's beta, or beta= of its own.
+    schedule=printed has the v_t of the text instead, for switching=rotating with turns of q = floor(1/(3 alpha)) rounds, t =
+    1, 2, ...: v/alpha at t = q + 1 and 2 q + 1, then v (1 - (1-alpha)^(2 q))/alpha if t mod 3 q = 1, and v in all other rounds.
 
-    Differs from the paper: the printed schedule of v_t boosts at the start of some turns only, and takes m_1 = g_1; here
-    momentum starts at 0, and the bias is v at every Byzantine round, as the lemma claims. It serves any switching.
+    The state is ``theta`` [m], or ``round`` for schedule=printed. Needs the method's beta, or beta= of its own.
+
+    Differs from the paper: the printed schedule boosts at the start of some turns only, and takes m_1 = g_1. With it the bias
+    of most turns grows from its rest towards v, so the lemma does not hold. Momentum starts at 0 here. schedule=lemma has the
+    bias v at every Byzantine round, as the lemma claims, and serves any switching.
     """
     beta = setting.beta if parameters.beta is None else parameters.beta
     if beta is None:
@@ -47,6 +61,8 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
             "type --method momentum:beta=0.9, or 'momentum-tailored:lambda=...,beta=0.9'"
         )
     alpha = 1 - beta
+    if parameters.schedule == "printed":
+        return _printed(parameters.lambda_, alpha)
 
     def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
         strength = parameters.lambda_ * (1 - (1 - alpha) * state["theta"].to(own)) / alpha  # [m]
@@ -58,3 +74,22 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     start = Late(lambda: {"theta": torch.zeros(setting.workers, dtype=torch.float64)})
     return Attack(start, messages, advance, entries=("gradient",), by_number=True)
+
+
+def _printed(strength: float, alpha: float) -> Attack:
+    """Return the attack with the paper's printed sizes of v_t."""
+    turn = max(1, math.floor(1 / (3 * alpha) + EXACT))
+    boost = (1 - (1 - alpha) ** (2 * turn)) / alpha
+
+    def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
+        rounds = state["round"].to(own.device)  # t - 1
+        first = (rounds < 3 * turn) & (rounds > 0) & (rounds % turn == 0)
+        later = (rounds >= 3 * turn) & (rounds % (3 * turn) == 0)
+        size = 1 + first.double() * (1 / alpha - 1) + later.double() * (boost - 1)
+        return replace(own, byzantine, own + (strength * size).to(own))
+
+    def advance(_: Tensor, state: State) -> State:
+        return {"round": state["round"] + 1}
+
+    start = Late(lambda: {"round": torch.zeros((), dtype=torch.int64)})
+    return Attack(start, messages, advance, entries=("gradient",))

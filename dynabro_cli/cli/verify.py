@@ -121,7 +121,11 @@ def rate(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, beside the paper's exponents.
+    """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, beside the theorems' exponents.
+
+    For delta and dynamic rounds the excess counts: over delta = 0, and over static identities, at the same seed. The verdict
+    says if the 95% interval of the measured exponent holds the exponent that the theorem's bound has over the same points, in
+    the same way.
 
     The command makes the runs of the sweep verify-rate that are not stored yet, then fits exponents to them. The same command
     resumes an interrupted one. 'dynabro plot rate' draws the points.
@@ -156,7 +160,7 @@ def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
     if not found:
         raise NotFoundError("no run has a result to fit an exponent to")
     if as_json:
-        print_json([one._asdict() for one in found])
+        print_json([one._asdict() | {"verdict": one.verdict} for one in found])
         return
     columns = (
         "setting",
@@ -166,14 +170,16 @@ def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
         "seeds",
         "exponent",
         "95% interval",
-        "theory",
-        "bound's own",
+        "paper's",
+        "theorem's own",
+        "verdict",
         "of bound",
     )
     rows: list[tuple[Any, ...]] = [
         (
             *(f"{one.part}: {one.setting}", one.quantity, one.against, one.points, one.seeds),
-            *(f"{one.slope:.2f}", f"{one.low:.2f} to {one.high:.2f}", one.predicted, f"{one.of_bound:.2f}"),
+            *(f"{one.slope:.2f}", f"{one.low:.2f} to {one.high:.2f}", f"{one.predicted:g}", f"{one.of_bound:.2f}"),
+            one.verdict or None,
             f"{one.share:.2g}" if one.share == one.share else None,
         )
         for one in found

@@ -130,6 +130,9 @@ class Method(NamedTuple):
         settle: Maps the aggregate and the state to the input of ``direct`` and the next state; None for the aggregate itself.
         cohort: Number of workers in a round whose plan has a cohort; None if no plan has one.
         jmax: The largest MLMC level at which a round has a correction, None without MLMC.
+        spread: Maps the messages of level 0 [m, d], the mask of finite messages [m] (None if all are), and their aggregate [d]
+            to a number of the round for ``direct_by``; None if ``direct`` decides.
+        direct_by: ``direct`` with this number as a third argument, for a method with ``spread``.
         by_row: True if the state consists of tensors with a row for each worker, 0 at first, so that some workers can send
             while the rows of the others are kept.
     """
@@ -154,6 +157,14 @@ class Method(NamedTuple):
     by_row: bool = False
     told: Callable[[Told], Method] | None = None
     recall: Callable[[State, State, Tensor], State] | None = None
+    spread: Callable[[Tensor, Tensor | None, Tensor], Tensor] | None = None
+    direct_by: Callable[[Sequence[Tensor], Plan, Tensor], tuple[Tensor, Tensor | None]] | None = None
+
+    def decide(self, aggregates: Sequence[Tensor], plan: Plan, spread: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return g_t and the filter's verdict, by ``direct_by`` if the round has a spread, and by ``direct`` otherwise."""
+        if self.direct_by is None or spread is None:
+            return self.direct(aggregates, plan)
+        return self.direct_by(aggregates, plan, spread)
 
 
 NOISE_COMPUTATIONS = 10

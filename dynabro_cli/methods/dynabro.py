@@ -14,6 +14,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, Plan, Told, keep_nothing, send_gradients
 from dynabro_cli.methods._levels import expected_cost, planned, universal_coefficient
+from dynabro_cli.methods._spread import accepts, clipped, spread_of
 from dynabro_cli.vectors.lengths import length
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["expected_cost", "planned", "universal_coefficient"]
 
-FILTERS = ("none", "option1", "option2")
+FILTERS = ("none", "option1", "option2", "adaptive")
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,16 @@ class Parameters:
         auto=lambda _, setting: planned(setting.budget, None)[1],
         help="largest level with a correction; auto: floor(log2 T)",
     )
-    filter: str = parameter("none", choices=FILTERS, help="fail-safe filter: none, any robust rule (option1), or MFM (option2)")
+    filter: str = parameter(
+        "none",
+        choices=FILTERS,
+        help="fail-safe filter: none, for any robust rule (option1), for MFM (option2), or adaptive",
+    )
     noise_bound: float | None = parameter(None, above=0, help="V, the largest noise of a gradient; auto: measured at the start")
+    tau: float = parameter(2.0, above=0, later=True, help="factor of the limit of filter=adaptive")
+    clip: float | None = parameter(
+        None, above=0, later=True, help="longest correction, in units of the round's spread rho; auto: any length"
+    )
 
 
 @REGISTRY.register("dynabro", Parameters, reference="DynaBRO (ICML 2024), Algorithms 1 and 2, equation (2)")
@@ -50,11 +59,21 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
     budget; c_E = sqrt(2 kappa + 1/m) with kappa of the aggregation chain (option1), or 6 sqrt 2 with the aggregator MFM at T^j
     = 2 C V/sqrt(2^j) (option2).
 
+    filter=adaptive takes the scale of the same round instead of C V: the correction counts only if |a_J - a_{J-1}| <= tau
+    rho/2^(J/2), rho the (floor(m/2) + 1)-th smallest distance |g_i - a_0| of the messages of level 0. clip=c shortens a longer
+    correction 2^J (a_J - a_{J-1}) to the length c rho, with any filter.
+
     Raises SpecError if option1 has an aggregator without a proved kappa.
+
+    Differs from the paper: filter=adaptive and clip are not the paper's. With a constant rho that bounds the noise, adaptive is
+    the paper's filter with tau rho in place of (1 + sqrt 2) c_E C V. rho is random and Byzantine workers have a share in it, so
+    the paper's proof does not cover it. An honest minority of level-0 messages may be far away, and rho is 0 if more than half
+    of the messages agree. A clipped correction has a bias that the theorems do not bound. docs/theory.md says what is known.
     """
     rounds, jmax = planned(setting.budget, parameters.jmax)
     m = setting.workers
-    filtered = parameters.filter != "none"
+    filtered = parameters.filter in ("option1", "option2")
+    measured = parameters.filter == "adaptive" or parameters.clip is not None
 
     def plan(generator: np.random.Generator) -> Plan:
         level = int(generator.geometric(0.5))
@@ -63,16 +82,22 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
     def at(coefficient: float, noise: float | None) -> Method:
         scale = universal_coefficient(m, rounds) * (math.inf if noise is None else noise)  # C V
 
-        def direct(aggregates: Sequence[Tensor], drawn: Plan) -> tuple[Tensor, Tensor | None]:
+        def direct(aggregates: Sequence[Tensor], drawn: Plan, rho: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
             if len(aggregates) == 1:
                 return aggregates[0], None
-            computations = drawn.prefixes[-1]
+            computations, accepted = drawn.prefixes[-1], None
             difference = aggregates[2] - aggregates[1]
-            if not filtered:
-                return aggregates[0] + computations * difference, None
-            limit = (1 + math.sqrt(2)) * coefficient * scale / math.sqrt(computations)
-            accepted = length(difference) <= limit
-            return aggregates[0] + torch.where(accepted, computations * difference, 0), accepted
+            correction = computations * difference
+            if filtered:
+                limit = (1 + math.sqrt(2)) * coefficient * scale / math.sqrt(computations)
+                accepted = length(difference) <= limit
+            elif rho is not None and parameters.filter == "adaptive":
+                accepted = accepts(difference, computations, parameters.tau, rho)
+            if rho is not None and parameters.clip is not None:
+                correction = clipped(correction, parameters.clip, rho)
+            if accepted is not None:
+                correction = torch.where(accepted, correction, 0)
+            return aggregates[0] + correction, accepted
 
         return Method(
             plan,
@@ -85,6 +110,8 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
             noise_bound=noise if filtered else None,
             jmax=jmax,
             told=told if filtered else None,
+            spread=spread_of if measured else None,
+            direct_by=direct if measured else None,
         )
 
     def told(known: Told) -> Method:

@@ -32,11 +32,15 @@ diverges depends on it.
 
 
 class Aggregated(NamedTuple):
-    """The aggregate of every prefix of a round; the last one's distance from its honest mean, and its acceptance ratio."""
+    """The aggregate of every prefix of a round; the last one's distance from its honest mean, and its acceptance ratio.
+
+    ``spread`` is the first one's, if the method measures it.
+    """
 
     aggregates: list[Tensor]
     error: Tensor | None
     acceptance: Tensor | float | None
+    spread: Tensor | None = None
 
 
 class Simulation:
@@ -106,8 +110,8 @@ class Simulation:
         known = state.mask
         who = identify(parts, state, plan.prefixes[-1], plan.level)
         changes = changes_of(known, who) if parts.switching.kept else ()
-        aggregates, error, acceptance = self._aggregates(plan, who)
-        direction, accepted = parts.method.direct(aggregates, plan)
+        aggregates, error, acceptance, spread = self._aggregates(plan, who)
+        direction, accepted = parts.method.decide(aggregates, plan, spread)
         self._observe(who)
         square = parts.problem.squared_gradient()
         rate = self._step.update(parts.problem.x, direction, state.spent)
@@ -136,6 +140,7 @@ class Simulation:
         aggregates: list[Tensor] = []
         total, error, done = self._total, None, 0
         acceptance: Tensor | None = None
+        spread: Tensor | None = None
         for prefix in plan.prefixes:
             if attacked:
                 self._add_attacked(who, range(done, prefix), relabel)
@@ -159,16 +164,18 @@ class Simulation:
                 x=parts.problem.x if parts.method.judge is not None else None,
                 answering=who.answering,
                 workers=parts.spec.workers,
+                first=not aggregates,
             )
             if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
                 acceptance = self._probe(question, state)
             answer = self._server.answer(question, state.attack, state.method, state.aggregator)
             aggregates.append(answer.aggregate)
+            spread = spread if answer.spread is None else answer.spread
             state.method, state.aggregator, error = answer.method, answer.aggregator, answer.error
         if not attacked:
             learned = state.attack if answer.attack is None else answer.attack
             state.attack = parts.attack.advance(last.byzantine, learned)
-        return Aggregated(aggregates, error, acceptance)
+        return Aggregated(aggregates, error, acceptance, spread)
 
     def _gathered(self, plan: Plan, who: Identities) -> Aggregated:
         """Return the aggregate of the vectors that the method gathers itself."""

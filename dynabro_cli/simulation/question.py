@@ -25,6 +25,7 @@ class Question(NamedTuple):
         cohort: The numbers of the workers whose messages are aggregated, on the device; None for all.
         answering: The numbers of the workers that answer, in the order of the rows; None if all do.
         workers: The number of all workers, answering or not.
+        first: True for the vectors of the first prefix, whose spread the method may want.
     """
 
     total: Tensor
@@ -39,6 +40,7 @@ class Question(NamedTuple):
     cohort: Tensor | None = None
     answering: Tensor | None = None
     workers: int = 0
+    first: bool = False
 
 
 def own_rows(state: States, question: Question) -> States:

@@ -20,7 +20,7 @@ from dynabro_cli.vectors.lengths import length
 class Answer(NamedTuple):
     """The aggregate [d], its distance from the mean of the honest messages if wanted, and the next states.
 
-    ``attack`` is None unless the attack updated its state.
+    ``attack`` is None unless the attack updated its state; ``spread`` is None unless the method measures it.
     """
 
     aggregate: Tensor
@@ -28,6 +28,7 @@ class Answer(NamedTuple):
     method: States
     aggregator: States
     attack: States | None = None
+    spread: Tensor | None = None
 
 
 Messages = Callable[[Question, States, States, States], tuple[Tensor, States, "States | None"]]
@@ -65,9 +66,12 @@ def make_server(parts: Parts) -> Server:
         made = decide(messages, question, of_method, of_aggregator)
         error = _error(made, attack.finite) if question.judged else None
         result, of_method = made.aggregate, made.method
+        spread = None
+        if method.spread is not None and question.first:
+            spread = method.spread(made.clean, made.finite, result)
         if method.settle is not None:
             result, of_method = method.settle(result, of_method)
-        return Answer(result, error, of_method, made.aggregator, learned)
+        return Answer(result, error, of_method, made.aggregator, learned, spread)
 
     return Server(answer if attack.sees_defence else parts.compiler(answer), strike, messages_of, decide)
 

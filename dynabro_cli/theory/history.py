@@ -107,6 +107,7 @@ class _Course:
         self._workers = chain_setting(parts.spec).workers  # the workers that answer in a round
         self._nobody = torch.zeros(self._workers, dtype=torch.bool)
         self._round = 0
+        self._spread: Tensor | None = None
         self._states: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}
         self.x = torch.zeros(2, dtype=torch.float64)
 
@@ -123,14 +124,19 @@ class _Course:
         else:
             drawn = [self.gradients(computation) for computation in range(plan.prefixes[-1])]
             sums = torch.stack(drawn).cumsum(0)
-            aggregates = [self._aggregate(sums[prefix - 1], self.x.new_tensor(prefix), plan) for prefix in plan.prefixes]
+            aggregates = [
+                self._aggregate(sums[prefix - 1], self.x.new_tensor(prefix), plan, first=not place)
+                for place, prefix in enumerate(plan.prefixes)
+            ]
         self._round += 1
-        return method.direct(aggregates, plan)[0]
+        return method.decide(aggregates, plan, self._spread)[0]
 
-    def _aggregate(self, total: Tensor, batches: Tensor | None, plan: Plan) -> Tensor:
+    def _aggregate(self, total: Tensor, batches: Tensor | None, plan: Plan, *, first: bool = False) -> Tensor:
         cohort = None if plan.cohort is None else torch.tensor(plan.cohort)
-        question = Question(total, None, batches, self._nobody, self._nobody, False, False, x=self.x, cohort=cohort)
+        nobody = self._nobody
+        question = Question(total, None, batches, nobody, nobody, False, False, x=self.x, cohort=cohort, first=first)
         answer = self._server.answer(question, {}, *self._states)
+        self._spread = answer.spread if first else self._spread
         self._states = answer.method, answer.aggregator
         return answer.aggregate
 

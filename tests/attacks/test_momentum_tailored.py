@@ -92,3 +92,29 @@ def test_needs_a_beta() -> None:
         make_attack("momentum-tailored:lambda=1", workers=3)
     with pytest.raises(SpecError, match="beta=1 is not legal; beta must be a number >= 0 and < 1 or auto"):
         make_attack("momentum-tailored:lambda=1,beta=1", workers=3)
+
+
+def test_the_printed_schedule() -> None:
+    """alpha = 1/6, so q = 2, by hand: v/alpha = 6 at t = 3 and 5; (1 - (5/6)^4)/alpha = 3.1065 at t = 7, 13, ..., else 1."""
+    attack = make_attack("momentum-tailored:lambda=1,schedule=printed", workers=1, beta=5 / 6)
+    own, mask = torch.zeros(1, 2, dtype=torch.float64), torch.tensor([True])
+    sent = [attack(own, mask)[0].tolist() for _ in range(14)]
+    boost = 6 * (1 - (5 / 6) ** 4)
+    assert boost == pytest.approx(3.1065, abs=5e-5)
+    expected = [1, 1, 6, 1, 6, 1, boost, 1, 1, 1, 1, 1, boost, 1]
+    assert [size for size, _ in sent] == pytest.approx(expected, rel=1e-9)
+    assert all(one == other for one, other in sent)
+
+
+def test_the_printed_schedule_breaks_the_lemma() -> None:
+    """With beta = 0.9 the second and third worker are not boosted after the first epoch: their bias falls below (5/6)^4."""
+    attack = make_attack("momentum-tailored:lambda=1,schedule=printed", workers=3, beta=0.9)
+    switching = make_switching("rotating", workers=3, byzantine=1, beta=0.9)
+    momentum = torch.zeros(3, 1, dtype=torch.float64)
+    smallest = []
+    for t in range(90):
+        momentum = 0.9 * momentum + 0.1 * attack(torch.zeros_like(momentum), switching.mask(t))
+        smallest.append(float(momentum.min()))
+    # without a boost a turn ends at b = (1 - 0.9^3)/(1 - 0.9^9) = 0.4424, and six honest rounds later it is 0.9^6 b
+    assert min(smallest[45:]) == pytest.approx(0.9**6 * (1 - 0.9**3) / (1 - 0.9**9), rel=1e-3)
+    assert min(smallest[45:]) < BOUND / 2

@@ -19,6 +19,7 @@ METHODS = [
     "dynabro:jmax=auto",
     "dynabro:filter=option1,noise_bound=1e9",
     "dynabro:filter=option2,noise_bound=1e9",
+    "dynabro:filter=adaptive,clip=4",
     "byzantine-sgd:noise_bound=1,empty=wait",
     "safeguard:guards=single,noise_bound=1",
     "safeguard:noise_bound=1,step=before,empty=wait",

@@ -10,7 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
+from dynabro_cli.events import Evaluated, RoundsDone
+from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import Method, MethodSetting, Plan, Told
 from dynabro_cli.methods.dynabro import expected_cost, planned, universal_coefficient
 from tests.methods.made import made
@@ -175,3 +178,89 @@ def test_option1_needs_a_kappa() -> None:
 def test_illegal_parameters(text: str) -> None:
     with pytest.raises(SpecError, match="is not legal"):
         method(text)
+
+
+# --- the adaptive filter and clipping, which are not the paper's
+
+
+def by(text: str, rho: float, a0: float, difference: float, level: int) -> tuple[float, bool | None]:
+    """g_t and the verdict with the round's spread given, in one dimension."""
+    plan = Plan(level, (1, 2 ** (level - 1), 2**level))
+    aggregates = [torch.tensor([value], dtype=torch.float64) for value in (a0, 0.0, difference)]
+    result, accepted = method(text).decide(aggregates, plan, torch.tensor(rho, dtype=torch.float64))
+    return float(result), None if accepted is None else bool(accepted)
+
+
+@pytest.mark.parametrize("level", [1, 4, 7])
+@pytest.mark.parametrize(("text", "tau"), [("dynabro:filter=adaptive", 2.0), ("dynabro:filter=adaptive,tau=0.5", 0.5)])
+def test_the_adaptive_filter_accepts_up_to_its_limit(text: str, tau: float, level: int) -> None:
+    """|a_J - a_{J-1}| <= tau rho/2^(J/2), else g_t = a_0."""
+    limit = tau * 3.0 / 2 ** (level / 2)
+    for sign in (1, -1):
+        assert by(text, 3.0, 1.0, sign * limit * 1.000001, level) == (1.0, False)
+        value, accepted = by(text, 3.0, 1.0, sign * limit * 0.999999, level)
+        assert accepted is True
+        assert value == pytest.approx(1 + sign * 2**level * limit * 0.999999)
+
+
+def test_a_spread_that_is_not_a_number_rejects() -> None:
+    for rho in (math.inf, math.nan):
+        assert by("dynabro:filter=adaptive", rho, 1.0, 0.0, 2) == (1.0, False)
+    assert by("dynabro:filter=adaptive", 1.0, 1.0, math.nan, 2) == (1.0, False)
+
+
+def test_a_clipped_correction_has_at_most_the_length_of_c_spreads() -> None:
+    """2^3 x 0.5 = 4 is within 2 x 3, and 2^3 x 2 = 16 is shortened to it, whichever way it points."""
+    assert by("dynabro:clip=2", 3.0, 1.0, 0.5, 3) == (5.0, None)
+    assert by("dynabro:clip=2", 3.0, 1.0, 2.0, 3) == (7.0, None)
+    assert by("dynabro:clip=2", 3.0, 1.0, -2.0, 3) == (-5.0, None)
+    assert by("dynabro:filter=adaptive,tau=100,clip=2", 3.0, 1.0, 2.0, 3) == (7.0, True)
+    assert by("dynabro:filter=adaptive,clip=2", 3.0, 1.0, 20.0, 3) == (1.0, False)
+
+
+def test_the_spread_is_the_distance_of_a_nearest_majority() -> None:
+    """Distances from 1 are 0, 1, 2, 9 and 99: the third, of floor(5/2) + 1. One that is not finite is the farthest."""
+    measure = method("dynabro:filter=adaptive").spread
+    assert measure is not None
+    messages, centre = torch.tensor([[1.0], [2.0], [-1.0], [10.0], [100.0]]), torch.tensor([1.0])
+    assert float(measure(messages, None, centre)) == 2.0
+    assert float(measure(messages[:4], None, centre)) == 2.0  # floor(4/2) + 1 = 3, too
+    finite = torch.tensor([False, True, True, True, True])
+    assert float(measure(messages, finite, centre)) == 9.0
+    assert math.isinf(float(measure(messages, torch.zeros(5, dtype=torch.bool), centre)))
+
+
+def test_the_paper_s_methods_measure_no_spread() -> None:
+    for text in ("dynabro", "dynabro:filter=option1,noise_bound=1", "dynabro:filter=option2,noise_bound=1"):
+        assert method(text).spread is None
+        assert method(text).direct_by is None
+    assert method("dynabro:filter=adaptive").noise_bound is None
+    assert not method("dynabro:filter=adaptive").wants_noise
+
+
+def test_new_parameters_leave_old_keys_as_they_were() -> None:
+    component = REGISTRIES["methods"].parse("dynabro")
+    assert component.mapping == {"name": "dynabro", "jmax": 7, "filter": "none", "noise_bound": None}
+    assert component.text == "dynabro"
+
+
+def test_the_loop_measures_the_spread() -> None:
+    """A tiny tau rejects every correction, and a huge one changes nothing; in dynamic rounds, too."""
+
+    def gaps(text: str) -> tuple[list[float | None], set[bool | None]]:
+        spec = RunSpec(
+            task="quadratic", method=text, attack="shift:lambda=1", aggregator="cwmed", workers=5, byzantine=1,
+            switching="periodic:K=3", clock="computation", budget=60, eval_every=10, learning_rate=0.01,
+        )  # fmt: skip
+        events = list(simulate(spec))
+        rounds = [one for event in events if isinstance(event, RoundsDone) for one in event.rounds]
+        found = [event.gap for event in events if isinstance(event, Evaluated)]
+        return found, {one.accepted for one in rounds if one.level is not None and one.cost > 1}
+
+    plain, _ = gaps("dynabro")
+    assert gaps("dynabro:filter=adaptive,tau=1e9") == (plain, {True})
+    assert gaps("dynabro:clip=1e9") == (plain, {None})
+    rejected, verdicts = gaps("dynabro:filter=adaptive,tau=1e-9")
+    assert verdicts == {False}
+    assert rejected != plain
+    assert gaps("dynabro:clip=1e-9")[0] == pytest.approx(rejected, rel=1e-6)

@@ -23,12 +23,12 @@ def share(row: dict[str, Any]) -> int:
 
 
 def value(row: dict[str, Any]) -> float:
-    """7 T^-0.5, 5 delta^0.8 (2 without Byzantine workers), or 0.25 + 3 (|tau_d|/T)^1.2, of a row of the plan."""
+    """7 T^-0.5, 2 + 5 delta^0.8, or 0.25 + 3 (|tau_d|/T)^1.2, of a row of the plan."""
     part, _ = part_of(row)
     if part == "rounds":
         return 7 * nominal(row["budget"]) ** -0.5
     if part == "delta":
-        return 5 * (row["byzantine"] / row["workers"]) ** 0.8 if row["byzantine"] else 2.0
+        return 2.0 + 5 * (row["byzantine"] / row["workers"]) ** 0.8
     return 0.25 + 3 * (share(row) / ROUNDS) ** 1.2
 
 

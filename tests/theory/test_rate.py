@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -105,12 +106,35 @@ def test_theory_is_that_of_the_bounds(database: Path) -> None:
     assert fits["rounds", "static"].share < 0.1
     assert -0.5 < fits["rounds", "static"].of_bound < -0.4
     mfm = rate.series(found, "delta", "mfm")
-    assert list(mfm["theory"]) == pytest.approx([math.sqrt(32 * x**2 + 1 / 25) for x in mfm["x"]])
+    assert list(mfm["theory"]) == pytest.approx([math.sqrt(32 * x**2 + 1 / 25) - 0.2 for x in mfm["x"]])
     cwmed = rate.series(found, "delta", "cwmed")
-    assert cwmed["theory"].iloc[-1] == pytest.approx(math.sqrt(2 * 4 * 13**2 + 1 / 25))
-    assert fits["delta", "mfm"].of_bound == pytest.approx(0.9016, abs=1e-3)
+    assert cwmed["theory"].iloc[-1] == pytest.approx(math.sqrt(2 * 4 * 13**2 + 1 / 25) - math.sqrt(8.04))
+    logs = np.log([[x, math.sqrt(32 * x**2 + 1 / 25) - 0.2] for x in mfm["x"]])
+    assert fits["delta", "mfm"].of_bound == pytest.approx(np.polyfit(*logs.T, 1)[0])
     assert fits["switches", "eta = 1/L"].of_bound == pytest.approx(1)
     assert math.isnan(fits["delta", "cwmed"].share)
+
+
+def test_the_floor_of_delta_is_subtracted_seed_by_seed(database: Path) -> None:
+    """2 + 5 delta^0.8 with seeds 10% apart: the excess is 5 delta^0.8, and ``whole`` still has the floor."""
+    found = points(database)
+    for setting in rate.PARTS["delta"].predicted:
+        own = rate.series(found, "delta", setting)
+        assert own["mean"].to_numpy() == pytest.approx([5 * x**0.8 for x in own["x"]], rel=1e-8)
+        assert own["std"].to_numpy() == pytest.approx([0.5 * math.sqrt(2) * x**0.8 for x in own["x"]], rel=1e-8)
+        assert own["whole"].to_numpy() == pytest.approx([2 + 5 * x**0.8 for x in own["x"]], rel=1e-8)
+
+
+def test_verdicts() -> None:
+    """By the theorem's own exponent over the points, not by the limit that the text names."""
+    slope = rate.Slope("delta", "mfm", "delta", "excess", 8, 0, 5, 1.2, 1.0, 1.4, 1.0, 1.1, math.nan)
+    assert slope.verdict == rate.AGREES
+    assert slope._replace(of_bound=1.5).verdict == rate.FLATTER
+    assert slope._replace(of_bound=0.9).verdict == rate.STEEPER
+    falling = slope._replace(slope=-0.4, low=-0.5, high=-0.3)
+    assert falling._replace(of_bound=-0.6).verdict == rate.FLATTER
+    assert falling._replace(of_bound=-0.2).verdict == rate.STEEPER
+    assert slope._replace(low=math.nan).verdict == ""
 
 
 # --- the sweep
