@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli import compare, db, list_, logs, new, plot, report, run, runs, select, show, status, sweep, verify
+from dynabro_cli.cli import browse, compare, db, list_, logs, new, plot, report, run, runs, select, show, status, sweep, verify
 from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
@@ -44,6 +44,7 @@ app.command()(logs.logs)
 app.command()(plot.plot)
 app.command()(compare.compare)
 app.command()(report.report)
+app.command()(browse.browse)
 app.command("list")(list_.list_)
 app.command()(show.show)
 app.command()(new.new)

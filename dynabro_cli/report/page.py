@@ -66,7 +66,8 @@ def _library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one program."""
     import vl_convert
 
-    return str(vl_convert.javascript_bundle(None)).replace("</script", "<\\/script")
+    bundle: Any = vl_convert.javascript_bundle  # its declaration lacks the defaults
+    return str(bundle()).replace("</script", "<\\/script")
 
 
 def _safe(text: str) -> Any:

@@ -1,0 +1,152 @@
+"""Datasette on a database, read-only, on this machine only, with the meaning of every table and column."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.store.connections import distrust
+from dynabro_cli.store.engine import open_read_only, read_only_uri, sqlite_path
+from dynabro_cli.store.examples import EXAMPLES
+from dynabro_cli.store.tables import metadata
+from dynabro_cli.store.translation import shown
+
+HOST = "127.0.0.1"
+NAMES = (HOST, "localhost")
+NAME = "results"
+"""Name of the database on the pages."""
+SETTINGS = {
+    "allow_download": False,
+    "facet_time_limit_ms": 1000,
+    "max_csv_mb": 0,
+    "num_sql_threads": 3,
+    "sql_time_limit_ms": 5000,
+}
+FACETS = {
+    "runs": ["status", "sweep", "task", "method", "aggregator", "attack", "switching"],
+    "final_accuracy": ["task", "method", "aggregator", "attack", "switching"],
+    "sweeps": ["name", "status"],
+    "recovery": ["reason"],
+}
+VIEWS = {
+    "byzantine_histogram": "number of rounds by number of Byzantine workers, over all rounds of every run, thinned or not",
+    "final_accuracy": "one row per cell, that is, for all runs that differ in their seed only",
+}
+
+App = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
+
+
+def checked(database: str) -> Path:
+    """Return the file of a database that can be browsed.
+
+    Raises:
+        SpecError: Datasette is not installed, or the database is on a server.
+        NotFoundError: There is no such file.
+        DatabaseError: The file is not a dynabro database of this version, or has foreign objects in the place of tables.
+    """
+    for name in ("datasette", "uvicorn"):
+        if importlib.util.find_spec(name) is None:
+            raise SpecError(f"browsing needs {name}, which is not installed; type pip install 'dynabro[web]'")
+    path = sqlite_path(database)
+    if path is None:
+        name = shown(database)
+        raise SpecError(f"db={name}: a server's database. Try: dynabro db merge '{name}' --db FILE, and browse this copy")
+    open_read_only(database).dispose()
+    return path.resolve()
+
+
+def site(path: Path) -> App:
+    """Return the pages of a database as an ASGI application.
+
+    Every connection is read-only, sees what runs in progress commit, and cannot call functions that act outside of SQL.
+    Requests for other host names are refused: a page of the internet could otherwise read the database through a name of its
+    own that leads to this machine.
+    """
+    from datasette.app import Datasette
+    from datasette.database import Database
+
+    class ReadOnly(Database):  # type: ignore[misc]
+        def connect(self, write: bool = False) -> sqlite3.Connection:
+            if write:
+                raise sqlite3.OperationalError("the database is read-only here")
+            connection = sqlite3.connect(read_only_uri(path), uri=True, check_same_thread=False)
+            distrust(connection)
+            connection.execute("PRAGMA query_only = ON")
+            return connection
+
+    pages = Datasette([], metadata=described(path.name), settings=SETTINGS)
+    pages.add_database(ReadOnly(pages, path=str(path)), name=NAME)
+    pages.remove_database("_memory")
+    return _of_this_machine(pages.app())
+
+
+def described(title: str) -> dict[str, Any]:
+    """Return the metadata of Datasette: meanings of tables and columns, facets, and the queries of the documents."""
+    tables: dict[str, Any] = {name: {"description": text} for name, text in VIEWS.items()}
+    for name, table in metadata.tables.items():
+        tables[name] = {
+            "description": _plain(table.comment),
+            "columns": {column.name: _plain(column.comment) for column in table.columns},
+        }
+    for name in ("runs", "sweeps"):
+        tables[name]["sort_desc"] = "id"
+    for name, facets in FACETS.items():
+        tables[name]["facets"] = facets
+    tables["alembic_version"] = {"hidden": True}
+    queries = {_slug(title): {"title": title, "sql": sql.strip()} for title, sql in EXAMPLES.items()}
+    return {"title": f"dynabro: {title}", "databases": {NAME: {"tables": tables, "queries": queries}}}
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket of this machine only, at a port; 0 for any that is free.
+
+    Raises:
+        SpecError: The port is taken.
+    """
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((HOST, port))
+        bound.listen(128)  # a request before the pages are ready waits
+    except OSError as error:
+        bound.close()
+        raise SpecError(f"port={port}: it cannot be used ({error.strerror}). Try: --port 0") from error
+    return bound
+
+
+def serve(app: App, bound: socket.socket) -> None:
+    """Answer requests until a signal ends the process."""
+    import uvicorn
+
+    config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+    uvicorn.Server(config).run(sockets=[bound])
+
+
+def _of_this_machine(app: App) -> App:
+    """Return an application that answers only if the request's host is this machine's own name."""
+
+    async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1").rpartition(":")[0]
+        if scope["type"] == "http" and host not in NAMES:
+            await send({"type": "http.response.start", "status": 421, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": f"only http://{HOST} is answered\n".encode()})
+            return
+        await app(scope, receive, send)
+
+    return guarded
+
+
+def _slug(title: str) -> str:
+    """Return a title as a part of an address."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def _plain(comment: str | None) -> str:
+    """Return a comment without the marks of code."""
+    return (comment or "").replace("`", "")
