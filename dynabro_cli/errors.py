@@ -21,7 +21,7 @@ class VerificationError(DynabroError):
     exit_code = 1
 
 
-class SpecError(DynabroError):
+class SpecError(DynabroError, ValueError):
     """The description of a run is not valid. ``problems`` has one line for each problem."""
 
     exit_code = 2

@@ -202,6 +202,7 @@ COUNTS = {
     "cifar10-ipm-cwmed-dmax048": 3 * 3 * 5,
     "momentum-fails-gap": 2 * 5 * 3 * 2 * 20,
     "momentum-fails-paths": 2 * 5 * 3 * 2,
+    "demo": 3 * 2,
     "digits-periodic": 6 * 5 * 5,
 }
 

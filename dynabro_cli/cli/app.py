@@ -13,7 +13,24 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli import browse, compare, db, list_, logs, new, plot, report, run, runs, select, show, status, sweep, verify
+from dynabro_cli.cli import (
+    browse,
+    compare,
+    db,
+    demo,
+    list_,
+    logs,
+    new,
+    plot,
+    report,
+    run,
+    runs,
+    select,
+    show,
+    status,
+    sweep,
+    verify,
+)
 from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
@@ -36,6 +53,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo.demo)
 app.command()(run.run)
 app.command()(sweep.sweep)
 app.command()(select.select)

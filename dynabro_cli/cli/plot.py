@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,13 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.output import Database, Force, Json, Where, print_json, tell_of_code
-from dynabro_cli.cli.terminal import complain, say
+from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError
+from dynabro_cli.plugins import guarded
 
 if TYPE_CHECKING:
+    from dynabro_cli.digests import Comparison
+    from dynabro_cli.figures._api import Choice
     from dynabro_cli.figures._make import Made, Studio
 
 ALL = "all"
+SWEEP_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 METRICS = (
     *("accuracy", "loss", "gap", "dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance"),
     "aggregation_error",
@@ -26,7 +32,10 @@ METRICS = (
 def plot(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME|all", help="A figure of 'dynabro list figures'; all: the figures of the paper's grids."),
+        typer.Argument(
+            metavar="NAME|SWEEP|all",
+            help="A figure of 'dynabro list figures', or a stored sweep; all: the figures of the paper's grids.",
+        ),
     ],
     db: Database = "results.db",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")] = Path("plots"),
@@ -49,15 +58,19 @@ def plot(
     """Draw a figure from the stored runs, with the plotted numbers as NAME.csv and the runs in it as NAME.runs.csv.
 
     A figure of the paper shows the runs of a sweep; missing runs of the grid are reported and skipped. Columns are columns of
-    the table runs.
+    the table runs. Of a stored sweep without a figure of its own, the columns that its grid varies are shown.
 
     Example: dynabro plot final --x switching --hue method --facet aggregator --where "attack = 'sf'"
     """
     from dynabro_cli.figures._api import GRIDS, REGISTRY, Choice
-    from dynabro_cli.figures._make import Studio
-    from dynabro_cli.store.engine import open_read_only
 
     choice = Choice(x, hue, facet, metric)
+    if name != ALL and name not in REGISTRY.entries() and _is_stored(name, db):
+        made_one, code = _sweep(name, choice, db, where, out, formats, force=force)
+        tell_of_code(code)
+        _report([made_one], [], as_json)
+        _tell_next(made_one, as_json)
+        return
     figures = list(REGISTRY.entries()) if name == ALL else [REGISTRY.entry(name).name]
     grids = [figure for figure in figures if figure in GRIDS]
     if grids and choice != Choice():
@@ -66,12 +79,68 @@ def plot(
         )
     if settings and (name == ALL or not grids):
         raise SpecError(f"--set is for the figure of one sweep, and not for {name}; type --where for a condition on the runs")
-    studio = Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities, _window, force=force)
-    made = _grids(studio, grids, settings or (), where) if grids else [studio.draw(name, choice)]
-    tell_of_code(studio.code)
+    drawing = studio(db, where, out, formats, force=force)
+    with guarded(f"figure {name!r}"):
+        made = _grids(drawing, grids, settings or (), where) if grids else [drawing.draw(name, choice)]
+    tell_of_code(drawing.code)
     _report(made, grids, as_json)
+    _tell_next(made[0], as_json)
     if check and (len(made) < len(grids) or any(one.missing for one in made)):
         raise IncompleteError("planned runs are missing; dynabro sweep NAME makes the runs of a figure")
+
+
+def studio(db: str, where: str | None, out: Path, formats: str, *, force: bool = False) -> Studio:
+    """Return what draws the runs of a database for which the condition holds."""
+    from dynabro_cli.figures._make import Studio
+    from dynabro_cli.store.engine import open_read_only
+
+    return Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities, _window, force=force)
+
+
+def _is_stored(sweep: str, db: str) -> bool:
+    """Return True if a run of the sweep is stored; False for a database that does not exist."""
+    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.queries import count_runs
+
+    if not re.fullmatch(SWEEP_NAME, sweep):
+        return False
+    try:
+        return count_runs(open_read_only(db), f"sweep = '{sweep}'") > 0
+    except NotFoundError:
+        return False
+
+
+def _sweep(
+    name: str, choice: Choice, db: str, where: str | None, out: Path, formats: str, *, force: bool
+) -> tuple[Made, Comparison]:
+    """Draw the runs of a stored sweep: final numbers against what its grid varies, or curves if only the seed varies."""
+    from dynabro_cli.figures._any import COLUMNS
+
+    condition = f"sweep = '{name}'" + ("" if where is None else f" AND ({where})")
+    drawing = studio(db, condition, out, formats, force=force)
+    free = [column for column in drawing.varied(COLUMNS) if column not in (choice.x, choice.hue, choice.facet)]
+    if not free and choice.x is None:
+        return drawing.draw_any("curves", choice, saved_as=name), drawing.code
+
+    def take(given: str | None, *first: str) -> str | None:
+        """Return the given column, or the first of those that vary and are not shown yet."""
+        if given is not None or not free:
+            return given
+        found = next((column for column in first if column in free), free[0])
+        free.remove(found)
+        return found
+
+    x = take(choice.x, "switching", "learning_rate", "byzantine", "participation", "budget")
+    hue = take(choice.hue, "method", "aggregator", "attack")
+    facet = take(choice.facet, "task", "attack", "data")
+    return drawing.draw_any("final", dataclasses.replace(choice, x=x, hue=hue, facet=facet), saved_as=name), drawing.code
+
+
+def _tell_next(made: Made, as_json: bool) -> None:
+    """Say where the plotted numbers are."""
+    tables = [str(path) for path in made.files if path.suffix == ".csv"]
+    if not as_json and tables:
+        hint(f"the plotted numbers: {tables[0]}" + (f"; the runs: {tables[1]}" if len(tables) > 1 else ""))
 
 
 def _grids(studio: Studio, names: Sequence[str], settings: Sequence[str], where: str | None) -> list[Made]:

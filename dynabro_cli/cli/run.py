@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.output import CheckpointEvery, Database, TryAnyway, print_json, tell_of_code, warn
-from dynabro_cli.cli.terminal import say
+from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.label import OTHERS, cell
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields
@@ -174,3 +175,6 @@ def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
         f"({row['switches']} switches) in {row['wall_seconds']:.1f} s"
     )
     say(f"run {run_id}, {where}")
+    named = "" if db == "results.db" else f" --db {shlex.quote(db)}"
+    hint(f"next: dynabro show {run_id}{named}")
+    hint(f'      dynabro plot curves --where "id = {run_id}"{named}')

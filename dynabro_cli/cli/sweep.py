@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -21,7 +22,7 @@ from dynabro_cli.cli.output import (
     tell_of_code,
     warn,
 )
-from dynabro_cli.cli.terminal import complain, say
+from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, SweepError
 
@@ -323,6 +324,9 @@ def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, opt
         say(f"{options.entry}: {len(outcomes)} runs in {shown(db)}: {', '.join(told)}; took {duration(seconds)}")
         if wrong:
             emit(("run", "status", "why"), [(row["run"], row["status"], _first_line(row["why"])) for row in wrong])
+        named = "" if db == "results.db" else f" --db {shlex.quote(db)}"
+        hint(f"next: dynabro plot {planned.sweep.name}{named}")
+        hint(f"      dynabro runs --where \"sweep = '{planned.sweep.name}'\"{named}")
     if counts["failed"]:
         raise SweepError(
             f"{counts['failed']} of {len(outcomes)} runs failed; the same command with --retry-failed repeats them"

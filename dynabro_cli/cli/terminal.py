@@ -44,6 +44,12 @@ def note(line: str, *, end: str = "\n", flush: bool = False) -> None:
     print(one_line(line), end=end, file=sys.stderr, flush=flush)
 
 
+def hint(line: str) -> None:
+    """Print one line on standard error about what can be done next, if a person reads it."""
+    if sys.stderr.isatty():
+        note(line)
+
+
 def complain(problem: str) -> None:
     """Print one line of an error on standard error."""
     note(f"dynabro: {problem}")

@@ -110,8 +110,8 @@ class Studio:
                 return self._save(name, self._results(runs, planned, variant.label), None)
         return None
 
-    def draw_any(self, name: str, choice: Choice) -> Made:
-        """Draw a plot of any runs.
+    def draw_any(self, name: str, choice: Choice, saved_as: str | None = None) -> Made:
+        """Draw a plot of any runs; ``saved_as`` names the files, by default the plot.
 
         Raises:
             NotFoundError: There are no runs, or the condition holds for none of them.
@@ -121,7 +121,17 @@ class Studio:
             raise NotFoundError(f"where={self._where}: it holds for no run that has a result; type another condition")
         if self._runs.empty:
             raise NotFoundError("no run here has a result; dynabro run or dynabro sweep makes some, and dynabro runs lists all")
-        return self._save(name, self._results(self._runs, self._runs, ""), choice)
+        return self._save(name, self._results(self._runs, self._runs, ""), choice, saved_as)
+
+    def varied(self, columns: Sequence[str]) -> list[str]:
+        """Return the columns in which the runs differ, most values first, without columns that follow from an earlier one."""
+        counts = {name: self._runs[name].nunique(dropna=False) for name in columns}
+        found: list[str] = []
+        for name in sorted((name for name, count in counts.items() if count > 1), key=lambda name: -counts[name]):
+            values = self._runs[name].astype(str)
+            if not any(values.groupby(self._runs[earlier].astype(str)).nunique().max() == 1 for earlier in found):
+                found.append(name)
+        return found
 
     def _results(self, runs: pd.DataFrame, planned: pd.DataFrame, label: str) -> Results:
         return Results(runs, planned, label, self._engine, self._identities, self._window)
@@ -130,13 +140,13 @@ class Studio:
         database = self._engine.url.render_as_string(hide_password=False)
         return save(drawn, results, self._folder, name, self._formats, database=database, force=self._force)
 
-    def _save(self, name: str, results: Results, choice: Choice | None) -> Made:
+    def _save(self, name: str, results: Results, choice: Choice | None, saved_as: str | None = None) -> Made:
         draw = REGISTRY.entry(name).factory
         with rc_context(RC):
             drawn = draw(results) if choice is None else draw(results, choice)
-            files = self._files(name, results=results, drawn=drawn)
+            files = self._files(saved_as or name, results=results, drawn=drawn)
         self._drawn |= dict(zip(results.runs["id"], results.runs["code_digests"], strict=True))
-        return Made(name, files, len(results.runs), "" if choice else _missing(results))
+        return Made(saved_as or name, files, len(results.runs), "" if choice else _missing(results))
 
 
 def _missing(results: Results) -> str:

@@ -42,6 +42,8 @@ def translated_errors(database: str | URL, *, opening: bool = False) -> Iterator
         yield
     except (DBAPIError, sqlite3.Error) as error:
         raise translate(error, shown(database), opening=opening) from error
+    except DynabroError:  # some of them are ValueErrors
+        raise
     except ValueError as error:  # a text that is not a time, in a column of times
         name = shown(database)
         raise DatabaseError(f"{name}: a value cannot be read ({error}). Try: dynabro db check --db {name}") from error

@@ -1,0 +1,72 @@
+"""``dynabro demo``: a first comparison, with a table and a picture."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dynabro_cli.cli.output import Database, Force, emit
+from dynabro_cli.cli.plot import studio
+from dynabro_cli.cli.sweep import jobs_of, make_runs
+from dynabro_cli.cli.terminal import note, say
+from dynabro_cli.errors import SweepError
+
+if TYPE_CHECKING:
+    from dynabro_cli.grid.plan import Plan
+
+SWEEP = "demo"
+HEADS = {"static": "no switching", "periodic:K=5": "a switch every 5 rounds"}
+"""The switching strategies, in words."""
+NAMES = {"sgd": "SGD", "momentum": "momentum 0.9", "dynabro": "DynaBRO"}
+"""The methods, in words."""
+
+
+def demo(
+    db: Database = "results.db",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture.")] = Path("plots"),
+    jobs: Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time; auto: as many as cores.")] = "auto",
+    force: Force = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Compare SGD, momentum and DynaBRO on handwritten digits, with and without switching: a table and a picture.
+
+    The six runs of the sweep 'demo' are stored like any other; stored runs are not repeated. Nothing is downloaded.
+
+    Example: dynabro demo
+    """
+    from dynabro_cli.executors._api import Options
+    from dynabro_cli.figures._api import Choice
+    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.sweep_lookup import load_sweep
+
+    planned = plan(load_sweep(SWEEP))
+    outcomes = make_runs(planned, db, Options(jobs=jobs_of(jobs), sweep=SWEEP), quiet=quiet)
+    if any(outcome.status not in ("finished", "diverged", "stored") for outcome in outcomes):
+        raise SweepError("a run of the demo failed; dynabro sweep demo --retry-failed repeats it")
+    keys = ", ".join(f"'{run.key}'" for run in planned.runs)
+    say("Test accuracy on digits; 8 of 17 workers flip the signs of their gradients, and the server takes a trimmed mean:", "")
+    emit(("method", *HEADS.values()), _table(planned, db, keys))
+    drawn = studio(db, f"run_key IN ({keys})", out, "png", force=force).draw_any(
+        "curves", Choice("budget", "method", "switching", None), saved_as=SWEEP
+    )
+    say("", str(drawn.files[0]))
+    where = "" if db == "results.db" else f" --db {shlex.quote(db)}"
+    note(f"next: dynabro runs{where}")
+    note(f'      dynabro run --method dynabro --attack alie --switching "bernoulli:p=0.01,D=10,delta_max=0.48"{where}')
+    note("      dynabro new aggregator my-rule")
+
+
+def _table(planned: Plan, db: str, keys: str) -> list[list[Any]]:
+    """Return a row for each method, with an accuracy for each switching strategy."""
+    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.queries import query
+
+    stored = query(open_read_only(db), f"SELECT run_key, final_accuracy FROM runs WHERE run_key IN ({keys})")
+    accuracy = {str(key): "-" if value is None else f"{value:.3f}" for key, value in stored.rows}
+    rows: dict[str, list[Any]] = {}
+    for run in planned.runs:
+        rows.setdefault(run.method.name, [NAMES[run.method.name]]).append(accuracy.get(run.key, "-"))
+    return list(rows.values())

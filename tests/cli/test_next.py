@@ -1,0 +1,90 @@
+"""The first ten minutes: a demo, a plot of any sweep, and what to do next."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dynabro_cli.cli import demo
+from dynabro_cli.grid import sweep_lookup
+from dynabro_cli.grid.sweep_lookup import shipped
+from tests.cli.conftest import Dynabro
+from tests.store.made import change, read
+
+QUICK = "{task: quadratic, method: sgd, attack: 'shift:lambda=1', aggregator: cwmed, budget: 20}"
+
+
+def as_sweep(results: Path, name: str) -> None:
+    """Let the six runs on digits be runs of a sweep."""
+    change(results, f"UPDATE runs SET sweep = '{name}' WHERE task = 'digits'")
+
+
+def test_a_stored_sweep_is_drawn_against_what_varies(dynabro: Dynabro, results: Path) -> None:
+    as_sweep(results, "mine")
+    outcome = dynabro("plot", "mine")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "plots/mine.png  (6 runs)\n", "")
+    numbers = pd.read_csv("plots/mine.csv")
+    assert list(numbers["method"]) == ["sgd", "momentum:beta=0.5", "dynabro"]  # the only column that varies is x
+    assert set(numbers["n"]) == {2}
+    assert len(pd.read_csv("plots/mine.runs.csv")) == 6
+
+
+def test_options_and_conditions_choose_what_is_drawn(dynabro: Dynabro, results: Path) -> None:
+    as_sweep(results, "mine")
+    outcome = dynabro("plot", "mine", "--x", "seed", "--where", "method != 'sgd'", "--json")
+    assert outcome.code == 0
+    numbers = pd.read_csv("plots/mine.csv")
+    assert set(numbers["seed"]) == {0, 1}
+    assert len(numbers) == 4
+
+
+def test_a_sweep_of_seeds_only_is_drawn_as_curves(dynabro: Dynabro, results: Path) -> None:
+    change(results, "UPDATE runs SET sweep = 'seeds' WHERE method = 'sgd'")
+    assert dynabro("plot", "seeds").out == "plots/seeds.png  (2 runs)\n"
+    assert "samples" in pd.read_csv("plots/seeds.csv").columns
+
+
+@pytest.mark.parametrize("name", ["nosuch", "no such", "it's"])
+def test_a_sweep_that_is_not_stored_is_an_unknown_figure(name: str, dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("plot", name)
+    assert outcome.code == 2
+    assert outcome.problems[0].startswith("unknown figure")
+
+
+def test_next_steps_are_for_people_only(dynabro: Dynabro, results: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal, and each of them works."""
+    (folder / "own.yaml").write_text(f"name: own\nbase: {QUICK}\nseeds: 0..1\n")
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
+    as_sweep(results, "mine")
+    told = dynabro("plot", "mine").err
+    assert told == "the plotted numbers: plots/mine.csv; the runs: plots/mine.runs.csv\n"
+    assert dynabro("plot", "mine", "--json").err == ""
+
+
+def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the demo be short."""
+    text = shipped()["demo"].read_text(encoding="utf-8").replace("budget: 1500", "budget: 40\n  eval_every: 10")
+    assert "budget: 40" in text
+    file = folder / "demo.yaml"
+    file.write_text(text.replace("model: mlp", "model: logistic"))
+    monkeypatch.setattr(sweep_lookup, "shipped", lambda: {"demo": file})
+
+
+@pytest.mark.thorough
+def test_the_demo_has_a_table_a_picture_and_next_steps(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(folder, monkeypatch)
+    outcome = dynabro("demo", "-q", "--jobs", "2")
+    assert outcome.code == 0
+    _, _, header, _, *rows, _, picture = outcome.out.splitlines()
+    assert header.split("  ")[0] == "method"
+    assert [row.rsplit(None, 2)[0].strip() for row in rows] == list(demo.NAMES.values())
+    stored = {f"{value:.3f}" for (value,) in read(folder / "results.db", "SELECT final_accuracy FROM runs")}
+    assert {cell for row in rows for cell in row.rsplit(None, 2)[1:]} == stored
+    assert picture == "plots/demo.png"
+    assert (folder / picture).stat().st_size > 1000
+    assert [line.split("dynabro ")[1].split()[0] for line in outcome.err.splitlines()] == ["runs", "run", "new"]
+    assert read(folder / "results.db", "SELECT DISTINCT sweep FROM runs") == [("demo",)]
+    assert dynabro("demo", "-q").out == outcome.out  # nothing is made again
