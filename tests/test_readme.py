@@ -80,7 +80,7 @@ COMMANDS = list(dict.fromkeys(command_lines()))
 
 
 def test_there_are_commands() -> None:
-    assert "run" in COMMANDS
+    assert "demo" in COMMANDS
     assert len(COMMANDS) >= 40
 
 
