@@ -51,10 +51,12 @@ _EVALUATIONS = """
 """
 _SWITCHES = "SELECT run_id, round, budget - cost FROM rounds WHERE switched AND {} ORDER BY run_id, round"
 _MEANS = """
-    SELECT run_id, AVG(CASE WHEN ABS(acceptance) < 1e290 THEN acceptance END),
-           AVG(CASE WHEN ABS(aggregation_error) < 1e290 THEN aggregation_error END)
+    SELECT run_id, AVG(CASE WHEN ABS(acceptance) < 1e290 THEN acceptance END{order}),
+           AVG(CASE WHEN ABS(aggregation_error) < 1e290 THEN aggregation_error END{order})
     FROM rounds WHERE {} GROUP BY run_id
 """  # a server refuses a sum that is too large for a number type
+_ORDER = {"postgresql": " ORDER BY round"}
+"""Sums are rounded, and a server adds rows in any order; SQLite takes them from the index of ``rounds``, in order."""
 
 
 class Point(NamedTuple):
@@ -169,7 +171,9 @@ def measured(connection: Connection, run_id: int | None = None, *, skip: Iterabl
 
     def rows(statement: str, column: str = "run_id") -> Iterable[Any]:
         condition = "TRUE" if run_id is None else f"{column} = {int(run_id)}"
-        return (row for row in connection.execute(text(statement.format(condition))) if row[0] not in left_out)
+        order = _ORDER.get(connection.dialect.name, "")
+        found = connection.execute(text(statement.format(condition, order=order)))
+        return (row for row in found if row[0] not in left_out)
 
     points: dict[int, list[Point]] = {}
     for number, round_, budget, accuracy in rows(_EVALUATIONS):

@@ -263,8 +263,8 @@ def stray_rows(place: Place) -> int:
     """Rows that belong to nothing, and runs that somebody seems to be making, or repeating."""
     sql = [f"SELECT COUNT(*) FROM {table} WHERE run_id NOT IN (SELECT id FROM runs)" for table in (*TABLES, "byzantine_counts")]
     sql += ["SELECT COUNT(*) FROM sweep_runs WHERE sweep_id NOT IN (SELECT id FROM sweeps)"]
-    sql += ["SELECT COUNT(*) FROM runs WHERE status = 'running' OR owner IS NOT NULL OR run_key LIKE '%+rerun'"]
-    return sum(int(read(place.database, statement)[0][0]) for statement in sql)
+    left = "SELECT COUNT(*) FROM runs WHERE status = 'running' OR owner IS NOT NULL OR run_key LIKE ?"
+    return sum(int(read(place.database, statement)[0][0]) for statement in sql) + read(place.database, left, "%+rerun")[0][0]
 
 
 def stray_files(place: Place, clean: Content) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -214,10 +215,10 @@ def check_part(place: Place, clean: Content) -> int:
     stored = content(place.database)
     for key, found in stored.items():
         if found["run"]["status"] in ("finished", "diverged"):
-            assert found == like(found, clean[key])
+            assert not (wrong := differing(found, like(found, clean[key]))), (key, wrong)
         for table in ("rounds", "evaluations"):
             assert found[table] == clean[key][table][: len(found[table])], (table, key)
-        assert found["run"]["rounds"] == len(found["rounds"])
+        assert found["run"]["rounds"] == len(found["rounds"]), key
     return sum(len(found["rounds"]) for found in stored.values())
 
 
@@ -227,7 +228,7 @@ def check_whole(place: Place, clean: Content, keys: Sequence[str] | None = None)
     wanted = clean if keys is None else {key: clean[key] for key in keys}
     assert stored.keys() == wanted.keys()
     for key, found in stored.items():
-        assert found == like(found, wanted[key])
+        assert not (wrong := differing(found, like(found, wanted[key]))), (key, wrong)
     check_database(place)
 
 
@@ -235,6 +236,18 @@ def check_database(place: Place) -> None:
     """Assert that dynabro's own check finds nothing."""
     checked = place.do("db", "check")
     assert checked.code == 0, checked
+
+
+def differing(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """What differs: the columns of the run's row, and the first two rows of each table, each as it is and as it should be."""
+    wrong: dict[str, Any] = {}
+    for part, own in found.items():
+        other = wanted[part]
+        if isinstance(own, dict):
+            wrong |= {name: (value, other[name]) for name, value in own.items() if value != other[name]}
+        elif own != other:
+            wrong[part] = [pair for pair in itertools.zip_longest(own, other) if pair[0] != pair[1]][:2]
+    return wrong
 
 
 def like(found: dict[str, Any], clean: dict[str, Any]) -> dict[str, Any]:

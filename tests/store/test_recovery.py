@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, delete, insert, select
 
 from dynabro_cli import events
 from dynabro_cli.store import recovery
@@ -16,6 +16,7 @@ from dynabro_cli.store.engine import open_for_writing, schema_at
 from dynabro_cli.store.merge import merge
 from dynabro_cli.store.recovery import Point, Switch, episodes, worst_window
 from dynabro_cli.store.tables import recovery as table
+from dynabro_cli.store.tables import rounds
 from dynabro_cli.store.thin import thin
 from dynabro_cli.store.upgrade import upgrade_file
 from tests.store import made, sound
@@ -167,6 +168,21 @@ def test_a_run_has_its_row_when_it_ends_and_no_other_run_has(engine: Engine, dat
     assert row["aggregation_error"] == pytest.approx(9 / 16)
     assert found[2]["reason"] == "diverged"
     assert check(database).problems == []
+
+
+def test_means_do_not_depend_on_the_order_in_which_rows_were_written(engine: Engine, database: str) -> None:
+    """As where a run was interrupted often, and new rows took the place of old ones: 1e16 + 1 - 1e16 + 1 is 1 in this order,
+    and 0 in the other."""
+    record(engine, run(1, 0.1, 0.5, 0.8, 0.4, 0.6))
+    errors, means = (1e16, 1.0, -1e16, 1.0), []
+    with engine.begin() as connection:
+        for step in (1, -1):
+            stored = [dict(row) for row in connection.execute(select(rounds).order_by(rounds.c.round)).mappings()]
+            connection.execute(delete(rounds))
+            for row, error in list(zip(stored, errors, strict=True))[::step]:
+                connection.execute(insert(rounds), [row | {"aggregation_error": error}])
+            means.append(recovery.measured(connection, 1)[1]["aggregation_error"])
+    assert means == [0.25, 0.25]
 
 
 def test_a_repetition_has_its_own(engine: Engine, database: str) -> None:
