@@ -172,7 +172,7 @@ def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say
 
 
 class _Lines:
-    """Lines of a process's output, each awaited for a limited time; what is no message goes to nobody."""
+    """Lines of a process's output, each awaited for a limited time; other lines are ignored."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self._pipe = child.stdout

@@ -64,7 +64,7 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     def from_median(messages: Tensor) -> Tensor:
         median = middle_mean(messages, (m - 1) // 2)
         place = torch.zeros(m + 1, dtype=torch.float64, device=messages.device).index_fill_(
-            0, torch.tensor(m, device=messages.device), 1
+            0, torch.full((), m, device=messages.device), 1
         )
         products = around(gram(torch.cat([messages, median[None]])), place)[:m, :m]
         return weighted(messages, weiszfeld(products, parameters.nu, parameters.tolerance, parameters.T))

@@ -10,6 +10,7 @@ from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
 from dynabro_cli.footprint import of_pairs
 from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.finite import number
 from dynabro_cli.vectors.gram import distances
 from dynabro_cli.vectors.means import mean_of
 
@@ -47,7 +48,7 @@ def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     def at(base: float) -> Aggregator:
         def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
             apart = distances(messages)
-            threshold = base / torch.as_tensor(batches, dtype=apart.dtype, device=apart.device).sqrt()
+            threshold = base / number(batches, apart).sqrt()
             central = (apart <= threshold / 2).sum(1) > messages.shape[0] / 2  # [m]
             median = torch.argmax(central.int()).view(1)  # the first of M, or 0 where M is empty
             return mean_of(messages, (apart.index_select(0, median)[0] <= threshold) & central.any()), state

@@ -67,8 +67,12 @@ def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
     m = setting.workers
     table = _table(m) if parameters.z is None else (parameters.z,) * (m + 1)
 
+    @functools.cache
+    def scores(dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.tensor(table, dtype=dtype, device=device)  # sent once: the host waits for that
+
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:
-        z = torch.tensor(table, dtype=own.dtype, device=own.device).index_select(0, byzantine.sum()[None])
+        z = scores(own.dtype, own.device).index_select(0, byzantine.sum()[None])
         mean, deviation = honest_spread(own, byzantine)
         return replace(own, byzantine, mean - z * deviation)
 

@@ -8,6 +8,7 @@ that cannot be mapped take a loop over workers and mini-batches.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.gradients.conv_block import blocks_of, compile_blocks
+from dynabro_cli.gradients.failures import of_the_device, out_of_memory
 from dynabro_cli.gradients.known import Way
 from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.gradients.twin import UnsupportedError, is_random, twin
@@ -30,6 +32,9 @@ PASS_VALUES = 600_000
 costs no time on a CPU."""
 PASS_SHARE = 0.25
 """The share of the free memory that the activations of one pass may take."""
+
+
+Seeds = Sequence[int] | Tensor
 
 
 class WorkerGradients:
@@ -90,35 +95,51 @@ class WorkerGradients:
     def kind(self) -> str:
         return self._kinds[0]
 
-    def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+    def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """Compute the gradient of each of k <= m workers' mean loss over its samples.
 
         Args:
             inputs: [k, batches * B, c, h, w], every worker's mini-batches one after the other.
             labels: [k, batches * B], class numbers.
             batches: The number of mini-batches a worker; batch norm normalises each by its own statistics.
-            seeds: Of each worker's mini-batches in turn, [k * batches], where the model is ``random``; else empty.
+            seeds: Of each worker's mini-batches in turn, [k * batches], where the model is ``random``; else empty. In a
+                captured graph a tensor on the device.
 
         Returns:
             [k] mean losses. The gradients are in the first k rows of ``matrix``, batch statistics in the first k rows of
             ``statistics``.
         """
-        ways: dict[str, Callable[[Tensor, Tensor, int, Sequence[int]], Tensor]]
+        ways: dict[str, Callable[[Tensor, Tensor, int, Seeds], Tensor]]
         ways = {SHARED: self._shared_passes, MAPPED: self._mapped, LOOP: self._loop}
         with torch.enable_grad(), torch.autocast(inputs.device.type, self.dtype, enabled=self._casts):
-            while not self._tried:
+            while True:
                 try:
                     losses = ways[self.kind](inputs, labels, batches, seeds)
-                except (UnsupportedError, RuntimeError):
-                    if len(self._kinds) == 1:
-                        raise
-                    self.model.zero_grad(set_to_none=True)
-                    self._kinds.pop(0)
-                    self.blocks = "none"
+                except (UnsupportedError, RuntimeError) as error:
+                    self._recover(error, inputs)
                 else:
                     self._tried = True
                     return losses
-            return ways[self.kind](inputs, labels, batches, seeds)
+
+    def _recover(self, error: Exception, inputs: Tensor) -> None:
+        """Make passes smaller, or take the next way; raise ``error`` if neither helps."""
+        self.model.zero_grad(set_to_none=True)
+        if out_of_memory(error):
+            captured = inputs.is_cuda and torch.cuda.is_current_stream_capturing()
+            if captured or self.kind != SHARED or self._workers_a_pass(inputs) < 2:
+                raise error
+            self.pass_values = inputs[0].numel() * (self._workers_a_pass(inputs) // 2)
+            text = f"out of memory: gradients of {self._workers_a_pass(inputs)} workers at a time from now on"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            return
+        if self._tried or len(self._kinds) == 1 or of_the_device(error):
+            raise error
+        self._kinds.pop(0)
+        self.blocks = "none"
+
+    def _workers_a_pass(self, inputs: Tensor) -> int:
+        """Return the number of workers, of those with ``inputs``, whose samples share a pass."""
+        return min(len(inputs), max(1, self.pass_values // inputs[0].numel()))
 
     def logits(self, inputs: Tensor) -> Tensor:
         """The model's answers in evaluation mode, with the server's running statistics: [n, c, h, w] -> [n, classes]."""
@@ -137,26 +158,24 @@ class WorkerGradients:
             return False
         return True
 
-    def _shared_passes(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+    def _shared_passes(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """Shared forward and backward passes for a few workers at a time; returns the losses [k].
 
         Raises UnsupportedError where the model uses a parameter in another way than by one call of its layer.
         """
         shared, model = self._shared, _in_mode(cast(nn.Module, self._twin), training=True)
         shared.batches = batches
-        if not self._tried:
+        if not self._tried and not self.pass_values:
             self.pass_values = self._find_pass_values(inputs[0], model)
             if self._compile != "off":
                 self.blocks = compile_blocks(model, self._samples, insist=self._compile == "on")
-        step = max(1, self.pass_values // inputs[0].numel())
+        step = self._workers_a_pass(inputs)
         means = []
         for start in range(0, len(inputs), step):
             part = slice(start, min(start + step, len(inputs)))
             shared.workers = part.stop - part.start
             shared.gradients = {name: view[part] for name, view in self._gradients.items()}
-            shared.generators = [
-                torch.Generator(inputs.device).manual_seed(seed) for seed in seeds[part.start * batches : part.stop * batches]
-            ]
+            shared.sow(seeds[part.start * batches : part.stop * batches], inputs.device)
             shared.written.clear()
             flat = inputs[part].flatten(0, 1).to(self.dtype).contiguous(memory_format=torch.channels_last)
             losses = F.cross_entropy(accurate(model(flat)), labels[part].flatten(), reduction="none")
@@ -179,7 +198,8 @@ class WorkerGradients:
             kept += tensor.numel() * tensor.element_size()
             return tensor
 
-        self._shared.workers, self._shared.generators = 1, [torch.Generator(samples.device)] * self._shared.batches
+        self._shared.workers = 1
+        self._shared.sow(range(self._shared.batches) if self.random else (), samples.device)
         flat = samples.to(self.dtype).contiguous(memory_format=torch.channels_last)
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             model(flat)
@@ -187,7 +207,7 @@ class WorkerGradients:
         fits = int(PASS_SHARE * free_memory(samples.device) / max(kept, 1)) * samples.numel()
         return fits if samples.is_cuda else min(PASS_VALUES, fits)
 
-    def _mapped(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+    def _mapped(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """``vmap`` over mini-batches of one functional gradient; returns the losses [k]."""
         parameters = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
         self.model.train()
@@ -208,7 +228,7 @@ class WorkerGradients:
             means.append(losses.view(len(samples), batches).mean(1))
         return torch.cat(means).detach()
 
-    def _loop(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+    def _loop(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """One ordinary forward and backward pass for each worker and mini-batch; returns the losses [k]."""
         self.model.train()
         parameters = list(self.model.parameters())
@@ -221,8 +241,8 @@ class WorkerGradients:
             for worker in range(len(inputs)):
                 pairs = zip(inputs[worker].chunk(batches), labels[worker].chunk(batches), strict=True)
                 for number, (batch, target) in enumerate(pairs):
-                    if seeds:
-                        torch.manual_seed(seeds[worker * batches + number])
+                    if len(seeds):
+                        torch.manual_seed(int(seeds[worker * batches + number]))
                     self.buffers.copy_(before)
                     loss = F.cross_entropy(accurate(self.model(batch)), target)
                     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)

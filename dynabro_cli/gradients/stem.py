@@ -7,6 +7,7 @@ each of the four places in a pooling window: four tensors of the pooled size, wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
+from dynabro_cli.gradients.at_once import Geometry, weight_gradients
 from dynabro_cli.gradients.worker_layers import WorkerConv2d, sum_rows
 
 PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -91,14 +93,29 @@ class WorkerStem(nn.Module):
         channels, _, k, _ = target.shape[1:]
         gy = torch.cat(gys, 1)  # [N, 4 C, h, w], channels last
         kernel = folded.new_empty(4 * channels, 4, (k + 1) // 2, (k + 1) // 2)
+        if folded.is_cuda and m > 1:
+            target.copy_(self.at_once(gy, folded, kernel.shape, m, k))
+            self._write_bias(gy, channels)
+            return
         target.zero_()
         for worker, (part, inputs) in enumerate(zip(gy.chunk(m), folded.chunk(m), strict=True)):
             four = self.backward(part, inputs, kernel)
             for (i, j), gradient in zip(PLACES, F.pixel_shuffle(four, 2).chunk(4), strict=True):
                 target[worker] += gradient[:, :, i : i + k, j : j + k]
+        self._write_bias(gy, channels)
+
+    def _write_bias(self, gy: Tensor, channels: int) -> None:
         if self.conv.has_bias:
-            rows = gy.permute(0, 2, 3, 1).reshape(m, -1, channels)  # [m, n h w 4, C]
+            rows = gy.permute(0, 2, 3, 1).reshape(self.conv.shared.workers, -1, channels)  # [m, n h w 4, C]
             sum_rows(rows, self.conv.gradient("bias"))
+
+    @staticmethod
+    def at_once(gy: Tensor, folded: Tensor, kernel: Sequence[int], m: int, k: int) -> Tensor:
+        """Return the weight gradients [m, C, 1, k, k] of all workers, in launches whose number does not grow with m."""
+        four = weight_gradients(gy, folded, kernel, m, Geometry([1, 1], [0, 0], [1, 1], 1))
+        places = F.pixel_shuffle(four.flatten(0, 1), 2).view(m, 4, -1, 1, k + 1, k + 1)
+        shifted = [places[:, place, :, :, i : i + k, j : j + k] for place, (i, j) in enumerate(PLACES)]
+        return (shifted[0] + shifted[1]) + (shifted[2] + shifted[3])
 
     @staticmethod
     def backward(gy: Tensor, x: Tensor, weight: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ worker's samples* into views of one [m, d] matrix.
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,24 +18,39 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
+from dynabro_cli.gradients.at_once import Geometry, weight_gradients
+from dynabro_cli.gradients.masks import kept
+from dynabro_cli.gradients.memory import send
+
 
 @dataclass
 class Shared:
     """State that the layers of one twin share: how the samples of a pass are grouped, and the places of results.
 
     ``workers`` and ``batches`` are the number of workers m and of mini-batches a worker in the current pass, so that a pass
-    has m x batches x B samples, ordered by worker and then by mini-batch. ``generators`` has one for each of the m x batches
-    mini-batches if the model is random. ``gradients`` are the views [m, *shape] that the layers write to, each of which notes
-    in ``written`` that it did. ``statistics`` maps a batch-norm buffer's name to [m, features] means over the worker's
-    mini-batches of this pass.
+    has m x batches x B samples, ordered by worker and then by mini-batch. ``generators`` has one for each of the m x
+    batches mini-batches if the model is random; or, on a GPU, ``seeds`` has their seeds as a tensor there. ``gradients``
+    are the views [m, *shape] that the layers write to, each of which notes in ``written`` that it did. ``statistics`` maps
+    a batch-norm buffer's name to [m, features] means over the worker's mini-batches of this pass.
     """
 
     workers: int
     batches: int = 1
     generators: list[torch.Generator] = field(default_factory=list)
+    seeds: Tensor | None = None
     gradients: dict[str, Tensor] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     statistics: dict[str, Tensor] = field(default_factory=dict)
+
+    def sow(self, seeds: Sequence[int] | Tensor, device: torch.device) -> None:
+        """Take the seeds of the pass's mini-batches; none if the model is not random."""
+        self.seeds, self.generators = None, []
+        if not len(seeds):
+            return
+        if isinstance(seeds, Tensor) or device.type == "cuda":
+            self.seeds = seeds if isinstance(seeds, Tensor) else send(torch.tensor(seeds), device)
+        else:
+            self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
 
 
 def accurate(x: Tensor) -> Tensor:
@@ -159,24 +176,43 @@ class WorkerConv2d(WorkerLayer):
         """Write every worker's weight and bias gradients; ``x`` is [N, C, H, W] and ``gy`` [N, O, H', W']."""
         m = self.shared.workers
         target = self.gradient("weight")
+        if x.is_cuda and m > 1:
+            target.copy_(
+                weight_gradients(gy, x, weight.shape, m, Geometry(self.stride, self.padding, self.dilation, self.groups))
+            )
+            self._write_bias(gy)
+            return
         for worker, (part, inputs) in enumerate(zip(gy.chunk(m), x.chunk(m), strict=True)):
             target[worker].copy_(self.backward(part, inputs, weight, [False, True, False])[1])
+        self._write_bias(gy)
+
+    def _write_bias(self, gy: Tensor) -> None:
         if self.has_bias:
-            rows = gy.permute(0, 2, 3, 1).reshape(m, -1, gy.shape[1])  # [m, n H' W', O]
+            rows = gy.permute(0, 2, 3, 1).reshape(self.shared.workers, -1, gy.shape[1])  # [m, n H' W', O]
             sum_rows(rows, self.gradient("bias"))
 
 
 class WorkerDropout(WorkerLayer):
-    """Replace ``nn.Dropout``: an independent mask for every sample, drawn from its mini-batch's own generator."""
+    """Replace ``nn.Dropout``: an independent mask for every sample, drawn from its mini-batch's own generator or seed."""
 
     def __init__(self, name: str, module: nn.Dropout, shared: Shared) -> None:
         super().__init__(name, module, shared)
         self.p = module.p
+        self.number = zlib.crc32(name.encode())
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.p:
             return x
+        if self.shared.seeds is not None:
+            return self._by_seeds(x, self.shared.seeds)
         mask = torch.empty_like(x)
         for part, generator in zip(mask.chunk(len(self.shared.generators)), self.shared.generators, strict=True):
             part.bernoulli_(1 - self.p, generator=generator)
         return x * mask.div_(1 - self.p) if self.p < 1 else x * 0
+
+    def _by_seeds(self, x: Tensor, seeds: Tensor) -> Tensor:
+        """Draw the masks of all mini-batches at once, in the order of channels-last images in memory."""
+        keep = kept(seeds, self.number, x.numel() // len(seeds), self.p)
+        n, *sizes = x.shape
+        keep = keep.reshape(n, *sizes[1:], sizes[0]).movedim(-1, 1) if len(sizes) > 1 else keep.reshape(x.shape)
+        return (x * (1 / (1 - self.p))).masked_fill(~keep, 0) if self.p < 1 else x * 0

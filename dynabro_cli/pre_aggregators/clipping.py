@@ -31,6 +31,6 @@ def clipping(parameters: Parameters, setting: AggregatorSetting) -> PreAggregato
     """
 
     def mix(messages: Tensor) -> Tensor:
-        return clipped(messages, lengths(messages), torch.tensor(parameters.c, dtype=torch.float64, device=messages.device))
+        return clipped(messages, lengths(messages), torch.full((), parameters.c, dtype=torch.float64, device=messages.device))
 
     return PreAggregator(mix, setting.workers, lambda _: None)

@@ -117,7 +117,7 @@ class ImageProblem:
         total: Tensor | None,
         relabel: Relabel | None = None,
     ) -> Tensor:
-        k, step, places = len(workers), self._computations_a_pass(len(workers)), send(workers, self._device)
+        k, step, add = len(workers), self._computations_a_pass(len(workers)), self._adding(workers)
         for start in range(0, len(computations), step):
             part = computations[start : start + step]
             n = len(part)
@@ -126,12 +126,31 @@ class ImageProblem:
                 classes, own = self._images.shape.classes, labels.chunk(n, 1)
                 labels = torch.cat([relabel(y, computation, classes) for y, computation in zip(own, part, strict=True)], 1)
             losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
-            self._losses.index_add_(0, places, losses, alpha=n)
-            self._counts.index_add_(0, places, torch.ones_like(losses), alpha=n)
-            self._statistics.index_add_(0, places, self._engine.statistics[:k], alpha=n)
+            add(self._losses, losses, n)
+            add(self._counts, torch.ones_like(losses), n)
+            add(self._statistics, self._engine.statistics[:k], n)
             if total is not None:
                 total[:k].add_(self._engine.matrix[:k], alpha=n)
         return self._engine.matrix if total is None else total
+
+    def _adding(self, workers: Tensor) -> Callable[[Tensor, Tensor, int], object]:
+        """Return a function that adds n times the rows [k, ...] of ``workers`` to rows of a sum [m, ...].
+
+        ``index_add_`` sorts on a GPU, if it is to be deterministic; a plain sum does not.
+        """
+        k = len(workers)
+        if self._device.type == "cpu":
+            return lambda total, rows, n: total.index_add_(0, workers, rows, alpha=n)
+        if k == self._workers:
+            return lambda total, rows, n: total.add_(rows, alpha=n)
+        found = torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
+        places = send(found, self._device)  # of each worker's row; the last row, of zeros, for the others
+
+        def add(total: Tensor, rows: Tensor, n: int) -> Tensor:
+            padded = torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
+            return total.add_(padded.index_select(0, places), alpha=n)
+
+        return add
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
         samples = len(self._train[1]) if self._shares is None else -(-len(self._train[1]) // self._workers)

@@ -45,3 +45,10 @@ def finite_rows(messages: Tensor) -> Tensor:
 def host_may_look(tensor: Tensor) -> bool:
     """Return True if deciding by a tensor's values costs nothing: no GPU is waited for, and nothing is being compiled."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def number(value: float | Tensor, like: Tensor) -> Tensor:
+    """Return a number as a tensor of the type and on the device of ``like``: it is filled in there, so nothing waits for it."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype=like.dtype, device=like.device)
+    return torch.full((), value, dtype=like.dtype, device=like.device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynabro_cli.lazy import torch
-from dynabro_cli.vectors.finite import host_may_look
+from dynabro_cli.vectors.finite import host_may_look, number
 from dynabro_cli.vectors.operators import opaque
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
         total: At least sum_i w_i, which it is by default. The result is 0 if it is 0.
     """
     weights = weights.double()
-    over = weights.sum() if total is None else torch.as_tensor(total, dtype=torch.float64, device=weights.device)
+    over = weights.sum() if total is None else number(total, weights)
     if total is None and host_may_look(messages):
         chosen = weights.nonzero()[:, 0]
         if len(chosen) == 1:

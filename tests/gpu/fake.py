@@ -1,0 +1,145 @@
+"""A GPU that is not there: tensors with shapes, types and devices, and no values.
+
+CPU tensors are real. Tensors on ``cuda`` are torch's fake tensors, so that an operation on two devices raises as it would on
+a GPU. What would make the host wait for the GPU raises ``HiddenWaitError``, unless it is ``allowed``; then every value is 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+aten = torch.ops.aten
+VALUES = (aten._local_scalar_dense.default, aten.item.default, aten.is_nonzero.default, aten.equal.default)
+SHAPES = (aten.nonzero.default, aten.masked_select.default, aten._unique2.default, aten.unique_dim.default)
+
+
+class HiddenWaitError(AssertionError):
+    """The host reads a value of the GPU, and waits for everything before it."""
+
+
+class _NoDriver(FakeTensorMode):
+    """Torch's mode, which asks no driver, though dynabro is told that there is a GPU."""
+
+    avoid_device_init = True  # type: ignore[assignment]
+
+
+class FakeGPU(TorchDispatchMode):
+    """Compute with real CPU tensors, and follow the shapes and devices of tensors on ``cuda``.
+
+    Attributes:
+        counts: Operations on the GPU since the last ``counted``, by name.
+    """
+
+    _mode_key = torch._C._TorchDispatchModeKey.FAKE  # torch initialises no device while there is such a mode
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fake = _NoDriver(allow_non_fake_inputs=True)
+        with self._fake:
+            pass  # torch's guard of devices is then one that asks no driver
+        self._allowed = False
+        self.counts: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        leaves = tree_leaves((args, kwargs))
+        on_gpu = any(isinstance(leaf, FakeTensor) for leaf in leaves)
+        to = kwargs.get("device")
+        target = None if to is None else torch.device(to).type
+        if not on_gpu and target != "cuda":
+            return func(*args, **kwargs)
+        self._check_sending(func, args, kwargs)
+        if on_gpu:
+            host = target == "cpu" or (func is aten.copy_.default and not isinstance(args[0], FakeTensor))
+            if func in VALUES or host:
+                return self._read(func, args)
+            if func in SHAPES or self._masked(func, args):
+                raise HiddenWaitError(f"{func}: the shape of the result depends on values")
+        name = func.name()
+        self.counts[name] = self.counts.get(name, 0) + 1
+        with self._fake:
+            return func(*args, **kwargs)
+
+    def _read(self, func: Any, args: Any) -> Any:
+        if not self._allowed:
+            raise HiddenWaitError(f"{func}: the host reads values of the GPU")
+        if func is aten.copy_.default:
+            return args[0].fill_(1)
+        if func in (aten.equal.default, aten.is_nonzero.default):
+            return True
+        source = args[0]
+        if func in VALUES:
+            return True if source.dtype == torch.bool else 1.0 if source.is_floating_point() else 1
+        return torch.ones(source.shape, dtype=source.dtype)
+
+    def _check_sending(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Raise if the host waits until a tensor has been sent to the GPU."""
+        to = func is aten._to_copy.default and not kwargs.get("non_blocking", False)
+        into = func is aten.copy_.default and not (len(args) > 2 and args[2])
+        sent = args[0] if to else args[1] if into else None
+        if not self._allowed and isinstance(sent, Tensor) and not isinstance(sent, FakeTensor) and (sent.ndim or to):
+            raise HiddenWaitError(f"{func}: the host waits until a tensor of it is on the GPU")
+
+    @staticmethod
+    def _masked(func: Any, args: Any) -> bool:
+        """Return True for indices that are masks, whose number of places is not known to the host."""
+        if func not in (aten.index.Tensor, aten.index_put_.default, aten.index_put.default):
+            return False
+        return any(isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+
+    @contextlib.contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Let the host read values, all of which are 1."""
+        before, self._allowed = self._allowed, True
+        try:
+            yield
+        finally:
+            self._allowed = before
+
+    def counted(self) -> dict[str, int]:
+        """Return the operations since the last call, by name, and begin anew."""
+        found, self.counts = self.counts, {}
+        return found
+
+
+def on_gpu(value: Any) -> Any:
+    """Return nested tensors on the GPU that is not there."""
+    return tree_map(lambda leaf: leaf.to("cuda", non_blocking=True) if isinstance(leaf, Tensor) else leaf, value)
+
+
+def devices(value: Any) -> set[str]:
+    """Return the kinds of devices of the tensors with dimensions in a nested value."""
+    return {leaf.device.type for leaf in tree_leaves(value) if isinstance(leaf, Tensor)}
+
+
+def backward(tensor: Tensor) -> None:
+    """Run the backward pass of one number; torch's own engine asks the driver for the GPU's streams."""
+    root = tensor.grad_fn
+    assert root is not None
+    gradients: dict[Any, list[Any]] = {root: [torch.ones_like(tensor)]}
+    waiting = [root]
+    with torch.no_grad():
+        while waiting:
+            node = max(waiting, key=lambda one: one._sequence_nr())
+            waiting.remove(node)
+            run = getattr(node, "apply", node)
+            found = run(*gradients.pop(node))
+            found = found if isinstance(found, tuple) else (found,)
+            found = found[: len(node.next_functions)]  # of functions in Python only the first argument has a gradient here
+            for (following, place), gradient in zip(node.next_functions, found, strict=True):
+                if following is None or gradient is None:
+                    continue
+                if following not in gradients:
+                    gradients[following] = [None] * (place + 1)
+                    waiting.append(following)
+                known = gradients[following]
+                known += [None] * (place + 1 - len(known))
+                known[place] = gradient if known[place] is None else known[place] + gradient

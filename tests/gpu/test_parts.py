@@ -1,0 +1,74 @@
+"""Every network, rule, pre-aggregator and attack on a GPU that is not there: right devices, and no wait for the GPU."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch import Tensor
+
+from dynabro_cli.aggregators._subsets import subsets
+from dynabro_cli.api import make_aggregator, make_attack
+from dynabro_cli.attacks._api import Defence, honest_mean
+from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.gradients.engine import SHARED, WorkerGradients
+from dynabro_cli.tasks._api import ImageShape
+from tests.contract.test_aggregators import RULES, STAGES
+from tests.contract.test_attacks import TEXTS as ATTACKS
+from tests.gpu.fake import FakeGPU, devices, on_gpu
+
+M, D = 17, 11
+READ_ONCE = {
+    "signguard": "clusters a table of m numbers and signs by scikit-learn",
+    "gm": "takes its steps on the m x m Gram matrix in NumPy",
+}
+"""Rules that wait for a small table of the GPU in every round."""
+
+SLOW = {"resnet18": pytest.mark.thorough}
+
+
+def vectors() -> Tensor:
+    return on_gpu(torch.randn(M, D, generator=torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize("text", [*RULES, *(f"{stage}+{rule}" for stage in STAGES for rule in ("cwtm", "gm"))])
+def test_rules(text: str, gpu: FakeGPU) -> None:
+    rule = make_aggregator(text.format(length=60, short=20), workers=M, byzantine=3)
+    subsets.cache_clear()
+    reads = {part.partition(":")[0] for part in text.split("+")} & READ_ONCE.keys()
+    for call in range(3):
+        with gpu.allowed() if reads or not call else contextlib.nullcontext():  # tables are sent once
+            found = rule(vectors())
+        assert devices([found, rule._state]) == {"cuda"}
+    subsets.cache_clear()
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_attacks(text: str, gpu: FakeGPU) -> None:
+    attack = make_attack(text.replace("worker=8", "worker=16"), workers=M)
+    byzantine = on_gpu(torch.arange(M) < 3)
+    own, state = vectors(), dict(attack._attack.initial)
+    seen = (Defence(honest_mean(own, byzantine), lambda messages: messages.mean(0)),) if attack._attack.sees_defence else ()
+    for call in range(3):
+        with gpu.allowed() if not call else contextlib.nullcontext():  # the first state and tables are sent once
+            assert devices(attack._attack.messages(own, byzantine, state, *seen)) == {"cuda"}
+            if attack._attack.observe is not None:
+                state = attack._attack.observe(own, byzantine, state)
+            state = attack._attack.advance(byzantine, state)
+    labels = attack.labels(on_gpu(torch.zeros(M, 4, dtype=torch.int64)), byzantine, 10)
+    assert devices(labels) == {"cuda"}
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in REGISTRIES["models"].entries()])
+def test_networks(name: str, precision: torch.dtype, gpu: FakeGPU) -> None:
+    with gpu.allowed():
+        model = REGISTRIES["models"].parse(name).build(ImageShape(3, 16, 16, 10)).to("cuda")
+    engine = WorkerGradients(model, 3, dtype=precision, kinds=(SHARED,))
+    inputs, labels = torch.randn(3, 4, 3, 16, 16), torch.zeros(3, 4, dtype=torch.int64)
+    losses = engine(on_gpu(inputs), on_gpu(labels), 2, range(6) if engine.random else ())
+    assert losses.shape == (3,)
+    assert devices([losses, engine.matrix, engine.statistics, engine.buffers, engine.parameters]) == {"cuda"}
+    assert engine.matrix.dtype == torch.float32
+    assert devices(engine.logits(on_gpu(inputs[0]))) == {"cuda"}

@@ -1,0 +1,95 @@
+"""Weight gradients of all workers at once, against one convolution after another, in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dynabro_cli.gradients import at_once
+from dynabro_cli.gradients.at_once import Geometry, grouped, unfolded, weight_gradients
+from dynabro_cli.gradients.stem import WorkerStem
+
+pairs = st.tuples(st.integers(1, 2), st.integers(1, 2))
+exact = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def one_by_one(gy: Tensor, x: Tensor, like: tuple[int, ...], m: int, how: Geometry) -> Tensor:
+    weight, sizes = x.new_empty(like), (list(how.stride), list(how.padding), list(how.dilation))
+    wanted = [False, True, False]
+    backward = torch.ops.aten.convolution_backward
+    parts = zip(gy.chunk(m), x.chunk(m), strict=True)
+    return torch.stack([backward(g, p, weight, None, *sizes, False, [0, 0], how.groups, wanted)[1] for g, p in parts])
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(
+    m=st.integers(1, 4),
+    n=st.integers(1, 3),
+    groups=st.integers(1, 2),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=pairs,
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=pairs,
+    last=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_both_ways_are_one_convolution_after_another(
+    m: int,
+    n: int,
+    groups: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    last: bool,
+    seed: int,
+) -> None:
+    source = torch.Generator().manual_seed(seed)
+    how, like = Geometry(stride, padding, dilation, groups), (3 * groups, 2, *kernel)
+    x = torch.randn(m * n, 2 * groups, 7, 6, generator=source, dtype=torch.float64)
+    x = x.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+    y = torch.nn.functional.conv2d(x, x.new_zeros(like), None, stride, padding, dilation, groups)
+    gy = torch.randn(y.shape, generator=source, dtype=torch.float64)
+    expected = one_by_one(gy, x, like, m, how)
+    torch.testing.assert_close(grouped(gy, x, like, m, how), expected, **exact)
+    if groups == 1 and dilation == (1, 1):
+        torch.testing.assert_close(unfolded(gy, x, like, m, how), expected, **exact)
+    torch.testing.assert_close(weight_gradients(gy, x, like, m, how), expected, **exact)
+
+
+@pytest.mark.parametrize(
+    ("most", "groups", "dilation", "way"),
+    [(1 << 20, 1, 1, "unfolded"), (1, 1, 1, "grouped"), (1 << 20, 2, 1, "grouped"), (1 << 20, 1, 2, "grouped")],
+)
+def test_the_way_is_chosen_by_shape(most: int, groups: int, dilation: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noted(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda *arguments: asked.append(name) or function(*arguments)
+
+    for name in ("unfolded", "grouped"):
+        monkeypatch.setattr(at_once, name, noted(name, getattr(at_once, name)))
+    monkeypatch.setattr(at_once, "UNFOLD_BYTES", most)
+    how = Geometry([1, 1], [0, 0], [dilation, dilation], groups)
+    size = 6 - 2 * dilation
+    weight_gradients(torch.ones(4, 2, size, size), torch.ones(4, 2, 6, 6), (2, 2 // groups, 3, 3), 2, how)
+    assert asked == [way]
+
+
+def test_the_stem_of_all_workers_is_the_stem_of_one_after_another() -> None:
+    source, m, n, c, k = torch.Generator().manual_seed(0), 3, 2, 4, 5
+    gy = torch.randn(m * n, 4 * c, 4, 4, generator=source, dtype=torch.float64)
+    folded = torch.randn(m * n, 4, 6, 6, generator=source, dtype=torch.float64)
+    kernel = folded.new_empty(4 * c, 4, 3, 3)
+    found = WorkerStem.at_once(gy, folded, kernel.shape, m, k)
+    for worker, (part, inputs) in enumerate(zip(gy.chunk(m), folded.chunk(m), strict=True)):
+        expected = torch.zeros(c, 1, k, k, dtype=torch.float64)
+        four = torch.nn.functional.pixel_shuffle(WorkerStem.backward(part, inputs, kernel), 2).chunk(4)
+        for (i, j), gradient in zip(((0, 0), (0, 1), (1, 0), (1, 1)), four, strict=True):
+            expected += gradient[:, :, i : i + k, j : j + k]
+        torch.testing.assert_close(found[worker], expected, **exact)
