@@ -40,7 +40,12 @@ def plot(
     db: Database = "results.db",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")] = Path("plots"),
     where: Where = None,
-    formats: Annotated[str, typer.Option("--format", metavar="png,pdf,svg", help="Formats of the pictures.")] = "png",
+    formats: Annotated[
+        str, typer.Option("--format", metavar="png,pdf,svg,tex", help="Formats of the files; tex: LaTeX, for tables.")
+    ] = "png",
+    width: Annotated[
+        str | None, typer.Option(metavar="column|page", help="Width for print, with text of 8 pt. [default: the figure's own]")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="End with exit code 4 if planned runs are missing.")] = False,
     settings: Annotated[
         list[str] | None,
@@ -66,7 +71,7 @@ def plot(
 
     choice = Choice(x, hue, facet, metric)
     if name != ALL and name not in REGISTRY.entries() and _is_stored(name, db):
-        made_one, code = _sweep(name, choice, db, where, out, formats, force=force)
+        made_one, code = _sweep(name, choice, db, where, out, formats, width=width, force=force)
         tell_of_code(code)
         _report([made_one], [], as_json)
         _tell_next(made_one, as_json)
@@ -79,7 +84,7 @@ def plot(
         )
     if settings and (name == ALL or not grids):
         raise SpecError(f"--set is for the figure of one sweep, and not for {name}; type --where for a condition on the runs")
-    drawing = studio(db, where, out, formats, force=force)
+    drawing = studio(db, where, out, formats, width=width, force=force)
     with guarded(f"figure {name!r}"):
         made = _grids(drawing, grids, settings or (), where) if grids else [drawing.draw(name, choice)]
     tell_of_code(drawing.code)
@@ -89,12 +94,13 @@ def plot(
         raise IncompleteError("planned runs are missing; dynabro sweep NAME makes the runs of a figure")
 
 
-def studio(db: str, where: str | None, out: Path, formats: str, *, force: bool = False) -> Studio:
+def studio(db: str, where: str | None, out: Path, formats: str, *, width: str | None = None, force: bool = False) -> Studio:
     """Return what draws the runs of a database for which the condition holds."""
     from dynabro_cli.figures._make import Studio
     from dynabro_cli.store.engine import open_read_only
 
-    return Studio(open_read_only(db), where, out, formats.split(","), _planned, _identities, _window, force=force)
+    kinds = formats.split(",")
+    return Studio(open_read_only(db), where, out, kinds, _planned, _identities, _window, width=width, force=force)
 
 
 def _is_stored(sweep: str, db: str) -> bool:
@@ -111,13 +117,13 @@ def _is_stored(sweep: str, db: str) -> bool:
 
 
 def _sweep(
-    name: str, choice: Choice, db: str, where: str | None, out: Path, formats: str, *, force: bool
+    name: str, choice: Choice, db: str, where: str | None, out: Path, formats: str, *, width: str | None, force: bool
 ) -> tuple[Made, Comparison]:
     """Draw the runs of a stored sweep: final numbers against what its grid varies, or curves if only the seed varies."""
     from dynabro_cli.figures._any import COLUMNS
 
     condition = f"sweep = '{name}'" + ("" if where is None else f" AND ({where})")
-    drawing = studio(db, condition, out, formats, force=force)
+    drawing = studio(db, condition, out, formats, width=width, force=force)
     free = [column for column in drawing.varied(COLUMNS) if column not in (choice.x, choice.hue, choice.facet)]
     if not free and choice.x is None:
         return drawing.draw_any("curves", choice, saved_as=name), drawing.code

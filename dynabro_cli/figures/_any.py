@@ -94,8 +94,7 @@ def with_series(runs: pd.DataFrame, hue: str | None, shown: Sequence[str | None]
     given = [name for name in (*shown, hue) if name]
     parts = ([hue] if hue else []) + telling_apart(runs.to_dict("records"), COLUMNS, given)
     texts = [
-        _methods(runs) if name == "method" else runs[name].map(lambda value, name=name: text_of(name, value, plain=name == hue))
-        for name in parts
+        _methods(runs) if name == "method" else runs[name].map(lambda value, name=name: text_of(name, value)) for name in parts
     ]
     return runs.assign(series=[", ".join(words) for words in zip(*texts, strict=True)] if texts else "all runs")
 
@@ -107,11 +106,15 @@ def _methods(runs: pd.DataFrame) -> pd.Series:
     return labels.where(~shared, runs["method"])
 
 
-def text_of(name: str, value: Any, *, plain: bool = False) -> str:
-    """Return a value for a legend or title; numbers have their column's name, unless they are plain."""
+def text_of(name: str, value: Any) -> str:
+    """Return a value for a legend or title; numbers have their column's name."""
     if name == "task":
         return TASKS.get(value, str(value))
-    return str(value) if isinstance(value, str) or plain else f"{name}={value}"
+    if name == "attack_entry":
+        return f"attack enters at the {value}"
+    if isinstance(value, str):
+        return value
+    return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
 
 
 def ordered(runs: pd.DataFrame, column: str) -> list[Any]:

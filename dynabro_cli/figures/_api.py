@@ -21,10 +21,11 @@ from dynabro_cli.figures._data import Results
 
 
 class Drawn(NamedTuple):
-    """A picture, and the plotted numbers."""
+    """A picture, the plotted numbers, and the same as a table of texts, for ``--format tex``; None if there is no table."""
 
     figure: Figure
     numbers: pd.DataFrame
+    table: pd.DataFrame | None = None
 
 
 class Variant(NamedTuple):

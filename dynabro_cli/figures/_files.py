@@ -13,6 +13,7 @@ from dynabro_cli.errors import CannotWriteError
 from dynabro_cli.figures._api import Drawn
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._style import plain_powers
+from dynabro_cli.figures._tables import in_latex
 from dynabro_cli.store.outputs import CSV, PICTURES, Output
 
 UNDATED: dict[str, dict[str, None]] = {
@@ -20,7 +21,9 @@ UNDATED: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "svg": {"Date": None, "Creator": None},
 }
-"""Formats, with metadata that would otherwise differ between files of the same picture."""
+"""Formats of pictures, with metadata that would otherwise differ between files of the same picture."""
+TEX = "tex"
+FORMATS = (*UNDATED, TEX)
 KEYS = ("run_key", "status", "task", "method", "aggregator", "attack", "switching", "budget", "learning_rate", "seed")
 
 
@@ -41,7 +44,7 @@ def save(
         results: The runs in it.
         folder: The folder of the files; created if it does not exist.
         name: The figure.
-        formats: Formats of the picture.
+        formats: Formats of the picture; ``tex`` only if there is a table.
         database: The database that was read, as a path or URL.
         force: Replace files of another kind, too.
 
@@ -49,8 +52,11 @@ def save(
         CannotWriteError: The folder cannot be created, or a file in it must not be replaced; then no file is written.
         StorageError: The disk is full.
     """
+    formats = [kind for kind in formats if kind != TEX or drawn.table is not None]
     outputs = [Output(folder / f"{name}.{kind}", PICTURES[kind], database, force) for kind in formats]
-    contents = [_picture(drawn, kind) for kind in formats]
+    contents = [
+        _tex(drawn.table, name) if kind == TEX and drawn.table is not None else _picture(drawn, kind) for kind in formats
+    ]
     tables = {"csv": drawn.numbers} | ({} if results is None else {"runs.csv": results.runs[list(KEYS)]})
     outputs += [Output(folder / f"{name}.{suffix}", CSV, database, force) for suffix in tables]
     contents += map(_csv, tables.values())
@@ -73,6 +79,10 @@ def _picture(drawn: Drawn, kind: str) -> bytes:
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # a letter that the font does not have is drawn as a box
         drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind])
     return file.getvalue()
+
+
+def _tex(table: pd.DataFrame, name: str) -> bytes:
+    return in_latex(table, name).encode()
 
 
 def _csv(frame: pd.DataFrame) -> bytes:

@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 
 from dynabro_cli.figures._api import Drawn
 from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves, final_values, fractions
+from dynabro_cli.figures._numbers import curves, final_values, fractions, points_of, within
 from dynabro_cli.figures._panels import (
     ACCURACY,
+    NARROW,
     blank,
     draw_curves,
     draw_finals,
@@ -21,7 +22,7 @@ from dynabro_cli.figures._panels import (
     rates,
     setting,
 )
-from dynabro_cli.figures._style import COLUMN, DELTA_MAX, PAGE, Line, looks
+from dynabro_cli.figures._style import COLUMN, DELTA_MAX, PAGE, Line, looks, note_size, width_of
 
 
 def final_against_rate(results: Results) -> Drawn:
@@ -34,12 +35,16 @@ def final_against_rate(results: Results) -> Drawn:
     numbers = final_values(results, ("method", "switching"))
     shown = numbers.rename(columns={"method": "series", "switching": "x"})
     panels = _by_form(results)
-    figure, axes = blank(1, len(panels), width=PAGE if len(panels) > 1 else COLUMN, height=2.7)
-    for panel, (title, own) in zip(axes[0], panels, strict=True):
-        draw_finals(panel, shown, list(places), {name: series[name] for name in own})
+    points = points_of(results, "switching", "method")
+    rows = len(panels) if width_of(PAGE) < NARROW else 1
+    columns = len(panels) // rows
+    figure, axes = blank(rows, columns, width=PAGE if columns > 1 else COLUMN, height=0.7 + 2.0 * rows, sharey=True)
+    for panel, (title, own) in zip(axes.flat, panels, strict=True):
+        draw_finals(panel, shown, list(places), {name: series[name] for name in own}, points)
         panel.set_xticklabels(list(places.values()))
         panel.set(title=title, xlabel="K, rounds between two switches")
-    axes[0, 0].set_ylabel(f"final {ACCURACY}")
+    for panel in axes[:, 0]:
+        panel.set_ylabel(f"final {ACCURACY}")
     legend(figure, labels, series)
     entitle(figure, results, setting(results), numbers, "std")
     return Drawn(figure, numbers)
@@ -64,8 +69,9 @@ def curves_by_rate(results: Results) -> Drawn:
     labels, places = methods(results), rates(results)
     series = looks(labels)
     numbers = curves(results, ("method", "switching"))
-    columns = 3
-    figure, axes = blank(-(-(len(places) + 1) // columns), columns, height=4.0, sharex=True, sharey=True)
+    columns = 2 if width_of(PAGE) < NARROW else 3
+    rows = -(-(len(places) + 1) // columns)
+    figure, axes = blank(rows, columns, height=2.0 * rows, sharex=True, sharey=True)
     panels = list(axes.flat)
     for panel, (switching, label) in zip(panels, places.items(), strict=False):
         _accuracy(panel, numbers[numbers["switching"] == switching], series)
@@ -74,7 +80,7 @@ def curves_by_rate(results: Results) -> Drawn:
         panel.set_axis_off()
     for panel in panels[: len(places)]:
         panel.tick_params(labelbottom=True)
-        figure.supxlabel(millions(panel), fontsize=7.5)
+        figure.supxlabel(millions(panel), fontsize=note_size(7.5))
     for panel in axes[:, 0]:
         panel.set_ylabel(ACCURACY)
     legend(panels[len(places)], labels, series)
@@ -96,12 +102,16 @@ def curves_over_fractions(results: Results) -> Drawn:
     bars = bars[bars["method"] == longest]
     first = results.planned.drop_duplicates("switching")
     figure, axes = blank(2, len(first), height=3.9, sharey="row", height_ratios=(1.5, 1))
+    most_samples = numbers["samples"].max()
+    settled = numbers[numbers["samples"] > most_samples / 4]["mean"].min()
     for column, (_, row) in enumerate(first.iterrows()):
         above, below = axes[:, column]
         strategy = row["spec"]["switching"]
         _accuracy(above, numbers[numbers["switching"] == row["switching"]], series)
         above.set_title(f"p = {strategy['p']:g}, D = {strategy['D']}")
         above.set_xlabel(millions(above))
+        if settled > 0.5:  # differences near the top are what is to be seen
+            above.set_ylim(max(0.0, settled - 0.1), 1.0)
         draw_fractions(below, bars[bars["switching"] == row["switching"]], row["workers"])
         below.set(xlim=(-0.03, max(0.55, strategy["delta_max"] + 0.05)), xlabel="fraction of Byzantine workers")
     axes[0, 0].set_ylabel(ACCURACY)
@@ -115,5 +125,6 @@ def curves_over_fractions(results: Results) -> Drawn:
 def _accuracy(panel: Axes, numbers: pd.DataFrame, series: dict[str, Line]) -> None:
     """Draw curves of accuracy with a band of one standard deviation."""
     edges = numbers.assign(x=numbers["samples"], series=numbers["method"])
-    edges = edges.assign(low=edges["mean"] - edges["std"], high=edges["mean"] + edges["std"])
+    low, high = within(edges["mean"] - edges["std"], edges["mean"] + edges["std"], "test_accuracy")
+    edges = edges.assign(low=low, high=high)
     draw_curves(panel, edges, series)

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from matplotlib import rc_context
 from sqlalchemy import Engine
 
 from dynabro_cli.digests import Comparison, compare
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._data import Identities, Results, Windows, in_order, missing, read_runs
-from dynabro_cli.figures._files import UNDATED, save
-from dynabro_cli.figures._style import RC
+from dynabro_cli.figures._files import FORMATS, TEX, save
+from dynabro_cli.figures._style import WIDTHS, for_print
 
 MOST_TOLD = 4
 
@@ -44,10 +43,11 @@ class Studio:
             ``runs``.
         identities: See ``Results``.
         window: See ``Results``.
+        width: ``column`` or ``page``: the width of pictures for print, with text of 8 pt; None for their own widths.
         force: Replace files of another kind, too.
 
     Raises:
-        SpecError: A format is not legal; when drawing: the condition is not valid.
+        SpecError: A format or the width is not legal; when drawing: the condition is not valid.
     """
 
     def __init__(
@@ -60,11 +60,15 @@ class Studio:
         identities: Identities,
         window: Windows,
         *,
+        width: str | None = None,
         force: bool = False,
     ) -> None:
-        wrong = [kind for kind in formats if kind not in UNDATED]
+        wrong = [kind for kind in formats if kind not in FORMATS]
         if wrong or not formats:
-            raise SpecError(f"format={','.join(wrong)} is not legal; type --format with some of {','.join(UNDATED)}")
+            raise SpecError(f"format={','.join(wrong)} is not legal; type --format with some of {','.join(FORMATS)}")
+        if width is not None and width not in WIDTHS:
+            raise SpecError(f"width={width}: not a width for print. Try: --width {' or --width '.join(WIDTHS)}")
+        self._width = width
         self._engine, self._folder, self._formats = engine, folder, tuple(dict.fromkeys(formats))
         self._planned, self._identities, self._window = planned, identities, window
         self._where, self._force = where, force
@@ -89,7 +93,7 @@ class Studio:
             return self.draw_any(name, choice)
         if choice != Choice():
             raise SpecError(f"{name} shows no runs; --x, --hue, --facet and --metric are for the plots of any runs")
-        with rc_context(RC):
+        with for_print(self._width):
             drawn = REGISTRY.entry(name).factory(self._engine, self._where)
             files = self._files(name, results=None, drawn=drawn)
         return Made(name, files, 0, "")
@@ -137,15 +141,20 @@ class Studio:
         return Results(runs, planned, label, self._engine, self._identities, self._window)
 
     def _files(self, name: str, results: Results | None, drawn: Drawn) -> list[Path]:
+        if drawn.table is None and self._formats == (TEX,):
+            raise SpecError(
+                f"format=tex: {name} is not a table. Try: final, history-dependence or training-details, or another format"
+            )
         database = self._engine.url.render_as_string(hide_password=False)
         return save(drawn, results, self._folder, name, self._formats, database=database, force=self._force)
 
     def _save(self, name: str, results: Results, choice: Choice | None, saved_as: str | None = None) -> Made:
         draw = REGISTRY.entry(name).factory
-        with rc_context(RC):
+        with for_print(self._width):
             drawn = draw(results) if choice is None else draw(results, choice)
             files = self._files(saved_as or name, results=results, drawn=drawn)
-        self._drawn |= dict(zip(results.runs["id"], results.runs["code_digests"], strict=True))
+        digests = results.runs["code_digests"].astype(object).where(results.runs["code_digests"].notna(), None)
+        self._drawn |= dict(zip(results.runs["id"], digests, strict=True))
         return Made(saved_as or name, files, len(results.runs), "" if choice else _missing(results))
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+
+from dynabro_cli.figures._style import note_size
 
 SHARES = (0.0, 1.0)
 """Limits of numbers that are accuracies, which are written without the zero before the point."""
@@ -18,8 +21,11 @@ def draw_matrix(
     notes: Sequence[Sequence[str]],
     limits: tuple[float, float],
     widths: Sequence[float] | None = None,
-) -> list[float]:
-    """Draw numbers in their colours, with a word under each; return the positions of the columns.
+    *,
+    texts: Collection[int] | None = None,
+    size: float = 5.5,
+) -> tuple[list[float], QuadMesh]:
+    """Draw numbers in their colours, with a word under each; return the positions of the columns, and the coloured cells.
 
     Args:
         panel: The panel; the rows are at 0, 1, ..., from the top.
@@ -27,18 +33,22 @@ def draw_matrix(
         notes: A word for each, empty for none.
         limits: The numbers at the ends of the colours.
         widths: Widths of the columns; 1 by default.
+        texts: The columns whose numbers are written; all by default.
+        size: Size of the text in points.
     """
     edges = np.concatenate([[0.0], np.cumsum(widths or [1.0] * values.shape[1])]) - 0.5
     places = [float(place) for place in (edges[:-1] + edges[1:]) / 2]
     for (row, column), value in np.ndenumerate(values):
-        if np.isnan(value):
+        if np.isnan(value) or (texts is not None and column not in texts):
             continue
         dark = limits[1] > limits[0] and (value - limits[0]) / (limits[1] - limits[0]) < 0.55
         text = f"{value:.3f}".removeprefix("0") if limits == SHARES else f"{value:.3g}"
         lines = f"{text}\n{notes[row][column]}".strip()
-        panel.text(places[column], row, lines, ha="center", va="center", fontsize=5.5, color="white" if dark else "black")
+        panel.text(
+            places[column], row, lines, ha="center", va="center", fontsize=note_size(size), color="white" if dark else "black"
+        )
     rows = np.arange(values.shape[0] + 1) - 0.5
-    panel.pcolormesh(edges, rows, values, cmap="cividis", vmin=limits[0], vmax=limits[1])
+    mesh = panel.pcolormesh(edges, rows, values, cmap="cividis", vmin=limits[0], vmax=limits[1])
     panel.invert_yaxis()
     panel.grid(visible=False)
-    return places
+    return places, mesh

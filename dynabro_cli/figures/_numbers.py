@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ from scipy.stats import t as student
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._data import Results
 
+ACCURACIES = ("final_accuracy", "test_accuracy", "worst_window")
+"""Columns whose numbers are between 0 and 1."""
 MOST_POINTS = 1_000_000
 """Most points of a curve."""
 
@@ -25,7 +28,8 @@ def final_values(results: Results, by: Sequence[str], value: str = "final_accura
 
     Returns:
         One row per point, in the order of first appearance: ``by``, ``mean``, ``std`` (ddof 1; NaN for one seed), ``n``
-        seeds, and ``diverged``, the number of diverged runs.
+        seeds, ``diverged``, the number of diverged runs, and ``low`` and ``high``, the ends of mean +- std within the range of
+        the number.
     """
     groups = results.runs.assign(diverged=results.runs["status"] == "diverged").groupby(list(by), sort=False, dropna=False)
     columns = {
@@ -34,7 +38,19 @@ def final_values(results: Results, by: Sequence[str], value: str = "final_accura
         "n": groups[value].size(),
         "diverged": groups["diverged"].sum(),
     }
-    return pd.DataFrame(columns).reset_index()
+    found = pd.DataFrame(columns).reset_index()
+    low, high = within(found["mean"] - found["std"], found["mean"] + found["std"], value)
+    return found.assign(low=low, high=high)
+
+
+def within(low: Any, high: Any, value: str) -> tuple[Any, Any]:
+    """Return the ends of a bar or band, cut to 0 and 1 if the number is an accuracy."""
+    return (np.clip(low, 0, 1), np.clip(high, 0, 1)) if value in ACCURACIES else (low, high)
+
+
+def points_of(results: Results, x: str, series: str, value: str = "final_accuracy") -> pd.DataFrame:
+    """Return ``x``, ``series`` and ``value`` of every run, for the points of ``draw_finals``."""
+    return pd.DataFrame({"x": results.runs[x], "series": results.runs[series], "value": results.runs[value]})
 
 
 def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") -> pd.DataFrame:
@@ -69,6 +85,7 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         std = values.std(0, ddof=1) if count > 1 else np.full(len(grid), np.nan)
         half = student.ppf(0.975, count - 1) * std / np.sqrt(count) if count > 1 else std
         mean = values.mean(0)
+        low, high = within(mean - half, mean + half, value)
         frame = pd.DataFrame(dict(zip(by, key, strict=True)), index=range(len(grid)))
         frames.append(
             frame.assign(
@@ -76,8 +93,8 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
                 samples=grid * int(first["batch_size"]) * int(first["workers"]),
                 mean=mean,
                 std=std,
-                low=mean - half,
-                high=mean + half,
+                low=low,
+                high=high,
                 n=count,
                 diverged=int((runs["status"] == "diverged").sum()),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +13,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dynabro_cli.figures._data import Results, missing
-from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, method_label, rate, short
+from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, method_label, note_size, rate, short, width_of
 
 ACCURACY = "test accuracy"
 SAMPLES = "samples of all workers"
 LETTER = 0.058
 """Width of a letter of a legend, in inches."""
+FEW = 5
+"""With fewer seeds the points of the runs are drawn, not a standard deviation."""
+NARROW = 4.0
+"""A picture of less inches has one panel in a row."""
 TASKS = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
@@ -32,16 +37,19 @@ RULES = {"mean": "Mean", "cwmed": "CWMed", "cwtm": "CWTM", "gm": "GM"}
 
 def blank(rows: int, columns: int, *, width: float = PAGE, height: float, **shared: Any) -> tuple[Figure, np.ndarray[Any, Any]]:
     """Return an empty picture with a grid of panels, [rows, columns]."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width_of(width), height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
-def panel_grid(count: int, *, height: float = 2.2, across: int = 3) -> tuple[Figure, list[Axes]]:
-    """Return an empty picture with a number of panels, at most ``across`` in a row, each of a height in inches."""
-    columns = min(count, across)
+def panel_grid(count: int, *, height: float = 2.2, across: int = 3, shared: bool = False) -> tuple[Figure, list[Axes]]:
+    """Return an empty picture with a number of panels, at most ``across`` in a row, each of a height in inches.
+
+    ``shared`` panels have one range of the vertical axis.
+    """
+    columns = min(count, 1 if width_of(PAGE) < NARROW else across)
     rows = -(-count // columns)
     width = PAGE if columns > 1 else 1.45 * COLUMN
-    figure, axes = blank(rows, columns, width=width, height=0.7 + height * rows)
+    figure, axes = blank(rows, columns, width=width, height=0.7 + height * rows, sharey=shared)
     panels = list(axes.flat)
     for panel in panels[count:]:
         panel.set_axis_off()
@@ -60,12 +68,17 @@ def rates(results: Results) -> dict[str, str]:
     return {switching: rate(spec["switching"]) for switching, spec in zip(first["switching"], first["spec"], strict=True)}
 
 
-def draw_finals(axes: Axes, numbers: pd.DataFrame, places: Sequence[str], series: dict[str, Line]) -> None:
-    """Draw mean and standard deviation of each series at each place, a little apart, so that none hides another.
+def draw_finals(
+    axes: Axes, numbers: pd.DataFrame, places: Sequence[str], series: dict[str, Line], points: pd.DataFrame
+) -> None:
+    """Draw the mean of each series at each place, a little apart, so that none hides another, and its spread.
+
+    The spread is a bar from ``low`` to ``high``, or the points themselves if there are fewer than ``FEW`` seeds.
 
     Args:
         axes: The panel.
-        numbers: ``x``, ``series``, ``mean``, ``std``, ``diverged``.
+        numbers: ``x``, ``series``, ``mean``, ``low``, ``high``, ``n``, ``diverged``.
+        points: ``x``, ``series`` and ``value`` of each run.
         places: The values of ``x`` from left to right.
         series: The look of each series.
     """
@@ -73,8 +86,12 @@ def draw_finals(axes: Axes, numbers: pd.DataFrame, places: Sequence[str], series
     for number, (name, line) in enumerate(series.items()):
         own = numbers[numbers["series"] == name].set_index("x").reindex(list(places))
         x = np.arange(len(places)) + shift * (number - (len(series) - 1) / 2)
-        bars = own["std"].fillna(0).where(own["mean"].notna())
-        axes.errorbar(x, own["mean"], bars, color=line.color, marker=line.marker, linestyle=line.dash, elinewidth=0.8)
+        many = (own["n"] >= FEW) & own["mean"].notna()
+        ends = [(own["mean"] - own["low"]).where(many, 0).fillna(0), (own["high"] - own["mean"]).where(many, 0).fillna(0)]
+        axes.errorbar(x, own["mean"], ends, color=line.color, marker=line.marker, linestyle=line.dash, elinewidth=0.8)
+        runs = points[(points["series"] == name) & points["x"].isin([place for place in own.index if not many[place]])]
+        at = [x[list(places).index(place)] for place in runs["x"]]
+        axes.plot(at, runs["value"], ".", color=line.color, markersize=2.5, alpha=0.7, zorder=4)
         mark_diverged(axes, x, own["mean"], own["diverged"])
     axes.set_xticks(range(len(places)))
     axes.set_xlim(-0.5, len(places) - 0.5)
@@ -135,7 +152,7 @@ def legend(place: Figure | Axes, labels: dict[str, str], series: dict[str, Line]
     if isinstance(place, Axes):
         place.legend(lines, names, loc="center")
     else:
-        room = place.get_figwidth() / (0.55 + LETTER * max(map(len, names)))
+        room = place.get_figwidth() / (0.55 + LETTER * note_size(7.0) / 7.0 * max(map(len, names)))
         place.legend(lines, names, loc="outside lower center", ncols=min(max(1, int(room)), 6))
 
 
@@ -154,7 +171,7 @@ def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame,
     if runs:
         cells = f", {len(empty)} cells have no run" if len(empty) else ""
         lines[1] += f"; {len(results.planned) - runs} of the {len(results.planned)} planned runs{cells}"
-    figure.suptitle("\n".join(lines), fontsize=NOTE_SIZE + 0.5, color="#333333")
+    _above(figure, lines)
 
 
 def setting(results: Results) -> str:
@@ -182,11 +199,22 @@ def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, s
     lines = [", ".join(words), what]
     if numbers is not None:
         lines[1] = ", ".join(filter(None, (what, _seeds(numbers, spread))))
-    figure.suptitle("\n".join(filter(None, lines)), fontsize=NOTE_SIZE + 0.5, color="#333333")
+    _above(figure, [line for line in lines if line])
+
+
+def _above(figure: Figure, lines: Sequence[str]) -> None:
+    """Write lines above the panels, broken where the picture ends."""
+    size = note_size(NOTE_SIZE + 0.5)
+    letters = int(figure.get_figwidth() / (0.0079 * size))
+    texts = [part for line in lines for part in textwrap.wrap(line, letters, break_long_words=False)]
+    figure.suptitle("\n".join(texts), fontsize=size, color="#333333")
 
 
 def _seeds(numbers: pd.DataFrame, spread: str) -> str:
     few, most = int(numbers["n"].min()), int(numbers["n"].max())
     seeds = f"{most} seed{'s' if most > 1 else ''}" if few == most else f"{few} to {most} seeds a point"
+    as_points = spread and "budget" not in numbers
     told = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
+    if as_points and 1 < most < FEW:
+        told = f"mean and the runs as points, {seeds}"
     return told + ("; red crosses: runs diverged" if numbers["diverged"].sum() else "")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
@@ -14,7 +17,12 @@ POWER = re.compile(r"\^\{(-?[0-9.]+)\}")
 RAISED = str.maketrans("0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b")
 COLUMN, PAGE = 3.35, 6.9
 """Widths of one column and of a whole page of a two-column paper, in inches."""
+WIDTHS = {"column": COLUMN, "page": PAGE}
+"""Widths of a picture for print, by the values of ``--width``."""
+PRINT_SIZE = 8.0
+"""Size of all text of a picture for print, in points."""
 NOTE_SIZE = 6.0
+_chosen: ContextVar[float | None] = ContextVar("width", default=None)
 
 RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -44,6 +52,36 @@ RC: dict[Any, Any] = {
     "text.parse_math": False,  # text of a database is drawn literally
     "text.usetex": False,
 }
+SIZES: tuple[Any, ...] = (
+    "font.size",
+    "axes.titlesize",
+    "axes.labelsize",
+    "xtick.labelsize",
+    "ytick.labelsize",
+    "legend.fontsize",
+)
+
+
+@contextlib.contextmanager
+def for_print(width: str | None) -> Iterator[None]:
+    """Within the context, draw pictures with the width ``column`` or ``page`` and text of 8 pt; None for their own widths."""
+    token = _chosen.set(None if width is None else WIDTHS[width])
+    try:
+        with rc_context(RC if width is None else {**RC, **dict.fromkeys(SIZES, PRINT_SIZE)}):
+            yield
+    finally:
+        _chosen.reset(token)
+
+
+def width_of(own: float) -> float:
+    """Return the width for print in inches, or a picture's own."""
+    chosen = _chosen.get()
+    return own if chosen is None else chosen
+
+
+def note_size(own: float = NOTE_SIZE) -> float:
+    """Return the size of small text: 8 pt for print."""
+    return own if _chosen.get() is None else PRINT_SIZE
 
 
 class Powers(LogFormatterSciNotation):
@@ -123,7 +161,13 @@ def _method(mapping: Mapping[str, Any]) -> str:
         form = "" if mapping["form"] == "ema" else f", {mapping['form']}"
         return f"momentum {BETA}={mapping['beta']:g}{form}"
     if name == "dynabro":
-        return "DynaBRO" + ("" if mapping.get("filter") in (None, "none", "off") else f", {mapping['filter']}")
+        words = ["DynaBRO"]
+        if mapping.get("filter") not in (None, "none", "off"):
+            words.append(str(mapping["filter"]))
+        if mapping.get("jmax", 7) not in (7, None):
+            words.append(f"J\u2098\u2090\u2093={mapping['jmax']}")
+        words += [f"{name}={mapping[name]:g}" for name in ("tau", "clip") if mapping.get(name) is not None]
+        return ", ".join(words)
     if name == "safeguard":
         return f"SafeguardSGD, {mapping['guards']}"
     return {"sgd": "SGD", "byzantine-sgd": "ByzantineSGD"}.get(name, str(name))

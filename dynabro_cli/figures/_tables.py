@@ -1,33 +1,83 @@
-"""Tables as pictures."""
+"""Tables, as pictures and in LaTeX."""
 
 from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from dynabro_cli.figures._style import NOTE_SIZE, PAGE
+from dynabro_cli.figures._latex import latex_table
+from dynabro_cli.figures._style import NOTE_SIZE, PAGE, note_size, width_of
 
-LINE_HEIGHT, CHARACTER = 0.24, 0.068
-"""Height of a table's line and width of a letter, in inches."""
+LINE_HEIGHT, MORE, CHARACTER = 0.22, 0.6, 0.0084
+"""Height of a row in inches, of each further line relative to it, and width of a letter per point of its size."""
+SIZE = 7.0
+WORD = re.compile(r"[^\s-]+-?")
+"""A word, or a part of a word up to a hyphen: lines are not broken within it."""
 
 
 def draw_table(table: pd.DataFrame, title: str) -> Figure:
-    """Return a picture of a table of texts, with columns as wide as their contents; a line break makes a row higher."""
+    """Return a picture of a table of texts, as wide as a page; long cells are broken into lines."""
+    size, width = note_size(SIZE), width_of(PAGE)
     texts = [list(table.columns), *table.astype(str).values.tolist()]
-    heights = [max(text.count("\n") + 1 for text in row) for row in texts]
+    texts = _broken(texts, int(width / (CHARACTER * size)))
+    heights = [1 + MORE * max(text.count("\n") for text in row) for row in texts]
     widths = [max(len(line) for row in texts for line in row[column].split("\n")) + 2 for column in range(len(texts[0]))]
-    figure = Figure(figsize=(max(PAGE, CHARACTER * sum(widths)), LINE_HEIGHT * (sum(heights) + 2)), layout="constrained")
+    figure = Figure(figsize=(width, LINE_HEIGHT * size / SIZE * (sum(heights) + 2)), layout="constrained")
     axes = figure.subplots()
     axes.set_axis_off()
     drawn = axes.table(texts, colWidths=[width / sum(widths) for width in widths], cellLoc="left", bbox=Bbox.unit())
     drawn.auto_set_font_size(False)
-    drawn.set_fontsize(7)
+    drawn.set_fontsize(size)
     for (row, _), cell in drawn.get_celld().items():
         cell.set_height(heights[row] / sum(heights))
         cell.set(linewidth=0.5, edgecolor="#999999")
         cell.visible_edges = "TB" if row == 0 else "B"
         if row == 0:
             cell.get_text().set_fontweight("bold")
-    figure.suptitle(title, fontsize=NOTE_SIZE + 0.5, color="#333333")
+    figure.suptitle(title, fontsize=note_size(NOTE_SIZE + 0.5), color="#333333")
     return figure
+
+
+def _broken(texts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
+    """Return the texts with lines broken so that a row has at most ``most`` letters: the widest columns are narrowed first."""
+    columns = range(len(texts[0]))
+    widths = [max(len(line) for row in texts for line in row[column].split("\n")) + 2 for column in columns]
+    least = [max(len(word) for row in texts for word in WORD.findall(row[column]) or [""]) + 2 for column in columns]
+    while sum(widths) > most and widths != least:
+        widest = max((column for column in columns if widths[column] > least[column]), key=lambda column: widths[column])
+        widths[widest] -= 1
+    return [[_lines(text, width - 2) for text, width in zip(row, widths, strict=True)] for row in texts]
+
+
+def _lines(text: str, letters: int) -> str:
+    """Return a text with lines of at most so many letters, broken at spaces and hyphens only."""
+    parts = (textwrap.wrap(line, letters, break_long_words=False) or [""] for line in text.split("\n"))
+    return "\n".join(line for part in parts for line in part)
+
+
+def as_table(numbers: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return final numbers as a table of texts: one row per series and one column per place, the last but one of ``by``.
+
+    A cell is the mean, with the standard deviation over seeds if there are several.
+    """
+    *_, x, series = by
+    cells = [
+        f"{mean:.3g}" if pd.isna(std) else f"{mean:.3f} \N{PLUS-MINUS SIGN} {std:.3f}"
+        for mean, std in zip(numbers["mean"], numbers["std"], strict=True)
+    ]
+    named = numbers.assign(cell=cells)
+    rows = [name for name in by if name != x]
+    wide = named.pivot(index=rows, columns=x, values="cell").reindex(columns=list(dict.fromkeys(named[x])))
+    wide = wide.reindex(list(dict.fromkeys(named[rows].itertuples(index=False, name=None)))) if len(rows) > 1 else wide
+    table = wide.fillna("-").reset_index().astype(str)
+    return table.rename(columns={series: "", **{name: name.replace("_", " ") for name in rows if name != series}})
+
+
+def in_latex(table: pd.DataFrame, note: str = "") -> str:
+    """Return a table of texts in LaTeX."""
+    return latex_table([str(name) for name in table.columns], table.astype(str).values.tolist(), note)

@@ -7,7 +7,7 @@ import dataclasses
 from dynabro_cli.figures._any import column_of, default_facet, few_enough, metric_of, panels_of, with_series
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import curves
+from dynabro_cli.figures._numbers import curves, within
 from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, subtitle
 from dynabro_cli.figures._style import looks, short
 
@@ -25,10 +25,11 @@ def draw(results: Results, choice: Choice) -> Drawn:
     by = [*([facet] if facet else []), "series"]
     numbers = curves(dataclasses.replace(results, runs=runs), by, metric.along)
     panels = panels_of(runs, facet)
-    figure, axes = panel_grid(len(panels))
+    figure, axes = panel_grid(len(panels), shared=True)
     for panel, (title, own) in zip(axes, panels, strict=False):
         shown = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
-        edges = shown.assign(x=shown[x], low=shown["mean"] - shown["std"], high=shown["mean"] + shown["std"])
+        low, high = within(shown["mean"] - shown["std"], shown["mean"] + shown["std"], metric.along)
+        edges = shown.assign(x=shown[x], low=low, high=high)
         draw_curves(panel, edges, series)
         if metric.along == "gap":
             panel.set_yscale("log", nonpositive="clip")

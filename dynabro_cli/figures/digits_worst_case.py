@@ -10,10 +10,11 @@ from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._matrix import SHARES, draw_matrix
 from dynabro_cli.figures._numbers import final_values
 from dynabro_cli.figures._panels import blank, entitle, methods
-from dynabro_cli.figures._style import rate
+from dynabro_cli.figures._style import note_size, rate
 
-NO_ATTACK, WORST = "none", "worst"
-WIDTH, ROW = 17.0, 0.25
+NO_ATTACK, WORST, WIDE = "none", "worst", 7.0
+ROW = 0.125
+"""Height of a rule's row, in inches."""
 
 
 @figure("digits-worst-case", sweep="digits-worst-case", reference="dynabro's own; the rules and attacks name theirs")
@@ -30,22 +31,31 @@ def draw(results: Results) -> Drawn:
     plan = results.planned
     rules, attacks = list(dict.fromkeys(plan["aggregator"])), list(dict.fromkeys(_names(plan["attack"])))
     labels, strategies = methods(results), list(dict.fromkeys(plan["switching"]))
-    picture, axes = blank(len(labels), len(strategies), width=WIDTH, height=(1.3 + ROW * len(rules)) * len(labels))
-    for line, (method, label) in zip(axes, labels.items(), strict=True):
-        for panel, strategy in zip(line, strategies, strict=True):
-            own, lowest = (table[(table["method"] == method) & (table["switching"] == strategy)] for table in (cells, worst))
-            means = own.pivot(index="aggregator", columns="name", values="mean").reindex(rules, columns=attacks)
-            lowest = lowest.set_index("aggregator").reindex(rules)
-            values = np.column_stack([lowest["mean"].to_numpy(dtype=float), means.to_numpy(dtype=float)])
-            notes = [[name, *[""] * len(attacks)] for name in lowest["name"].fillna("")]
-            places = draw_matrix(panel, values, notes, SHARES, [2.5, *[1.0] * len(attacks)])
-            panel.axvline(2.0, color="white", linewidth=2)
-            panel.set_xticks(places, [WORST, *attacks], rotation=45, ha="right")
-            panel.set_yticks(range(len(rules)), rules)
-            panel.set_title(f"{label}, {_words(plan, strategy)}")
+    kinds = [(method, label, strategy) for method, label in labels.items() for strategy in strategies]
+    picture, axes = blank(len(kinds), 1, height=1.2 + (0.25 + ROW * len(rules)) * len(kinds), sharex=True)
+    for panel, (method, label, strategy) in zip(axes[:, 0], kinds, strict=True):
+        own, lowest = (table[(table["method"] == method) & (table["switching"] == strategy)] for table in (cells, worst))
+        means = own.pivot(index="aggregator", columns="name", values="mean").reindex(rules, columns=attacks)
+        lowest = lowest.set_index("aggregator").reindex(rules)
+        values = np.column_stack([lowest["mean"].to_numpy(dtype=float), means.to_numpy(dtype=float)])
+        notes = [[name, *[""] * len(attacks)] for name in lowest["name"].fillna("")]
+        places, mesh = draw_matrix(panel, values, notes, SHARES, [WIDE, *[1.0] * len(attacks)], texts=())
+        for row, (value, note) in enumerate(zip(values[:, 0], notes, strict=True)):
+            dark = value < 0.55
+            text = f"{value:.3f} {note[0]}".removeprefix("0")
+            panel.text(places[0], row, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
+        panel.axvline(WIDE - 0.5, color="white", linewidth=2)
+        diverged = own.pivot(index="aggregator", columns="name", values="diverged").reindex(rules, columns=attacks)
+        for row, column in np.argwhere(diverged.fillna(0).to_numpy() > 0):
+            panel.plot(places[column + 1], row, "x", color="red", markersize=2.5, markeredgewidth=0.7)
+        panel.set_xticks(places, [WORST, *attacks], rotation=90)
+        panel.set_yticks(range(len(rules)), rules)
+        panel.tick_params(labelsize=note_size(6.5))
+        panel.set_title(f"{label}, {_words(plan, strategy)}")
     row = plan.iloc[0]
     title = f"digits, every rule against every attack, m = {row['workers']}, f = {row['byzantine']}, budget {row['budget']:,}"
-    entitle(picture, results, title, cells.assign(diverged=0), "")  # diverged runs are not marked here
+    picture.colorbar(mesh, ax=list(axes[:, 0]), label="final test accuracy", shrink=0.4, pad=0.02)
+    entitle(picture, results, title, cells, "")
     return Drawn(picture, cells.drop(columns="name").assign(worst=cells.index.isin(worst.index)))
 
 

@@ -18,9 +18,10 @@ from dynabro_cli.figures._any import (
 )
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values
+from dynabro_cli.figures._numbers import final_values, points_of
 from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, subtitle
 from dynabro_cli.figures._style import looks, short
+from dynabro_cli.figures._tables import as_table
 
 
 @plot("final")
@@ -35,15 +36,17 @@ def draw(results: Results, choice: Choice) -> Drawn:
     labels = {name: short(name) for name in few_enough(list(dict.fromkeys(runs["series"])))}
     series = looks(labels)
     by = [*([facet] if facet else []), x, "series"]
-    numbers = final_values(dataclasses.replace(results, runs=runs), by, metric.final)
+    named = dataclasses.replace(results, runs=runs)
+    numbers = final_values(named, by, metric.final)
     panels = panels_of(runs, facet)
-    figure, axes = panel_grid(len(panels))
+    figure, axes = panel_grid(len(panels), shared=True)
     for panel, (title, own) in zip(axes, panels, strict=False):
         shown = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
         places = ordered(own, x)
-        draw_finals(panel, shown.assign(x=shown[x]) if x != "series" else shown, places, series)
+        points = points_of(dataclasses.replace(named, runs=own), x, "series", metric.final)
+        draw_finals(panel, shown.assign(x=shown[x]) if x != "series" else shown, places, series, points)
         panel.set_xticklabels([tick(own, x, place) for place in places])
         panel.set(title=short(title), xlabel=axis_label(own, x), ylabel=metric.title)
     legend(figure, labels, series)
     subtitle(figure, runs, numbers, "std")
-    return Drawn(figure, numbers)
+    return Drawn(figure, numbers, as_table(numbers, by))

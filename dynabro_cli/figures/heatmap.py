@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._any import (
@@ -32,7 +33,8 @@ from dynabro_cli.figures._style import short
 def draw(results: Results, choice: Choice) -> Drawn:
     """The worst case over attacks: one column per --x (default switching), one row per --hue (default aggregator).
 
-    A cell is the worst mean over seeds among its runs, which may differ in anything that is not shown. Under the number is the
+    A cell is the worst mean over seeds among its runs, which may differ in anything that is not shown. A row without runs of
+    some attack has fewer to be the worst of, and the title says so. Under the number is the
     attack, or the other difference of the worst run. One panel per --facet (default method, if there are several).
     """
     metric = metric_of(results, choice.metric)
@@ -46,15 +48,19 @@ def draw(results: Results, choice: Choice) -> Drawn:
     numbers = _worst(cells, shown, highest=metric.final not in LOWEST_IS_WORST)
     panels = panels_of(results.runs, facet)
     columns, rows = ordered(results.runs, x), ordered(results.runs, y)
-    figure, axes = panel_grid(len(panels), height=0.9 + 0.33 * len(rows), across=2 if len(columns) > 3 else 3)
+    long = max(len(str(value)) for value in rows) > 24
+    figure, axes = panel_grid(len(panels), height=0.9 + 0.33 * len(rows), across=1 if long else 2 if len(columns) > 3 else 3)
     limits = (0.0, 1.0) if metric.final in LOWEST_IS_WORST else (float(numbers["mean"].min()), float(numbers["mean"].max()))
     for panel, (title, own) in zip(axes, panels, strict=False):
         part = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
-        _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
+        mesh = _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
         panel.set_xticks(range(len(columns)), [tick(results.runs, x, value) for value in columns])
-        panel.set_yticks(range(len(rows)), [short(str(value), 24) for value in rows])
+        panel.set_yticks(range(len(rows)), [short(str(value), 44) for value in rows])
         panel.set(title=short(title), xlabel=axis_label(results.runs, x))
+        figure.colorbar(mesh, ax=panel, label=metric.title, shrink=0.9, pad=0.02)
     over = f"worst over {', '.join(name.replace('_', ' ') for name in hidden)}" if hidden else ""
+    if hidden and cells.groupby(shown, sort=False).size().nunique() > 1:
+        over += ", of which cells have different numbers"
     subtitle(figure, results.runs, numbers.assign(diverged=0), "", metric.title + (f", {over}" if over else ""))
     return Drawn(figure, numbers)
 
@@ -76,11 +82,11 @@ def _draw(
     columns: Sequence[str],
     hidden: Sequence[str],
     limits: tuple[float, float],
-) -> None:
+) -> QuadMesh:
     values = np.full((len(rows), len(columns)), np.nan)
     notes = [[""] * len(columns) for _ in rows]
     for (row, column), cell in part.iterrows():
         place = rows.index(row), columns.index(column)
         values[place] = cell["mean"]
-        notes[place[0]][place[1]] = short(str(cell[hidden[0]]).partition(":")[0], 12) if hidden else ""
-    draw_matrix(panel, values, notes, limits)
+        notes[place[0]][place[1]] = short(str(cell[hidden[0]]).partition(":")[0], 20) if hidden else ""
+    return draw_matrix(panel, values, notes, limits)[1]

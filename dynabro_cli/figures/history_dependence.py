@@ -41,7 +41,7 @@ def draw(results: Results) -> Drawn:
     )
     first = results.planned.iloc[0]
     title = f"{TASKS.get(first['task'], first['task'])}, {first['switching']}, budget {first['budget']:,}, {_seeds(results)}"
-    return Drawn(draw_table(shown, title), numbers.drop(columns="label"))
+    return Drawn(draw_table(shown, title), numbers.drop(columns="label"), shown)
 
 
 def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from sqlalchemy import Engine
@@ -9,14 +11,14 @@ from sqlalchemy import Engine
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.figures._api import Drawn, record
 from dynabro_cli.figures._data import read
-from dynabro_cli.figures._panels import blank
-from dynabro_cli.figures._style import LINES, NOTE_SIZE, PAGE, short
+from dynabro_cli.figures._panels import NARROW, blank
+from dynabro_cli.figures._style import LINES, NOTE_SIZE, PAGE, note_size, short, width_of
 from dynabro_cli.store.kappas import unsound
 from dynabro_cli.store.queries import tell_left_out, warn_left_out
 from dynabro_cli.store.translation import translated_errors
 
 COLUMNS = ("rule", "workers", "byzantine", "empirical", "unbounded", "proved", "searches", "evaluations")
-ROW = 0.2
+ROW = 0.16
 """Height of a rule's line, in inches."""
 
 
@@ -40,21 +42,33 @@ def draw(engine: Engine, where: str | None) -> Drawn:
         raise NotFoundError("no search for a kappa is stored here; dynabro verify kappa makes some")
     numbers = _numbers(found)
     panels = list(numbers.groupby(["workers", "byzantine"], sort=True))
-    rows = [len(own) + 4 for _, own in panels]
-    figure, axes = blank(
-        len(panels), 1, width=0.75 * PAGE, height=0.5 + ROW * sum(rows), gridspec_kw={"height_ratios": rows}
-    )  # fmt: skip
-    for axis, ((m, f), own) in zip(axes[:, 0], panels, strict=True):
+    across = 1 if width_of(PAGE) < NARROW else min(2, len(panels))
+    lines = -(-len(panels) // across)
+    most = max(len(own) for _, own in panels)
+    figure, axes = blank(lines, across, height=0.5 + ROW * (most + 4) * lines)
+    for axis in list(axes.flat)[len(panels) :]:
+        axis.set_axis_off()
+    for axis, ((m, f), own) in zip(list(axes.flat), panels, strict=False):
         place = np.arange(len(own))[::-1]
         bounded = own["unbounded"] == 0
         ratios = own["empirical"].clip(lower=1e-3)
         axis.plot(ratios[bounded], place[bounded], "o", color=LINES[2].color, label="found")
-        axis.plot(ratios[~bounded], place[~bounded], ">", color=LINES[0].color, label="found: no bound in sight")
+        edge = np.full(int((~bounded).sum()), 0.97)  # at the right edge: these ratios have no size
+        look: dict[str, Any] = {"color": LINES[0].color, "transform": axis.get_yaxis_transform(), "linestyle": "none"}
+        axis.plot(edge, place[~bounded], marker=">", label="found: no bound in sight", **look)
         axis.plot(own["proved"].clip(lower=1e-3), place, "|", color="black", markersize=9, markeredgewidth=1.6, label="proved")
-        axis.set(xscale="log", yticks=place, title=f"m = {m}, f = {f}", xlabel="kappa", ylim=(-0.6, len(own) - 0.4))
+        axis.set(
+            xscale="log",
+            yticks=place,
+            title=f"m = {m}, f = {f}",
+            xlabel="\N{GREEK SMALL LETTER KAPPA}",
+            ylim=(-0.6, len(own) - 0.4),
+        )
         axis.set_yticklabels([short(rule, 40) for rule in own["rule"]])
-    axes[0, 0].legend(loc="best")
-    figure.suptitle("largest ratio found (a lower bound of the true kappa), and the proved kappa", fontsize=NOTE_SIZE + 0.5)
+    names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", ncols=3)
+    title = "largest ratio found (a lower bound of the true \N{GREEK SMALL LETTER KAPPA}), and the proved one"
+    figure.suptitle(title, fontsize=note_size(NOTE_SIZE + 0.5))
     return Drawn(figure, numbers)
 
 

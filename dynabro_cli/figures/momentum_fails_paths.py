@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,18 +22,24 @@ def draw(results: Results) -> Drawn:
     """Paths of x_t on the contours of the 2D quadratic, one per strength, under static and dynamic attacks."""
     numbers = _paths(results)
     labels, lines, _ = strengths(results)
-    picture, grid = panels(results, 8.4, sharey=True)
+    picture, grid = panels(results, 9.2, sharey=True)
     for panel in grid:
         own = panel.own(numbers)
         _contours(panel.axes, numbers, results.planned.iloc[0]["spec"]["task"]["condition"])
-        for attack, line in lines.items():
+        shown = [attack for attack in lines if (own["attack"] == attack).any()]
+        for place, attack in enumerate(shown):
+            line, size = lines[attack], 8.0 - 1.2 * place  # ends that coincide stay visible, one within the other
             path = own[own["attack"] == attack]
             if not path.empty:
-                panel.axes.plot(path["x1"], path["x2"], color=line.color, linewidth=0.8)
-                panel.axes.plot(path["x1"].tail(1), path["x2"].tail(1), line.marker, color=line.color, markeredgecolor="white")
+                panel.axes.plot(path["x1"], path["x2"], color=line.color, linestyle=line.dash, linewidth=0.9)
+                look: dict[str, Any] = {"markersize": size, "markerfacecolor": "none", "markeredgecolor": line.color}
+                panel.axes.plot(path["x1"].tail(1), path["x2"].tail(1), line.marker, zorder=5, **look)
         panel.axes.plot(0, 0, "*", color="black", markersize=6, zorder=4)
         panel.axes.grid(visible=False)
-    legend(picture, *explained(labels, {name: line._replace(dash="-") for name, line in lines.items()}))
+        panel.axes.set(xlabel="x\N{SUBSCRIPT ONE}", ylabel="x\N{SUBSCRIPT TWO}")
+        panel.axes.set_aspect("equal")
+        panel.axes.label_outer()
+    legend(picture, *explained(labels, lines))
     entitle(picture, results, "quadratic, m = 3, one Byzantine worker; the star is x*, markers are the ends", numbers, "")
     return Drawn(picture, numbers.drop(columns=["n", "diverged"]))
 

@@ -10,18 +10,18 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import entitle, panel_grid
-from dynabro_cli.figures._style import LINES, Line
+from dynabro_cli.figures._style import LINES, Line, Powers, note_size
 from dynabro_cli.theory.rate import PARTS, SWEEP, Slope, cells, measure, series, slopes
 from dynabro_cli.theory.slopes import power_law
 
-FIT = ("slope", "low", "high", "predicted", "of_bound")
+FIT = ("slope", "low", "high", "predicted", "of_bound", "verdict")
 
 
 @figure("rate", sweep=SWEEP, reference="DynaBRO (ICML 2024), the theorems of Sections 3.3, 4 and 5")
 def draw(results: Results) -> Drawn:
     """Mean squared gradients against T, delta and the share of dynamic rounds, with fitted exponents beside theory's.
 
-    A dashed line has theory's exponent, and goes through the middle of the points.
+    A dashed line has the exponent of the theorem's bound over these points, and goes through the middle of the points.
     """
     points = cells(measure(results.runs, results.evaluations))
     fitted = {(one.part, one.setting): one for one in slopes(points)}
@@ -31,20 +31,33 @@ def draw(results: Results) -> Drawn:
         for line, setting in zip(LINES, PARTS[part].predicted, strict=False):
             if (part, setting) in fitted:
                 _series(panel, series(points, part, setting), line, fitted[part, setting])
-        panel.set(xscale="log", yscale="log", xlabel=PARTS[part].against, ylabel=PARTS[part].quantity)
+        panel.set(xscale="log", yscale="log", xlabel=_written(PARTS[part].against), ylabel=_written(PARTS[part].quantity))
         if panel.get_legend_handles_labels()[0]:
-            panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), fontsize=6, handlelength=1.2)
+            panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), fontsize=note_size(6), handlelength=1.6)
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_major_formatter(Powers() if axis.get_view_interval()[0] < 1e-3 else FuncFormatter(_plain))
             axis.set_minor_formatter(NullFormatter())
     rows = [
         {"part": part, "setting": setting} | {name: getattr(one, name) for name in FIT}
         for (part, setting), one in fitted.items()
     ]
     numbers = points.merge(pd.DataFrame(rows, columns=["part", "setting", *FIT]), on=["part", "setting"], how="left")
-    entitle(picture, results, "quadratic, bounded noise; dashed: theory's exponents", numbers.assign(diverged=0), "std")
+    title = "quadratic, bounded noise; dashed: exponents of the theorems' bounds; bars that reach 0 end at a tenth of the mean"
+    entitle(picture, results, title, numbers.assign(diverged=0), "std")
     return Drawn(picture, numbers)
+
+
+def _plain(value: float, _: object) -> str:
+    return f"{value:g}"
+
+
+def _written(text: str) -> str:
+    """Return the words of an axis with the signs of mathematics."""
+    signs = {"|grad f|^2": "|\N{NABLA}f|\N{SUPERSCRIPT TWO}", "delta": "\N{GREEK SMALL LETTER DELTA}", "tau_d": "\u03c4_d"}
+    for word, sign in signs.items():
+        text = text.replace(word, sign)
+    return text
 
 
 def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
@@ -57,13 +70,16 @@ def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
     axes.errorbar(seen["x"], seen["mean"], bars, color=line.color, marker=line.marker, linestyle="none", elinewidth=0.8)
     ends = np.array([seen["x"].min(), seen["x"].max()])
     fit = power_law(list(own["x"]), list(own["mean"]))
-    label = f"{fitted.setting}: {fitted.slope:.2f}, theory {fitted.predicted:g}"
+    label = f"{fitted.setting}: {fitted.slope:.2f}, theorem {fitted.of_bound:.2f}"
+    if fitted.left_out:
+        label += f" ({fitted.left_out} points below 0)"
     if fit is not None:
-        axes.plot(ends, np.exp(fit.intercept) * ends**fit.slope, color=line.color, label=label)
+        axes.plot(ends, np.exp(fit.intercept) * ends**fit.slope, color=line.color)
+        axes.plot([], [], color=line.color, marker=line.marker, label=label)
     middle = np.log(seen[["x", "mean"]].to_numpy()).mean(0)
     axes.plot(
         ends,
-        np.exp(middle[1] + fitted.predicted * (np.log(ends) - middle[0])),
+        np.exp(middle[1] + fitted.of_bound * (np.log(ends) - middle[0])),
         color=line.color,
         linestyle=(0, (3, 2)),
         linewidth=0.7,

@@ -15,7 +15,7 @@ from dynabro_cli.figures._any import metric_of
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import blank
-from dynabro_cli.figures._style import LINES, NOTE_SIZE, method_label, short
+from dynabro_cli.figures._style import LINES, NOTE_SIZE, method_label, note_size, short
 
 TICKS = {"round": "round", "budget": "gradient computation of each worker"}
 """Units of a switching strategy on an axis, by the column that counts them."""
@@ -54,13 +54,12 @@ def draw(results: Results, choice: Choice) -> Drawn:
     place = (-0.5, len(masks) - 0.5, masks.shape[1] + 0.5, 0.5)
     shades = np.where(answers, masks, ABSENT + (ABSENT_BYZANTINE - ABSENT) * masks)
     below.imshow(shades.T, aspect="auto", interpolation="nearest", cmap="binary", extent=place, vmin=0, vmax=1)
-    below.set(xlabel=TICKS[clock], ylabel="worker, black when Byzantine", xlim=place[:2])
+    below.set(xlabel=TICKS[clock], ylabel="worker", xlim=place[:2])
     below.yaxis.set_major_locator(MaxNLocator(integer=True))
     below.grid(visible=False)
     words = [method_label(run["spec"]["method"]), run["task"], run["aggregator"], run["attack"], run["switching"]]
-    figure.suptitle(
-        f"run {run['id']}: {', '.join(map(short, words))}, seed {run['seed']}", fontsize=NOTE_SIZE + 0.5, color="#333333"
-    )
+    title = f"run {run['id']}: {', '.join(map(short, words))}, seed {run['seed']}\nblack: the worker is Byzantine"
+    figure.suptitle(title, fontsize=note_size(NOTE_SIZE + 0.5), color="#333333")
     numbers = pd.DataFrame(masks.astype(int), columns=[f"worker_{number + 1}" for number in range(masks.shape[1])])
     if not answers.all():
         numbers = numbers.assign(**{f"answers_{number + 1}": answers[:, number].astype(int) for number in range(len(masks.T))})

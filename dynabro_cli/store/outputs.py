@@ -54,6 +54,7 @@ PICTURES = {
     "png": Kind("a PNG picture", lambda path, head: not head or head.startswith(b"\x89PNG\r\n\x1a\n")),
     "pdf": Kind("a PDF file", lambda path, head: not head or head.startswith(b"%PDF-")),
     "svg": Kind("an SVG picture", lambda path, head: not head or b"<svg" in head),
+    "tex": Kind("a LaTeX table", lambda path, head: not head or b"\\begin{tabular}" in head),
 }
 
 

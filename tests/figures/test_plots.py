@@ -65,13 +65,13 @@ def test_lines_are_never_means_of_different_runs(mixed: Path, dynabro: Dynabro) 
 
 
 def test_methods_of_one_label_are_told_apart(folder: Path, dynabro: Dynabro) -> None:
-    """``jmax`` is no part of a method's label."""
+    """The noise bound is not part of a method's label, so both have their texts; ``jmax`` is."""
     settings = [*SMALL, "learning_rate=0.01", "seeds=0..1"]
-    rows = [row for jmax in (1, 2) for row in planned("digits-periodic", *settings, f"method=dynabro:jmax={jmax}")]
+    rows = [row for bound in (1, 2) for row in planned("digits-periodic", *settings, f"method=dynabro:noise_bound={bound}")]
     fill(folder / "results.db", [row for row in rows if row["switching"] == "static"])
     assert dynabro("plot", "final", "--x", "switching", "--hue", "method").code == 0
     drawn = pd.read_csv("plots/final.csv")
-    assert (set(drawn["series"]), set(drawn["n"])) == ({"dynabro:jmax=1", "dynabro:jmax=2"}, {2})
+    assert (set(drawn["series"]), set(drawn["n"])) == ({"dynabro:noise_bound=1", "dynabro:noise_bound=2"}, {2})
 
 
 def test_curves_of_a_gap(grids: Path, dynabro: Dynabro) -> None:

@@ -1,0 +1,264 @@
+-- Queries of README.template.md. 'setup' makes views; 'query' has a name that the template uses; 'compare' is a comparison of
+-- paired runs (name | A | B, and a condition), whose cells are in the table pairs.
+
+-- setup: views
+CREATE VIEW sf AS SELECT *, k(switching) AS k FROM csv_mnist_sf_cwtm;
+CREATE VIEW alie AS SELECT *, k(switching) AS k FROM csv_mnist_alie_gm;
+CREATE VIEW digits_sf AS SELECT *, k(switching) AS k FROM csv_digits_periodic;
+CREATE VIEW digits_alie AS SELECT *, k(switching) AS k FROM csv_digits_alie_gm;
+CREATE TABLE sf_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_sf_cwtm_runs AS c ON c.run_key = r.run_key;
+CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
+CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
+  FROM results.runs WHERE sweep = 'digits-bernoulli' GROUP BY method, switching;
+CREATE TABLE bernoulli_majority AS
+  SELECT switching, sum(rounds) FILTER (WHERE fraction > 0.5) / (1.0 * sum(rounds)) AS share,
+         sum(byzantine * rounds) / (1.0 * sum(rounds)) AS average
+  FROM csv_digits_bernoulli WHERE byzantine IS NOT NULL GROUP BY switching;
+CREATE TABLE gaps AS
+  SELECT iif(switching = 'static', 'static', 'dynamic') AS kind, aggregator, method, mean,
+         CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda
+  FROM csv_momentum_fails_gap WHERE budget = (SELECT max(budget) FROM csv_momentum_fails_gap);
+CREATE VIEW collapse AS SELECT * FROM csv_digits_momentum_collapse_final;
+CREATE TABLE collapse_runs AS SELECT r.* FROM results.runs AS r
+  JOIN csv_digits_momentum_collapse_final_runs AS c ON c.run_key = r.run_key;
+CREATE TABLE lost AS SELECT e.* FROM results.evaluations AS e JOIN results.runs AS r ON r.id = e.run_id
+  WHERE r.task = 'mnist' AND r.attack = 'sf' AND r.method = 'dynabro' AND r.switching = 'periodic:K=20' AND r.seed = 1;
+CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10 (planned, not run)" AS cifar FROM csv_training_details;
+CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1) AS name FROM csv_digits_worst_case;
+
+-- compare: mnist_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
+task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist'
+
+-- compare: digits_bernoulli | dynabro learning_rate=0.05 | momentum learning_rate=0.01
+sweep = 'digits-bernoulli'
+
+-- compare: digits_bernoulli_sgd | dynabro learning_rate=0.05 | sgd learning_rate=0.01
+sweep = 'digits-bernoulli'
+
+-- compare: digits_alie | dynabro | momentum
+sweep = 'digits-alie-gm'
+
+-- query: runs
+SELECT count(*) AS n FROM results.runs;
+
+-- query: overview_grids
+SELECT sweep AS "grid", count(*) AS "runs here", planned(sweep) AS "of",
+       printf('%.1f h', sum(wall_seconds) / 3600) AS "time of all runs", printf('%.0f s', avg(wall_seconds)) AS "mean of a run"
+FROM results.runs WHERE sweep IS NOT NULL AND status IN ('finished', 'diverged') GROUP BY sweep ORDER BY sweep;
+
+-- query: sf_seeds
+SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM sf;
+
+-- query: sf_dynabro
+SELECT count(*) AS runs, min(final_accuracy) AS lowest, max(final_accuracy) AS highest,
+       (SELECT final_accuracy FROM sf_runs WHERE method = 'dynabro' ORDER BY 1 LIMIT 1 OFFSET 1) AS second,
+       sum(final_accuracy >= 0.9) AS good
+FROM sf_runs WHERE method = 'dynabro';
+
+-- query: sf_lost
+SELECT CAST(k AS INTEGER) AS k, seed, final_accuracy FROM sf_runs WHERE method = 'dynabro' ORDER BY final_accuracy LIMIT 1;
+
+-- query: sf_means
+SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS method,
+       printf('%.3f', max(mean) FILTER (WHERE k = 5)) AS "K = 5", printf('%.3f', max(mean) FILTER (WHERE k = 10)) AS "10",
+       printf('%.3f', max(mean) FILTER (WHERE k = 20)) AS "20", printf('%.3f', max(mean) FILTER (WHERE k = 100)) AS "100",
+       printf('%.3f', max(mean) FILTER (WHERE k > 1e9)) AS "static"
+FROM sf GROUP BY sf.method;
+
+-- query: lost_before
+SELECT round AS "round", test_accuracy AS accuracy, (SELECT min(test_accuracy) FROM lost AS l WHERE l.round > a.round) AS lowest
+FROM lost AS a WHERE round < 228 AND test_accuracy > 0.8 ORDER BY round DESC LIMIT 1;
+
+-- query: lost_after
+SELECT round AS "round", test_accuracy AS accuracy, test_loss AS loss FROM lost
+WHERE test_accuracy < 0.5 AND round > (SELECT max(round) FROM lost WHERE round < 228 AND test_accuracy > 0.8) ORDER BY round LIMIT 1;
+
+-- query: stability
+SELECT max(final_accuracy) FILTER (WHERE method = 'dynabro') AS plain,
+       max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=option1') AS option1,
+       max(final_accuracy) FILTER (WHERE method = 'dynabro:jmax=5') AS jmax5,
+       max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=adaptive') AS adaptive,
+       max(noise_bound) FILTER (WHERE method = 'dynabro:filter=option1') AS v
+FROM results.runs WHERE task = 'mnist' AND attack = 'sf' AND switching = 'periodic:K=20' AND seed = 1 AND model = 'cnn-mnist';
+
+-- query: stability_adaptive
+SELECT iif(sum(accepted = 0) = 0,
+           printf('but it rejects none of its %d corrections: it is DynaBRO without a filter, made by a later version. The difference '
+                  || 'from %.3f is rounding, to which such a run is that sensitive, and no merit of the filter', count(accepted),
+                  (SELECT final_accuracy FROM results.runs WHERE task = 'mnist' AND attack = 'sf' AND method = 'dynabro'
+                   AND switching = 'periodic:K=20' AND seed = 1 AND model = 'cnn-mnist')),
+           printf('and it rejects %d of its %d corrections', sum(accepted = 0), count(accepted))) AS told
+FROM results.rounds JOIN results.runs AS r ON r.id = run_id
+WHERE r.task = 'mnist' AND r.method = 'dynabro:filter=adaptive' AND r.switching = 'periodic:K=20' AND r.seed = 1;
+
+-- query: limit_option1
+SELECT (1 + sqrt(2)) * sqrt(2 * (6 * 8 / 1.0) * (1 + 8 / 1.0) + 1 / 17.0) * sqrt(8 * ln_(16 * 17 * 17 * 713.0)) * noise_bound / sqrt(128) AS bound
+FROM results.runs WHERE task = 'mnist' AND method = 'dynabro:filter=option1' LIMIT 1;
+
+-- query: filters
+SELECT CASE method WHEN 'dynabro' THEN 'none' WHEN 'dynabro:clip=4' THEN 'none, clip=4' ELSE substr(method, 16) END AS filter,
+       printf('%.3f (%.3f)', avg(final_accuracy) FILTER (WHERE attack = 'sf'), min(final_accuracy) FILTER (WHERE attack = 'sf')) AS "sign flips",
+       printf('%.3f (%.3f)', avg(final_accuracy) FILTER (WHERE attack = 'shift:lambda=1'), min(final_accuracy) FILTER (WHERE attack = 'shift:lambda=1')) AS "shift",
+       max(n) AS seeds, max(rejected) AS "corrections rejected"
+FROM (SELECT r.method, r.attack, r.final_accuracy,
+             count(*) OVER (PARTITION BY r.method, r.attack) AS n,
+             (SELECT printf('%d of %d', sum(o.accepted = 0), count(o.accepted)) FROM results.rounds AS o JOIN results.runs AS q ON q.id = o.run_id
+              WHERE q.sweep = 'digits-filter' AND q.method = r.method AND q.attack = 'shift:lambda=1') AS rejected
+      FROM results.runs AS r WHERE r.sweep = 'digits-filter' AND r.status = 'finished')
+GROUP BY method ORDER BY method <> 'dynabro', method;
+
+-- query: collapse_09
+SELECT min(mean) AS lowest FROM collapse WHERE series LIKE '%0.9%' AND series NOT LIKE '%0.99%';
+
+-- query: collapse_heavy
+SELECT max(mean) FILTER (WHERE attack_entry = 'gradient') AS gradient, max(mean) FILTER (WHERE attack_entry = 'state') AS state
+FROM collapse WHERE series LIKE '%0.99%heavy%' AND learning_rate > 0.05;
+
+-- query: collapse_message
+SELECT max(final_accuracy) AS high, min(final_accuracy) AS low FROM collapse_runs
+WHERE attack_entry = 'message' AND learning_rate > 0.05 AND method = 'momentum:beta=0.99,form=heavy-ball';
+
+-- query: sf_pair
+SELECT a, b, p_t FROM pairs WHERE name = 'mnist_sf' AND switching = 'periodic:K=100';
+
+-- query: sf_dips
+SELECT max(fall) AS fall FROM (SELECT lag(mean) OVER (PARTITION BY switching ORDER BY budget) - mean AS fall
+FROM csv_mnist_sf_cwtm_curves WHERE method = 'dynabro' AND budget <= 4000);
+
+-- query: heavy_peaks
+SELECT max(mean) FILTER (WHERE switching = 'periodic:K=5') AS k5, max(mean) FILTER (WHERE switching = 'periodic:K=20') AS k20
+FROM csv_mnist_sf_cwtm_curves WHERE method = 'momentum:beta=0.99,form=heavy-ball';
+
+-- query: alie_means
+SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method,
+       printf('%.3f', max(mean) FILTER (WHERE k = 5)) AS "K = 5", printf('%.3f', max(mean) FILTER (WHERE k = 10)) AS "10",
+       printf('%.3f', max(mean) FILTER (WHERE k = 20)) AS "20", printf('%.3f', max(mean) FILTER (WHERE k = 100)) AS "100",
+       printf('%.3f', max(mean) FILTER (WHERE k > 1e9)) AS "static"
+FROM alie GROUP BY alie.method;
+
+-- query: alie_seeds
+SELECT max(n) AS n FROM alie;
+
+-- query: alie_explained
+SELECT max(mean) FILTER (WHERE aggregator = 'gm' AND series LIKE '%0.001') AS tenth, max(mean) FILTER (WHERE aggregator = 'gm' AND series LIKE '%0.01') AS usual,
+       max(mean) FILTER (WHERE aggregator = 'gm:T=3') AS steps
+FROM csv_mnist_alie_momentum_final;
+
+-- query: alie_peaks
+SELECT min(peak) AS lowest, max(peak) AS highest, sum(peak < 0.8) AS below, count(*) AS n
+FROM (SELECT max(mean) AS peak FROM csv_mnist_alie_gm_curves WHERE method NOT LIKE 'dynabro%' AND budget <= 2500 GROUP BY method, switching);
+
+-- query: cifar
+SELECT max(budget) AS budget, max(batch_size) AS batch, max(planned('cifar10-ipm-cwmed') + planned('cifar10-ipm-cwmed-dmax048')) AS whole,
+       (SELECT count(DISTINCT e.budget) FROM results.evaluations AS e JOIN results.runs AS q ON q.id = e.run_id WHERE q.sweep = 'cifar10-ipm-cwmed' AND q.method = 'sgd') AS evaluations
+FROM results.runs WHERE sweep = 'cifar10-ipm-cwmed';
+
+-- query: gap_means
+SELECT iif(kind = 'static', 'static', 'dynamic') || ', ' || aggregator || ', ' || replace(replace(method, 'momentum:beta=', ''), 'momentum', '0.9') AS "attack, rule, beta",
+       printf('%.2g', max(mean) FILTER (WHERE lambda = 0)) AS "lambda = 0", printf('%.3g', max(mean) FILTER (WHERE lambda = 0.5)) AS "0.5",
+       printf('%.3g', max(mean) FILTER (WHERE lambda = 1)) AS "1", printf('%.3g', max(mean) FILTER (WHERE lambda = 2)) AS "2",
+       printf('%.3g', max(mean) FILTER (WHERE lambda = 5)) AS "5"
+FROM gaps GROUP BY kind, aggregator, method ORDER BY kind, aggregator, gaps.method;
+
+-- query: printed
+SELECT printf('%g', lambda) AS lambda, printf('%.3g', (SELECT mean FROM gaps WHERE kind = 'dynamic' AND aggregator = 'cwmed' AND method = 'momentum' AND gaps.lambda = p.lambda)) AS "gap, the lemma's sizes",
+       printf('%.3g', avg(final_gap)) AS "gap, as printed",
+       printf('%.1f', (SELECT mean FROM gaps WHERE kind = 'dynamic' AND aggregator = 'cwmed' AND method = 'momentum' AND gaps.lambda = p.lambda) / avg(final_gap)) AS "ratio", count(*) AS seeds
+FROM (SELECT final_gap, CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda FROM results.runs WHERE attack LIKE 'momentum-tailored:%schedule=printed') AS p
+GROUP BY lambda ORDER BY p.lambda;
+
+-- query: history
+SELECT max(mean_cost) FILTER (WHERE method = 'dynabro') AS cost, max(largest_cost) FILTER (WHERE method = 'dynabro') AS largest,
+       max(window_rounds) FILTER (WHERE method = 'momentum') AS m09, max(window_rounds) FILTER (WHERE method = 'momentum:beta=0.99') AS m099,
+       max(window_rounds) FILTER (WHERE method = 'safeguard') AS double, max(window_rounds) FILTER (WHERE method = 'safeguard:guards=single') AS single,
+       max(window_rounds) FILTER (WHERE method = 'byzantine-sgd') AS byzantine, max(final_accuracy) FILTER (WHERE method = 'dynabro') AS dynabro,
+       max(final_accuracy) FILTER (WHERE method = 'sgd') AS sgd, max(final_accuracy) FILTER (WHERE method = 'safeguard') AS safeguard,
+       max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=option2') AS option2
+FROM csv_history_dependence;
+
+-- query: history_rates
+SELECT max(learning_rate) FILTER (WHERE method LIKE 'dynabro%') AS dynabro, max(learning_rate) FILTER (WHERE method NOT LIKE 'dynabro%') AS others
+FROM results.runs WHERE run_key IN (SELECT run_key FROM csv_history_dependence_runs);
+
+-- query: history_filters
+SELECT sum(accepted = 1) FILTER (WHERE method = 'dynabro:filter=option1') AS accepted, count(accepted) FILTER (WHERE method = 'dynabro:filter=option1') AS judged,
+       max(noise_bound) FILTER (WHERE method = 'dynabro:filter=option2') AS v
+FROM results.rounds JOIN results.runs AS r ON r.id = run_id WHERE r.run_key IN (SELECT run_key FROM csv_history_dependence_runs);
+
+-- query: digits_sf
+SELECT min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
+       max(mean) FILTER (WHERE method = 'momentum' AND k > 1e9) AS m09_static, max(mean) FILTER (WHERE method = 'momentum' AND k = 5) AS m09_5,
+       max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9) AS m099_static, max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS m099_5,
+       max(mean) FILTER (WHERE method = 'sgd' AND k = 5) AS sgd, min(mean) AS lowest,
+       min(mean) FILTER (WHERE method LIKE '%0.99%heavy%') AS heavy, max(n) AS n
+FROM digits_sf;
+
+-- query: digits_alie
+SELECT min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
+       min(mean) FILTER (WHERE method = 'momentum') AS m09_low, max(mean) FILTER (WHERE method = 'momentum') AS m09_high,
+       min(mean) FILTER (WHERE method = 'momentum:beta=0.99') AS m099_low, max(mean) FILTER (WHERE method = 'momentum:beta=0.99') AS m099_high,
+       max(mean) FILTER (WHERE method = 'sgd' AND k = 5) AS sgd, max(n) AS n,
+       (SELECT sum(better = 'B') FROM pairs WHERE name = 'digits_alie') AS behind, (SELECT count(*) FROM pairs WHERE name = 'digits_alie') AS cells
+FROM digits_alie;
+
+-- query: bernoulli_pairs
+SELECT replace(replace(switching, 'bernoulli:', ''), ',delta_max=', ', at most ') AS "p, D", n AS seeds, printf('%.4f', a) AS DynaBRO, printf('%.4f', b) AS "momentum 0.9",
+       printf('%+.4f [%+.4f, %+.4f]', difference, low, high) AS "difference", printf('%.3f', p_t) AS "p", printf('%.3f', holm_t) AS "Holm"
+FROM pairs WHERE name = 'digits_bernoulli' ORDER BY switching;
+
+-- query: bernoulli_shares
+SELECT max(average) FILTER (WHERE switching LIKE '%p=0.01,D=10,%') AS first, 100 * max(share) FILTER (WHERE switching LIKE '%D=50%') AS second,
+       100 * max(share) FILTER (WHERE switching LIKE '%p=0.05%') AS third FROM bernoulli_majority;
+
+-- query: bernoulli_undecided
+SELECT sum(p_t >= 0.05) AS n, count(*) AS cells FROM pairs WHERE name = 'digits_bernoulli';
+
+-- query: dmax
+SELECT sum(round(one.mean, 3) <> round(two.mean, 3)) AS differ, count(*) AS cells, max(abs(one.mean - two.mean)) AS most
+FROM bernoulli AS one JOIN bernoulli AS two ON one.method = two.method AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
+WHERE one.switching LIKE '%delta_max=0.72';
+
+-- query: rates
+SELECT part || ': ' || setting AS "experiment", printf('%.2f [%.2f, %.2f]', slope, low, high) AS measured,
+       CASE WHEN predicted IS NULL THEN 'none' ELSE printf('%g', predicted) END AS "the paper's text", printf('%.2f', of_bound) AS "the theorem's bound over these points", verdict
+FROM csv_rate WHERE slope IS NOT NULL GROUP BY part, setting ORDER BY part DESC, setting;
+
+-- query: rate_points
+SELECT sum(mean <= 0) AS below FROM csv_rate WHERE part = 'delta' AND setting = 'cwmed' AND x > 0;
+
+-- query: rate_share
+SELECT max(mean / bound) FILTER (WHERE setting IN ('static', 'option 1')) AS first, max(mean / bound) FILTER (WHERE setting = 'option 2, adaptive') AS second
+FROM csv_rate WHERE part = 'rounds';
+
+-- query: kappa_factors
+SELECT min(proved / empirical) AS low, max(proved / empirical) AS high, max(empirical / proved) AS worst FROM csv_kappa WHERE proved IS NOT NULL;
+
+-- query: kappa_found
+SELECT rule, m AS "m", f AS "f", printf('%.2f', empirical) AS found, printf('%.2f', proved) AS proved, printf('%.1f', proved / empirical) AS factor
+FROM (SELECT *, workers AS m, byzantine AS f FROM csv_kappa) WHERE proved IS NOT NULL ORDER BY m, rule;
+
+-- query: kappa_nnm
+SELECT min(empirical) AS low, max(empirical) AS high, count(*) AS n, (SELECT group_concat(rule, ', ') FROM csv_kappa WHERE rule LIKE 'nnm+%' AND unbounded) AS unbounded
+FROM csv_kappa WHERE rule LIKE 'nnm+%' AND NOT unbounded;
+
+-- query: kappa_unbounded
+SELECT group_concat(rule, ', ') AS rules FROM (SELECT DISTINCT rule FROM csv_kappa WHERE unbounded AND rule NOT LIKE 'nnm%' ORDER BY rule);
+
+-- query: worst_seeds
+SELECT max(n) AS n, (SELECT count(*) FROM results.runs WHERE sweep = 'digits-worst-case' AND status = 'diverged') AS diverged,
+       (SELECT max(learning_rate) FROM results.runs WHERE sweep = 'digits-worst-case') AS rate FROM worst;
+
+-- query: worst_cases
+SELECT aggregator AS rule, max(text) FILTER (WHERE method = 'momentum' AND switching = 'static') AS "momentum, fixed",
+       max(text) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS "momentum, K = 5",
+       max(text) FILTER (WHERE method = 'dynabro' AND switching = 'static') AS "DynaBRO, fixed",
+       max(text) FILTER (WHERE method = 'dynabro' AND switching <> 'static') AS "DynaBRO, K = 5"
+FROM (SELECT *, printf('%.3f (%s)', mean, name) AS text FROM worst WHERE worst = 1 OR worst = 'True') GROUP BY aggregator ORDER BY min(rowid);
+
+-- query: worst_summary
+SELECT max(mean) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS momentum_best,
+       sum(mean >= 0.7) FILTER (WHERE method = 'momentum' AND switching = 'static') AS momentum_static,
+       sum(mean >= 0.7) FILTER (WHERE method = 'dynabro' AND switching <> 'static') AS dynabro_switching,
+       sum(mean >= 0.7) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS momentum_switching,
+       count(DISTINCT aggregator) AS rules
+FROM worst WHERE worst = 1 OR worst = 'True';

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Render README.md of this folder: every number and verdict in it is computed by a query of numbers.sql or claims.sql.
+
+plots/render.py [DATABASE] prints the text for a database, by default results.db.example.
+
+README.template.md has ``{{ query.column:format }}`` for a number, ``{{ table query }}`` for a table, ``{{ agreement FIGURE }}``
+for the verdict of a figure's claims, and ``{{ claims }}`` for the list of all claims. A query sees the tables and views of the
+database, ``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left out), and ``pairs``, the
+comparisons that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a verdict and what was found.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from scipy.stats import norm
+
+from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.grid.plan import plan
+from dynabro_cli.grid.sweep_lookup import load_sweep
+from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.store.pairs import compare, side
+
+HERE = Path(__file__).parent
+WIDTH = 120
+BLOCK = re.compile(r"^-- (setup|query|claim|compare):[ ]*(.*)$", re.MULTILINE)
+PLACE = re.compile(r"\{\{\s*(.+?)\s*\}\}", re.DOTALL)
+VERDICTS = ("agrees", "under one reading", "undecided", "no", "not run")
+
+
+class Claim(NamedTuple):
+    """A sentence of the paper, with its verdict and what was found."""
+
+    name: str
+    figure: str
+    place: str
+    quote: str
+    verdict: str
+    found: str
+
+
+def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, heading and SQL of every block of a file."""
+    _, *parts = BLOCK.split(path.read_text(encoding="utf-8"))
+    for kind, heading, body in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        yield kind, heading.strip(), body.strip()
+
+
+def connected(database: Path) -> sqlite3.Connection:
+    """Return a connection that sees the database, the CSV files of this folder, and the functions of the queries."""
+    connection = sqlite3.connect(":memory:", uri=True)
+    connection.row_factory = sqlite3.Row
+    connection.execute("ATTACH ? AS results", (f"file:{database.resolve()}?mode=ro&immutable=1",))
+    for path in sorted(HERE.rglob("*.csv")):
+        name = "_".join(path.relative_to(HERE).with_suffix("").parts[-2:] if "explained" in path.parts else [path.stem])
+        pd.read_csv(path).to_sql("csv_" + re.sub(r"\W", "_", name), connection, index=False, if_exists="replace")
+    connection.create_function("k", 1, lambda text: math.inf if text == "static" else float(text.partition("K=")[2] or "nan"))
+    connection.create_function("planned", 1, lambda name: len(plan(load_sweep(name, ())).runs))
+    connection.create_function("normal_quantile", 1, lambda p: float(norm.ppf(p)))
+    connection.create_function("ln_", 1, math.log)
+    return connection
+
+
+def add_pairs(connection: sqlite3.Connection, database: Path) -> None:
+    """Make the table ``pairs`` of all comparisons that numbers.sql names; Holm's correction is over all cells of one."""
+    rows: list[tuple[Any, ...]] = []
+    engine = open_read_only(str(database))
+    for kind, heading, where in blocks(HERE / "numbers.sql"):
+        if kind != "compare":
+            continue
+        name, a, b = (part.strip() for part in heading.split("|"))
+        for cell in compare(engine, side(a, REGISTRIES), side(b, REGISTRIES), where).cells:
+            test = cell.test
+            numbers = (cell.a, cell.b, test.mean, *test.student, test.p_t, test.p_wilcoxon, cell.holm_t)
+            known = [None if math.isnan(number) else number for number in numbers]
+            rows.append((name, str(cell.labels.get("switching", "")), test.n, *known, cell.better))
+    engine.dispose()
+    connection.execute("CREATE TABLE pairs (name, switching, n, a, b, difference, low, high, p_t, p_wilcoxon, holm_t, better)")
+    connection.executemany(f"INSERT INTO pairs VALUES ({', '.join('?' * 12)})", rows)
+
+
+class Renderer:
+    """The queries' results for one database."""
+
+    def __init__(self, database: Path) -> None:
+        self._connection = connected(database)
+        add_pairs(self._connection, database)
+        self._rows: dict[str, list[sqlite3.Row]] = {}
+        self.used: set[str] = set()
+        for kind, name, sql in blocks(HERE / "numbers.sql"):
+            if kind == "setup":
+                self._connection.executescript(sql)
+            elif kind == "query":
+                self._rows[name] = self._all(name, sql)
+        self.claims = [self._claim(heading, sql) for kind, heading, sql in blocks(HERE / "claims.sql") if kind == "claim"]
+        self._connection.close()
+
+    def render(self, template: str) -> str:
+        """Return the text with all its places filled, and paragraphs wrapped."""
+        filled = PLACE.sub(lambda place: self._place(" ".join(place[1].split())), template)
+        return "\n\n".join(_wrapped(part) for part in re.split(r"\n\n(?!  )", filled)).rstrip("\n") + "\n"
+
+    @property
+    def unused(self) -> set[str]:
+        """Queries that the template does not use."""
+        return set(self._rows) - self.used
+
+    def _all(self, name: str, sql: str) -> list[sqlite3.Row]:
+        try:
+            return self._connection.execute(sql).fetchall()
+        except sqlite3.Error as error:
+            raise SystemExit(f"{name}: {error}") from error
+
+    def _claim(self, heading: str, sql: str) -> Claim:
+        name, figure, place, quote = (part.strip() for part in heading.split("|"))
+        ((verdict, found),) = self._all(name, sql)
+        if verdict not in VERDICTS:
+            raise SystemExit(f"{name}: the verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
+        return Claim(name, figure, place, quote, verdict, found)
+
+    def _place(self, text: str) -> str:
+        if text == "claims":
+            return "\n".join(
+                f"- {one.place}: \u201c{one.quote}\u201d **{one.verdict}**: {one.found}. (`{one.name}`)" for one in self.claims
+            )
+        if text == "counts":
+            counts = [(verdict, sum(one.verdict == verdict for one in self.claims)) for verdict in VERDICTS]
+            return ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+        word, _, rest = text.partition(" ")
+        if word == "agreement":
+            return agreement([one.verdict for one in self.claims if one.figure == rest])
+        if word == "table":
+            self.used.add(rest)
+            rows_of = self._rows[rest]
+            return _table(rows_of[0].keys(), [["" if cell is None else str(cell) for cell in row] for row in rows_of])
+        path, _, form = text.partition(":")
+        name, _, column = path.partition(".")
+        self.used.add(name)
+        (row,) = self._rows[name]
+        value = row[column] if column else row[0]
+        if value is None:
+            raise SystemExit(f"{text}: the query gives NULL")
+        return format(value, form)
+
+
+def agreement(verdicts: list[str]) -> str:
+    """Return the verdict of a figure: by all claims that it bears on."""
+    run = [verdict for verdict in verdicts if verdict != "not run"]
+    if not run:
+        return "not to be told"
+    if all(verdict == "agrees" for verdict in run):
+        return "yes"
+    return "no" if all(verdict == "no" for verdict in run) else "partly"
+
+
+def _table(columns: Any, rows: Any) -> str:
+    lines = [list(columns), ["---"] * len(list(columns)), *rows]
+    cells = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in row] for row in lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+
+
+def _wrapped(part: str) -> str:
+    """Wrap a paragraph or list; tables, headings, pictures and code stay."""
+    if part.startswith(("|", "#", "```", "![", "  !")):
+        return part
+    items = re.split(r"\n(?=- )", part)
+    return "\n".join(
+        textwrap.fill(
+            " ".join(item.split()), WIDTH, subsequent_indent="  " if item.startswith("- ") else "", break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for item in items
+    )  # fmt: skip
+
+
+def main() -> None:
+    database = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "results.db.example"
+    renderer = Renderer(database)
+    text = renderer.render((HERE / "README.template.md").read_text(encoding="utf-8"))
+    if renderer.unused:
+        raise SystemExit(f"queries that nothing shows: {', '.join(sorted(renderer.unused))}")
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
