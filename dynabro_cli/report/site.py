@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import socket
@@ -70,6 +71,9 @@ def site(path: Path) -> App:
     """
     from datasette.app import Datasette
     from datasette.database import Database
+
+    # with rich, Datasette prints a traceback with all texts of the request for each mistake in a statement
+    vars(importlib.import_module("datasette.handle_exception"))["rich"] = None
 
     class ReadOnly(Database):  # type: ignore[misc]
         def connect(self, write: bool = False) -> sqlite3.Connection:
