@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dynabro_cli.api import make_aggregator, make_attack, make_pre_aggregator, make_switching
     from dynabro_cli.experiment.spec import RunSpec
+    from dynabro_cli.frames import load
     from dynabro_cli.plugins import load_plugin
     from dynabro_cli.simulation.setup import simulate
 
 __version__ = "0.1.0"
 __all__ = [
     "RunSpec",
+    "load",
     "load_plugin",
     "make_aggregator",
     "make_attack",
@@ -33,6 +35,7 @@ _PUBLIC = {
     "make_attack": "dynabro_cli.api",
     "make_pre_aggregator": "dynabro_cli.api",
     "make_switching": "dynabro_cli.api",
+    "load": "dynabro_cli.frames",
     "load_plugin": "dynabro_cli.plugins",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,7 +123,9 @@ def test_sql_gives_rows(sql: str, database: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [*blocks("python", DOCUMENTS[ROOT / "README.md"]), *blocks("python", page("python"))])
-def test_python_runs(code: str) -> None:
+def test_python_runs(code: str, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(database, tmp_path / "results.db")
+    monkeypatch.chdir(tmp_path)
     exec(compile(code, "document", "exec"), {})
 
 

@@ -59,6 +59,7 @@ def simulate(
     threads: int | None = None,
     compile: str = "auto",  # noqa: A002
     force: bool = False,
+    progress: Callable[[events.Event], object] | None = None,
 ) -> Iterator[events.Event]:
     """Run one spec and yield its events: ``Started``, then rounds and evaluations, then ``Finished`` or ``Diverged``.
 
@@ -69,6 +70,7 @@ def simulate(
         threads: CPU threads to compute with, for the whole process; by default torch's own number.
         compile: Compile kernels: ``on``, ``off``, or ``auto``. It changes the numbers by rounding only.
         force: True to start even if the estimated memory exceeds the free memory.
+        progress: Called with each event before it is yielded, for example to move a bar.
 
     The spec's ``precision`` sets torch's switches for the whole process, too.
 
@@ -85,7 +87,14 @@ def simulate(
     run = resolve(spec, data_directory(data_dir))
     if not force:
         check_room(run, pick_device(device), compiles=compile != "off")
-    return simulate_run(run, data_dir=data_dir, device=device, threads=threads, compile=compile)
+    stream = simulate_run(run, data_dir=data_dir, device=device, threads=threads, compile=compile)
+    return stream if progress is None else _told(stream, progress)
+
+
+def _told(stream: Iterator[events.Event], progress: Callable[[events.Event], object]) -> Iterator[events.Event]:
+    for event in stream:
+        progress(event)
+        yield event
 
 
 def simulate_run(

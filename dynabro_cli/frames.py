@@ -1,0 +1,75 @@
+"""Stored results as pandas data frames, for notebooks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIMES = ("started_at", "finished_at", "heartbeat_at")
+
+
+class Frames(NamedTuple):
+    """Stored results.
+
+    Attributes:
+        runs: A row for each run: the columns of the table ``runs`` with times as dates in UTC, and a column for each parameter
+            of a component, such as ``method.beta``. Parameters at their default are included.
+        evaluations: A row for each evaluation; ``run_id`` is the run's id.
+    """
+
+    runs: pd.DataFrame
+    evaluations: pd.DataFrame
+
+
+def load(db: str | Path = "results.db", where: str | None = None) -> Frames:
+    """Read stored runs and their evaluations; no torch and no component is needed.
+
+    Args:
+        db: A file, or an SQLAlchemy URL.
+        where: An SQL condition on the columns of ``runs``.
+
+    Raises:
+        NotFoundError: There is no such database.
+        DatabaseError: It is not a dynabro database.
+        SpecError: The condition is not valid.
+    """
+    import pandas as pd
+
+    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.queries import query, tell_left_out
+
+    engine = open_read_only(str(db))
+    condition = "" if where is None else f"WHERE {where}"
+    tell_left_out(engine, ("runs", "evaluations"))
+    table = query(engine, f"SELECT * FROM runs {condition} ORDER BY id")
+    runs = pd.DataFrame(list(table.rows), columns=table.columns)
+    for name in TIMES:
+        runs[name] = pd.to_datetime(runs[name], utc=True, errors="coerce", format="ISO8601")
+    parameters = pd.DataFrame([_parameters(text) for text in runs["spec"]], index=runs.index)
+    numbers = query(
+        engine, f"SELECT * FROM evaluations WHERE run_id IN (SELECT id FROM runs {condition}) ORDER BY run_id, round"
+    )
+    evaluations = pd.DataFrame(list(numbers.rows), columns=numbers.columns)
+    return Frames(runs.join(parameters), evaluations)
+
+
+def _parameters(spec: str) -> dict[str, Any]:
+    """Return the parameters of a run's components, as ``field.parameter``; none of a spec that cannot be read."""
+    try:
+        fields = json.loads(spec)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(fields, dict):
+        return {}
+    found: dict[str, Any] = {}
+    for field, value in fields.items():
+        stages = value if isinstance(value, list) else [value]
+        for place, stage in enumerate(stages):
+            if isinstance(stage, dict):
+                prefix = field if len(stages) == 1 else f"{field}.{place + 1}"
+                found |= {f"{prefix}.{name}": given for name, given in stage.items() if name != "name"}
+    return found
