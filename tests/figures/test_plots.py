@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from dynabro_cli.store.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
 from tests.figures.test_figures import read
+from tests.store.made import change
 
 PERIODIC = "task = 'digits' AND attack = 'sf' AND switching != 'periodic:K=10'"
 
@@ -284,3 +286,15 @@ def test_a_row_each_run(mixed: Path, dynabro: Dynabro, folder: Path) -> None:
     assert check("plot", "final", "--db", str(mixed), "--where", "id = 1").out == "plots/final.png  (1 run)\n"
     assert len(pd.read_csv(folder / "plots/final.runs.csv")) == 1
     assert pd.read_csv(folder / "plots/final.csv")["std"].isna().all()
+
+
+@pytest.mark.parametrize("name", ["$\\frac$", "a$b$c", "\\alpha_{"])
+def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is(
+    name: str, mixed: Path, dynabro: Dynabro, folder: Path, tmp_path: Path
+) -> None:
+    """Matplotlib would parse it, and raise an exception for what is not mathematics."""
+    database = shutil.copy(mixed, tmp_path / "named.db")
+    change(database, f"UPDATE runs SET sweep = '{name}'")
+    outcome = dynabro("plot", "final", "--db", str(database), "--hue", "sweep", "--format", "svg")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert name in (folder / "plots/final.csv").read_text()
