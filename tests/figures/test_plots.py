@@ -21,7 +21,7 @@ from dynabro_cli.store.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
 from tests.figures.test_figures import read
-from tests.store.made import change
+from tests.store import made
 
 PERIODIC = "task = 'digits' AND attack = 'sf' AND switching != 'periodic:K=10'"
 
@@ -294,7 +294,18 @@ def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is(
 ) -> None:
     """Matplotlib would parse it, and raise an exception for what is not mathematics."""
     database = shutil.copy(mixed, tmp_path / "named.db")
-    change(database, f"UPDATE runs SET sweep = '{name}'")
-    outcome = dynabro("plot", "final", "--db", str(database), "--hue", "sweep", "--format", "svg")
+    made.change(database, f"UPDATE runs SET sweep = '{name}'")
+    outcome = dynabro(
+        "plot",
+        "final",
+        "--db",
+        str(database),
+        "--facet",
+        "sweep",
+        "--hue",
+        "method",
+        "--where",
+        "attack = 'sf' AND aggregator = 'cwtm'",
+    )
     assert (outcome.code, outcome.err) == (0, "")
     assert name in (folder / "plots/final.csv").read_text()
