@@ -96,9 +96,9 @@ class FakeGPU(TorchDispatchMode):
         return any(isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1])
 
     @contextlib.contextmanager
-    def allowed(self) -> Iterator[None]:
-        """Let the host read values, all of which are 1."""
-        before, self._allowed = self._allowed, True
+    def allowed(self, yes: bool = True) -> Iterator[None]:
+        """Let the host read values, all of which are 1; or let it not."""
+        before, self._allowed = self._allowed, yes
         try:
             yield
         finally:
