@@ -86,7 +86,7 @@ def test_the_documents_use_the_kit() -> None:
 @pytest.mark.parametrize(("arguments", "problem"), [
     (("aggregatr", "x"), "kind=aggregatr: not a kind of component (did you mean 'aggregator'?). Try: aggregator, pre-"),
     (("attack", "My_Attack"), "name=My_Attack: it must be lower-case letters, digits and hyphens. Try: my-rule"),
-    (("attack", "here"), "name=here: here.py exist already. Try: another name, or --out DIR"),
+    (("attack", "here"), "name=here: here.py exists already. Try: another name, or --out DIR"),
 ])  # fmt: skip
 def test_what_it_refuses(arguments: tuple[str, ...], problem: str, dynabro: Dynabro, folder: Path) -> None:
     (folder / "here.py").write_text("mine")

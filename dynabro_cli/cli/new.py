@@ -44,17 +44,20 @@ def new(
     files = {out / f"{stem}.py": rendered(kind, name), out / f"test_{stem}.py": rendered(kind, name, test=True)}
     present = [str(path) for path in files if path.exists()]
     if present:
-        raise SpecError(f"name={name}: {' and '.join(present)} exist already. Try: another name, or --out DIR")
+        raise SpecError(
+            f"name={name}: {' and '.join(present)} exist{'s' if len(present) == 1 else ''} already. Try: another name, or --out DIR"
+        )
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            with path.open("x", encoding="utf-8") as file:  # never over another file
+                file.write(text)
         except OSError as error:
             raise CannotWriteError(f"{path} cannot be written ({error.strerror}); type another --out") from error
         say(str(path))
-    file, test = (shlex.quote(str(path)) for path in files)
+    own, test = (shlex.quote(str(path)) for path in files)
     note(f"next: pytest {test}")
-    note(f"      dynabro {KINDS[kind].format(name=name)} --plugin {file}")
+    note(f"      dynabro {KINDS[kind].format(name=name)} --plugin {own}")
 
 
 def rendered(kind: str, name: str, *, test: bool = False) -> str:
