@@ -44,9 +44,8 @@ def new(
     files = {out / f"{stem}.py": rendered(kind, name), out / f"test_{stem}.py": rendered(kind, name, test=True)}
     present = [str(path) for path in files if path.exists()]
     if present:
-        raise SpecError(
-            f"name={name}: {' and '.join(present)} exist{'s' if len(present) == 1 else ''} already. Try: another name, or --out DIR"
-        )
+        verb = "exists" if len(present) == 1 else "exist"
+        raise SpecError(f"name={name}: {' and '.join(present)} {verb} already. Try: another name, or --out DIR")
     for path, text in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
