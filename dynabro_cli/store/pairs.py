@@ -197,5 +197,7 @@ def _stored(name: str, text: str, registries: Mapping[str, Registry[Any]]) -> An
         if name in COMPONENTS:
             return registries[COMPONENTS[name]].parse(text).text
         return fields()[name].parse(text)
+    except SpecError:
+        raise
     except ValueError:
         raise SpecError(f"{name}={text}: not legal. Try: {fields()[name].legal}") from None
