@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -104,7 +105,9 @@ def test_the_tests_run_with_pytest(dynabro: Dynabro, folder: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", str(folder)]
     answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ)
     assert answer.returncode == 0, answer.stdout
-    assert "16 passed" in answer.stdout
+    passed = re.search(r"(\d+) passed", answer.stdout)
+    assert passed
+    assert int(passed[1]) >= len(KINDS)
 
 
 # --- in other processes
@@ -283,6 +286,8 @@ NEEDED = {
     "dirichlet": "dirichlet:alpha=0.5",
     "gamma": "gamma:similarity=0.4",
 }
+UNCHECKED = ("trace", "on-level", "adaptive", "cnn-mnist", "cnn-mnist-50")
+"""Strategies that need more than a setting, and networks for which the kit's images are too small."""
 BUT = {
     "mfm": ["scale"],
     "monna": ["order"],
@@ -298,7 +303,7 @@ BUT = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "name"), [
-    (kind, name) for kind in CHECKS for name in REGISTRIES[kind].entries() if name not in ("trace", "on-level", "adaptive")
+    (kind, name) for kind in CHECKS for name in REGISTRIES[kind].entries() if name not in UNCHECKED
 ])  # fmt: skip
 def test_every_component_of_ours_passes(kind: str, name: str) -> None:
     more = {"but": BUT[name]} if name in BUT else {}

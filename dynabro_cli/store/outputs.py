@@ -25,7 +25,7 @@ HEAD_BYTES = 4096
 HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 ATTEMPTS = 5
 MOST_LINKS = 40
-SWEEP_KEYS = ("name", "description", "base", "grid", "exclude", "seeds")
+SWEEP_KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")
 SWEEP_CHARACTERS = 1_000_000
 """The keys of a sweep's file, and its largest size, as ``dynabro_cli.grid.sweep_file`` has them."""
 

@@ -64,13 +64,13 @@ def check_run(text: str, **fields: Any) -> None:
 
     def events(resume: bytes | None = None, *, stop: bool = False) -> list[Event]:
         def wanted() -> bool:
-            return stop and next(asked) == 5
+            return stop and next(asked) in (1, 5)  # some methods spend the budget in few rounds
 
         return list(simulate_run(copy.copy(run), device="cpu", compile="off", resume=resume, wanted=wanted))
 
     first, second = events(stop=True), events()
     require(_numbers(first) == _numbers(second), f"{text}: a run made twice has other numbers. Draw from the seed alone")
-    (checkpoint,) = [event for event in first if isinstance(event, Checkpointed)]
+    checkpoint = [event for event in first if isinstance(event, Checkpointed)][-1]
     resumed = _numbers(events(checkpoint.data))
     require(
         resumed == _numbers(first)[-len(resumed) :],

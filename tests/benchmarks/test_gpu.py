@@ -115,7 +115,7 @@ def test_every_step_has_tables_and_none_needs_a_gpu_to_be_listed(tmp_path: Path)
     assert "Missing packages: triton." in page
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_command_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every check is made, with tiny sizes; those that need a GPU say so."""

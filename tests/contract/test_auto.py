@@ -21,7 +21,7 @@ ONLY_THE_RUN_TELLS = {
     *(("methods", "byzantine-sgd", key) for key in ("D", "threshold_A", "threshold_B")),
     *(("methods", "safeguard", key) for key in ("threshold0", "threshold1")),
 }
-NOTHING = {("tasks", "quadratic", "radius"), ("switching", "on-level", "K")}
+NOTHING = {("tasks", "quadratic", "radius"), ("switching", "on-level", "K"), ("methods", "dynabro", "clip")}
 """What auto stands for the absence of, which no value is."""
 
 FIELDS = {
