@@ -19,7 +19,7 @@ def test_rate(dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro("plot", "rate", "--db", "rates.db", "--set", "seeds=0..1", "--check")
     assert (outcome.code, outcome.out, outcome.err) == (0, "plots/rate.png  (112 runs)\n", "")
     drawn = pd.read_csv("plots/rate.csv")
-    assert len(drawn) == 3 * 5 + 3 * 9 + 2 * 6
+    assert len(drawn) == 3 * 5 + 3 * 8 + 2 * 6  # of delta the values over the one at 0
     fits = drawn.drop_duplicates(["part", "setting"]).set_index(["part", "setting"])
     assert fits.loc[("rounds", "static"), "slope"] == pytest.approx(-0.5, abs=1e-3)
     assert fits.loc[("delta", "mfm"), ["slope", "predicted"]].tolist() == [pytest.approx(0.8, abs=1e-3), 1.0]
