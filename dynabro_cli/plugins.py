@@ -171,7 +171,10 @@ def told(error: BaseException) -> str:
 
 
 def where(error: BaseException) -> str | None:
-    """Return ``FILE, line N`` of the last line of a plugin that an exception went through; None if there is none."""
+    """Return ``FILE, line N`` of the plugin's code that raised an exception; None if no plugin's code did.
+
+    It is the last such line of the traceback, causes included.
+    """
     if isinstance(error, SyntaxError) and error.filename and _is_plugins(error.filename):
         return f"{error.filename}, line {error.lineno}"
     chain: list[BaseException] = []

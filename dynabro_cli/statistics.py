@@ -14,7 +14,7 @@ BOOTSTRAP_SEED, BOOTSTRAP_RESAMPLES = 0, 10_000
 
 
 class Interval(NamedTuple):
-    """The ends of a 95% confidence interval; NaN if there is none."""
+    """The ends of a 95% confidence interval; NaN if the values do not determine one."""
 
     low: float
     high: float

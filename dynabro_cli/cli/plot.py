@@ -100,7 +100,7 @@ def studio(db: str, where: str | None, out: Path, formats: str, *, width: str | 
     from dynabro_cli.store.engine import open_read_only
 
     kinds = formats.split(",")
-    return Studio(open_read_only(db), where, out, kinds, _planned, _identities, _window, width=width, force=force)
+    return Studio(open_read_only(db), where, out, kinds, _planned, _identities, window, width=width, force=force)
 
 
 def _is_stored(sweep: str, db: str) -> bool:
@@ -204,7 +204,8 @@ def _identities(run: Any, ticks: int) -> Any:
     return identities(run, ticks)
 
 
-def _window(run: Any) -> Any:
+def window(run: Any) -> Any:
+    """Measure how many rounds one gradient influences in a run, as ``theory.history`` does."""
     from dynabro_cli.theory.history import window_of
 
     return window_of(run)

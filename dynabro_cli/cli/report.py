@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dynabro_cli import __version__
 from dynabro_cli.cli.output import Database, Force, Where, size, tell_of_code
+from dynabro_cli.cli.plot import window
 from dynabro_cli.cli.terminal import note, write
 from dynabro_cli.errors import NotFoundError
 
@@ -45,7 +46,7 @@ def report(
     if runs.empty:
         why = "no run here has a result" if where is None else f"where={where}: it holds for no run that has a result"
         raise NotFoundError(f"{why}; dynabro runs lists the stored runs")
-    results = Results(runs, runs, "", engine, identities, _no_window)
+    results = Results(runs, runs, "", engine, identities, window)
     now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M}"
     about = {"database": Path(shown(db)).name, "where": where, "made": now, "version": __version__}
     text = page(title_of(runs), about, content(results, where)).encode()
@@ -56,7 +57,3 @@ def report(
         file.write(text)
     tell_of_code(compare((digests, 1) for digests in runs["code_digests"]))
     note(f"{len(runs)} runs written to {out} ({size(len(text))})")
-
-
-def _no_window(run: Any) -> Any:
-    raise NotImplementedError("a report measures no windows")

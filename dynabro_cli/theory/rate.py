@@ -129,7 +129,8 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
 
     ``whole`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. ``value`` is the same, but in two
     parts the excess over the run of the same seed that has the floor: of ``switches`` the run with static identities, and of
-    ``delta`` the run without Byzantine workers. ``bound`` is the theorem's bound of ``whole``; NaN if there is none.
+    ``delta`` the run without Byzantine workers. ``bound`` is the theorem's bound of ``whole``; NaN without a
+    theorem.
     """
     rows = []
     groups = dict(tuple(evaluations.groupby("run_id")))
