@@ -11,9 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from dynabro_cli.store.tables import VIEWS, metadata, runs
+from dynabro_cli.store.tables import metadata, runs
 from dynabro_cli.store.translation import busy_seconds
 from dynabro_cli.store.value_types import readable_row
+from dynabro_cli.store.views import VIEWS
 
 ATTEMPT_SECONDS = 0.25
 """Seconds for which SQLite itself waits for a lock; signals are not seen during this time."""

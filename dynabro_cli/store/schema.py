@@ -18,8 +18,9 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from dynabro_cli.errors import DatabaseError
-from dynabro_cli.store.tables import VIEWS, metadata
+from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.translation import shown
+from dynabro_cli.store.views import VIEWS
 
 _VERSION = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"

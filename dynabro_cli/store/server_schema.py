@@ -11,8 +11,9 @@ from sqlalchemy import CheckConstraint, Connection, UniqueConstraint, text
 from sqlalchemy.schema import SetColumnComment, SetTableComment
 
 from dynabro_cli.store.schema import NEW_ONE, Stranger, refusal
-from dynabro_cli.store.tables import VIEWS, metadata
+from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.translation import shown
+from dynabro_cli.store.views import VIEWS
 
 _FOUND = """
     WITH ours AS (SELECT c.oid, c.relname AS name, c.relkind::text AS kind, c.relrowsecurity AS secured

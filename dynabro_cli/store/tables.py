@@ -1,6 +1,6 @@
 """The tables of the database: a public interface for SQL of users.
 
-The views ``byzantine_histogram`` and ``final_accuracy`` belong to it too.
+The views ``byzantine_histogram`` and ``final_accuracy`` of ``views.py`` belong to it too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dynabro_cli.components import format_value
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.spec import fields
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 APPLICATION_ID = 0x44594E42
 """``DYNB``: application ID in SQLite's file header."""
 
@@ -326,30 +326,3 @@ verified_kappa = Table(
 )
 
 Index("runs_cell", runs.c.task, runs.c.method, runs.c.switching)
-
-_CELL = ", ".join(name for name, one in fields().items() if name != "seed" and one.since == 1)
-_ADDED = ", ".join(name for name, one in fields().items() if one.since > 1)
-VIEWS = {
-    "byzantine_histogram": """
-        CREATE VIEW byzantine_histogram AS
-        SELECT rounds.run_id, rounds.byzantine, COUNT(*) AS rounds
-        FROM runs JOIN rounds ON rounds.run_id = runs.id WHERE runs.rounds_every = 1
-        GROUP BY rounds.run_id, rounds.byzantine
-        UNION ALL
-        SELECT byzantine_counts.run_id, byzantine_counts.byzantine, byzantine_counts.rounds
-        FROM runs JOIN byzantine_counts ON byzantine_counts.run_id = runs.id WHERE runs.rounds_every <> 1
-    """,
-    "final_accuracy": f"""
-        CREATE VIEW final_accuracy AS
-        SELECT {_CELL}, COUNT(*) AS n, AVG(final_accuracy) AS mean,
-               CASE WHEN COUNT(*) > 1
-                    THEN SQRT(SUM((final_accuracy - cell_mean) * (final_accuracy - cell_mean)) / (COUNT(*) - 1)) END AS std,
-               AVG(final_gap) AS mean_gap,
-               SUM(CASE WHEN status = 'diverged' THEN 1 ELSE 0 END) AS diverged,
-               {_ADDED}
-        FROM (SELECT runs.*, AVG(final_accuracy) OVER (PARTITION BY {_CELL}, {_ADDED}) AS cell_mean
-              FROM runs WHERE status IN ('finished', 'diverged')) AS cells
-        GROUP BY {_CELL}, {_ADDED}
-    """,
-}
-"""The views as the migrations leave them."""

@@ -16,7 +16,7 @@ import dynabro_cli
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(dynabro_cli.__file__).parent
-ROW = """    tag: str = row("plain", metavar="WORD", since=10, before="plain", help="a word of one's own", column="a word")
+ROW = """    tag: str = row("plain", metavar="WORD", since=11, before="plain", help="a word of one's own", column="a word")
 
     def __eq__("""
 MIGRATION = '''"""A word of one's own."""
@@ -24,10 +24,10 @@ MIGRATION = '''"""A word of one's own."""
 import sqlalchemy as sa
 from alembic import op
 
-from dynabro_cli.store.tables import VIEWS
+from dynabro_cli.store.views import VIEWS
 
-revision = "0010"
-down_revision = "0009"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 
@@ -56,12 +56,12 @@ def copy(tmp_path: Path) -> Path:
     shutil.copytree(ROOT, package, ignore=shutil.ignore_patterns("__pycache__"))
     for name, old, new in (
         ("experiment/spec.py", "    def __eq__(", ROW),
-        ("store/tables.py", "SCHEMA_VERSION = 9", "SCHEMA_VERSION = 10"),
+        ("store/tables.py", "SCHEMA_VERSION = 10", "SCHEMA_VERSION = 11"),
     ):
         text = (package / name).read_text()
         assert text.count(old) == 1
         (package / name).write_text(text.replace(old, new))
-    (package / "store/migrations/versions/0010_a_word.py").write_text(MIGRATION)
+    (package / "store/migrations/versions/0011_a_word.py").write_text(MIGRATION)
     return package.parent
 
 

@@ -20,8 +20,8 @@ import pytest
 
 from dynabro_cli.report.site import NAME, VIEWS, described
 from dynabro_cli.store.examples import EXAMPLES
-from dynabro_cli.store.tables import VIEWS as ALL_VIEWS
 from dynabro_cli.store.tables import metadata
+from dynabro_cli.store.views import VIEWS as ALL_VIEWS
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import environment
 from tests.report.browser import browser, opened

@@ -194,6 +194,7 @@ VIEWS = {
         *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
         *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
         *("n", "mean", "std", "mean_gap", "diverged", "precision", "participation", "data", "validation"),
+        *("ci_low", "ci_high"),
     ],
 }
 
@@ -238,7 +239,7 @@ def test_the_views_are_those_promised(engine: Engine, path: Path) -> None:
 def test_a_new_database_is_marked_as_ours(engine: Engine, path: Path) -> None:
     assert read(path, "PRAGMA application_id") == [(0x44594E42,)]
     assert read(path, "PRAGMA user_version") == [(PRESENT,)]
-    assert read(path, "SELECT version_num FROM alembic_version") == [(f"000{PRESENT}",)]
+    assert read(path, "SELECT version_num FROM alembic_version") == [(f"{PRESENT:04}",)]
     assert read(path, "PRAGMA journal_mode") == [("wal",)]
 
 
@@ -391,7 +392,7 @@ def test_a_database_without_tables_cannot_be_read(path: Path) -> None:
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only, upgrade_file])
 def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
     change(path, f"PRAGMA user_version = {NEXT}")
-    change(path, f"UPDATE alembic_version SET version_num = '000{NEXT}'")
+    change(path, f"UPDATE alembic_version SET version_num = '{NEXT:04}'")
     before = path.read_bytes()
     with pytest.raises(DatabaseError, match=rf"schema version {NEXT}.*pip install --upgrade dynabro"):
         operation(str(path))
@@ -413,10 +414,10 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program of the schema version to come: the present migrations, and one more."""
     folder = tmp_path / "store"
     shutil.copytree(Path(engine_module.__file__).with_name("migrations"), folder / "migrations")
-    (folder / "migrations" / "versions" / f"000{NEXT}_more.py").write_text(
+    (folder / "migrations" / "versions" / f"{NEXT:04}_more.py").write_text(
         "import sqlalchemy as sa\n"
         "from alembic import op\n"
-        f"revision, down_revision = '000{NEXT}', '000{PRESENT}'\n"
+        f"revision, down_revision = '{NEXT:04}', '{PRESENT:04}'\n"
         "def upgrade():\n"
         "    op.add_column('runs', sa.Column('note', sa.Text()))\n"
     )

@@ -16,12 +16,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from sqlalchemy import Engine, event
 
 from dynabro_cli import events
 from dynabro_cli.errors import AlreadyStoredError, BusyError, StorageError
+from dynabro_cli.statistics import student
 from dynabro_cli.store import recorder as recorder_module
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
@@ -505,6 +507,8 @@ def test_the_view_of_final_accuracies_equals_pandas(cells: Engine) -> None:
         std=("final_accuracy", lambda values: values.std(ddof=1)),
         mean_gap=("final_gap", "mean"),
         diverged=("status", lambda statuses: (statuses == "diverged").sum()),
+        ci_low=("final_accuracy", lambda values: student(values.dropna().tolist()).low),
+        ci_high=("final_accuracy", lambda values: student(values.dropna().tolist()).high),
     )
     pd.testing.assert_frame_equal(view, expected.sort_index(), check_dtype=False, check_index_type=False, rtol=1e-12)
     assert view["n"].tolist() == [1, 3, 4, 2]  # dynabro, momentum and sgd on digits; quadratic
@@ -522,6 +526,19 @@ def test_a_cell_is_all_that_the_numbers_depend_on_but_the_seed(
         record(engine, whole_run(key=f"first{seed}", accuracy=0.25, seed=seed))
         record(engine, whole_run(key=f"second{seed}", accuracy=0.75, seed=seed, **{column: value}))
     assert read(database, "SELECT n, mean, std FROM final_accuracy ORDER BY mean") == [(2, 0.25, 0), (2, 0.75, 0)]
+
+
+def test_the_interval_of_the_view_is_of_the_runs_with_an_accuracy(engine: Engine, database: str) -> None:
+    """A run that diverged before its first evaluation counts in n only; 35 runs are more than the table of quantiles has."""
+    accuracies = [0.5 + math.sin(seed) / 4 for seed in range(35)]
+    for seed, accuracy in enumerate(accuracies):
+        record(engine, whole_run(key=f"many{seed}", accuracy=accuracy, seed=seed))
+    for seed, value in enumerate([0.25, 0.5, None]):
+        end = finished(1, value) if value is not None else diverged(1, None)
+        record(engine, [started(f"few{seed}", method="sgd", seed=seed), rounds(0, 1), end])
+    found = read(database, "SELECT n, mean, std, ci_low, ci_high FROM final_accuracy ORDER BY n")
+    for row, n, values in zip(found, (3, 35), ([0.25, 0.5], accuracies), strict=True):
+        assert row == pytest.approx((n, np.mean(values), np.std(values, ddof=1), *student(values)), rel=1e-6)
 
 
 def test_the_view_of_byzantine_counts_equals_pandas(cells: Engine) -> None:

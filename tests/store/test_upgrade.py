@@ -54,10 +54,11 @@ def old(request: pytest.FixtureRequest, path: Path, tmp_path: Path, monkeypatch:
             change(path, f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(row))})", *row)
     if version >= 3:  # whose owner may be of another machine, and was not heard of for long
         silence = "owner = 'elsewhere:1:2:3', heartbeat_at = '2026-01-01 00:00:00.000000'"
+        silence += ", heartbeat_clock = NULL" if version >= 9 else ""
         change(path, f"UPDATE runs SET {silence} WHERE heartbeat_at IS NOT NULL")
     for left in path.parent.glob("present.db*"):
         left.unlink()
-    assert read(path, "SELECT version_num FROM alembic_version") == [(f"000{version}",)]
+    assert read(path, "SELECT version_num FROM alembic_version") == [(f"{version:04}",)]
     return version
 
 
@@ -120,7 +121,7 @@ def test_a_migration_that_fails_in_the_middle_changes_nothing(
 ) -> None:
     before = [read(path, sql) for sql in STATE]
     engine = migrations(tmp_path / "failing", SCHEMA_VERSION)
-    (last,) = (engine.parent / "migrations" / "versions").glob(f"000{SCHEMA_VERSION}_*.py")
+    (last,) = (engine.parent / "migrations" / "versions").glob(f"{SCHEMA_VERSION:04}_*.py")
     last.write_text(
         last.read_text() + "    op.execute('CREATE TABLE more (id INTEGER)')\n    op.execute('INSERT INTO nowhere')\n"
     )
@@ -129,14 +130,14 @@ def test_a_migration_that_fails_in_the_middle_changes_nothing(
         upgrade_file(str(path))
     assert len(str(caught.value).splitlines()) == 1
     assert [read(path, sql) for sql in STATE] == before
-    assert read(path, "SELECT version_num FROM alembic_version") == [(f"000{old}",)]
+    assert read(path, "SELECT version_num FROM alembic_version") == [(f"{old:04}",)]
 
 
 @pytest.mark.parametrize("place", ["before the last", "in the last"])
 def test_an_upgrade_that_is_killed_changes_nothing(place: str, old: int, path: Path, tmp_path: Path) -> None:
     before = [read(path, sql) for sql in STATE]
     engine = migrations(tmp_path / "killed", SCHEMA_VERSION)
-    (last,) = (engine.parent / "migrations" / "versions").glob(f"000{SCHEMA_VERSION}_*.py")
+    (last,) = (engine.parent / "migrations" / "versions").glob(f"{SCHEMA_VERSION:04}_*.py")
     kill = "    import os; os.kill(os.getpid(), 9)\n"
     body = last.read_text()
     last.write_text(

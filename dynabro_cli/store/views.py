@@ -1,0 +1,99 @@
+"""The views of the database, as the migrations leave them: a public interface, as the tables are."""
+
+from __future__ import annotations
+
+from dynabro_cli.experiment.spec import fields
+
+STUDENT = (
+    12.706204736174694,
+    4.302652729749462,
+    3.1824463052837078,
+    2.7764451051977934,
+    2.5705818356363146,
+    2.4469118511449786,
+    2.364624251592784,
+    2.306004135204166,
+    2.262157162798205,
+    2.228138851986274,
+    2.200985160091639,
+    2.1788128296672284,
+    2.1603686564627913,
+    2.144786687917804,
+    2.131449545559776,
+    2.1199052992212546,
+    2.1098155778333156,
+    2.1009220402410382,
+    2.0930240544083087,
+    2.085963447265864,
+    2.0796138447276795,
+    2.0738730679040254,
+    2.0686576104190486,
+    2.0638985616280245,
+    2.0595385527532972,
+    2.0555294386428735,
+    2.0518305164802846,
+    2.0484071417952454,
+    2.045229642132703,
+)
+"""The 0.975 quantiles of Student's t with 1 to 29 degrees of freedom: SQL has no function for them."""
+NORMAL = 1.959963984540054
+"""The 0.975 quantile of the normal distribution."""
+
+
+def student_sql(freedom: str) -> str:
+    """Return an SQL expression for the 0.975 quantile of Student's t; NULL without degrees of freedom.
+
+    With more than 29 degrees of freedom it is the expansion in 1/freedom at the normal quantile z, to the third order
+    (Abramowitz and Stegun, 26.7.5), whose error is below 1e-6.
+
+    Args:
+        freedom: SQL expression for the degrees of freedom, an integer.
+    """
+    z = NORMAL
+    orders = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    listed = " ".join(f"WHEN {place} THEN {value}" for place, value in enumerate(STUDENT, 1))
+    first, second, third = orders
+    beyond = f"{z} + ({first} + ({second} + {third} / {freedom}) / {freedom}) / {freedom}"
+    return f"CASE {freedom} {listed} ELSE CASE WHEN {freedom} > {len(STUDENT)} THEN {beyond} END END"
+
+
+def _named(first: int, last: int) -> str:
+    """Return the fields of a cell that came with these versions of the schema, as SQL."""
+    return ", ".join(name for name, one in fields().items() if name != "seed" and first <= one.since <= last)
+
+
+_NEWEST = max(one.since for one in fields().values())
+_CELL, _ADDED = _named(1, 1), _named(2, 9)
+_LATER = f", {_named(10, _NEWEST)}" if _named(10, _NEWEST) else ""
+"""Fields that came after the interval, and stand behind it: the place of a column in a view does not change."""
+VIEWS = {
+    "byzantine_histogram": """
+        CREATE VIEW byzantine_histogram AS
+        SELECT rounds.run_id, rounds.byzantine, COUNT(*) AS rounds
+        FROM runs JOIN rounds ON rounds.run_id = runs.id WHERE runs.rounds_every = 1
+        GROUP BY rounds.run_id, rounds.byzantine
+        UNION ALL
+        SELECT byzantine_counts.run_id, byzantine_counts.byzantine, byzantine_counts.rounds
+        FROM runs JOIN byzantine_counts ON byzantine_counts.run_id = runs.id WHERE runs.rounds_every <> 1
+    """,
+    "final_accuracy": f"""
+        CREATE VIEW final_accuracy AS
+        SELECT {_CELL}, n, mean, std, mean_gap, diverged, {_ADDED}, mean - half AS ci_low, mean + half AS ci_high{_LATER}
+        FROM (SELECT cells.*, {student_sql("(scored - 1)")} * std / SQRT(scored) AS half
+              FROM (SELECT {_CELL}, {_ADDED}{_LATER},
+                           COUNT(*) AS n, COUNT(final_accuracy) AS scored, AVG(final_accuracy) AS mean,
+                           CASE WHEN COUNT(final_accuracy) > 1
+                                THEN SQRT(SUM((final_accuracy - cell_mean) * (final_accuracy - cell_mean))
+                                          / (COUNT(final_accuracy) - 1)) END AS std,
+                           AVG(final_gap) AS mean_gap,
+                           SUM(CASE WHEN status = 'diverged' THEN 1 ELSE 0 END) AS diverged
+                    FROM (SELECT runs.*,
+                                 AVG(final_accuracy) OVER (PARTITION BY {_CELL}, {_ADDED}{_LATER}) AS cell_mean
+                          FROM runs WHERE status IN ('finished', 'diverged')) AS results
+                    GROUP BY {_CELL}, {_ADDED}{_LATER}) AS cells) AS intervals
+    """,
+}
