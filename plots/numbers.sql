@@ -18,6 +18,10 @@ CREATE TABLE gaps AS
   SELECT iif(switching = 'static', 'static', 'dynamic') AS kind, aggregator, method, mean,
          CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda
   FROM csv_momentum_fails_gap WHERE budget = (SELECT max(budget) FROM csv_momentum_fails_gap);
+CREATE TABLE ends AS
+  SELECT iif(switching = 'static', 'static', 'dynamic') AS kind, aggregator, method, sqrt(x1 * x1 + x2 * x2) AS distance,
+         CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda
+  FROM csv_momentum_fails_paths WHERE budget = (SELECT max(budget) FROM csv_momentum_fails_paths);
 CREATE VIEW collapse AS SELECT * FROM csv_digits_momentum_collapse_final;
 CREATE TABLE collapse_runs AS SELECT r.* FROM results.runs AS r
   JOIN csv_digits_momentum_collapse_final_runs AS c ON c.run_key = r.run_key;
@@ -28,6 +32,9 @@ CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1)
 
 -- compare: mnist_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist'
+
+-- compare: digits_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
+sweep = 'digits-periodic'
 
 -- compare: digits_bernoulli | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 sweep = 'digits-bernoulli'
