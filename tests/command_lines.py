@@ -7,12 +7,12 @@ from typing import Any
 
 import typer
 
-from dynabro_cli.cli.app import app
+from dynabro_cli.cli.app import application
 
 
 def commands() -> Iterator[tuple[str, ...]]:
     """Every command as typed, such as ``("db", "upgrade")``."""
-    pending: list[tuple[tuple[str, ...], Any]] = [((), typer.main.get_command(app))]
+    pending: list[tuple[tuple[str, ...], Any]] = [((), typer.main.get_command(application()))]
     while pending:
         words, command = pending.pop()
         if hasattr(command, "commands"):
@@ -23,7 +23,7 @@ def commands() -> Iterator[tuple[str, ...]]:
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
     """The parameters that a command line gives to its command; an unknown command, option or argument raises."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(application())
     rest = list(words)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         command = command.commands[rest.pop(0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 import signal
 import sys
@@ -13,24 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli import (
-    browse,
-    compare,
-    db,
-    demo,
-    list_,
-    logs,
-    new,
-    plot,
-    report,
-    run,
-    runs,
-    select,
-    show,
-    status,
-    sweep,
-    verify,
-)
 from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
@@ -44,36 +27,49 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 MOST_LINES = 200
 """Most lines of one error: each point of a sweep of 100,000 may have a problem."""
 
-app = typer.Typer(
-    name="dynabro",
-    help="Byzantine-robust learning with Byzantine workers that change identity during training: run experiments, store "
-    "every number in SQL, and read them.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(demo.demo)
-app.command()(run.run)
-app.command()(sweep.sweep)
-app.command()(select.select)
-app.command()(status.status)
-app.command()(logs.logs)
-app.command()(plot.plot)
-app.command()(compare.compare)
-app.command()(report.report)
-app.command()(browse.browse)
-app.command("list")(list_.list_)
-app.command()(show.show)
-app.command()(new.new)
-app.command()(runs.runs)
-app.command()(runs.query)
-app.command()(runs.export)
-app.add_typer(verify.app, name="verify")
-app.add_typer(db.app, name="db")
-for group in (app, verify.app, db.app):
-    for info in group.registered_commands:
-        info.callback = with_plugins(info.callback)
+COMMANDS = {
+    "demo": "demo.demo",
+    "run": "run.run",
+    "sweep": "sweep.sweep",
+    "select": "select.select",
+    "status": "status.status",
+    "logs": "logs.logs",
+    "plot": "plot.plot",
+    "compare": "compare.compare",
+    "report": "report.report",
+    "browse": "browse.browse",
+    "list": "list_.list_",
+    "show": "show.show",
+    "new": "new.new",
+    "runs": "runs.runs",
+    "query": "runs.query",
+    "export": "runs.export",
+    "verify": "verify.app",
+    "db": "db.app",
+}
+"""The module and the function of each command, or its group of commands, in the order of the help."""
+
+
+def application(command: str | None = None) -> typer.Typer:
+    """Return the application with one command, whose module alone is imported; with all of them for any other word."""
+    app = typer.Typer(
+        name="dynabro",
+        help="Byzantine-robust learning with Byzantine workers that change identity during training: run experiments, store "
+        "every number in SQL, and read them.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(dynabro)
+    for name in [command] if command in COMMANDS else COMMANDS:
+        module, function = COMMANDS[name].split(".")
+        found = getattr(importlib.import_module(f"dynabro_cli.cli.{module}"), function)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(with_plugins(found))
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -82,7 +78,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def dynabro(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
@@ -108,7 +103,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, preempted)
     try:
         with ending_the_process(), left_out_told():
-            code = _plain(typer.main.get_command(app))(standalone_mode=False)
+            command = sys.argv[1] if len(sys.argv) > 1 else None
+            code = _plain(typer.main.get_command(application(command)))(standalone_mode=False)
         if code == InterruptedRunError.exit_code:  # some versions of typer raise this for Ctrl-C, without a message
             complain("interrupted")
     except DynabroError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynabro_cli.cli.output import Database, Force, emit, print_json, size
+from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import complain, note, say
 from dynabro_cli.errors import DatabaseError, SpecError
 
@@ -29,6 +30,7 @@ def care() -> None:
 
 
 @app.command()
+@with_plugins
 def upgrade(db: Database = "results.db") -> None:
     """Upgrade a database of an older dynabro to the current schema, after a backup beside it.
 
@@ -40,6 +42,7 @@ def upgrade(db: Database = "results.db") -> None:
 
 
 @app.command()
+@with_plugins
 def check(db: Database = "results.db", as_json: AsJson = False) -> None:
     """Read the whole database, and list damage and rows that do not agree.
 
@@ -68,6 +71,7 @@ def check(db: Database = "results.db", as_json: AsJson = False) -> None:
 
 
 @app.command()
+@with_plugins
 def backup(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="File of the copy; by default beside the database.")
@@ -87,6 +91,7 @@ def backup(
 
 
 @app.command()
+@with_plugins
 def thin(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="File of the copy; it must not exist yet.")],
     every: Annotated[int, typer.Option("--every", metavar="K", help="Keep every K-th round, and the first and the last.")],
@@ -130,6 +135,7 @@ def thin(
 
 
 @app.command()
+@with_plugins
 def merge(
     other: Annotated[str, typer.Argument(metavar="FILE|URL", help="The database whose runs are copied; it is only read.")],
     db: Database = "results.db",
@@ -162,6 +168,7 @@ def merge(
 
 
 @app.command()
+@with_plugins
 def remove(
     where: Annotated[str, typer.Option("--where", metavar="SQL", help="Remove the runs for which this SQL condition holds.")],
     db: Database = "results.db",

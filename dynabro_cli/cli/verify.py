@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.output import Database, emit, print_json
+from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.sweep import foretell, jobs_of, make_runs
 from dynabro_cli.cli.terminal import complain, say
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, VerificationError, did_you_mean
@@ -31,6 +32,7 @@ def verify() -> None:
 
 
 @app.command()
+@with_plugins
 def kappa(
     rules: Annotated[
         list[str] | None, typer.Argument(metavar="[RULE...]", help="Such as cwmed or nnm+cwtm. [default: every rule]")
@@ -110,6 +112,7 @@ def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_jso
 
 
 @app.command()
+@with_plugins
 def rate(
     part: Annotated[str, typer.Argument(metavar="[rounds|delta|switches|all]", help="One experiment only.")] = ALL,
     seeds: Annotated[str | None, typer.Option(metavar="FIRST..LAST", help="Seeds of every run. [default: the sweep's]")] = None,

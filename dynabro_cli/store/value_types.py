@@ -32,13 +32,13 @@ def readable_row(table: Table) -> str:
     known = {runs.name: STATUSES, sweeps.name: SWEEP_STATUSES}.get(table.name)
     if known:
         conditions.append(f"status IN {known}")
-    return f"COALESCE({' AND '.join(conditions)}, 0)"
+    return f"({' AND '.join(conditions)})"
 
 
 def _is_moment(name: str) -> str:
     """Return a condition for texts that Python accepts as a time: SQLite takes 30 February for 2 March."""
     digits = "[0-9]" * 6
-    same = f"STRFTIME('%Y-%m-%d %H:%M:%S', {name}) = SUBSTR({name}, 1, 19)"
+    same = f"DATETIME({name}) IS SUBSTR({name}, 1, 19)"
     return f"({same} AND {name} > '0001' AND (LENGTH({name}) = 19 OR {name} GLOB '*.{digits}'))"
 
 

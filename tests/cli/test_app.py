@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.app import app
+from dynabro_cli.cli.app import application
 from dynabro_cli.executors import local
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
@@ -96,7 +96,7 @@ def test_the_help_of_run_shows_meanings_and_defaults(dynabro: Dynabro) -> None:
 
 @pytest.mark.parametrize("command", [(), ("db",), ("verify",), *COMMANDS], ids=" ".join)
 def test_help_shows_every_word_and_every_default(command: tuple[str, ...], dynabro: Dynabro) -> None:
-    known: Any = typer.main.get_command(app)
+    known: Any = typer.main.get_command(application())
     for word in command:
         known = known.commands[word]
     text = dynabro(*command, "--help").out

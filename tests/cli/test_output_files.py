@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer
 
-from dynabro_cli.cli.app import app
+from dynabro_cli.cli.app import application
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import call
 from tests.cli.test_select import GRID, make_runs
@@ -32,7 +32,7 @@ READ_ONLY_PATHS = {"data_dir"}
 
 def parameters(words: tuple[str, ...]) -> dict[str, Any]:
     """The types of a command's parameters, by name."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(application())
     for word in words:
         command = command.commands[word]
     return typing.get_type_hints(inspect.unwrap(command.callback))

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from dynabro_cli import plugins
-from dynabro_cli.cli.app import app
+from dynabro_cli.cli.app import application
 from dynabro_cli.executors import worker
 from dynabro_cli.experiment.resolve import REGISTRIES
 from tests.cli.conftest import Dynabro
@@ -52,7 +52,7 @@ def rows(sql: str) -> list[tuple[object, ...]]:
 def test_every_command_has_the_option() -> None:
     found = 0
     for words in commands():
-        command: Any = typer.main.get_command(app)
+        command: Any = typer.main.get_command(application())
         for word in words:
             command = command.commands[word]
         assert any("--plugin" in parameter.opts for parameter in command.params), words
