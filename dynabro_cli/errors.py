@@ -49,6 +49,12 @@ class DatabaseError(DynabroError):
     exit_code = 65
 
 
+class ModelFileError(DynabroError):
+    """The file is not a saved model, or does not fit the model that is to be evaluated."""
+
+    exit_code = 65
+
+
 class EmptyDatabaseError(DatabaseError):
     """The database has no tables yet; a command that writes makes them."""
 

@@ -1,13 +1,16 @@
 """Events of a simulation: plain data, without torch, fit for a pipe or a network.
 
 ``simulate`` yields ``Started``, then ``RoundsDone`` and ``Evaluated`` in turn, and last ``Finished`` or ``Diverged``. On
-request, ``Checkpointed`` comes in between.
+request, ``Checkpointed`` and ``Weights`` come in between.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+SaveAt = Literal["never", "end", "evaluations"]
+"""Moments at which a run yields ``Weights``: never, its end, or every evaluation."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,19 @@ class Checkpointed:
 
 
 @dataclass(frozen=True)
+class Weights:
+    """The weights of the model after ``round`` rounds, on request: ``data`` is a whole safetensors file.
+
+    ``final`` is True for the model with which the run ends; this event comes directly before ``Finished`` or ``Diverged``.
+    """
+
+    run_key: str
+    round: int
+    final: bool
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Diverged:
     """NaN or Inf appeared in the model or its update at ``round``: a result, and the end of the run.
 
@@ -134,4 +150,4 @@ class Finished:
     totals: Totals
 
 
-Event = Started | RoundsDone | Evaluated | Checkpointed | Diverged | Finished
+Event = Started | RoundsDone | Evaluated | Checkpointed | Weights | Diverged | Finished

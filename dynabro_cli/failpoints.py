@@ -18,6 +18,7 @@ NAMES = (
     *("before-claim", "claim", "after-claim"),
     *("before-commit", "mid-batch", "after-commit", "before-finish"),
     *("checkpoint-write", "before-rename", "after-rename"),
+    "after-model",
     *("before-copy", "mid-merge", "after-merge", "mid-thin", "mid-remove", "after-remove"),
 )
 """Names of all places."""

@@ -31,6 +31,7 @@ COMMANDS = {
     "demo": "demo.demo",
     "run": "run.run",
     "sweep": "sweep.sweep",
+    "evaluate": "evaluate.evaluate",
     "select": "select.select",
     "status": "status.status",
     "logs": "logs.logs",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import CheckpointEvery, Database, TryAnyway, print_json, tell_of_code, warn
+from dynabro_cli.cli.output import CheckpointEvery, Database, print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import hint, say
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.label import OTHERS, cell
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields
 
@@ -76,8 +76,25 @@ def run(
     ] = None,
     db: Database = "results.db",
     checkpoint_every: CheckpointEvery = 60,
+    save_model: Annotated[
+        Path | None,
+        typer.Option("--save-model", metavar="FILE", help="Save the model at the end of the run, in the safetensors format."),
+    ] = None,
+    save_at: Annotated[
+        str,
+        typer.Option(
+            "--save-at",
+            metavar="end|evaluations",
+            help="When --save-model saves: evaluations also saves every evaluation before the end, to FILE-ROUND beside FILE.",
+        ),
+    ] = "end",
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat a stored run, and replace its result.")] = False,
-    force: TryAnyway = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Start even if the estimated memory exceeds the free memory; replace another file at --save-model."
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stored run as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
@@ -88,13 +105,24 @@ def run(
     Example: dynabro run --task mnist --method momentum:beta=0.99 --attack alie --aggregator gm --switching periodic:K=5
     """
     how = {"data_dir": data_dir, "device": device, "threads": threads, "compile": compile, "checkpoint_every": checkpoint_every}
-    _run(RunSpec.from_text(given), how, db, rerun=rerun, force=force, as_json=as_json, quiet=quiet)
+    how["weights"] = _moment(save_at, save_model)
+    _run(RunSpec.from_text(given), how, db, save_model, rerun=rerun, force=force, as_json=as_json, quiet=quiet)
+
+
+def _moment(save_at: str, save_model: Path | None) -> str:
+    """Return when the simulation yields the model."""
+    if save_at not in ("end", "evaluations"):
+        raise SpecError(f"save_at={save_at} is not legal; type --save-at end or evaluations")
+    if save_model is None and save_at != "end":
+        raise SpecError(f"save_at={save_at} is not valid here: it requires --save-model FILE")
+    return "never" if save_model is None else save_at
 
 
 def _run(
     spec: RunSpec,
     how: dict[str, Any],
     db: str,
+    save_model: Path | None,
     *,
     rerun: bool,
     force: bool,
@@ -109,6 +137,7 @@ def _run(
     from dynabro_cli.experiment.resolve import resolve
     from dynabro_cli.simulation.compilation import check_choice
     from dynabro_cli.store.engine import open_for_writing
+    from dynabro_cli.store.models import ModelFile
     from dynabro_cli.store.ownership import heartbeats
     from dynabro_cli.store.recorder import Recorder
     from dynabro_cli.store.side_files import SideFiles
@@ -122,21 +151,29 @@ def _run(
         _check_room(resolved, how, db, rerun)
     engine = open_for_writing(db)
     files = SideFiles.of(engine.url, warn)
-    recorder = Recorder(engine, git_commit=current_commit(), files=files)
+    model = None if save_model is None else ModelFile(save_model, resolved.key, db, force=force)
+    recorder = Recorder(engine, git_commit=current_commit(), files=files, save_model=model)
     stored = recorder.stored(resolved.key)
     if stored is not None and not rerun:
+        if model is not None and not model.is_complete():
+            raise NotFoundError(
+                f"save_model={save_model}: run {stored.id} is stored in {shown(db)}, and its model was not saved to this file. "
+                "Try: --rerun, which repeats the run and saves its model"
+            )
         tell_of_code(compare([(stored.code_digests, 1)]), "--rerun repeats it")
-        _report(db, stored.id, as_json, f"already in {shown(db)}; type --rerun to repeat it")
+        _report(db, stored.id, as_json, f"already in {shown(db)}; type --rerun to repeat it", save_model)
         return
     spec = resolved.spec
     samples = spec.workers * spec.batch_size
     files.probe()
+    if model is not None:
+        model.check()
     log = RunLog.of(files, resolved.key)
     with RunProgress(spec.budget, samples, quiet=quiet) as progress, heartbeats(engine, [recorder.owner]):
         execute(resolved, recorder, progress, log=log, **how)
     stored = recorder.stored(resolved.key)
     if stored is not None:
-        _report(db, stored.id, as_json, f"stored in {shown(db)}")
+        _report(db, stored.id, as_json, f"stored in {shown(db)}", save_model)
 
 
 def _check_room(run: Run, how: dict[str, Any], db: str, rerun: bool) -> None:
@@ -158,7 +195,7 @@ def _described(run: Run) -> str:
     return cell(run.fields, [name for name in OTHERS if run.fields[name] is not None])
 
 
-def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
+def _report(db: str, run_id: int, as_json: bool, where: str, model: Path | None) -> None:
     """Print a run with a result."""
     from dynabro_cli.store.engine import open_read_only
     from dynabro_cli.store.queries import find_run
@@ -175,6 +212,10 @@ def _report(db: str, run_id: int, as_json: bool, where: str) -> None:
         f"({row['switches']} switches) in {row['wall_seconds']:.1f} s"
     )
     say(f"run {run_id}, {where}")
+    if model is not None:
+        say(f"model saved in {model}")
     named = "" if db == "results.db" else f" --db {shlex.quote(db)}"
     hint(f"next: dynabro show {run_id}{named}")
     hint(f'      dynabro plot curves --where "id = {run_id}"{named}')
+    if model is not None:
+        hint(f"      dynabro evaluate {shlex.quote(str(model))}")

@@ -48,6 +48,7 @@ def execute(
     compile: str = "auto",  # noqa: A002
     checkpoint_every: float = CHECKPOINT_SECONDS,
     log: RunLog | None = None,
+    weights: events.SaveAt = "never",
 ) -> events.Finished | events.Diverged:
     """Simulate ``run``, from its checkpoint if there is one; pass events to the recorder, then to the listener; return the last
     one.
@@ -69,6 +70,7 @@ def execute(
                 compile=compile,
                 resume=recorder.checkpoint(run.key),
                 wanted=Due(checkpoint_every, lambda: interruptions.signal is not None),
+                weights=weights,
             )
             last = _record_all(stream, recorder, log, listener, interruptions)
         except (Interrupted, KeyboardInterrupt):

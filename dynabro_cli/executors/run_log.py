@@ -62,6 +62,8 @@ class RunLog:
             self.tell(f"round {event.round}, budget {event.budget}: {_numbers(known)}")
         elif isinstance(event, events.Checkpointed):
             self.tell(f"checkpoint after round {event.totals.rounds}, {len(event.data):,} bytes")
+        elif isinstance(event, events.Weights):
+            self.tell(f"model after round {event.round}, {len(event.data):,} bytes")
         elif isinstance(event, events.Diverged | events.Finished):
             how = "finished" if isinstance(event, events.Finished) else f"diverged in round {event.round}"
             numbers = _numbers({"accuracy": event.accuracy, "loss": event.loss, "gap": event.gap})

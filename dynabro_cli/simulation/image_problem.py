@@ -202,6 +202,9 @@ class ImageProblem:
     def validate(self) -> Score | None:
         return None if self._held_out is None else self._score(*self._held_out)
 
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self._engine.model.state_dict())
+
     def squared_gradient(self) -> None:
         return
 

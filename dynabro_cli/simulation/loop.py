@@ -251,6 +251,10 @@ class Simulation:
             self._parts.method.noise_bound,
         )
 
+    def weights(self) -> dict[str, Tensor]:
+        """Return the parameters and buffers of the model by name."""
+        return self._parts.problem.weights()
+
     def restore(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint of the same run."""
         problem, device = self._parts.problem, self._parts.problem.x.device

@@ -53,5 +53,8 @@ class ObjectiveProblem:
     def validate(self) -> None:
         return
 
+    def weights(self) -> dict[str, Tensor]:
+        return {"x": self.x}
+
     def squared_gradient(self) -> Tensor:
         return self._objective.gradient(self.x).double().square().sum()

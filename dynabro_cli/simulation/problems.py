@@ -90,6 +90,10 @@ class Problem(Protocol):
         """Evaluate x_t on the samples that are held out of training; None if there are none."""
         ...
 
+    def weights(self) -> dict[str, Tensor]:
+        """Return the parameters and buffers of the model by name, as ``load_state_dict`` reads them."""
+        ...
+
     def squared_gradient(self) -> Tensor | None:
         """Return |grad f(x_t)|^2, a tensor of one number; None if f is not known."""
         ...

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import Problem
 from dynabro_cli.simulation.room import check_room
 from dynabro_cli.simulation.shares import Counts, hold_out, share_out
+from dynabro_cli.simulation.weights import weights_of
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, Objective, TaskSetting
 
@@ -60,6 +61,7 @@ def simulate(
     compile: str = "auto",  # noqa: A002
     force: bool = False,
     progress: Callable[[events.Event], object] | None = None,
+    weights: events.SaveAt = "never",
 ) -> Iterator[events.Event]:
     """Run one spec and yield its events: ``Started``, then rounds and evaluations, then ``Finished`` or ``Diverged``.
 
@@ -71,6 +73,7 @@ def simulate(
         compile: Compile kernels: ``on``, ``off``, or ``auto``. It changes the numbers by rounding only.
         force: True to start even if the estimated memory exceeds the free memory.
         progress: Called with each event before it is yielded, for example to move a bar.
+        weights: When to yield the model's weights: ``never``, at the ``end``, or after all ``evaluations``.
 
     The spec's ``precision`` sets torch's switches for the whole process, too.
 
@@ -87,7 +90,7 @@ def simulate(
     run = resolve(spec, data_directory(data_dir))
     if not force:
         check_room(run, pick_device(device), compiles=compile != "off")
-    stream = simulate_run(run, data_dir=data_dir, device=device, threads=threads, compile=compile)
+    stream = simulate_run(run, data_dir=data_dir, device=device, threads=threads, compile=compile, weights=weights)
     return stream if progress is None else _told(stream, progress)
 
 
@@ -107,6 +110,7 @@ def simulate_run(
     load: Load | None = None,
     resume: bytes | None = None,
     wanted: Callable[[], bool] = lambda: False,
+    weights: events.SaveAt = "never",
 ) -> Iterator[events.Event]:
     """As ``simulate``, for a resolved run.
 
@@ -120,8 +124,11 @@ def simulate_run(
         resume: The data of a ``Checkpointed`` of the same run, to go on from. One that cannot be used, as it is damaged or was
             made by other code or another version of dynabro or torch, is left alone: the run begins at its beginning.
         wanted: Asked after every round whether to yield ``Checkpointed``, too.
+        weights: As of ``simulate``.
     """
     check_choice(compile)
+    if weights not in get_args(events.SaveAt):
+        raise SpecError(f"weights={weights!r} is not legal; legal: {', '.join(get_args(events.SaveAt))}")
     where = pick_device(device)
     precision.check(run.spec.precision, str(where))
     keep_pages()
@@ -134,7 +141,7 @@ def simulate_run(
     code = digests_of(run.components)
     run = run.with_data(data_directory(data_dir))
     checkpoint, unused = _usable(resume, run.spec, code)
-    return _guarded(run, where, compile, load, checkpoint, wanted, code, unused)
+    return _guarded(run, where, compile, load, checkpoint, wanted, code, unused, weights)
 
 
 def _usable(data: bytes | None, spec: CompleteSpec, code: str | None) -> tuple[Checkpoint | None, str | None]:
@@ -154,18 +161,26 @@ def _guarded(
     wanted: Callable[[], bool],
     code: str | None,
     unused: str | None,
+    weights: events.SaveAt,
 ) -> Iterator[events.Event]:
     """Run without autograd, which is switched on only around the gradients; not across a ``yield``."""
     with torch.no_grad():
         simulation, started = _prepare(run, device, compile, load, checkpoint, code)
     yield dataclasses.replace(started, unused=unused)
     stream = simulation.events(wanted)
+    last: events.Evaluated | None = None
     while True:
         with torch.no_grad():
             event = next(stream, None)
         if event is None:
             return
+        if isinstance(event, events.Evaluated):
+            last = event
+        elif weights != "never" and last is not None and isinstance(event, events.Finished | events.Diverged):
+            yield weights_of(run, simulation.weights(), last, final=True)
         yield event
+        if weights == "evaluations" and isinstance(event, events.Evaluated) and event.budget < run.spec.budget:
+            yield weights_of(run, simulation.weights(), event, final=False)
 
 
 def _prepare(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -68,6 +68,7 @@ class Recorder:
         sweep: The name of the sweep that the runs belong to.
         repeat: Returns True for a run with a result that is recorded again, to replace the result.
         files: The place of checkpoints; by default beside the database.
+        save_model: Writes the model of a ``Weights`` event; None to ignore models.
 
     Attributes:
         owner: The name of this recorder in the column ``owner``.
@@ -81,11 +82,13 @@ class Recorder:
         sweep: str | None = None,
         repeat: Repeat = always,
         files: SideFiles | None = None,
+        save_model: Callable[[events.Weights], None] | None = None,
     ) -> None:
         self.owner = new_owner()
         self._engine, self._files = engine, files or SideFiles.of(engine.url)
         self._git_commit, self._sweep = git_commit, sweep
         self._repeat = repeat
+        self._save_model = save_model
         self._run_id: int | None = None
         self._key = ""
         self._resumption: _Resumption | None = None
@@ -182,6 +185,9 @@ class Recorder:
             self._commit_if_due()
         elif isinstance(event, events.Checkpointed):
             self._save(event)
+        elif isinstance(event, events.Weights):
+            if self._save_model is not None:
+                self._save_model(event)
         else:
             failpoint("before-finish")
             self._totals = event.totals

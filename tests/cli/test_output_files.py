@@ -27,7 +27,7 @@ WRITERS: dict[str, Words] = {
     "select": lambda path: ["select", "tiny.yaml", "--set", "seeds=0", "--yaml", str(path), "--db", "tiny.db"],
 }
 PLOT = ["plot", "final", "--format", "png,svg", "--where", "task = 'digits'", "--facet", "method", "--out"]
-READ_ONLY_PATHS = {"data_dir"}
+READ_ONLY_PATHS = {"data_dir", "saved"}
 
 
 def parameters(words: tuple[str, ...]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ CREATE = {"new"}
 
 
 def test_every_command_with_a_file_to_write_has_force() -> None:
-    writers = {*WRITERS, "plot", "demo"}  # these two write through one Studio
+    writers = {*WRITERS, "plot", "demo", "run"}  # plot and demo write through one Studio; run: tests/cli/test_save_model.py
     for words in commands():
         own = parameters(words)
         paths = {name for name, kind in own.items() if kind is Path or Path in typing.get_args(kind)}

@@ -1,0 +1,87 @@
+"""Files of models: where a run's weights go, and what they replace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from dynabro_cli.events import Weights
+from dynabro_cli.failpoints import failpoint
+from dynabro_cli.store.outputs import Kind, Output, part_of
+from dynabro_cli.strangers_files import open_regular
+
+HEADER_BYTES = 16 << 20
+"""Largest header of a file that is read for its metadata."""
+
+Save = Callable[[Weights], None]
+
+
+class ModelFile:
+    """The file of one run's model.
+
+    A model of the same run is replaced, so that a resumed run continues to save; any other file only with ``force``.
+
+    Args:
+        target: The file of the model at the end; models of earlier evaluations go to files beside it.
+        run_key: The run.
+        database: The database of the run, whose files are never replaced.
+        force: Replace another file, too.
+    """
+
+    def __init__(self, target: Path, run_key: str, database: str, *, force: bool = False) -> None:
+        self.target = target
+        self._key, self._database, self._force = run_key, database, force
+
+    def at(self, round_: int) -> Path:
+        """Return the file of the model after ``round_`` rounds, before the end."""
+        return self.target.with_name(f"{self.target.stem}-{round_:06}{self.target.suffix}")
+
+    def check(self) -> None:
+        """Find out before the run whether the file can be written.
+
+        Raises:
+            CannotWriteError: It cannot, or must not be replaced.
+            StorageError: The disk is full.
+        """
+        output = self._output(self.target)
+        if self.target.is_char_device() or self.target.is_fifo():  # opened once, when there is a model
+            return
+        part = part_of(output.place())
+        with output.errors():
+            try:
+                part.touch(exist_ok=False)
+            finally:
+                part.unlink(missing_ok=True)
+
+    def is_complete(self) -> bool:
+        """Return True if the file has the model of the run's end."""
+        about = metadata(self.target)
+        return about.get("run_key") == self._key and about.get("final") == "yes"
+
+    def __call__(self, event: Weights) -> None:
+        """Write a model completely, or not at all.
+
+        Raises:
+            CannotWriteError: The file cannot be written, or must not be replaced.
+            StorageError: The disk is full.
+        """
+        with self._output(self.target if event.final else self.at(event.round)).writing() as file:
+            file.write(event.data)
+        failpoint("after-model")
+
+    def _output(self, target: Path) -> Output:
+        kind = Kind("a model of this run", lambda path, head: not head or metadata(path).get("run_key") == self._key)
+        return Output(target, kind, self._database, force=self._force)
+
+
+def metadata(path: Path) -> dict[str, str]:
+    """Return the text that a safetensors file has about its tensors; empty if the file is another one or cannot be read."""
+    try:
+        with open_regular(path) as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size)) if size <= HEADER_BYTES else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    about = header.get("__metadata__") if isinstance(header, dict) else None
+    return {str(name): str(text) for name, text in about.items()} if isinstance(about, dict) else {}
