@@ -57,6 +57,9 @@ def plot(
     hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... column with a line, or a row, per value.")] = None,
     facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... column with a panel per value.")] = None,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help=f"... quantity to plot: {', '.join(METRICS)}.")] = None,
+    free_y: Annotated[
+        bool, typer.Option("--free-y", help="... a vertical axis of its own for each panel, instead of a shared one.")
+    ] = False,
     as_json: Json = False,
     force: Force = False,
 ) -> None:
@@ -69,7 +72,7 @@ def plot(
     """
     from dynabro_cli.figures._api import GRIDS, REGISTRY, Choice
 
-    choice = Choice(x, hue, facet, metric)
+    choice = Choice(x, hue, facet, metric, free_y)
     if name != ALL and name not in REGISTRY.entries() and _is_stored(name, db):
         made_one, code = _sweep(name, choice, db, where, out, formats, width=width, force=force)
         tell_of_code(code)
@@ -80,7 +83,7 @@ def plot(
     grids = [figure for figure in figures if figure in GRIDS]
     if grids and choice != Choice():
         raise SpecError(
-            f"{name} is laid out as the paper has it; --x, --hue, --facet and --metric are for the plots of any runs"
+            f"{name} is laid out as the paper has it; --x, --hue, --facet, --metric and --free-y are for the plots of any runs"
         )
     if settings and (name == ALL or not grids):
         raise SpecError(f"--set is for the figure of one sweep, and not for {name}; type --where for a condition on the runs")

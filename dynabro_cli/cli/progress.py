@@ -20,6 +20,7 @@ from rich.text import Text
 
 from dynabro_cli import events
 from dynabro_cli.cli.output import warn
+from dynabro_cli.cli.pace import Pace, ToGo, in_words
 from dynabro_cli.cli.terminal import note, one_line
 
 if TYPE_CHECKING:
@@ -95,19 +96,20 @@ class RunProgress(Display):
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             Description(),
-            TimeRemainingColumn(),
+            ToGo(self._to_go),
             quiet=quiet,
         )
         self._budget, self._samples = budget, samples
         self._score = self._byzantine = ""
-        self._started = time.monotonic()
-        self._lines = 0
+        self._pace = Pace()
+        self._spent = self._before = self._lines = 0
         self._task = self._live.add_task("starting", total=budget)
 
     def __call__(self, event: events.Event) -> None:
         """Show one event."""
         if isinstance(event, events.Started):
-            self._started = time.monotonic()
+            self._before = self._spent = 0 if event.resumed is None else event.resumed.budget_spent
+            self._pace.begin(self._before)
             if event.unused is not None:
                 warn(f"{event.unused}; the run starts from the beginning")
         elif isinstance(event, events.RoundsDone):
@@ -115,22 +117,30 @@ class RunProgress(Display):
             self._show(event.rounds[-1].budget)
         elif isinstance(event, events.Evaluated):
             self._score = score(event)
+            if not event.round:  # a budget that is spent before the first round has taken no time of the rounds
+                self._before = event.budget
+                self._pace.begin(self._before)
             self._show(event.budget)
             self._print_line(event.budget)
 
     def _show(self, spent: int) -> None:
+        self._spent = spent
+        self._pace.note(spent)
         self._live.update(self._task, completed=min(spent, self._budget), description=self._text(spent))
 
     def _text(self, spent: int) -> str:
-        elapsed = max(time.monotonic() - self._started, 1e-9)
-        return ", ".join(filter(None, (self._score, self._byzantine, f"{spent * self._samples / elapsed:,.0f} samples/s")))
+        speed = (spent - self._before) * self._samples / max(self._pace.elapsed, 1e-9)
+        return ", ".join(filter(None, (self._score, self._byzantine, f"{speed:,.0f} samples/s")))
+
+    def _to_go(self) -> float | None:
+        return self._pace.to_go(self._budget - self._spent)
 
     def _print_line(self, spent: int) -> None:
         """Print a plain line at every twentieth of the budget."""
         if self._plain and spent * PLAIN_LINES >= self._lines * self._budget:
             self._lines = spent * PLAIN_LINES // self._budget + 1
-            elapsed = time.monotonic() - self._started
-            left = f", {elapsed / spent * max(self._budget - spent, 0):.0f} s to go" if spent else ""
+            seconds = self._to_go()
+            left = "" if seconds is None else f", {in_words(seconds)} to go"
             self._print(f"{spent}/{self._budget}: {self._text(spent)}{left}")
 
 

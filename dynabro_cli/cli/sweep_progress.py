@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID
 from rich.table import Column
 from rich.text import Text
 
 from dynabro_cli import events
-from dynabro_cli.cli.output import duration
+from dynabro_cli.cli.pace import Pace, ToGo, in_words
 from dynabro_cli.cli.progress import Description, Display, score
 from dynabro_cli.cli.terminal import one_line
 from dynabro_cli.experiment.label import cell, telling_apart
@@ -21,9 +20,6 @@ from dynabro_cli.experiment.label import cell, telling_apart
 if TYPE_CHECKING:
     from dynabro_cli.executors._api import Outcome
     from dynabro_cli.experiment.resolve import Run
-
-SPEED_SECONDS = 600
-"""Window of the live view for estimating the remaining time."""
 
 
 @dataclass
@@ -56,10 +52,9 @@ class SweepProgress(Display):
         super().__init__(
             BarColumn(bar_width=20, table_column=Column(min_width=20)),
             MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            ToGo(self._seconds_to_go),
             Description(table_column=Column(no_wrap=True, overflow="ellipsis")),
             quiet=quiet,
-            speed_estimate_period=SPEED_SECONDS,
         )
         self._count = len(runs)
         self._also = telling_apart([run.fields for run in runs])
@@ -67,8 +62,8 @@ class SweepProgress(Display):
         known = [run for run in runs if run.key in self._seconds] if self._seconds else []
         self._speed = sum(self._seconds[run.key] for run in known) / max(1, sum(run.spec.budget for run in known))
         self._total = sum(map(self._work, runs))
-        self._done = self._before = 0.0  # the work that is done, and the part before this sweep
-        self._began: float | None = None
+        self._done = 0.0  # the work of runs that have ended
+        self._pace = Pace()
         self._at_a_time = 1
         self._waiting = 0
         self._statuses: Counter[str] = Counter()
@@ -80,8 +75,7 @@ class SweepProgress(Display):
 
     def started(self, slot: int, run: Run) -> None:
         """Show a run that starts, or starts again."""
-        if self._began is None:
-            self._began = time.monotonic()
+        self._pace.begin()
         self._clear(slot)
         self._slots[slot] = _Slot(self._live.add_task(self._cell(run), total=run.spec.budget), run, self._work(run))
         self._at_a_time = max(self._at_a_time, len(self._slots))
@@ -93,13 +87,14 @@ class SweepProgress(Display):
         if isinstance(event, events.Started) and event.unused is not None:
             self._tell(f"{self._cell(run)}: {event.unused}; the run starts from the beginning")
         elif isinstance(event, events.Started) and event.resumed is not None:
-            shown.spent = min(event.resumed.budget_spent, run.spec.budget)
-            self._before += shown.done
+            self._skip(shown, event.resumed.budget_spent)
         elif isinstance(event, events.RoundsDone):
             shown.byzantine = f"{event.rounds[-1].byzantine} Byzantine"
             shown.spent = min(event.rounds[-1].budget, run.spec.budget)
         elif isinstance(event, events.Evaluated):
             shown.score = score(event)
+            if not event.round and event.budget:  # spent before the first round, and faster than in rounds
+                self._skip(shown, event.budget)
         text = ", ".join(filter(None, (shown.score, shown.byzantine)))
         self._live.update(
             shown.task,
@@ -134,7 +129,13 @@ class SweepProgress(Display):
         if slot in self._slots:
             self._live.remove_task(self._slots.pop(slot).task)
 
+    def _skip(self, shown: _Slot, spent: int) -> None:
+        """Count a part of a run's budget as done without having taken time."""
+        shown.spent = min(spent, shown.run.spec.budget)
+        self._pace.begin(shown.done)
+
     def _show(self) -> None:
+        self._pace.note(self._spent())
         self._live.update(self._all, completed=self._spent(), total=self._total, description=self._summary())
 
     def _spent(self) -> float:
@@ -158,9 +159,11 @@ class SweepProgress(Display):
             self._print(f"{self._statuses.total()}/{self._count}: {text}{self._to_go()}")
 
     def _to_go(self) -> str:
-        """Return the remaining time at the speed so far, which at the end is the speed of fewer runs at a time."""
-        runs, spent = self._count - self._statuses.total(), self._spent()
-        if self._began is None or spent <= self._before or not runs:
-            return ""
-        each = (time.monotonic() - self._began) * self._at_a_time / (spent - self._before)
-        return f", about {duration(each * (self._total - spent) / min(runs, self._at_a_time))} to go"
+        """Return the remaining time at the speed of late, in words; at the end fewer runs share the work."""
+        seconds = self._seconds_to_go()
+        return "" if not seconds else f", about {in_words(seconds)} to go"
+
+    def _seconds_to_go(self) -> float | None:
+        runs = self._count - self._statuses.total()
+        at_a_time = min(runs, self._at_a_time)
+        return None if not runs else self._pace.to_go((self._total - self._spent()) * self._at_a_time / at_a_time)

@@ -176,6 +176,16 @@ def few_enough(names: Sequence[str]) -> Sequence[str]:
     return names
 
 
+def apart(**shown: str | None) -> None:
+    """Raise SpecError if two options show the same column."""
+    options: dict[str, str] = {}
+    for option, column in shown.items():
+        if column is not None and column in options:
+            raise SpecError(f"{option}={column}: --{options[column]} shows this column. Try: another column for one of them")
+        if column is not None:
+            options[column] = option
+
+
 def default_facet(runs: pd.DataFrame, choice: str | None, shown: Sequence[str | None]) -> str | None:
     """Return the requested facet, or the task if there are several."""
     if choice is not None:

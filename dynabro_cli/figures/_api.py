@@ -52,12 +52,16 @@ class Grid:
 
 @dataclass(frozen=True)
 class Choice:
-    """Columns of ``runs`` that a plot of any runs shows; None leaves the choice to the plot."""
+    """Columns of ``runs`` that a plot of any runs shows; None leaves the choice to the plot.
+
+    With ``free_y`` each panel has a vertical axis of its own; otherwise all panels share one.
+    """
 
     x: str | None = None
     hue: str | None = None
     facet: str | None = None
     metric: str | None = None
+    free_y: bool = False
 
 
 REGISTRY: Registry[Callable[..., Drawn]] = Registry("figure", "dynabro_cli.figures")

@@ -92,7 +92,7 @@ class Studio:
         if name not in RECORDS:
             return self.draw_any(name, choice)
         if choice != Choice():
-            raise SpecError(f"{name} shows no runs; --x, --hue, --facet and --metric are for the plots of any runs")
+            raise SpecError(f"{name} shows no runs; --x, --hue, --facet, --metric and --free-y are for the plots of any runs")
         with for_print(self._width):
             drawn = REGISTRY.entry(name).factory(self._engine, self._where)
             files = self._files(name, results=None, drawn=drawn)

@@ -25,7 +25,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     by = [*([facet] if facet else []), "series"]
     numbers = curves(dataclasses.replace(results, runs=runs), by, metric.along)
     panels = panels_of(runs, facet)
-    figure, axes = panel_grid(len(panels), shared=True)
+    figure, axes = panel_grid(len(panels), shared=not choice.free_y)
     for panel, (title, own) in zip(axes, panels, strict=False):
         shown = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
         low, high = within(shown["mean"] - shown["std"], shown["mean"] + shown["std"], metric.along)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from dynabro_cli.figures._any import (
+    apart,
     axis_label,
     column_of,
     default_facet,
@@ -32,6 +33,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     x = column_of("x", choice.x or "switching")
     hue = choice.hue and column_of("hue", choice.hue)
     facet = default_facet(results.runs, choice.facet, (x, hue))
+    apart(x=x, facet=facet)
     runs = with_series(results.runs, hue, (x, facet))
     labels = {name: short(name) for name in few_enough(list(dict.fromkeys(runs["series"])))}
     series = looks(labels)
@@ -39,7 +41,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     named = dataclasses.replace(results, runs=runs)
     numbers = final_values(named, by, metric.final)
     panels = panels_of(runs, facet)
-    figure, axes = panel_grid(len(panels), shared=True)
+    figure, axes = panel_grid(len(panels), shared=not choice.free_y)
     for panel, (title, own) in zip(axes, panels, strict=False):
         shown = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
         places = ordered(own, x)

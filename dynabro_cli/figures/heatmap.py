@@ -9,10 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
+from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._any import (
     COLUMNS,
     LOWEST_IS_WORST,
+    apart,
     axis_label,
     column_of,
     having,
@@ -37,11 +39,14 @@ def draw(results: Results, choice: Choice) -> Drawn:
     some attack has fewer to be the worst of, and the title says so. Under the number is the
     attack, or the other difference of the worst run. One panel per --facet (default method, if there are several).
     """
+    if choice.free_y:
+        raise SpecError("a heatmap shows numbers by colour, on one scale; omit --free-y")
     metric = metric_of(results, choice.metric)
     results = having(results, metric)
     x = column_of("x", choice.x or "switching")
     y = column_of("hue", choice.hue or "aggregator")
     facet = column_of("facet", choice.facet) if choice.facet else _method(results, (x, y))
+    apart(x=x, hue=y, facet=facet)
     shown = [*([facet] if facet else []), y, x]
     hidden = telling_apart(results.runs.to_dict("records"), ("attack", *COLUMNS), shown)
     cells = final_values(results, [*shown, *hidden], metric.final)

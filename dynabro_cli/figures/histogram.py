@@ -23,7 +23,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     facet = column_of("facet", choice.facet or "switching")
     numbers = fractions(dataclasses.replace(results, runs=results.runs), (facet,))
     panels = panels_of(results.runs, facet)
-    figure, axes = panel_grid(len(panels))
+    figure, axes = panel_grid(len(panels), shared=not choice.free_y)
     for panel, (title, own) in zip(axes, panels, strict=False):
         draw_fractions(panel, numbers[numbers[facet] == own[facet].iloc[0]], int(own["workers"].max()))
         panel.set(title=short(title), xlabel="fraction of Byzantine workers", ylabel="share of rounds", xlim=(-0.03, 1.03))

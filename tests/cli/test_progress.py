@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import pytest
 
 from dynabro_cli import events
+from dynabro_cli.cli import pace
 from dynabro_cli.cli.progress import PLAIN_LINES, RunProgress
 from tests.cli.conftest import Dynabro
 from tests.store.made import a_round, evaluated, finished, started, totals
@@ -47,6 +51,62 @@ def test_a_long_round_and_short_ones_behind_it(capsys: pytest.CaptureFixture[str
         for spent in (0, 200, 201, 202, 219, 220, 221, 400):
             progress(evaluated(spent, 0.5))
     assert [line.split("/")[0] for line in capsys.readouterr().err.splitlines()] == ["0", "200", "220", "400"]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What time it is."""
+    now = [1000.0]
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    return now
+
+
+def to_go(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What each plain line says of the time to go."""
+    return [line.partition(" samples/s")[2].removeprefix(", ") for line in capsys.readouterr().err.splitlines()]
+
+
+def test_a_budget_spent_before_the_first_round_does_not_count(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    """As safeguard measures the noise: 10 of 100 at once, then a second for each."""
+    with RunProgress(100, samples=1, quiet=False) as progress:
+        progress(started())
+        progress(dataclasses.replace(evaluated(0, 0.1), budget=10))
+        for spent in (20, 50, 100):
+            clock[0] = 1000.0 + spent - 10
+            progress(evaluated(spent, 0.5))
+    captured = capsys.readouterr().err
+    assert re.findall(r"[\d,]+ samples/s.*", captured) == [
+        "0 samples/s",
+        *(f"1 samples/s, {left}" for left in ("1 min 20 s to go", "50 s to go", "0 s to go")),
+    ]
+
+
+def test_the_time_to_go_is_of_the_rounds_seen_lately(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    """The first 100 computations take a second, as those of a cheap phase, and every later one a second."""
+    with RunProgress(400, samples=1, quiet=False) as progress:
+        progress(started())
+        progress(evaluated(0, 0.1))
+        clock[0] += 1
+        progress(evaluated(100, 0.5))
+        for spent in range(101, 401):
+            clock[0] += 1
+            progress(evaluated(spent, 0.5))
+    first, early, *late = to_go(capsys)
+    assert (first, early) == ("", "3 s to go")
+    assert late == [
+        *(f"{f'{left // 60} min {left % 60} s'.replace(' 0 s', '')} to go" for left in range(280, 40, -20) if left >= 60),
+        "40 s to go",
+        "20 s to go",
+        "0 s to go",
+    ]
+
+
+def test_a_resumed_run_counts_from_its_checkpoint(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
+    with RunProgress(100, samples=1, quiet=False) as progress:
+        progress(dataclasses.replace(started(), resumed=totals(80)))
+        clock[0] += 10
+        progress(evaluated(90, 0.5))
+    assert "1 samples/s, 10 s to go" in capsys.readouterr().err
 
 
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:

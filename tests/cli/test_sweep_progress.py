@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from dynabro_cli import events
-from dynabro_cli.cli import sweep_progress
+from dynabro_cli.cli import pace
 from dynabro_cli.cli.sweep_progress import SweepProgress
 from dynabro_cli.executors._api import Outcome
 from dynabro_cli.experiment.resolve import Run, resolve
@@ -94,7 +94,7 @@ def test_a_terminal_gets_a_line_for_all_and_one_for_each_slot(
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What time it is."""
     now = [1000.0]
-    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -139,6 +139,19 @@ def test_the_time_to_go_of_a_run_that_goes_on(capsys: pytest.CaptureFixture[str]
         progress.started(0, RUNS[0])
         progress.event(0, RUNS[0], dataclasses.replace(started(), resumed=totals(90)))
         clock[0] += 10
+        finish(progress, 0, RUNS[0])
+        assert to_go(capsys) == "5 min to go"
+
+
+def test_a_budget_that_is_spent_before_the_first_round_takes_no_time(
+    capsys: pytest.CaptureFixture[str], clock: list[float]
+) -> None:
+    """Ten of 100 are spent at once; 90 take 90 s, and of each other run 100 are left."""
+    with SweepProgress(RUNS, quiet=False) as progress:
+        progress.started(0, RUNS[0])
+        progress.event(0, RUNS[0], started())
+        progress.event(0, RUNS[0], dataclasses.replace(evaluated(0, 0.1), budget=10))
+        clock[0] += 90
         finish(progress, 0, RUNS[0])
         assert to_go(capsys) == "5 min to go"
 

@@ -282,7 +282,7 @@ def test_the_same_bytes_for_one_database(grids: Path, dynabro: Dynabro) -> None:
         (
             ["mnist-sf-cwtm", "--hue", "method"],
             2,
-            "mnist-sf-cwtm is laid out as the paper has it; --x, --hue, --facet and --metric",
+            "mnist-sf-cwtm is laid out as the paper has it; --x, --hue, --facet, --metric and --free-y",
         ),
         (["all", "--set", "budget=7"], 2, "--set is for the figure of one sweep, and not for all; type --where"),
         (["curves", "--set", "budget=7"], 2, "--set is for the figure of one sweep, and not for curves; type --where"),

@@ -309,3 +309,35 @@ def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is(
     )
     assert (outcome.code, outcome.err) == (0, "")
     assert name in (folder / "plots/final.csv").read_text()
+
+
+@pytest.mark.parametrize("name", ["final", "curves", "histogram"])
+def test_panels_share_their_vertical_axis_unless_told(
+    name: str, mixed: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr("dynabro_cli.figures._make.save", lambda one, *_, **__: drawn.append(one) or [])
+    facet, where = ("switching" if name == "histogram" else "aggregator"), "attack = 'sf' AND method IN ('sgd', 'dynabro')"
+    words = ("plot", name, "--db", str(mixed), "--facet", facet, "--where", where)
+    assert (dynabro(*words).code, dynabro(*words, "--free-y").code) == (0, 0)
+    panels = [[axes for axes in one.figure.axes if axes.has_data()] for one in drawn]
+    assert [own[0].get_shared_y_axes().joined(*own[:2]) for own in panels] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("final", "--facet", "switching"), "facet=switching: --x shows this column. Try: another column for one of them"),
+        (("heatmap", "--hue", "switching"), "hue=switching: --x shows this column. Try: another column for one of them"),
+    ],
+)
+def test_a_column_that_is_to_be_shown_twice(words: tuple[str, ...], line: str, mixed: Path, dynabro: Dynabro) -> None:
+    outcome = dynabro("plot", *words, "--db", str(mixed))
+    assert (outcome.code, outcome.problems) == (2, [line])
+
+
+def test_a_vertical_axis_that_cannot_be_free(mixed: Path, dynabro: Dynabro) -> None:
+    for name in ("heatmap", "timeline", "digits-periodic"):
+        outcome = dynabro("plot", name, "--db", str(mixed), "--free-y")
+        assert (outcome.code, outcome.out, len(outcome.problems)) == (2, "", 1)
+        assert "--free-y" in outcome.problems[0]
