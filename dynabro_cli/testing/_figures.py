@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def check_figure(name: str, folder: Path, *, plugin: str | Path | None = None, **choice: str) -> pd.DataFrame:
+def check_figure(name: str, folder: Path, *, plugin: str | Path | None = None, **choice: Any) -> pd.DataFrame:
     """Check a plot of any runs: it draws two stored runs, and returns numbers.
 
     Args:
