@@ -1,15 +1,20 @@
-"""The parent's side of a worker process: start it, talk to it, and find out why it died."""
+"""The back end of this machine: worker processes, each with a pipe, and the reasons of their deaths."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Collection, Iterator
 from multiprocessing import get_context, resource_tracker
-from typing import cast
+from multiprocessing.connection import wait
+from typing import Any, cast
 
 from dynabro_cli.errors import RunError
-from dynabro_cli.executors.worker import PARENTS_SIGNALS, Message, Request, Stop, start
+from dynabro_cli.executors import backend, worker
+from dynabro_cli.executors.backend import Ended, Printed, Words
+from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, Check, Ready, Request, Stop, start
 
 GRACE = 5.0
 """Seconds from closing a process's pipe until the process must have ended."""
@@ -55,14 +60,14 @@ class Worker:
         with contextlib.suppress(OSError):
             self.connection.send(message)
 
-    def receive(self) -> Message | None:
+    def receive(self) -> worker.Message | None:
         """Wait for a message; None if the pipe has ended, possibly in the middle of a message."""
         try:
-            return cast(Message, self.connection.recv())
+            return cast(worker.Message, self.connection.recv())
         except (EOFError, OSError):
             return None
 
-    def left(self) -> Message | None:
+    def left(self) -> worker.Message | None:
         """Return the next message that a dead worker had sent."""
         return self.receive() if self.connection.poll() else None
 
@@ -86,3 +91,111 @@ class Worker:
         """Release the parent's resources of a dead worker."""
         self.connection.close()
         self._process.close()
+
+
+class Crew:
+    """Worker processes of this machine, which stay from one run to the next: a ``Backend``.
+
+    If the scheduler is slow, the workers wait in turn, as their pipes fill.
+
+    Args:
+        places: Most processes at a time.
+        entry: The function of a worker process, as ``module:name``.
+    """
+
+    words = Words("process", "worker processes", "; what they print says why")
+    check: Check = "gpu"  # the machine's memory was checked for all runs together
+    forgiving = False
+
+    def __init__(self, places: int, entry: str) -> None:
+        self.capacity, self._entry = places, entry
+        self._workers: dict[int, Worker] = {}
+        self._ready: set[Any] = set()  # the pipes and processes that the last ``wait`` has found
+
+    def free(self, place: int) -> bool:
+        """Return True if there is no process here, or one that has reported that it waits for requests."""
+        return place not in self._workers or self._workers[place].ready
+
+    def start(self, place: int) -> bool:
+        """Start a process if there is none; return True if it waits for requests."""
+        if place not in self._workers:
+            self._workers[place] = Worker(self._entry)
+        return self._workers[place].ready
+
+    def send(self, place: int, request: Request) -> None:
+        """Send a run."""
+        self._workers[place].send(request)
+
+    def answer(self, place: int, ours: bool) -> None:
+        """Answer ``Started``."""
+        if place in self._workers:
+            self._workers[place].send(ours)
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait for a message or a death."""
+        things = [thing for one in self._workers.values() for thing in (one.connection, one.sentinel)]
+        if things:
+            self._ready = set(wait(things, seconds))
+        else:
+            time.sleep(seconds or 0)
+
+    def collect(self) -> Iterator[tuple[int, backend.Message | Ended]]:
+        """Yield at most one message of each living worker, so that all make progress, and what the dead ones had sent."""
+        ready, self._ready = self._ready, set()
+        for place, one in list(self._workers.items()):
+            message = one.receive() if one.connection in ready else None
+            if isinstance(message, Ready):
+                one.ready = True
+            elif message is not None:
+                yield from self._told(place, one, message)
+            elif one.connection in ready or one.sentinel in ready:
+                end = one.bury()
+                while self._workers.get(place) is one and (last := one.left()) is not None:
+                    yield from self._told(place, one, last)
+                if self._forget(place, one):
+                    yield place, Ended(end)
+
+    def _told(self, place: int, one: Worker, message: worker.Message) -> Iterator[tuple[int, backend.Message]]:
+        if isinstance(message, Begun):
+            yield place, Printed(f"begun by process {one.pid}")
+        if not isinstance(message, Ready):
+            yield place, message
+
+    def leave(self, places: Collection[int]) -> None:
+        """Ask workers for a checkpoint and their end."""
+        for place in places:
+            self._workers[place].send(Stop())
+
+    def kill(self, place: int) -> None:
+        """Kill the process; it holds nothing that would be lost."""
+        if place in self._workers:
+            self._workers[place].kill()
+
+    def bury(self, place: int) -> Iterator[backend.Message]:
+        """Wait for the death of the process, and yield what it had sent."""
+        one = self._workers.get(place)
+        if one is None:
+            return
+        one.bury()
+        try:
+            while (message := one.left()) is not None:
+                for _, told in self._told(place, one, message):
+                    yield told
+        finally:
+            self._forget(place, one)
+
+    def _forget(self, place: int, one: Worker) -> bool:
+        """Release a dead worker; return True if it was at the place until now."""
+        if self._workers.get(place) is not one:
+            return False
+        del self._workers[place]
+        one.close()
+        return True
+
+    def close(self) -> None:
+        """Kill all workers."""
+        for one in self._workers.values():
+            one.kill()
+        for place, one in list(self._workers.items()):
+            one.bury()
+            self._forget(place, one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections import deque
@@ -32,13 +33,31 @@ class Job:
 
 @dataclass
 class Slot:
-    """A place for a run in progress: its number, the writer of its rows, its device, and the run."""
+    """A place for a run in progress.
+
+    Attributes:
+        number: The place.
+        recorder: The writer of the run's rows.
+        device: The device of the run.
+        job: The run; None if there is none.
+        log: The log of the run.
+        sent: True if the place was asked to make the run; ``begun``: it has begun; ``claimed``: the run is ours.
+        deadline: The time, by ``time.monotonic``, at which the run has taken too long.
+    """
 
     number: int
     recorder: Recorder
     device: str
     job: Job | None = None
     log: RunLog | None = None
+    sent: bool = False
+    begun: bool = False
+    claimed: bool = False
+    deadline: float = math.inf
+
+    def clear(self) -> None:
+        """Note that no run is in progress here any more."""
+        self.sent, self.begun, self.claimed, self.deadline = False, False, False, math.inf
 
 
 class Ledger:

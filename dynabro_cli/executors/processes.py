@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlalchemy import Engine
 
 from dynabro_cli.devices import devices_of
-from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Listener, Options, Outcome
 from dynabro_cli.executors.cores import cores
-from dynabro_cli.executors.ledger import Ledger, Slot
-from dynabro_cli.executors.local import current_commit
-from dynabro_cli.executors.scheduler import Scheduler
-from dynabro_cli.executors.signs_of_life import signs_of_life
+from dynabro_cli.executors.crew import Crew
+from dynabro_cli.executors.many import check_options, make_all
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.forecast import usual_jobs
 from dynabro_cli.simulation import precision
-from dynabro_cli.simulation.compilation import check_choice
-from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.repetition import Standing, repetition
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.translation import translated_errors
 
 __all__ = ["Listener", "Options", "Outcome", "execute_all"]
 
@@ -71,41 +63,17 @@ def execute_all(
     devices = _check(runs, options)
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
     options = replace(options, jobs=jobs, threads=options.threads or max(1, cores() // jobs))
-    commit, files = current_commit(), files or SideFiles.of(engine.url)
-    with translated_errors(engine.url), engine.connect() as connection:
-        repeat = repetition(connection, options.entry, options.rerun)
-        stored = Standing(connection, repeat).stored(run.key for run in runs)
-    slots = [
-        Slot(
-            number,
-            Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files),
-            devices[number % len(devices)],
-        )
-        for number in range(min(jobs, len(runs)))
-    ]
-    ledger = Ledger(runs, options, files, listener, stored)
-    owners = [slot.recorder.owner for slot in slots]
-    with signs_of_life(engine, ledger.outcomes, owners, options, EXECUTOR, repeat):
-        return Scheduler(ledger, slots, options, worker).run()
-
-
-def check_options(options: Options) -> None:
-    """Raise SpecError with all problems of the options that are known without looking for devices."""
-    limits = {"jobs": 1, "threads": 1, "max_retries": 0, "jobs_per_gpu": 1}
-    values = {name: getattr(options, name) for name in limits}
-    problems = [
-        f"{name}={value} is not legal; it must be at least {limits[name]}"
-        for name, value in values.items()
-        if value is not None and value < limits[name]
-    ]
-    problems += [
-        f"{name}={value} is not legal; it must be a number of seconds above 0"
-        for name, value in (("timeout", options.timeout), ("checkpoint_every", options.checkpoint_every))
-        if value is not None and not 0 < value < math.inf
-    ]
-    if problems:
-        raise SpecError(problems)
-    check_choice(options.compile)
+    return make_all(
+        runs,
+        engine,
+        options,
+        listener,
+        files,
+        devices=devices,
+        places=jobs,
+        executor=EXECUTOR,
+        backend=lambda: Crew(jobs, worker),
+    )
 
 
 def _check(runs: Sequence[Run], options: Options) -> list[str]:

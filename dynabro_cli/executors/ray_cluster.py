@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
@@ -18,16 +19,10 @@ from sqlalchemy import Engine
 from dynabro_cli import __version__
 from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError
 from dynabro_cli.executors._api import Listener, Options, Outcome
-from dynabro_cli.executors.ledger import Ledger, Slot
-from dynabro_cli.executors.local import current_commit
-from dynabro_cli.executors.processes import check_options
+from dynabro_cli.executors.many import check_options, make_all
 from dynabro_cli.executors.ray_share import share_of
-from dynabro_cli.executors.signs_of_life import signs_of_life
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.repetition import Standing, repetition
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.translation import translated_errors
 
 EXECUTOR = "ray"
 SIMULATION = "dynabro_cli.executors.worker:simulation"
@@ -39,6 +34,8 @@ CONNECT_ATTEMPTS = 3
 """Attempts to open a ``ray://`` connection: the server gives up if its own process is slow to start."""
 START_SECONDS = 120.0
 """Seconds for the first process in the cluster to start."""
+CLIENT_LOG = "ray.util.client.logsclient"
+"""The logger that repeats the messages of the server behind a ``ray://`` address."""
 HEAD = "node:__internal_head__"
 """Ray's name for the resource of its head node."""
 DEVICES = ("auto", "cpu", "cuda")
@@ -84,35 +81,39 @@ def execute_all_on_ray(
     check_options(options)
     if options.device not in DEVICES:
         raise SpecError(f"device={options.device} is not legal on Ray, which gives out GPUs; legal: {', '.join(DEVICES)}")
-    _import_ray()
-    from dynabro_cli.executors.ray_scheduler import RayScheduler
+    with _connected(_import_ray(), address or "auto") as ray:
+        from dynabro_cli.executors.ray_backend import RayTasks
 
-    with _connected(address or "auto") as ray:
         share = share_of(options, ray.nodes(), runs)
+        jobs = options.jobs
         options = replace(
-            options, threads=share.cpus, device=share.device, max_retries=max(options.max_retries, SYSTEM_RETRIES)
+            options,
+            jobs=jobs or max(1, share.fit(ray.nodes())),
+            threads=share.cpus,
+            device=share.device,
+            max_retries=max(options.max_retries, SYSTEM_RETRIES),
         )
-        commit, files = current_commit(), files or SideFiles.of(engine.url)
-        with translated_errors(engine.url), engine.connect() as connection:
-            repeat = repetition(connection, options.entry, options.rerun)
-            stored = Standing(connection, repeat).stored(run.key for run in runs)
-        slots = [
-            Slot(
-                number,
-                Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files),
-                share.device,
-            )
-            for number in range(min(options.jobs or MOST_SLOTS, len(runs)))
-        ]
-        ledger = Ledger(runs, options, files, listener, stored)
         mailbox = _mailbox(ray)
-        owners = [slot.recorder.owner for slot in slots]
-        stated = replace(options, jobs=options.jobs or max(1, share.fit(ray.nodes())))
-        with signs_of_life(engine, ledger.outcomes, owners, stated, EXECUTOR, repeat):
-            return RayScheduler(ledger, slots, options, share, mailbox, entry).run()
+        return make_all(
+            runs,
+            engine,
+            options,
+            listener,
+            files,
+            devices=[share.device],
+            places=jobs or MOST_SLOTS,
+            executor=EXECUTOR,
+            backend=lambda: RayTasks(mailbox, share, entry, jobs),
+        )
 
 
 def _import_ray() -> Any:
+    """Import Ray, silenced: its messages about lost nodes and cancelled tasks are pages, and the outcomes say what matters.
+
+    Ray reads both variables when it is imported. It prints no line that the pattern matches.
+    """
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "(?s).*")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         import ray
         import ray.util.client
@@ -122,13 +123,12 @@ def _import_ray() -> Any:
 
 
 @contextlib.contextmanager
-def _connected(address: str) -> Iterator[Any]:
+def _connected(ray: Any, address: str) -> Iterator[Any]:
     """Connect to the cluster without output, and disconnect at the end."""
-    ray = _import_ray()
     if ray.is_initialized():
         yield ray
         return
-    address = _found(ray) if address == "auto" else address
+    address = _found() if address == "auto" else address
     _reach(address)
     try:
         for attempt in range(CONNECT_ATTEMPTS):
@@ -150,15 +150,14 @@ def _connected(address: str) -> Iterator[Any]:
             ray.shutdown()
 
 
-def _found(ray: Any) -> str:
-    """Resolve ``auto``; Ray keeps the address of a cluster that has ended, and would try it for minutes."""
+def _found() -> str:
+    """Resolve ``auto`` as ``ray.init`` documents it: Ray would try the address of a cluster that has ended for minutes."""
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address
     try:
-        address = ray._private.services.get_ray_address_from_environment("auto", None)
-    except ConnectionError as error:
-        raise NotFoundError("no Ray cluster runs on this machine, and RAY_ADDRESS names none; type --address") from error
-    except Exception:  # another version of Ray has no such function and finds the cluster by itself
+        return (Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster").read_text().strip() or "auto"
+    except OSError:
         return "auto"
-    return str(address)
 
 
 def _reach(address: str) -> None:
@@ -177,20 +176,14 @@ def _reach(address: str) -> None:
 def _connect(ray: Any, address: str) -> None:
     try:
         with _own_signals():
+            logging.getLogger(CLIENT_LOG).disabled = True
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError as error:
+        if address != "auto":
+            raise
+        raise NotFoundError("no Ray cluster runs on this machine, and RAY_ADDRESS names none; type --address") from error
     except SystemExit as error:  # Ray's own handler turns SIGTERM into this
         raise PreemptedError("terminated; no run was in progress; run the command again") from error
-    _hush(ray, address)
-
-
-def _hush(ray: Any, address: str) -> None:
-    """Suppress Ray's messages about lost nodes and cancelled tasks on the terminal: pages, which no option stops."""
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-    ray._private.worker._worker_logs_enabled = False
-    if address.startswith("ray://"):
-        with contextlib.suppress(AttributeError):
-            stream = ray.util.client.ray.get_context().client_worker.log_client
-            stream.log = stream.stdstream = lambda level, msg: None
 
 
 @contextlib.contextmanager

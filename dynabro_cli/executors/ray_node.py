@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -26,9 +26,10 @@ import ray
 
 from dynabro_cli import __version__
 from dynabro_cli.errors import RunError
-from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, Started
+from dynabro_cli.events import Checkpointed, Diverged, Finished, Started
 from dynabro_cli.executors import worker
 from dynabro_cli.executors._api import Due, Failure, failure_of
+from dynabro_cli.executors.backend import Message, Misplaced, Printed
 from dynabro_cli.executors.worker import Begun, Left, Request, Simulate
 
 ORDER_SECONDS = 0.5
@@ -42,19 +43,6 @@ Order = Literal["go", "leave", "drop"]
 """Order to a run: continue; hand over a checkpoint and end; or end at once, as the driver has given it up."""
 
 
-@dataclass(frozen=True)
-class Printed:
-    """Output of the run's process."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Misplaced:
-    """The run was not started, as its process holds another GPU than the run; the process ends."""
-
-
-Message = Begun | Event | Failure | Left | Printed | Misplaced
 IMPORTANT = (Begun, Started, Checkpointed, Finished, Diverged, Failure, Left, Misplaced)
 
 

@@ -1,231 +1,238 @@
-"""Assignment of runs to worker processes, and handling of their messages, deaths and timeouts."""
+"""Assignment of runs to the places of a back end, and handling of messages, deaths, timeouts and signals."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import wait
-from typing import Any
+from dataclasses import asdict
 
 from dynabro_cli import digests, plugins
-from dynabro_cli.errors import LostRunError, RunError
-from dynabro_cli.events import Started
+from dynabro_cli.errors import DisconnectedError, LostRunError, RunError
+from dynabro_cli.events import Checkpointed, Started
 from dynabro_cli.executors._api import Failure, Options, Outcome
-from dynabro_cli.executors.crew import Worker
-from dynabro_cli.executors.driving import drive
-from dynabro_cli.executors.interruptions import Interruptions
-from dynabro_cli.executors.ledger import Ledger, Slot
-from dynabro_cli.executors.worker import Begun, Left, Message, Ready, Request, Stop
+from dynabro_cli.executors.backend import Backend, Ended, Message, Misplaced, Printed
+from dynabro_cli.executors.interruptions import Interrupted, Interruptions
+from dynabro_cli.executors.ledger import Job, Ledger, Slot
+from dynabro_cli.executors.worker import Begun, Left, Request
 
 FALSE_STARTS = 3
-"""Most worker processes in a row that may die before one starts a run."""
-
-
-@dataclass
-class _Place(Slot):
-    """A slot with its worker process; ``begun``: it makes the run, ``given``: it was asked to, ``claimed``: the run is ours."""
-
-    worker: Worker | None = None
-    given: bool = False
-    begun: bool = False
-    claimed: bool = False
-    deadline: float = field(default=math.inf)
-
-    def clear(self) -> None:
-        """Nothing is in progress here any more."""
-        self.given, self.begun, self.claimed, self.deadline = False, False, False, math.inf
+"""Most processes or tasks in a row that may end before one starts a run."""
+LEAVE_SECONDS = 3.0
+"""Seconds for runs in progress, after a signal, to finish a round and hand over a checkpoint."""
 
 
 class Scheduler:
-    """One sweep in worker processes of this machine.
+    """One sweep on a back end.
 
-    It waits only for messages and deaths of workers. If the database is slow, the workers wait in turn, as their pipes fill.
+    It waits only for messages and ends. If the database is slow, the runs wait in turn.
 
     Args:
         ledger: The runs.
-        slots: One for each process at a time.
-        options: The options, with jobs and threads resolved.
-        entry: The function of a worker.
+        slots: One for each place of the back end.
+        options: The options, with jobs, threads and device resolved.
+        backend: Where the runs are made; closed at the end.
     """
 
-    def __init__(self, ledger: Ledger, slots: Sequence[Slot], options: Options, entry: str) -> None:
-        self._ledger, self._options, self._entry = ledger, options, entry
-        self._slots = [_Place(slot.number, slot.recorder, slot.device) for slot in slots]
+    def __init__(self, ledger: Ledger, slots: Sequence[Slot], options: Options, backend: Backend) -> None:
+        self._ledger, self._slots, self._options, self._backend = ledger, slots, options, backend
         self._false_starts = 0
 
     def run(self) -> list[Outcome]:
-        """Make the runs; return their outcomes. Raises the errors of ``execute_all``."""
-        try:
-            return drive(self._ledger, self._turn, self._leave)
-        finally:
-            for slot in self._slots:
-                _dismiss(slot)
+        """Take turns until all runs are done, a failure ends it, or a signal arrives; return the outcomes of the runs.
+
+        Raises:
+            InterruptedRunError: Ctrl-C.
+            PreemptedError: SIGTERM.
+            DynabroError: Another error, after all runs have been left.
+        """
+        with contextlib.closing(self._backend), Interruptions() as interruptions:
+            try:
+                while not self._ledger.failed_fast and self._turn(interruptions):
+                    pass
+                self._leave(0)
+            except Interrupted:
+                self._leave(LEAVE_SECONDS)
+                raise interruptions.error(
+                    f"runs stored as interrupted: {self._ledger.interrupted}; the same command resumes from here"
+                ) from None
+            except BaseException:
+                with contextlib.suppress(Exception):  # the first error is reported
+                    self._leave(0)
+                raise
+        return self._ledger.outcomes
 
     def _turn(self, interruptions: Interruptions) -> bool:
-        if not self._assign(interruptions):
+        """Start runs, wait, and handle what has arrived; return True if there was anything to wait for."""
+        self._assign(interruptions)
+        if not any(map(self._occupied, self._slots)) and self._ledger.patience(True) is None:
             return False
         with interruptions.allowed():
-            ready = self._wait(self._patience())
-        for slot in self._slots:
-            self._attend(slot, ready)
+            self._backend.wait(self._patience())
+        self._attend()
         return True
 
-    def _assign(self, interruptions: Interruptions) -> bool:
-        """Give every free slot its next run, and a process if it has none; return True if there is anything to wait for."""
-        for slot in self._slots:
-            if slot.given or (slot.worker is not None and not slot.worker.ready):
-                continue
-            if slot.job is not None:
-                self._ledger.give_back(slot)
-            if self._ledger.next(slot, interruptions.check) is None:
-                _dismiss(slot)
-            elif slot.worker is None:
-                slot.worker = Worker(self._entry)
-            else:
-                self._give(slot, slot.worker)
-        return any(slot.worker is not None for slot in self._slots) or self._ledger.patience(True) is not None
+    def _occupied(self, slot: Slot) -> bool:
+        return slot.sent or not self._backend.free(slot.number)
 
-    def _give(self, slot: _Place, worker: Worker) -> None:
+    def _assign(self, interruptions: Interruptions) -> None:
+        """Give free slots their next runs, as many as the back end can make at a time."""
+        free = [slot for slot in self._slots if not self._occupied(slot)]
+        for slot in reversed(free):  # the database may have changed since the run was taken
+            self._ledger.give_back(slot)
+        room = self._backend.capacity - (len(self._slots) - len(free))
+        for slot in free[: max(0, room)]:
+            if self._ledger.next(slot, interruptions.check) is None:
+                self._discard(slot)
+            elif self._backend.start(slot.number):
+                self._send(slot)
+
+    def _send(self, slot: Slot) -> None:
         if slot.job is None:
             return
         how, run = self._options, slot.job.run
-        worker.send(
-            Request(
-                spec=asdict(run.spec),
-                key=run.key,
-                data_dir=how.data_dir,
-                device=slot.device,
-                threads=how.threads,
-                compile=how.compile,
-                resume=slot.recorder.checkpoint(run.key),
-                checkpoint_every=how.checkpoint_every,
-                log=slot.log.path if slot.log else None,
-                check="nothing" if how.force else "gpu",
-                plugins=digests.with_imports(plugins.loaded()),
-            )
+        request = Request(
+            spec=asdict(run.spec),
+            key=run.key,
+            data_dir=how.data_dir,
+            device=slot.device,
+            threads=how.threads,
+            compile=how.compile,
+            resume=slot.recorder.checkpoint(run.key),
+            checkpoint_every=how.checkpoint_every,
+            log=slot.log.path if slot.log else None,
+            check="nothing" if how.force else self._backend.check,
+            plugins=digests.with_imports(plugins.loaded()),
         )
-        slot.given = True
-
-    def _wait(self, patience: float | None) -> set[Any]:
-        """Return the pipes and processes that are ready, after a time limit at the latest."""
-        things = [thing for slot in self._slots if slot.worker for thing in (slot.worker.connection, slot.worker.sentinel)]
-        if things:
-            return set(wait(things, patience))
-        time.sleep(patience or 0)
-        return set()
+        slot.sent = True
+        self._backend.send(slot.number, request)
 
     def _patience(self) -> float | None:
         """Return the seconds until the first run times out, or a run elsewhere is checked again."""
         first = min(slot.deadline for slot in self._slots)
         until = [] if first == math.inf else [max(0.0, first - time.monotonic())]
-        if all(slot.worker for slot in self._slots):
+        occupied = [self._occupied(slot) for slot in self._slots]
+        if all(occupied):
             return min(until, default=None)  # no slot is free to take a run that is no longer made elsewhere
-        elsewhere = self._ledger.patience(any(slot.worker for slot in self._slots))
+        elsewhere = self._ledger.patience(any(occupied))
         return min([*until, *([] if elsewhere is None else [elsewhere])], default=None)
 
-    def _attend(self, slot: _Place, ready: set[Any]) -> None:
-        """Handle the messages of a slot's worker, its death, or its timeout."""
-        worker = slot.worker
-        if worker is None:
-            return
-        try:
-            if worker.connection in ready:
-                message = worker.receive()
-                if message is None:
-                    self._lose(slot, worker)
-                    return
-                self._take(slot, worker, message)
-            elif worker.sentinel in ready:
-                self._lose(slot, worker)
-                return
+    def _attend(self) -> None:
+        """Handle messages, ends and timeouts."""
+        for place, message in self._backend.collect():
+            slot = self._slots[place]
+            try:
+                if isinstance(message, Ended):
+                    self._lose(slot, message)
+                else:
+                    self._take(slot, message)
+            except LostRunError:
+                self._postpone(slot)
+        for slot in self._slots:
             if time.monotonic() >= slot.deadline:
-                worker.kill()
-                self._lose(slot, worker, late=True)
-        except LostRunError:
-            self._ledger.postpone(slot)
-            slot.clear()
-            _dismiss(slot)
+                self._expire(slot)
 
-    def _take(self, slot: _Place, worker: Worker, message: Message) -> None:
-        if isinstance(message, Ready):
-            worker.ready = True
-        elif slot.job is None:
-            return
-        elif isinstance(message, Begun):
+    def _take(self, slot: Slot, message: Message) -> None:
+        """Handle a message; those that follow a run's end are ignored."""
+        if slot.job is not None:
+            self._handle(slot, slot.job, message)
+        if slot.job is None:
+            slot.clear()
+
+    def _handle(self, slot: Slot, job: Job, message: Message) -> None:
+        if isinstance(message, Begun):
             slot.begun, self._false_starts = True, 0
             if self._options.timeout is not None:
                 slot.deadline = time.monotonic() + self._options.timeout
-            if slot.log is not None:
-                slot.log.tell(f"begun by process {worker.pid}")
             self._ledger.begun(slot)
+        elif isinstance(message, Printed):
+            if slot.log is not None:
+                slot.log.tell(message.text)
+        elif isinstance(message, Misplaced):
+            self._ledger.give_back(slot)
         elif isinstance(message, Failure):
             self._ledger.fail(slot, message)
         elif isinstance(message, Left):
             self._ledger.interrupt(slot)
         elif isinstance(message, Started):
             slot.claimed = not self._ledger.stopping and self._ledger.claim(slot, message)
-            worker.send(slot.claimed)
+            self._backend.answer(slot.number, slot.claimed)
         else:
             self._ledger.record(slot, message)
-        if slot.job is None:
-            slot.clear()
+            if isinstance(message, Checkpointed) and self._backend.forgiving:
+                job.crashes = 0
 
-    def _lose(self, slot: _Place, worker: Worker, *, late: bool = False) -> None:
-        """Handle the last messages and the run of a worker that died or was killed."""
-        end = worker.bury()
-        try:
-            while (message := worker.left()) is not None:
-                self._take(slot, worker, message)
-        finally:
-            worker.close()
-            slot.worker, slot.deadline = None, math.inf
+    def _lose(self, slot: Slot, end: Ended) -> None:
+        """Handle the end of a process or task; without a last message, its run is lost."""
+        one, several, hint = self._backend.words
         if slot.job is None:
-            return
-        if self._ledger.stopping:
-            self._ledger.interrupt(slot)
+            pass
+        elif self._ledger.stopping:
+            if slot.begun:
+                self._ledger.interrupt(slot)
         elif not slot.begun:
-            slot.given = False
-            self._false_starts += 1
+            self._false_starts += end.counts
             if self._false_starts >= FALSE_STARTS:
                 raise RunError(
-                    f"{FALSE_STARTS} worker processes in a row ended before they could begin a run; the last one {end}; "
-                    "what they print says why"
+                    f"{FALSE_STARTS} {several} in a row ended before they could begin a run; the last one {end.how}{hint}"
                 )
-        elif late:
-            text = f"timeout: it took longer than {self._options.timeout:g} s"
-            self._ledger.fail(slot, Failure(text, text, expected=False))
-        elif not self._ledger.again(slot, f"its process {end}"):
-            text = f"its process {end}" + (f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else "")
+        elif not self._ledger.again(slot, f"its {one} {end.how}"):
+            text = f"its {one} {end.how}" + (f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else "")
             self._ledger.fail(slot, Failure(text, text, expected=False))
         slot.clear()
 
+    def _expire(self, slot: Slot) -> None:
+        """End a run that has taken too long, unless its last message has arrived."""
+        self._backend.kill(slot.number)
+        self._drain(slot)
+        if slot.job is not None and self._ledger.stopping:
+            self._ledger.interrupt(slot)
+        elif slot.job is not None:
+            text = f"timeout: it took longer than {self._options.timeout:g} s"
+            self._ledger.fail(slot, Failure(text, text, expected=False))
+        slot.clear()
+
+    def _postpone(self, slot: Slot) -> None:
+        """Leave a run to the process that has taken it over."""
+        self._ledger.postpone(slot)
+        self._discard(slot)
+        slot.clear()
+
+    def _discard(self, slot: Slot) -> None:
+        """End what is at a place; its messages do not count any more."""
+        self._backend.kill(slot.number)
+        for _ in self._backend.bury(slot.number):
+            pass
+
+    def _drain(self, slot: Slot) -> None:
+        """Handle the last messages from a place where all has been killed."""
+        for message in self._backend.bury(slot.number):
+            try:
+                self._take(slot, message)
+            except LostRunError:
+                self._ledger.postpone(slot)
+
     def _leave(self, seconds: float) -> None:
-        """Let the runs in progress hand over checkpoints, within a time limit; end every worker; store the runs in progress."""
+        """Let the runs in progress hand over checkpoints, within a time limit; end everything; store the runs in progress."""
         self._ledger.stopping = True
-        for slot in self._slots:
-            if slot.worker is not None and slot.claimed and seconds:
-                slot.worker.send(Stop())
-            elif slot.worker is not None:
-                slot.worker.kill()
+        asked = {slot.number for slot in self._slots if slot.claimed and seconds}
+        self._backend.leave(asked)
+        self._end([slot for slot in self._slots if slot.number not in asked])
         end = time.monotonic() + seconds
-        while any(slot.worker and slot.claimed for slot in self._slots) and (left := end - time.monotonic()) > 0:
-            ready = self._wait(left)
-            for slot in self._slots:
-                self._attend(slot, ready)
-        for slot in self._slots:
-            if slot.worker is not None:
-                slot.worker.kill()
-        for slot in self._slots:
-            if slot.worker is not None and slot.begun:
-                self._lose(slot, slot.worker)
+        with contextlib.suppress(DisconnectedError):
+            while any(slot.claimed for slot in self._slots) and (left := end - time.monotonic()) > 0:
+                self._backend.wait(left)
+                self._attend()
+        self._end(self._slots)
 
-
-def _dismiss(slot: _Place) -> None:
-    """End a slot's worker, which has nothing to do."""
-    if slot.worker is not None:
-        slot.worker.kill()
-        slot.worker.bury()
-        slot.worker.close()
-        slot.worker = None
+    def _end(self, slots: Sequence[Slot]) -> None:
+        """End what is at several places, and store the runs there as interrupted."""
+        for slot in slots:
+            self._backend.kill(slot.number)
+        for slot in slots:
+            if slot.begun:
+                self._drain(slot)
+                if slot.job is not None:
+                    self._ledger.interrupt(slot)
+                slot.clear()

@@ -19,10 +19,10 @@ from sqlalchemy import event as happenings
 
 from dynabro_cli.errors import InterruptedRunError, RunError, SpecError, StorageError
 from dynabro_cli.events import Evaluated, Event
-from dynabro_cli.executors import crew, ledger, processes
+from dynabro_cli.executors import crew, ledger, many, processes
+from dynabro_cli.executors.crew import Crew
 from dynabro_cli.executors.local import execute
 from dynabro_cli.executors.processes import Options, Outcome, execute_all
-from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing
@@ -330,13 +330,13 @@ def test_what_another_has_is_not_looked_at_while_all_are_busy(engine: Engine, mo
                 rival.record(event)
 
     seen: list[tuple[bool, float | None]] = []
-    wait = Scheduler._wait
+    wait = Crew.wait
 
-    def noted(self: Scheduler, patience: float | None) -> set[Any]:
-        seen.append((all(slot.worker for slot in self._slots), patience))
-        return wait(self, patience)
+    def noted(self: Crew, patience: float | None) -> None:
+        seen.append((self.capacity == len(self._workers), patience))
+        wait(self, patience)
 
-    monkeypatch.setattr(Scheduler, "_wait", noted)
+    monkeypatch.setattr(Crew, "wait", noted)
     monkeypatch.setattr(ledger, "REVISIT_SECONDS", 0.0)
     rival.record(started(quadratic(0).key, seed=0))
     assert statuses(make_up(engine, 2, Rival())) == ["stored", "finished"]
@@ -562,7 +562,7 @@ def test_processes_share_the_cores(
         def run(self) -> list[Outcome]:
             return []
 
-    monkeypatch.setattr(processes, "Scheduler", Scheduler)
+    monkeypatch.setattr(many, "Scheduler", Scheduler)
     make_up(engine, 4, **options)
     ((count, decided),) = seen
     assert (count, decided.threads, decided.device) == (processes_, threads, "cpu")

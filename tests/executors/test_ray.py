@@ -38,10 +38,13 @@ from tests.own import fresh
 from tests.store.made import change, read
 from tests.test_own_components import ALL_KINDS, write_all
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'dynabro[ray]'")
-from ray.cluster_utils import Cluster  # noqa: E402
+try:
+    ray = ray_cluster._import_ray()  # which silences Ray, as it must be before the first import
+except SpecError:
+    pytest.skip("Ray is not installed: pip install 'dynabro[ray]'", allow_module_level=True)
+from ray.cluster_utils import Cluster
 
-from dynabro_cli.executors import ray_node  # noqa: E402
+from dynabro_cli.executors import ray_node
 
 pytestmark = pytest.mark.thorough
 
@@ -321,7 +324,7 @@ def test_another_version_on_a_node_fails_the_run_and_tells(engine: Engine, path:
 
 @pytest.mark.usefixtures("connection")
 def test_nodes_that_cannot_begin_are_an_error(engine: Engine, path: Path) -> None:
-    with pytest.raises(RunError, match=r"3 tasks in a row .* ImportError: no component of this name"):
+    with pytest.raises(RunError, match=r"3 Ray tasks in a row .* ImportError: no component of this name"):
         make(engine, 5, None, entry="broken")
     assert stored(path) == []
 
@@ -330,7 +333,7 @@ def test_nodes_that_cannot_begin_are_an_error(engine: Engine, path: Path) -> Non
 def test_a_run_that_is_lost_is_made_again_when_the_cluster_has_shrunk(
     engine: Engine, faults: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dynabro_cli.executors.ray_post.MEASURE_SECONDS", 0)
+    monkeypatch.setattr("dynabro_cli.executors.ray_backend.MEASURE_SECONDS", 0)
     monkeypatch.setattr(Share, "fit", lambda *_: 1 if (faults / "notes").exists() and "1" in noted(faults, "claimed") else 2)
     (faults / "1").write_text("middle exit once")
     assert [outcome.status for outcome in make(engine, 2, faults)] == ["finished"] * 2
@@ -495,16 +498,30 @@ def test_an_address_where_nobody_answers(prefix: str, engine: Engine, monkeypatc
         execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log(), address=address)
 
 
-def test_a_cluster_of_this_machine_that_has_ended(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_of_this_machine_that_has_ended(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr("ray._private.services.find_gcs_addresses", set)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray").mkdir()
     address = f"127.0.0.1:{free_port()}"
-    monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda _: address)
+    (tmp_path / "ray" / "ray_current_cluster").write_text(address)
     with pytest.raises(NotFoundError, match=rf"no Ray cluster answers at --address {address}"):
         execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log())
-    monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda _: None)
-    with pytest.raises(NotFoundError, match="no Ray cluster runs on this machine, and RAY_ADDRESS names none; type --address"):
+
+
+@pytest.mark.parametrize("file", [None, ""])
+def test_no_cluster_on_this_machine(file: str | None, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(address: str, **_: object) -> None:
+        raise ConnectionError(f"no running instance at {address}")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    if file is not None:
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(file)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(NotFoundError, match="no Ray cluster runs on this machine, and RAY_ADDRESS names none"):
         execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log())
 
 
@@ -522,7 +539,7 @@ def test_a_server_that_is_slow_is_tried_again(failures: int, reached: bool, monk
     monkeypatch.setattr(ray_cluster, "_connect", connect)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     expected = contextlib.nullcontext() if reached else pytest.raises(NotFoundError, match="Initialization failure")
-    with expected, ray_cluster._connected("ray://head:10001"):
+    with expected, ray_cluster._connected(ray, "ray://head:10001"):
         pass
     assert tried == ["ray://head:10001"] * 3
 

@@ -1,22 +1,129 @@
-"""The driver's side of the mailbox: messages from a Ray cluster, in order, and the size of the cluster."""
+"""The back end of a Ray cluster: tasks, the driver's side of their mailbox, and the size of the cluster.
+
+A task is one attempt at a run, and Ray must not repeat it: a new attempt gets the last checkpoint, and late messages of the old
+one are dropped. Tasks that fit nowhere wait in Ray, unclaimed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 import time
 from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import ray
 
 from dynabro_cli.errors import DisconnectedError
-from dynabro_cli.executors.ray_node import Message
+from dynabro_cli.events import Started
+from dynabro_cli.executors.backend import Ended, Message, Words
+from dynabro_cli.executors.ray_node import make
 from dynabro_cli.executors.ray_share import Share
+from dynabro_cli.executors.worker import Check, Request
 
 TAKE_SECONDS = 1.0
 """Seconds for which the driver's thread waits for messages before it looks at new tasks."""
 MEASURE_SECONDS = 5.0
 """Pause between two measurements of the cluster's size."""
+
+
+class RayTasks:
+    """Tasks in a Ray cluster: a ``Backend``.
+
+    A place has its task until the task has ended, which is later than its run: Ray would start another process for the next
+    one.
+
+    Args:
+        mailbox: The actor.
+        share: Resources of a run.
+        entry: The function on the nodes that returns the function that makes a run, as ``module:name``.
+        jobs: Most runs at a time; None for as many as fit the cluster.
+    """
+
+    words = Words("task", "Ray tasks", "")
+    check: Check = "all"
+    forgiving = True
+
+    def __init__(self, mailbox: Any, share: Share, entry: str, jobs: int | None) -> None:
+        self._mailbox, self._entry, self._jobs = mailbox, entry, jobs
+        # GPU tasks would have a process each by default; one that finds itself on another GPU says so
+        self._task = ray.remote(num_cpus=share.cpus, num_gpus=share.gpus, max_calls=0, max_retries=0)(make)
+        self._attempts = itertools.count()
+        self._tasks: dict[int, tuple[int, Any]] = {}  # place -> attempt, task
+        self._places: dict[int, int] = {}  # attempt -> place
+        self._post = Post(mailbox, share)
+
+    @property
+    def capacity(self) -> int:
+        """``jobs``, or the number of runs that fit the cluster now."""
+        return self._jobs or max(1, self._post.capacity)
+
+    def free(self, place: int) -> bool:
+        """Return True if there is no task here."""
+        return place not in self._tasks
+
+    def start(self, place: int) -> bool:
+        """Return True: Ray starts the processes."""
+        return True
+
+    def send(self, place: int, request: Request) -> None:
+        """Submit a task, whose log the driver writes."""
+        attempt = next(self._attempts)
+        task = self._task.remote(self._mailbox, attempt, replace(request, log=None), self._entry)
+        self._tasks[place], self._places[attempt] = (attempt, task), place
+        self._post.watch(task, attempt)
+
+    def answer(self, place: int, ours: bool) -> None:
+        """Answer ``Started``."""
+        if place in self._tasks:
+            self._mailbox.answer.remote(self._tasks[place][0], ours)
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait for a message, or for the next measurement of the cluster."""
+        self._post.wait(MEASURE_SECONDS if seconds is None else min(seconds, MEASURE_SECONDS))
+
+    def collect(self) -> Iterator[tuple[int, Message | Ended]]:
+        """Yield what has arrived of attempts that are not given up."""
+        for item in self._post.collect():
+            place = self._places.get(item.attempt)
+            if place is None:
+                if isinstance(item.message, Started):
+                    self._mailbox.answer.remote(item.attempt, False)
+            elif item.message is not None:
+                yield place, item.message
+            else:
+                self._forget(place)
+                yield place, Ended(in_words(item.error), counts=not isinstance(item.error, ray.exceptions.NodeDiedError))
+
+    def leave(self, places: Collection[int]) -> None:
+        """Let every run hand over a checkpoint and end."""
+        if places:
+            self._mailbox.leave.remote()
+
+    def kill(self, place: int) -> None:
+        """End the task at once, wherever it is; later messages are dropped."""
+        if place in self._tasks:
+            attempt, task = self._tasks[place]
+            with contextlib.suppress(Exception):
+                self._mailbox.answer.remote(attempt, False)
+                ray.cancel(task, force=True)
+            self._forget(place)
+
+    def bury(self, place: int) -> Iterator[Message]:
+        """Yield nothing, and wait for nothing."""
+        return iter(())
+
+    def _forget(self, place: int) -> None:
+        del self._places[self._tasks.pop(place)[0]]
+
+    def close(self) -> None:
+        """End the mailbox, and all tasks with it."""
+        self._post.close()
+        with contextlib.suppress(Exception):
+            ray.kill(self._mailbox)
 
 
 class Item(NamedTuple):

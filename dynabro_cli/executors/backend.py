@@ -1,0 +1,124 @@
+"""The places where the scheduler has runs made: worker processes of this machine, or tasks in a cluster.
+
+A back end has places, numbered from 0. A place holds one process or task, or none. The scheduler sends a run there, and takes
+messages from there until the process or task has ended. A back end knows nothing of the queue, the database and retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from dynabro_cli.events import Event
+from dynabro_cli.executors._api import Failure
+from dynabro_cli.executors.worker import Begun, Check, Left, Request
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Text for the run's log, such as the output of its process."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Misplaced:
+    """The run was not started, as its process holds another GPU than the run; the process ends."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The process or task has ended, after all its messages.
+
+    Attributes:
+        how: The end in words, such as ``exited with code 1``.
+        counts: False if its end before a run began says nothing about the next start, as when a node was lost.
+    """
+
+    how: str
+    counts: bool = True
+
+
+Message = Begun | Event | Failure | Left | Printed | Misplaced
+
+
+class Words(NamedTuple):
+    """Names of what makes a run, for messages.
+
+    Attributes:
+        one: Such as ``process``.
+        several: Such as ``worker processes``.
+        hint: Where to look if they do not start.
+    """
+
+    one: str
+    several: str
+    hint: str
+
+
+class Backend(Protocol):
+    """Interface of the scheduler to worker processes or a cluster.
+
+    Attributes:
+        words: Names for messages.
+        check: The memory that a process compares with a run's needs before it starts.
+        forgiving: True if the retries of a run are counted from its last checkpoint.
+    """
+
+    words: Words
+    check: Check
+    forgiving: bool
+
+    @property
+    def capacity(self) -> int:
+        """Most runs at a time, as far as known now."""
+        ...
+
+    def free(self, place: int) -> bool:
+        """Return True if ``start`` may be called: nothing is there, or a process that makes no run."""
+        ...
+
+    def start(self, place: int) -> bool:
+        """Have a process at a free place; return True if it can be sent a run now, False if the place is not free until then.
+
+        Raises:
+            RunError: The system does not start more processes.
+        """
+        ...
+
+    def send(self, place: int, request: Request) -> None:
+        """Send a run to a place where ``start`` has returned True. A death is reported by ``collect``."""
+        ...
+
+    def answer(self, place: int, ours: bool) -> None:
+        """Answer ``Started``: the run continues there, or is given up."""
+        ...
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait for messages or an end for at most the given time; a signal may interrupt."""
+        ...
+
+    def collect(self) -> Iterator[tuple[int, Message | Ended]]:
+        """Yield what has arrived, by place, in order; nothing from a place after ``bury``, even in the same iteration.
+
+        Raises:
+            DisconnectedError: The connection to the cluster is lost.
+        """
+        ...
+
+    def leave(self, places: Collection[int]) -> None:
+        """Ask the runs at these places to hand over a checkpoint and end, with ``Left``."""
+        ...
+
+    def kill(self, place: int) -> None:
+        """End what is there without waiting; nothing is done if the place is empty."""
+        ...
+
+    def bury(self, place: int) -> Iterator[Message]:
+        """Wait for the end of what was killed; yield the messages that had arrived. Then the place is empty."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...

@@ -1,0 +1,335 @@
+"""The scheduler on a back end without processes: what is sent where, and what becomes of it, step by step."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from dynabro_cli import events
+from dynabro_cli.errors import InterruptedRunError, PreemptedError, RunError
+from dynabro_cli.executors import backend
+from dynabro_cli.executors._api import Failure, Options, Outcome
+from dynabro_cli.executors.backend import Ended, Misplaced, Printed, Words
+from dynabro_cli.executors.many import make_all
+from dynabro_cli.executors.worker import Begun, Check, Left, Request
+from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.side_files import SideFiles
+from tests.executors.made_runs import Log, quadratic
+from tests.store.made import change, checkpointed, evaluated, finished, read, rounds, started, totals
+
+Message = backend.Message | Ended
+ROUNDS = 20
+LAST = Failure | Left | Misplaced | events.Finished
+WORDS = Words("clerk", "clerks", "; their desks say why")
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return open_for_writing(str(tmp_path / "results.db"))
+
+
+def start_of(request: Request) -> events.Started:
+    """The first event, from the checkpoint if there is one."""
+    record = started(request.key, **request.spec).record
+    return events.Started(request.key, record, None if request.resume is None else totals(ROUNDS // 2))
+
+
+def whole(request: Request) -> list[Message]:
+    """The messages of a run in which nothing goes wrong."""
+    first = 0 if request.resume is None else ROUNDS // 2
+    return [Begun(), start_of(request), rounds(first, ROUNDS - 1), evaluated(ROUNDS), finished(ROUNDS)]
+
+
+def half(request: Request) -> list[Message]:
+    return [Begun(), start_of(request), rounds(0, ROUNDS // 2 - 1)]
+
+
+@dataclass
+class Scripted:
+    """A back end whose places send what a script says, one message each time that the scheduler waits.
+
+    Attributes:
+        script: The messages that answer a request, by seed; each request takes the next answer, and the last one stays.
+        asked: What the scheduler has asked for, in order.
+        patience: The time limits of the waits.
+    """
+
+    script: dict[int, list[Callable[[Request], Sequence[Message]]]] = field(default_factory=dict)
+    places: int = 1
+    words: Words = WORDS
+    check: Check = "all"
+    forgiving: bool = False
+    slow_starts: int = 0
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    patience: list[float | None] = field(default_factory=list)
+    on_wait: Callable[[], None] = lambda: None
+    lasting: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.boxes: dict[int, deque[Message]] = {}
+        self.requests: list[Request] = []
+        self.starting, self.started = set(range(self.slow_starts)), set[int]()
+
+    @property
+    def capacity(self) -> int:
+        return self.places
+
+    def free(self, place: int) -> bool:
+        return place not in self.lasting | self.started
+
+    def start(self, place: int) -> bool:
+        if place in self.starting:
+            self.starting.remove(place)
+            self.started.add(place)
+            self.asked.append(("start", place))
+            return False
+        return True
+
+    def send(self, place: int, request: Request) -> None:
+        seed = request.spec["seed"]
+        answers = self.script.get(seed, [whole])
+        self.asked.append(("send", place, seed))
+        self.requests.append(request)
+        self.boxes[place] = deque((answers.pop(0) if len(answers) > 1 else answers[0])(request))
+
+    def answer(self, place: int, ours: bool) -> None:
+        self.asked.append(("answer", place, ours))
+        if not ours and place in self.boxes:
+            del self.boxes[place]
+
+    def wait(self, seconds: float | None) -> None:
+        self.patience.append(seconds)
+        self.started.clear()
+        self.on_wait()
+
+    def collect(self) -> Iterator[tuple[int, Message]]:
+        for place, box in list(self.boxes.items()):
+            if box:
+                message = box.popleft()
+                if isinstance(message, Ended) or (not box and isinstance(message, LAST)):
+                    del self.boxes[place]
+                yield place, message
+
+    def leave(self, places: Collection[int]) -> None:
+        self.asked.append(("leave", set(places)))
+        for place in places:
+            self.boxes[place].extend([checkpointed(ROUNDS // 2), Left()])
+
+    def kill(self, place: int) -> None:
+        if place in self.boxes:
+            self.asked.append(("kill", place))
+
+    def bury(self, place: int) -> Iterator[backend.Message]:
+        for message in self.boxes.pop(place, ()):
+            if not isinstance(message, Ended):
+                yield message
+
+    def close(self) -> None:
+        self.asked.append(("close",))
+
+    def sent(self) -> list[tuple[int, int]]:
+        """The places and seeds of the requests."""
+        return [(asked[1], asked[2]) for asked in self.asked if asked[0] == "send"]
+
+
+def make(engine: Engine, runs: int, places: Scripted, log: Any = None, files: Any = None, **options: Any) -> list[Outcome]:
+    chosen = Options(**{"device": "cpu", "threads": 1, "jobs": places.places} | options)
+    return make_all(
+        [quadratic(seed) for seed in range(runs)],
+        engine,
+        chosen,
+        log or Log(),
+        files,
+        devices=["cpu"],
+        places=4,
+        executor="local",
+        backend=lambda: places,
+    )
+
+
+def statuses(outcomes: list[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def stored(engine: Engine) -> list[tuple[Any, ...]]:
+    return read(Path(str(engine.url.database)), "SELECT seed, status, rounds FROM runs ORDER BY seed")
+
+
+def test_runs_are_made_in_order_and_no_more_at_a_time_than_fit(engine: Engine) -> None:
+    places = Scripted(places=2)
+    log = Log()
+    assert statuses(make(engine, 5, places, log)) == ["finished"] * 5
+    assert places.sent() == [(0, 0), (1, 1), (0, 2), (1, 3), (0, 4)]
+    assert places.asked[-1] == ("close",)
+    assert stored(engine) == [(seed, "finished", ROUNDS) for seed in range(5)]
+    assert log.of(3) == ["started", "Started", "RoundsDone", "Evaluated", "Finished", "finished"]
+    assert {request.check for request in places.requests} == {"all"}
+
+
+def test_nothing_is_sent_to_a_place_until_it_can_take_a_run(engine: Engine) -> None:
+    places = Scripted(places=2, slow_starts=2)
+    assert statuses(make(engine, 2, places)) == ["finished"] * 2
+    assert places.asked[:4] == [("start", 0), ("start", 1), ("send", 0, 0), ("send", 1, 1)]
+
+
+def test_a_place_that_is_not_free_yet_gets_no_run(engine: Engine) -> None:
+    places = Scripted(places=2, lasting=frozenset({0}))
+
+    def later() -> None:
+        if len(places.requests) == 2:
+            places.lasting = frozenset()
+
+    places.on_wait = later
+    assert statuses(make(engine, 4, places)) == ["finished"] * 4
+    assert places.sent()[:2] == [(1, 0), (1, 1)]
+
+
+def test_a_capacity_that_shrinks_holds_no_run_back(engine: Engine) -> None:
+    lost = [lambda request: [*half(request), Ended("was lost")], whole]
+    places = Scripted({1: lost}, places=2)
+
+    def shrink() -> None:
+        places.places = 1
+
+    places.on_wait = shrink
+    assert statuses(make(engine, 2, places, max_retries=1)) == ["finished"] * 2
+    assert sorted(seed for _, seed in places.sent()) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(("forgiving", "status", "attempts"), [(False, "failed", 3), (True, "finished", 5)])
+def test_retries_are_counted_and_from_the_checkpoint_on_if_the_back_end_says_so(
+    forgiving: bool, status: str, attempts: int, engine: Engine
+) -> None:
+    reached = itertools.count(1)
+
+    def stops(request: Request) -> list[Message]:
+        """A run of one round more than before, and its checkpoint."""
+        done = next(reached)
+        first = events.Started(request.key, start_of(request).record, totals(done - 1) if request.resume else None)
+        return [Begun(), first, rounds(done - 1, done - 1), checkpointed(done), Ended("went home")]
+
+    def rest(request: Request) -> list[Message]:
+        first = events.Started(request.key, start_of(request).record, totals(4))
+        return [Begun(), first, rounds(4, ROUNDS - 1), evaluated(ROUNDS), finished(ROUNDS)]
+
+    places = Scripted({0: [stops] * 4 + [rest]}, forgiving=forgiving)
+    files = SideFiles.of(engine.url)
+    (outcome,) = make(engine, 1, places, files=files, max_retries=2)
+    assert (outcome.status, len(places.requests)) == (status, attempts)
+    assert [request.resume for request in places.requests] == [None] + [b"state"] * (attempts - 1)
+    if not forgiving:
+        assert outcome.message == "its clerk went home (3 attempts)"
+    lines = files.log(quadratic(0).key).read_text()
+    assert lines.count("its clerk went home; the run is retried") == attempts - 1
+
+
+def test_starts_that_fail_in_a_row_are_an_error_unless_they_do_not_count(engine: Engine) -> None:
+    places = Scripted({seed: [lambda _: [Ended("went home")]] for seed in range(4)})
+    match = r"^3 clerks in a row ended before they could begin a run; the last one went home; their desks say why$"
+    with pytest.raises(RunError, match=match):
+        make(engine, 4, places)
+    assert (len(places.requests), stored(engine)) == (3, [])
+    lost = [lambda _: [Ended("was lost", counts=False)]] * 7
+    places = Scripted({0: [*lost, whole]})
+    assert statuses(make(engine, 1, places)) == ["finished"]
+    assert len(places.requests) == 8
+
+
+def test_a_run_that_was_sent_to_the_wrong_place_is_sent_again(engine: Engine) -> None:
+    places = Scripted({0: [lambda _: [Misplaced()], whole]})
+    assert statuses(make(engine, 2, places)) == ["finished"] * 2
+    assert [seed for _, seed in places.sent()] == [0, 0, 1]
+
+
+def test_a_failure_is_the_runs_own_and_ends_everything_if_asked(engine: Engine) -> None:
+    bang = Failure("bang", "Traceback: bang", expected=False)
+    fails = [lambda request: [*half(request), bang]]
+    assert statuses(make(engine, 3, Scripted({1: fails}))) == ["finished", "failed", "finished"]
+    assert stored(engine)[1] == (1, "failed", 10)
+    places = Scripted({3: fails, 4: [half]}, places=2)
+    outcomes = make(engine, 6, places, fail_fast=True)
+    assert statuses(outcomes) == ["stored", "failed", "stored", "failed", "interrupted", "interrupted"]
+
+
+def test_output_goes_to_the_log_and_messages_after_the_end_do_not_count(engine: Engine) -> None:
+    files = SideFiles.of(engine.url)
+    late = [lambda request: [Begun(), Printed("noise"), *whole(request)[1:], rounds(20, 21), Printed("late"), Ended("left")]]
+    places = Scripted({0: late})
+    log = Log()
+    assert statuses(make(engine, 1, places, log, files)) == ["finished"]
+    assert stored(engine) == [(0, "finished", ROUNDS)]
+    text = files.log(quadratic(0).key).read_text()
+    assert ("noise" in text, "late" in text) == (True, False)
+
+
+def test_a_run_that_takes_too_long_is_ended_and_what_had_arrived_is_stored(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(step=1.0)
+    monkeypatch.setattr("dynabro_cli.executors.scheduler.time.monotonic", lambda: next(clock))
+    forever = [lambda request: [*half(request), *[Printed("...")] * 500, evaluated(ROUNDS)]]
+    places = Scripted({0: forever})
+    first, second = make(engine, 2, places, timeout=200)
+    assert (first.status, first.message) == ("failed", "timeout: it took longer than 200 s")
+    assert second.status == "finished"
+    assert ("kill", 0) in places.asked
+    assert stored(engine) == [(0, "failed", 10), (1, "finished", ROUNDS)]
+    path = Path(str(engine.url.database))
+    assert read(path, "SELECT COUNT(*) FROM evaluations JOIN runs ON runs.id = run_id WHERE seed = 0") == [(1,)]
+
+
+def test_a_run_that_another_takes_over_is_left_to_it(engine: Engine) -> None:
+    path = Path(str(engine.url.database))
+
+    class Thief(Log):
+        def event(self, slot: int, run: Any, event: events.Event) -> None:
+            super().event(slot, run, event)
+            if self.of(0) == ["started", "Started", "RoundsDone"]:
+                silence = "heartbeat_at = '2020-01-01 00:00:00.000000', heartbeat_clock = NULL"
+                change(path, f"UPDATE runs SET owner = 'elsewhere:1:1:1', {silence}")
+
+    places = Scripted({0: [lambda request: [*whole(request), Printed("more")], whole]})
+    log = Thief()
+    assert statuses(make(engine, 1, places, log)) == ["finished"]
+    assert ("kill", 0) in places.asked
+    assert log.of(0).count("Finished") == 1
+
+
+@pytest.fixture
+def python_handles_ctrl_c() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGINT, before[0])
+    signal.signal(signal.SIGTERM, before[1])
+
+
+@pytest.mark.usefixtures("python_handles_ctrl_c")
+@pytest.mark.parametrize(("number", "kind"), [(signal.SIGINT, InterruptedRunError), (signal.SIGTERM, PreemptedError)])
+def test_a_signal_lets_runs_hand_over_checkpoints(number: int, kind: type[Exception], engine: Engine) -> None:
+    waiting = [lambda _: [Begun()]]  # it has not begun to compute, and is ended at once
+    places = Scripted({0: [half], 1: [half], 2: [waiting[0]]}, places=3)
+    waits = itertools.count()
+
+    def press() -> None:
+        if next(waits) == 3:
+            signal.raise_signal(number)
+
+    places.on_wait = press
+    with pytest.raises(kind, match="runs stored as interrupted: 2; the same command resumes from here"):
+        make(engine, 5, places)
+    assert places.asked[-5:-1].count(("leave", {0, 1})) == 1
+    assert stored(engine) == [(0, "interrupted", 10), (1, "interrupted", 10)]
+    path = Path(str(engine.url.database))
+    assert read(path, "SELECT COUNT(checkpoint) FROM runs") == [(2,)]
+
+    again = Scripted(places=3)
+    assert statuses(make(engine, 5, again)) == ["finished"] * 5
+    assert [request.resume for request in again.requests] == [b"state", b"state", None, None, None]
