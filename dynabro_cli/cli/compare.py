@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dynabro_cli.store.pairs import Cell, Comparison
 
 FORMATS = ("table", "json", "csv", "tex")
-FEW = 6
-"""With fewer pairs Wilcoxon's test cannot have p < 0.05."""
 
 
 def compare(
@@ -56,7 +54,8 @@ def compare(
     sides = pairs.side(a, REGISTRIES), pairs.side(b, REGISTRIES)
     found = pairs.compare(open_read_only(db), *sides, where=where, metric=metric)
     _print(found, form)
-    _notes(found)
+    for line in found.notes:  # on standard error
+        note(line)
 
 
 def _print(found: Comparison, form: str) -> None:
@@ -127,14 +126,3 @@ def _texts(found: Comparison) -> tuple[list[str], list[list[str]]]:
 
 def _interval(ends: Interval) -> str:
     return "-" if math.isnan(ends.low) else f"{ends.low:+.4f} to {ends.high:+.4f}"
-
-
-def _notes(found: Comparison) -> None:
-    """Print on standard error what a reader of the numbers must know."""
-    if found.alone:
-        note(f"{found.alone} run{'s' if found.alone > 1 else ''} without a partner left out")
-    if not found.same_identities:
-        note("A and B do not have the same Byzantine workers: pairs share the seed only")
-    few = min(cell.test.n for cell in found.cells)
-    if few < FEW:
-        note(f"with {few} pair{'s' if few > 1 else ''} in a row, Wilcoxon's p is at least {min(1.0, 2 / 2**few):g}")

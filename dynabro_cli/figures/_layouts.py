@@ -10,7 +10,6 @@ from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import curves, final_values, fractions, points_of, within
 from dynabro_cli.figures._panels import (
     ACCURACY,
-    NARROW,
     blank,
     draw_curves,
     draw_finals,
@@ -22,7 +21,7 @@ from dynabro_cli.figures._panels import (
     rates,
     setting,
 )
-from dynabro_cli.figures._style import COLUMN, DELTA_MAX, PAGE, Line, looks, note_size, width_of
+from dynabro_cli.figures._style import COLUMN, DELTA_MAX, PAGE, Line, looks, narrow, note_size
 
 
 def final_against_rate(results: Results) -> Drawn:
@@ -36,7 +35,7 @@ def final_against_rate(results: Results) -> Drawn:
     shown = numbers.rename(columns={"method": "series", "switching": "x"})
     panels = _by_form(results)
     points = points_of(results, "switching", "method")
-    rows = len(panels) if width_of(PAGE) < NARROW else 1
+    rows = len(panels) if narrow() else 1
     columns = len(panels) // rows
     figure, axes = blank(rows, columns, width=PAGE if columns > 1 else COLUMN, height=0.7 + 2.0 * rows, sharey=True)
     for panel, (title, own) in zip(axes.flat, panels, strict=True):
@@ -69,7 +68,7 @@ def curves_by_rate(results: Results) -> Drawn:
     labels, places = methods(results), rates(results)
     series = looks(labels)
     numbers = curves(results, ("method", "switching"))
-    columns = 2 if width_of(PAGE) < NARROW else 3
+    columns = 2 if narrow() else 3
     rows = -(-(len(places) + 1) // columns)
     figure, axes = blank(rows, columns, height=2.0 * rows, sharex=True, sharey=True)
     panels = list(axes.flat)
@@ -80,10 +79,14 @@ def curves_by_rate(results: Results) -> Drawn:
         panel.set_axis_off()
     for panel in panels[: len(places)]:
         panel.tick_params(labelbottom=True)
-        figure.supxlabel(millions(panel), fontsize=note_size(7.5))
+        samples = millions(panel)
+    if narrow():  # a label of the whole picture would be under the legend
+        panels[len(places) - 1].set_xlabel(samples.replace(", ", ",\n"))
+    else:
+        figure.supxlabel(samples, fontsize=note_size(7.5))
     for panel in axes[:, 0]:
         panel.set_ylabel(ACCURACY)
-    legend(panels[len(places)], labels, series)
+    legend(figure if narrow() else panels[len(places)], labels, series)
     entitle(figure, results, setting(results), numbers, "std")
     return Drawn(figure, numbers)
 
@@ -102,18 +105,21 @@ def curves_over_fractions(results: Results) -> Drawn:
     bars = bars[bars["method"] == longest]
     first = results.planned.drop_duplicates("switching")
     figure, axes = blank(2, len(first), height=3.9, sharey="row", height_ratios=(1.5, 1))
+    labelled, break_ = ((len(first) // 2,), "\n") if narrow() else (range(len(first)), " ")
     most_samples = numbers["samples"].max()
     settled = numbers[numbers["samples"] > most_samples / 4]["mean"].min()
     for column, (_, row) in enumerate(first.iterrows()):
         above, below = axes[:, column]
         strategy = row["spec"]["switching"]
         _accuracy(above, numbers[numbers["switching"] == row["switching"]], series)
-        above.set_title(f"p = {strategy['p']:g}, D = {strategy['D']}")
-        above.set_xlabel(millions(above))
+        above.set_title(f"p = {strategy['p']:g},{break_}D = {strategy['D']}")
+        samples = millions(above)
+        above.set_xlabel(samples if column in labelled else "")
         if settled > 0.5:  # differences near the top are what is to be seen
             above.set_ylim(max(0.0, settled - 0.1), 1.0)
         draw_fractions(below, bars[bars["switching"] == row["switching"]], row["workers"])
-        below.set(xlim=(-0.03, max(0.55, strategy["delta_max"] + 0.05)), xlabel="fraction of Byzantine workers")
+        below.set_xlim(-0.03, max(0.55, strategy["delta_max"] + 0.05))
+        below.set_xlabel("fraction of Byzantine workers" if column in labelled else "")
     axes[0, 0].set_ylabel(ACCURACY)
     axes[1, 0].set_ylabel("share of rounds")
     legend(figure, labels, series)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dynabro_cli.figures._data import Results, missing
-from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, method_label, note_size, rate, short, width_of
+from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, method_label, narrow, note_size, rate, short, width_of
 
 ACCURACY = "test accuracy"
 SAMPLES = "samples of all workers"
@@ -21,8 +21,6 @@ LETTER = 0.058
 """Width of a letter of a legend, in inches."""
 FEW = 5
 """With fewer seeds the points of the runs are drawn, not a standard deviation."""
-NARROW = 4.0
-"""A picture of less inches has one panel in a row."""
 TASKS = {
     "mnist": "MNIST",
     "cifar10": "CIFAR-10",
@@ -46,7 +44,7 @@ def panel_grid(count: int, *, height: float = 2.2, across: int = 3, shared: bool
 
     ``shared`` panels have one range of the vertical axis.
     """
-    columns = min(count, 1 if width_of(PAGE) < NARROW else across)
+    columns = min(count, 1 if narrow() else across)
     rows = -(-count // columns)
     width = PAGE if columns > 1 else 1.45 * COLUMN
     figure, axes = blank(rows, columns, width=width, height=0.7 + height * rows, sharey=shared)
@@ -171,7 +169,7 @@ def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame,
     if runs:
         cells = f", {len(empty)} cells have no run" if len(empty) else ""
         lines[1] += f"; {len(results.planned) - runs} of the {len(results.planned)} planned runs{cells}"
-    _above(figure, lines)
+    write_above(figure, lines)
 
 
 def setting(results: Results) -> str:
@@ -199,10 +197,10 @@ def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, s
     lines = [", ".join(words), what]
     if numbers is not None:
         lines[1] = ", ".join(filter(None, (what, _seeds(numbers, spread))))
-    _above(figure, [line for line in lines if line])
+    write_above(figure, [line for line in lines if line])
 
 
-def _above(figure: Figure, lines: Sequence[str]) -> None:
+def write_above(figure: Figure, lines: Sequence[str]) -> None:
     """Write lines above the panels, broken where the picture ends."""
     size = note_size(NOTE_SIZE + 0.5)
     letters = int(figure.get_figwidth() / (0.0079 * size))

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._panels import NARROW, RULES, blank
-from dynabro_cli.figures._style import BETA, PAGE, STRENGTHS, Line, width_of
+from dynabro_cli.figures._panels import RULES, blank
+from dynabro_cli.figures._style import BETA, PAGE, STRENGTHS, Line, narrow
 
 BY = ("switching", "aggregator", "method", "attack")
 LAMBDA = "\N{GREEK SMALL LETTER LAMDA}"
@@ -42,17 +42,21 @@ def panels(results: Results, height: float, **shared: Any) -> tuple[Figure, Iter
     rows.sort(key=lambda row: row[0] != "static")
     columns = planned.drop_duplicates("method")[["method", "spec"]].itertuples(index=False, name=None)
     betas = {method: spec["method"]["beta"] for method, spec in columns}
-    height = 0.65 * height if width_of(PAGE) < NARROW else height
+    height = 0.65 * height if narrow() else height
     figure, axes = blank(len(rows), len(betas), width=PAGE, height=height, sharex=True, **shared)
     return figure, _filled(axes, rows, betas)
 
 
 def _filled(axes: np.ndarray[Any, Any], rows: list[tuple[str, str]], betas: dict[str, float]) -> Iterator[Panel]:
-    for row, (switching, aggregator) in zip(axes, rows, strict=True):
+    for place, (row, (switching, aggregator)) in enumerate(zip(axes, rows, strict=True)):
         kind = "static" if switching == "static" else "dynamic"
-        for axis, (method, beta) in zip(row, betas.items(), strict=True):
-            rule, name = RULES.get(aggregator, aggregator), f"{BETA} = {beta:g}"
-            axis.set_title(f"{kind}, {rule}\n{name}" if width_of(PAGE) < NARROW else f"{kind} attack, {rule}, {name}")
+        for column, (axis, (method, beta)) in enumerate(zip(row, betas.items(), strict=True)):
+            words, name = f"{kind} attack, {RULES.get(aggregator, aggregator)}", f"{BETA} = {beta:g}"
+            if narrow():  # the row's words are above its middle panel, beta above the first row
+                words = words if column == len(betas) // 2 else ""
+                axis.set_title(f"{words}\n{name}" if place == 0 else words)
+            else:
+                axis.set_title(f"{words}, {name}")
             yield Panel(axis, switching, aggregator, method)
 
 

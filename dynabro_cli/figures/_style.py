@@ -21,6 +21,8 @@ WIDTHS = {"column": COLUMN, "page": PAGE}
 """Widths of a picture for print, by the values of ``--width``."""
 PRINT_SIZE = 8.0
 """Size of all text of a picture for print, in points."""
+NARROW = 4.0
+"""A picture of fewer inches has one panel in a row, and short labels."""
 NOTE_SIZE = 6.0
 _chosen: ContextVar[float | None] = ContextVar("width", default=None)
 
@@ -77,6 +79,11 @@ def width_of(own: float) -> float:
     """Return the width for print in inches, or a picture's own."""
     chosen = _chosen.get()
     return own if chosen is None else chosen
+
+
+def narrow() -> bool:
+    """Return True if pictures have the width of a column: side by side there is no room for long words."""
+    return width_of(PAGE) < NARROW
 
 
 def note_size(own: float = NOTE_SIZE) -> float:

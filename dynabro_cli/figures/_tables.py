@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import re
-import textwrap
 from collections.abc import Sequence
 
 import pandas as pd
@@ -16,8 +16,10 @@ from dynabro_cli.figures._style import NOTE_SIZE, PAGE, note_size, width_of
 LINE_HEIGHT, MORE, CHARACTER = 0.22, 0.6, 0.0084
 """Height of a row in inches, of each further line relative to it, and width of a letter per point of its size."""
 SIZE = 7.0
-WORD = re.compile(r"[^\s-]+-?")
-"""A word, or a part of a word up to a hyphen: lines are not broken within it."""
+WORD = re.compile(r"\s*-*[^\s-]+-*|\s*-+")
+"""A word, or a part of a word up to a hyphen, with the spaces before it: lines are not broken within it."""
+BOLD = 1.12
+"""Width of a letter of the head, relative to others."""
 
 
 def draw_table(table: pd.DataFrame, title: str) -> Figure:
@@ -26,7 +28,7 @@ def draw_table(table: pd.DataFrame, title: str) -> Figure:
     texts = [list(table.columns), *table.astype(str).values.tolist()]
     texts = _broken(texts, int(width / (CHARACTER * size)))
     heights = [1 + MORE * max(text.count("\n") for text in row) for row in texts]
-    widths = [max(len(line) for row in texts for line in row[column].split("\n")) + 2 for column in range(len(texts[0]))]
+    widths = _widths(texts)
     figure = Figure(figsize=(width, LINE_HEIGHT * size / SIZE * (sum(heights) + 2)), layout="constrained")
     axes = figure.subplots()
     axes.set_axis_off()
@@ -46,18 +48,37 @@ def draw_table(table: pd.DataFrame, title: str) -> Figure:
 def _broken(texts: Sequence[Sequence[str]], most: int) -> list[list[str]]:
     """Return the texts with lines broken so that a row has at most ``most`` letters: the widest columns are narrowed first."""
     columns = range(len(texts[0]))
-    widths = [max(len(line) for row in texts for line in row[column].split("\n")) + 2 for column in columns]
-    least = [max(len(word) for row in texts for word in WORD.findall(row[column]) or [""]) + 2 for column in columns]
+    words = [["\n".join(word.strip() for word in WORD.findall(text)) for text in row] for row in texts]
+    widths, least = _widths(texts), _widths(words)
     while sum(widths) > most and widths != least:
         widest = max((column for column in columns if widths[column] > least[column]), key=lambda column: widths[column])
         widths[widest] -= 1
-    return [[_lines(text, width - 2) for text, width in zip(row, widths, strict=True)] for row in texts]
+    head = [_lines(text, int((width - 2) / BOLD)) for text, width in zip(texts[0], widths, strict=True)]
+    return [head, *([_lines(text, width - 2) for text, width in zip(row, widths, strict=True)] for row in texts[1:])]
+
+
+def _widths(texts: Sequence[Sequence[str]]) -> list[int]:
+    """Return the letters that each column needs, and two more; the first row is the head, which is bold."""
+    return [
+        2
+        + max(math.ceil(len(line) * (1 if row else BOLD)) for row, own in enumerate(texts) for line in own[column].split("\n"))
+        for column in range(len(texts[0]))
+    ]
 
 
 def _lines(text: str, letters: int) -> str:
     """Return a text with lines of at most so many letters, broken at spaces and hyphens only."""
-    parts = (textwrap.wrap(line, letters, break_long_words=False) or [""] for line in text.split("\n"))
-    return "\n".join(line for part in parts for line in part)
+    lines = []
+    for whole in text.split("\n"):
+        line = ""
+        for word in WORD.findall(whole):
+            if line and len(line + word) > letters:
+                lines.append(line)
+                line = word.lstrip()
+            else:
+                line += word
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def as_table(numbers: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

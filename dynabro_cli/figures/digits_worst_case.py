@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._matrix import SHARES, draw_matrix
 from dynabro_cli.figures._numbers import final_values
 from dynabro_cli.figures._panels import blank, entitle, methods
-from dynabro_cli.figures._style import note_size, rate
+from dynabro_cli.figures._style import narrow, note_size, rate
 
-NO_ATTACK, WORST, WIDE = "none", "worst", 7.0
-ROW = 0.125
-"""Height of a rule's row, in inches."""
+NO_ATTACK, WORST, WIDE = "none", "worst", 9.5
+ROW = 0.021
+"""Height of a rule's row, in inches per point of its text."""
+SIZE = 6.0
 
 
 @figure("digits-worst-case", sweep="digits-worst-case", reference="dynabro's own; the rules and attacks name theirs")
@@ -22,7 +24,7 @@ def draw(results: Results) -> Drawn:
     """Final accuracy on digits of every aggregator under every attack, and under the worst, with identities fixed and changing.
 
     One panel per method and switching strategy; numbers are means over seeds. The column of the worst attack has the lowest
-    mean of a row, with its attack; ``none`` does not count as an attack.
+    mean of a row, with its attack; ``none`` does not count as an attack. A picture of the width of a column has only these.
     """
     cells = final_values(results, ("method", "switching", "aggregator", "attack")).assign(
         name=lambda own: _names(own["attack"])
@@ -32,7 +34,16 @@ def draw(results: Results) -> Drawn:
     rules, attacks = list(dict.fromkeys(plan["aggregator"])), list(dict.fromkeys(_names(plan["attack"])))
     labels, strategies = methods(results), list(dict.fromkeys(plan["switching"]))
     kinds = [(method, label, strategy) for method, label in labels.items() for strategy in strategies]
-    picture, axes = blank(len(kinds), 1, height=1.2 + (0.25 + ROW * len(rules)) * len(kinds), sharex=True)
+    row = plan.iloc[0]
+    title = f"digits, every rule against every attack, m = {row['workers']}, f = {row['byzantine']}, budget {row['budget']:,}"
+    numbers = cells.drop(columns="name").assign(worst=cells.index.isin(worst.index))
+    if narrow():
+        titles = {(method, strategy): f"{label},\n{_words(plan, strategy)}" for method, label, strategy in kinds}
+        picture = _worst_only(worst, rules, titles)
+        entitle(picture, results, f"{title}; the lowest mean over all attacks", cells.assign(diverged=0), "")
+        return Drawn(picture, numbers)
+    size = note_size(SIZE)
+    picture, axes = blank(len(kinds), 1, height=1.2 + (0.25 + ROW * size * len(rules)) * len(kinds), sharex=True)
     for panel, (method, label, strategy) in zip(axes[:, 0], kinds, strict=True):
         own, lowest = (table[(table["method"] == method) & (table["switching"] == strategy)] for table in (cells, worst))
         means = own.pivot(index="aggregator", columns="name", values="mean").reindex(rules, columns=attacks)
@@ -43,7 +54,7 @@ def draw(results: Results) -> Drawn:
         for row, (value, note) in enumerate(zip(values[:, 0], notes, strict=True)):
             dark = value < 0.55
             text = f"{value:.3f} {note[0]}".removeprefix("0")
-            panel.text(places[0], row, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
+            panel.text(places[0], row, text, ha="center", va="center", fontsize=size, color="white" if dark else "black")
         panel.axvline(WIDE - 0.5, color="white", linewidth=2)
         diverged = own.pivot(index="aggregator", columns="name", values="diverged").reindex(rules, columns=attacks)
         for row, column in np.argwhere(diverged.fillna(0).to_numpy() > 0):
@@ -52,11 +63,24 @@ def draw(results: Results) -> Drawn:
         panel.set_yticks(range(len(rules)), rules)
         panel.tick_params(labelsize=note_size(6.5))
         panel.set_title(f"{label}, {_words(plan, strategy)}")
-    row = plan.iloc[0]
-    title = f"digits, every rule against every attack, m = {row['workers']}, f = {row['byzantine']}, budget {row['budget']:,}"
     picture.colorbar(mesh, ax=list(axes[:, 0]), label="final test accuracy", shrink=0.4, pad=0.02)
     entitle(picture, results, title, cells, "")
-    return Drawn(picture, cells.drop(columns="name").assign(worst=cells.index.isin(worst.index)))
+    return Drawn(picture, numbers)
+
+
+def _worst_only(worst: pd.DataFrame, rules: list[str], kinds: dict[tuple[str, str], str]) -> Figure:
+    """Return a picture of the worst means alone: one row per rule, one column per method and strategy."""
+    size = note_size(SIZE)
+    picture, axes = blank(1, 1, height=1.8 + ROW * size * len(rules))
+    panel = axes[0, 0]
+    lowest = worst.set_index(["method", "switching", "aggregator"])["mean"]
+    values = np.column_stack([lowest.loc[method, strategy].reindex(rules) for method, strategy in kinds])
+    places, mesh = draw_matrix(panel, values, [[""] * len(kinds)] * len(rules), SHARES, size=size)
+    panel.set_xticks(places, list(kinds.values()), rotation=90)
+    panel.set_yticks(range(len(rules)), rules)
+    panel.tick_params(labelsize=size)
+    picture.colorbar(mesh, ax=panel, label="final test accuracy", shrink=0.8, pad=0.02)
+    return picture
 
 
 def _worst(cells: pd.DataFrame) -> pd.DataFrame:

@@ -30,6 +30,9 @@ from dynabro_cli.figures._numbers import final_values
 from dynabro_cli.figures._panels import panel_grid, subtitle
 from dynabro_cli.figures._style import short
 
+MOST_LETTERS = 11
+"""A longer word under a number is broken at its first hyphen."""
+
 
 @plot("heatmap")
 def draw(results: Results, choice: Choice) -> Drawn:
@@ -62,7 +65,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
         panel.set_xticks(range(len(columns)), [tick(results.runs, x, value) for value in columns])
         panel.set_yticks(range(len(rows)), [short(str(value), 44) for value in rows])
         panel.set(title=short(title), xlabel=axis_label(results.runs, x))
-        figure.colorbar(mesh, ax=panel, label=metric.title, shrink=0.9, pad=0.02)
+    figure.colorbar(mesh, ax=axes, label=metric.title, shrink=min(0.9, 4.0 / figure.get_figheight()), pad=0.02)
     over = f"worst over {', '.join(name.replace('_', ' ') for name in hidden)}" if hidden else ""
     if hidden and cells.groupby(shown, sort=False).size().nunique() > 1:
         over += ", of which cells have different numbers"
@@ -93,5 +96,6 @@ def _draw(
     for (row, column), cell in part.iterrows():
         place = rows.index(row), columns.index(column)
         values[place] = cell["mean"]
-        notes[place[0]][place[1]] = short(str(cell[hidden[0]]).partition(":")[0], 20) if hidden else ""
+        name = short(str(cell[hidden[0]]).partition(":")[0], 20) if hidden else ""
+        notes[place[0]][place[1]] = name if len(name) <= MOST_LETTERS else name.replace("-", "-\n", 1)
     return draw_matrix(panel, values, notes, limits)[1]

@@ -10,7 +10,7 @@ import pandas as pd
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import TASKS
-from dynabro_cli.figures._style import method_label
+from dynabro_cli.figures._style import method_label, narrow
 from dynabro_cli.figures._tables import draw_table
 
 
@@ -21,7 +21,8 @@ def draw(results: Results) -> Drawn:
     Both are measured. The cost is the cost of the stored rounds; for a thinned run, the largest is not known. The window is the
     number of rounds that one gradient of one worker influences. It is found by running the method twice, with that gradient
     changed once (``theory.history``). A window longer than the run, or than the measurement, is "at least" its length. The
-    window in computations is deterministic if all rounds cost the same.
+    window in computations is deterministic if all rounds cost the same. A picture of the width of a column has the columns of
+    the paper's table.
     """
     numbers = pd.DataFrame([_measured(results, run) for run in results.runs.to_dict("records")])
     shown = pd.DataFrame(
@@ -39,9 +40,10 @@ def draw(results: Results) -> Drawn:
             "final\naccuracy": numbers["final_accuracy"].map("{:.3f}".format),
         }
     )
+    drawn = shown[["method", "cost of a round:\nmean, largest", "window\nin rounds", "window type"]] if narrow() else shown
     first = results.planned.iloc[0]
     title = f"{TASKS.get(first['task'], first['task'])}, {first['switching']}, budget {first['budget']:,}, {_seeds(results)}"
-    return Drawn(draw_table(shown, title), numbers.drop(columns="label"), shown)
+    return Drawn(draw_table(drawn, title), numbers.drop(columns="label"), shown)
 
 
 def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.figures._api import Drawn, record
 from dynabro_cli.figures._data import read
-from dynabro_cli.figures._panels import NARROW, blank
-from dynabro_cli.figures._style import LINES, NOTE_SIZE, PAGE, note_size, short, width_of
+from dynabro_cli.figures._panels import blank, write_above
+from dynabro_cli.figures._style import LINES, narrow, short
 from dynabro_cli.store.kappas import unsound
 from dynabro_cli.store.queries import tell_left_out, warn_left_out
 from dynabro_cli.store.translation import translated_errors
@@ -42,7 +42,7 @@ def draw(engine: Engine, where: str | None) -> Drawn:
         raise NotFoundError("no search for a kappa is stored here; dynabro verify kappa makes some")
     numbers = _numbers(found)
     panels = list(numbers.groupby(["workers", "byzantine"], sort=True))
-    across = 1 if width_of(PAGE) < NARROW else min(2, len(panels))
+    across = 1 if narrow() else min(2, len(panels))
     lines = -(-len(panels) // across)
     most = max(len(own) for _, own in panels)
     figure, axes = blank(lines, across, height=0.5 + ROW * (most + 4) * lines)
@@ -66,9 +66,9 @@ def draw(engine: Engine, where: str | None) -> Drawn:
         )
         axis.set_yticklabels([short(rule, 40) for rule in own["rule"]])
     names = axes[0, 0].get_legend_handles_labels()
-    figure.legend(*names, loc="outside lower center", ncols=3)
+    figure.legend(*names, loc="outside lower center", ncols=2 if narrow() else 3)
     title = "largest ratio found (a lower bound of the true \N{GREEK SMALL LETTER KAPPA}), and the proved one"
-    figure.suptitle(title, fontsize=note_size(NOTE_SIZE + 0.5))
+    write_above(figure, [title])
     return Drawn(figure, numbers)
 
 

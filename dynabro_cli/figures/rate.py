@@ -26,14 +26,14 @@ def draw(results: Results) -> Drawn:
     points = cells(measure(results.runs, results.evaluations))
     fitted = {(one.part, one.setting): one for one in slopes(points)}
     parts = list(dict.fromkeys(part for part, _ in fitted))
-    picture, axes = panel_grid(max(1, len(parts)), height=3.0)
+    picture, axes = panel_grid(max(1, len(parts)), height=3.4)
     for panel, part in zip(axes, parts, strict=False):
         for line, setting in zip(LINES, PARTS[part].predicted, strict=False):
             if (part, setting) in fitted:
                 _series(panel, series(points, part, setting), line, fitted[part, setting])
         panel.set(xscale="log", yscale="log", xlabel=_written(PARTS[part].against), ylabel=_written(PARTS[part].quantity))
         if panel.get_legend_handles_labels()[0]:
-            panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), fontsize=note_size(6), handlelength=1.6)
+            panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), fontsize=note_size(6), handlelength=1.6)
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter(Powers() if axis.get_view_interval()[0] < 1e-3 else FuncFormatter(_plain))
@@ -54,7 +54,13 @@ def _plain(value: float, _: object) -> str:
 
 def _written(text: str) -> str:
     """Return the words of an axis with the signs of mathematics."""
-    signs = {"|grad f|^2": "|\N{NABLA}f|\N{SUPERSCRIPT TWO}", "delta": "\N{GREEK SMALL LETTER DELTA}", "tau_d": "\u03c4_d"}
+    signs = {
+        "|grad f|^2": "|\N{NABLA}f|\N{SUPERSCRIPT TWO}",
+        "|tau_d|/T": "share of dynamic rounds",
+        "excess over |tau_d| = 0": "excess over static rounds",
+        "delta": "\N{GREEK SMALL LETTER DELTA}",
+        "eta": "\N{GREEK SMALL LETTER ETA}",
+    }
     for word, sign in signs.items():
         text = text.replace(word, sign)
     return text
@@ -70,9 +76,9 @@ def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
     axes.errorbar(seen["x"], seen["mean"], bars, color=line.color, marker=line.marker, linestyle="none", elinewidth=0.8)
     ends = np.array([seen["x"].min(), seen["x"].max()])
     fit = power_law(list(own["x"]), list(own["mean"]))
-    label = f"{fitted.setting}: {fitted.slope:.2f}, theorem {fitted.of_bound:.2f}"
+    label = f"{_written(fitted.setting)}: {fitted.slope:.2f}\n(theorem {fitted.of_bound:.2f})"
     if fitted.left_out:
-        label += f" ({fitted.left_out} points below 0)"
+        label += f"\n{fitted.left_out} points below 0"
     if fit is not None:
         axes.plot(ends, np.exp(fit.intercept) * ends**fit.slope, color=line.color)
         axes.plot([], [], color=line.color, marker=line.marker, label=label)

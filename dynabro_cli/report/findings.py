@@ -13,7 +13,7 @@ from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.label import OTHERS
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._data import Results
-from dynabro_cli.store.pairs import Cell, compare
+from dynabro_cli.store.pairs import Cell, Comparison, compare
 
 REFERENCE = "dynabro"
 MOST_METHODS, MOST_ROWS, MOST_TABLES = 8, 60, 40
@@ -48,8 +48,20 @@ def findings(results: Results, tasks: Sequence[Mapping[str, Any]], where: str | 
                 continue
             cut = f"; the first {MOST_ROWS} of {len(found.cells)} cells" if len(found.cells) > MOST_ROWS else ""
             words = f"{sweep or 'no sweep'}, {name}: A = {_told(a)} against B = {_told(b)}, {task['label']} at the end{cut}"
-            tables.append({"caption": words, "columns": COLUMNS, "rows": [_row(cell) for cell in found.cells[:MOST_ROWS]]})
+            rows = [_row(cell) for cell in found.cells[:MOST_ROWS]]
+            tables.append({"caption": words, "columns": COLUMNS, "rows": rows, "notes": _notes(found)})
     return tables[:MOST_TABLES]
+
+
+def _notes(found: Comparison) -> list[str]:
+    """Return the notes of a comparison, with what holds for the tables of a report."""
+    notes = list(found.notes)
+    if len(found.cells) > 1:
+        notes.append(f"Holm's correction is over the {len(found.cells)} cells of this table, not over all tables")
+    single = sum(cell.test.n == 1 for cell in found.cells)
+    if single:
+        notes.append(f"{single} of {len(found.cells)} cells have one pair: no interval and no test")
+    return notes
 
 
 def _sides(runs: pd.DataFrame, first: str, other: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -21,6 +21,8 @@ IDENTITIES = ("switching", "clock", "workers", "byzantine", "participation")
 """Fields that determine, with the seed, which workers are Byzantine when (except ``switching=adaptive``)."""
 LEVEL = 0.05
 """A difference counts if Holm's adjusted p of the t-test is at most this."""
+FEW = 6
+"""With fewer pairs Wilcoxon's p is over 0.05 whatever the differences are: it is at least 2/2^n."""
 NAMES = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", *OTHERS)
 
 Fields = dict[str, Any]
@@ -56,6 +58,20 @@ class Comparison(NamedTuple):
     cells: list[Cell]
     alone: int
     same_identities: bool
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines that a reader of the numbers must know."""
+        found = []
+        if self.alone:
+            found.append(f"{self.alone} run{'s' if self.alone > 1 else ''} without a partner left out")
+        if not self.same_identities:
+            found.append("A and B do not have the same Byzantine workers: pairs share the seed only")
+        few = min(cell.test.n for cell in self.cells)
+        if few < FEW:
+            least = min(1.0, 2 / 2**few)
+            found.append(f"with {few} pair{'s' if few > 1 else ''} in a row, Wilcoxon's p is at least {least:g}")
+        return found
 
 
 def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:

@@ -116,6 +116,20 @@ def test_findings_compare_the_methods(gathered: Gathered) -> None:
     b = next(mean for command, mean in means.items() if "--method sgd" in command)
     (row,) = found[0]["rows"]
     assert row[1:5] == ["2", f"{a:.4g}", f"{b:.4g}", f"{a - b:+.4g}"]
+    assert found[0]["notes"] == ["with 2 pairs in a row, Wilcoxon's p is at least 0.5"]
+
+
+def test_findings_with_few_seeds_and_several_cells_say_so(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
+    """The switching strategy of one pair is another one: two cells of one pair each."""
+    path = tmp_path / "two.db"
+    path.write_bytes(real_database.read_bytes())
+    change(path, "UPDATE runs SET switching = 'static' WHERE task = 'digits' AND seed = 0")
+    notes = gathered(path, where="task = 'digits'")["findings"][0]["notes"]
+    assert notes == [
+        "with 1 pair in a row, Wilcoxon's p is at least 1",
+        "Holm's correction is over the 2 cells of this table, not over all tables",
+        "2 of 2 cells have one pair: no interval and no test",
+    ]
 
 
 def test_runs_without_a_result_are_counted(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
