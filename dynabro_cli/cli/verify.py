@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -109,6 +110,42 @@ def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_jso
         raise VerificationError(
             f"{len(wrong)} of {len(found)} rules break their proved kappa: a bug in the rule or in its bound"
         )
+
+
+@app.command()
+@with_plugins
+def tau(
+    rules: Annotated[list[str] | None, typer.Argument(metavar="[RULE...]", help="Aggregation rules. [default: cwtm]")] = None,
+    task: Annotated[str, typer.Option(metavar="NAME", help="Task.")] = "digits",
+    m: Annotated[int, typer.Option("--m", metavar="M", help="Workers, all honest.")] = 17,
+    f: Annotated[int, typer.Option("--f", metavar="F", help="Byzantine workers that the rule is built for.")] = 8,
+    budget: Annotated[int, typer.Option(metavar="N", help="Gradient computations of each worker in a run.")] = 2000,
+    seeds: Annotated[str, typer.Option(metavar="FIRST..LAST", help="Seeds; one run each.")] = "0..3",
+    data_dir: Annotated[
+        Path | None, typer.Option(envvar="DYNABRO_DATA", help="Folder of data sets.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what dynabro:filter=adaptive compares with tau, where all workers are honest.
+
+    The ratio is |a_J - a_{J-1}| 2^(J/2)/rho, rho the spread of the round. Its 0.999 quantile is the tau that rejects one honest
+    correction in a thousand. The last column is the share that tau=2 rejects. Nothing is stored.
+
+    Example: dynabro verify tau cwtm --budget 500 --seeds 0..0
+    """
+    from dynabro_cli.experiment.build import data_directory
+    from dynabro_cli.experiment.spec import RunSpec
+    from dynabro_cli.grid.sweep_file import parse_seeds
+    from dynabro_cli.theory import tau as measuring
+
+    spec = RunSpec(task=task, method=measuring.METHOD, attack="none", workers=m, byzantine=f, budget=budget)
+    found = list(measuring.measure(spec, rules or ("cwtm",), parse_seeds(seeds), data_directory(data_dir)))
+    if as_json:
+        print_json([one._asdict() for one in found])
+        return
+    columns = ("rule", "runs", "corrections", "median", "0.99 quantile", "0.999 quantile", "largest", "above 2")
+    numbers = [(*(f"{value:.2f}" for value in one[3:7]), f"{100 * one.above:.2f}%") for one in found]
+    emit(columns, [(*one[:3], *texts) for one, texts in zip(found, numbers, strict=True)])
 
 
 @app.command()

@@ -80,6 +80,10 @@ class Run:
         object.__setattr__(self, "built", built)
         return self
 
+    def with_parts(self, parts: Built) -> Run:
+        """Return the run with other built parts, such as a method that is observed."""
+        return dataclasses.replace(self)._keep(parts)
+
     def forget(self) -> None:
         """Drop the built parts; they are built again on demand."""
         object.__setattr__(self, "built", None)
