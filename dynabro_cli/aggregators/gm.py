@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+MOST_IN_KERNEL = 64
+"""Messages whose Gram matrix fits into the registers of one block of a GPU."""
 FEW = 100
 """With fewer steps the result may depend on the start."""
 
@@ -81,15 +84,29 @@ def start_of(gram: Tensor) -> Tensor:
 
 
 @opaque(
+    "weiszfeld_kernel(Tensor gram, float nu, float tolerance, int most_steps) -> Tensor",
+    lambda gram, nu, tolerance, most_steps: gram.new_empty(len(gram)),
+)
+def weiszfeld_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
+    """Return what ``weiszfeld`` returns, by one kernel of a GPU."""
+    from dynabro_cli.aggregators._weiszfeld_kernel import launch
+
+    return launch(gram, nu, tolerance, most_steps)
+
+
+@opaque(
     "weiszfeld(Tensor gram, float nu, float tolerance, int most_steps) -> Tensor",
     lambda gram, nu, tolerance, most_steps: gram.new_empty(len(gram)),
 )
 def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
     """Return the weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start.
 
-    The steps run on the CPU, wherever the messages are, and in NumPy: on so small a matrix, a step is shorter than its launch
-    elsewhere, and than the calls of torch's operators.
+    On a CPU the steps run in NumPy: on so small a matrix, a step is shorter than the calls of torch's operators. On a GPU all
+    steps are one kernel of Triton's, for at most 64 workers; of more, and without Triton, they run on the CPU.
     """
+    if gram.is_cuda and len(gram) <= MOST_IN_KERNEL and find_spec("triton") is not None:
+        found: Tensor = torch.ops.dynabro.weiszfeld_kernel(gram, nu, tolerance, most_steps)
+        return found
     products = gram.detach().cpu().numpy()
     squares = products.diagonal().clip(min=0)
     distances = np.sqrt(squares)

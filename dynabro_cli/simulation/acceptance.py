@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dynabro_cli.gradients.memory import send
 from dynabro_cli.simulation.defence import copied
 from dynabro_cli.simulation.identities import Identities
 from dynabro_cli.simulation.parts import Parts, State
@@ -74,7 +75,7 @@ class Probe:
     def _direction(self) -> Tensor:
         if self._signs is None:
             drawn = self._streams.generator("probe", 0).integers(0, 2, size=self._x.numel(), dtype="int8")
-            self._signs = torch.from_numpy(drawn).to(self._x.device).to(self._x.dtype).mul_(2).sub_(1)
+            self._signs = send(torch.from_numpy(drawn), self._x.device).to(self._x.dtype).mul_(2).sub_(1)
         return self._signs
 
 

@@ -19,10 +19,7 @@ from tests.contract.test_attacks import TEXTS as ATTACKS
 from tests.gpu.fake import FakeGPU, devices, on_gpu
 
 M, D = 17, 11
-READ_ONCE = {
-    "signguard": "clusters a table of m numbers and signs by scikit-learn",
-    "gm": "takes its steps on the m x m Gram matrix in NumPy",
-}
+READ_ONCE = {"signguard": "clusters a table of m numbers and signs on the CPU"}
 """Rules that wait for a small table of the GPU in every round."""
 
 SLOW = {"resnet18": pytest.mark.thorough}
@@ -72,3 +69,20 @@ def test_networks(name: str, precision: torch.dtype, gpu: FakeGPU) -> None:
     assert devices([losses, engine.matrix, engine.statistics, engine.buffers, engine.parameters]) == {"cuda"}
     assert engine.matrix.dtype == torch.float32
     assert devices(engine.logits(on_gpu(inputs[0]))) == {"cuda"}
+
+
+@pytest.mark.parametrize("name", ["cnn-mnist", "cnn-cifar", "mlp"])
+def test_more_workers_are_not_more_operations(name: str, gpu: FakeGPU) -> None:
+    """A pass launches as much for 25 workers as for 5."""
+    launched = []
+    for m in (5, 25):
+        with gpu.allowed():
+            model = REGISTRIES["models"].parse(name).build(ImageShape(3, 16, 16, 10)).to("cuda")
+        engine = WorkerGradients(model, m, kinds=(SHARED,))
+        inputs, labels = on_gpu(torch.randn(m, 4, 3, 16, 16)), on_gpu(torch.zeros(m, 4, dtype=torch.int64))
+        engine(inputs, labels, 1, range(m) if engine.random else ())  # finds out how to compute
+        gpu.counted()
+        engine(inputs, labels, 1, range(m) if engine.random else ())
+        launched.append(gpu.counted())
+    assert sum(launched[0].values()) > 20
+    assert launched[0] == launched[1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec, events
-from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.simulation.loop import Simulation
@@ -66,9 +66,17 @@ def small(**more: Any) -> RunSpec:
     return RunSpec(**(given | more))
 
 
-@pytest.mark.parametrize("method", ["sgd"])
+OWN: dict[str, dict[str, Any]] = {
+    "byzantine-sgd": {"aggregator": None, "budget": 120},
+    "safeguard": {"aggregator": None, "budget": 120},
+    "marina-pp": {"method": "marina-pp:batches=2"},
+}
+"""Fields of methods that take no rule, that spend budget before their first round, or that would spend all of it on one."""
+
+
+@pytest.mark.parametrize("method", REGISTRIES["methods"].entries())
 def test_methods(method: str, rounds: FakeGPU) -> None:
-    spec = small(method=method)
+    spec = small(**({"method": method} | OWN.get(method, {})))
     found = run_of(rounds, spec)
     assert isinstance(found[-1], events.Finished)
     checkpoints = [event for event in found if isinstance(event, events.Checkpointed)]

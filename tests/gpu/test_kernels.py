@@ -1,0 +1,69 @@
+"""Kernels that are written for a GPU: right in Triton's interpreter, and compiled for its architectures, without a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.thorough
+
+INTERPRETED = """
+import json, os
+os.environ["TRITON_INTERPRET"] = "1"  # it is read when Triton is imported
+import torch
+from dynabro_cli.aggregators._weiszfeld_kernel import launch
+from dynabro_cli.aggregators.gm import start_of, weiszfeld
+from dynabro_cli.vectors.gram import around, gram
+
+worst = {}
+for m in (1, 2, 5, 17, 64):
+    for case in ("apart", "equal rows", "one far away", "zeros"):
+        messages = torch.randn(m, 30, generator=torch.Generator().manual_seed(m))
+        if case == "equal rows":
+            messages[m // 2 :] = messages[0]
+        if case == "one far away":
+            messages[0] *= 1e8
+        if case == "zeros":
+            messages *= 0
+        products = gram(messages)
+        products = around(products, start_of(products))
+        for most in (3, 1000):
+            found, expected = launch(products, 1e-6, 1e-6, most), weiszfeld(products, 1e-6, 1e-6, most)
+            worst[f"{case}, {m}, {most}"] = float((found - expected).abs().max())
+print(json.dumps(worst))
+"""
+
+COMPILED = """
+import sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from dynabro_cli.aggregators._weiszfeld_kernel import steps
+
+types = {"gram": "*fp64", "weights": "*fp64", "nu": "fp64", "tolerance": "fp64", "smallest": "fp64"}
+source = ASTSource(steps, types | {"most_steps": "i32", "m": "i32", "M": "constexpr"}, constexprs={"M": 32})
+print(len(triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32)).asm["cubin"]))
+"""
+
+
+def _run(program: str, folder: Path, *arguments: str) -> str:
+    file = folder / "program.py"
+    file.write_text(program)
+    command = [sys.executable, "-W", "ignore", str(file), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_kernel_of_gm_makes_the_same_steps(tmp_path: Path) -> None:
+    worst = json.loads(_run(INTERPRETED, tmp_path))
+    assert len(worst) == 40
+    assert {case: error for case, error in worst.items() if not error <= 1e-12} == {}
+
+
+@pytest.mark.parametrize("architecture", ["80", "90"])
+def test_the_kernel_of_gm_compiles(architecture: str, tmp_path: Path) -> None:
+    assert int(_run(COMPILED, tmp_path, architecture)) > 0
