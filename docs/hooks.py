@@ -1,10 +1,11 @@
-"""Hooks of mkdocs: build the site of README.md, docs/, the other documents of the repository, and a page for each component.
+"""Hooks of mkdocs: build the site of README.md, docs/, the tutorial, the other documents, and a page for each component.
 
 Links in the documents are relative to the repository, as a forge needs them; here they become links of the site.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import runpy
@@ -20,6 +21,8 @@ from dynabro_cli.experiment.resolve import REGISTRIES
 ROOT = Path(__file__).parents[1]
 OTHERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "plots/README.md", "sweeps/README.md", "benchmarks/README.md")
 """Documents outside docs/ that become pages."""
+TUTORIAL = ROOT / "docs" / "tutorial.ipynb"
+"""A notebook without outputs, which becomes the page tutorial.md."""
 LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
 
 
@@ -30,6 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, _place(name), content=(ROOT / name).read_text(encoding="utf-8")))
     for name in sorted({target for page in _documents() for target in _targets(page)}):
         files.append(File.generated(config, _place(name), abs_src_path=str(ROOT / name)))
+    files.append(File.generated(config, "tutorial.md", content=_notebook(TUTORIAL)))
     for kind, registry in REGISTRIES.items():
         for name, entry in registry.entries().items():
             content = generated["component"](kind, entry)
@@ -60,6 +64,13 @@ class _Linked:
         return f"- [`{found[3]}`](components/{self.kind}/{found[3]}.md)"
 
 
+def _notebook(path: Path) -> str:
+    """Return the cells of a notebook as markdown."""
+    fences = {"markdown": "{}", "code": "```python\n{}\n```"}
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join(fences[cell["cell_type"]].format("".join(cell["source"])) for cell in cells) + "\n"
+
+
 def _documents() -> list[str]:
     return [*OTHERS, *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))]
 
@@ -73,6 +84,8 @@ def _targets(document: str) -> list[str]:
 
 def _place(name: str) -> str:
     """Return the place on the site of a file of the repository."""
+    if name == "docs/tutorial.ipynb":
+        return "tutorial.md"
     return "index.md" if name == "README.md" else name.removeprefix("docs/")
 
 
