@@ -16,12 +16,21 @@ from dynabro_cli.models._api import REGISTRY
 from dynabro_cli.tasks._api import ImageShape
 from tests.gradients.worker_by_worker import CLASSES, FROM, batch_of, between, check, generator, one_by_one, registered, seeded
 
+LONG = {"resnet18": pytest.mark.thorough}
+"""Networks that take a minute in double precision; ``test_single_precision`` has them, too."""
 table = settings(deadline=None, derandomize=True, max_examples=25)
 
 
 @pytest.mark.parametrize("batches", [1, 3])
 @pytest.mark.parametrize("first", [SHARED, LOOP])
-@pytest.mark.parametrize("name", [*REGISTRY.entries(), "mlp:layers=3,hidden=7,dropout=0.3", "cnn-mnist:softmax=true"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=LONG.get(name, ())) for name in REGISTRY.entries()),
+        "mlp:layers=3,hidden=7,dropout=0.3",
+        "cnn-mnist:softmax=true",
+    ],
+)
 def test_every_registered_model(name: str, batches: int, first: str) -> None:
     inputs, labels = batch_of(3, 2 * batches, (3, 16, 16))
     check(registered(name), inputs, labels, batches, first, first=first)
