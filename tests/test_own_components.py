@@ -181,7 +181,7 @@ def attack(expression: str, more: str = "") -> str:
 
 
 def method(send: str, direct: str) -> str:
-    return f"return methods.Method(methods.one_batch, {send}, methods.keep_nothing, {direct})"
+    return f"return methods.MeansMethod(send={send}, direct={direct})"
 
 
 REPLACED = "attacks.replace(own, byzantine, {})"

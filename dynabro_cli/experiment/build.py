@@ -15,7 +15,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.participation import answering_count
 from dynabro_cli.experiment.samples import samples_each
-from dynabro_cli.methods._api import Method, MethodSetting, Told
+from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Method, MethodSetting, Told, senders
 from dynabro_cli.partitions._api import Partition
 from dynabro_cli.pre_aggregators._chain import build_chain
 from dynabro_cli.switching._api import Switching, SwitchingSetting
@@ -107,7 +107,7 @@ def build_cohort(
     Raises:
         SpecError: The chain is not defined for so few workers.
     """
-    if method.cohort is None:
+    if not isinstance(method, GatheringMethod) or method.cohort is None:
         return None
     byzantine = method.cohort * spec.byzantine // spec.workers
     setting = AggregatorSetting(method.cohort, byzantine, method.threshold, spec.seed)
@@ -119,7 +119,12 @@ def build_cohort(
 
 def need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
     """Return the parts that need every worker to answer in every round, one line each."""
-    by_history = (method.remembers and not method.by_row) or method.judge is not None or method.cohort is not None
+    workers = senders(method)
+    by_history = (
+        (workers.remembers and not workers.by_row)
+        or isinstance(method, JudgingMethod)
+        or (isinstance(method, GatheringMethod) and method.cohort is not None)
+    )
     found = [
         (f"method {spec.method!r}", by_history),
         (f"aggregator {spec.aggregator!r}", rule.by_number),

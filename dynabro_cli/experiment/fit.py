@@ -23,7 +23,7 @@ from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.samples import sample_conflicts
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.lazy import torch
-from dynabro_cli.methods._api import Method
+from dynabro_cli.methods._api import JudgingMethod, Method
 from dynabro_cli.partitions._api import Partition, PartitionSetting
 from dynabro_cli.pre_aggregators._chain import build_stages
 from dynabro_cli.switching._api import Switching
@@ -56,7 +56,7 @@ def aggregator_of(
     """Return the given aggregator, or the default: MFM if the method sets its threshold, the mean if the method filters by
     itself, CWTM otherwise.
     """
-    if draft is not None and draft.judge is not None:
+    if isinstance(draft, JudgingMethod):
         return _mean(spec, chain, problems)
     sets_threshold = draft is not None and draft.threshold is not None
     text = str(spec.aggregator or ("mfm" if sets_threshold else "cwtm"))

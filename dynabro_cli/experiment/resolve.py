@@ -175,7 +175,7 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
     parts["aggregator"] = aggregator_of(spec, method, chain, problems)
     if task is None or draft is None or method is None or problems.lines:
         raise SpecError(problems.lines)
-    if spec.learning_rate is None and method.mlmc:
+    if spec.learning_rate is None and method.jmax is not None:
         draft = dataclasses.replace(draft, learning_rate=task.defaults.mlmc_learning_rate)
     draft = dataclasses.replace(draft, lr_drop=format_drops(parse_drops(draft.lr_drop)))
     built, draft = build(draft, spec.attack_entry, task, method, parts, chain, problems)

@@ -1,8 +1,10 @@
 """The contract of training methods, and their registry.
 
-A method is a factory ``(parameters, MethodSetting) -> Method``. In a round the method plans its mini-batches, turns each
-worker's prefix means into messages (this is where worker momentum lives), and makes a direction g_t of the aggregates;
-the update x_{t+1} = Proj_K(x_t - eta_t (g_t + wd x_t)) is the same for all.
+A method is a factory ``(parameters, MethodSetting) -> Method``. There are three kinds. A ``MeansMethod`` has workers send means
+of their gradients at x_t over mini-batches, possibly with momentum, and makes a direction g_t of the aggregates. A
+``JudgingMethod`` judges at the server which workers count; g_t is the mean of their gradients. A ``GatheringMethod`` computes
+each worker's vector in its own way, such as from gradients at other points; g_t is made of the vectors' aggregate. The update
+x_{t+1} = Proj_K(x_t - eta_t (g_t + wd x_t)) is the same for all.
 """
 
 from __future__ import annotations
@@ -100,79 +102,6 @@ class Gathered(NamedTuple):
     attacked: bool
 
 
-class Method(NamedTuple):
-    """A method in its setting.
-
-    Attributes:
-        plan: Draws a round's plan.
-        first: The first round's plan, if it is not drawn.
-        send: Maps the workers' means over one prefix [m, d] and the state to their messages [m, d] and the next state;
-            called for each prefix. The state belongs to the method, which may update it in place.
-        keep: Puts attacked messages into the state, for attacks that enter there.
-        recall: Maps the states before and after a round and the Byzantine mask [m] to the next state: what workers remember of
-            rounds in which they are Byzantine. None: as ``send`` and ``keep`` leave it.
-        direct: Maps the aggregates of the messages, [d] for each prefix, and the plan to g_t [d] and whether the fail-safe
-            filter accepted the correction (a bool tensor; None without one to judge).
-        beta: The momentum parameter, None without momentum.
-        remembers: True if past gradients influence a worker's messages.
-        mlmc: True if the default learning rate is the rate of MLMC methods.
-        threshold: MFM's T^0, if the method sets it; inf as long as V is not known.
-        wants_noise: True if V has to be measured before the first round.
-        told: Maps what the method is told later to the method that goes by it; None if it needs none of it. What a method is
-            told may change what ``direct``, ``judge`` and ``gather`` compute, ``threshold`` and ``noise_bound``, and no more.
-        noise_bound: The V in use; None if there is none.
-        judge: For a method that filters by itself: maps messages [m, d], x_t [d] and the state to the workers that count,
-            bool [m], and the next state, which it may update in place. Their mean is the aggregate, 0 without any,
-            and the aggregator is ``mean``. A message that is not finite never counts.
-        gather: For a method that needs gradients at points other than x_t: computes the workers' vectors in its own way,
-            instead of the sums over prefixes. Its plans have one prefix, the round's cost.
-        receive: Changes the messages at the server before it aggregates them; None for no change.
-        settle: Maps the aggregate and the state to the input of ``direct`` and the next state; None for the aggregate itself.
-        cohort: Number of workers in a round whose plan has a cohort; None if no plan has one.
-        jmax: The largest MLMC level at which a round has a correction, None without MLMC.
-        spread: Maps the messages of level 0 [m, d], the mask of finite messages [m] (None if all are), and their aggregate [d]
-            to a number of the round for ``direct_by``; None if ``direct`` decides.
-        direct_by: ``direct`` with this number as a third argument, for a method with ``spread``.
-        by_row: True if the state consists of tensors with a row for each worker, 0 at first, so that some workers can send
-            while the rows of the others are kept.
-    """
-
-    plan: Callable[[np.random.Generator], Plan]
-    send: Callable[[Tensor, State], tuple[Tensor, State]]
-    keep: Callable[[Tensor, State], State]
-    direct: Callable[[Sequence[Tensor], Plan], tuple[Tensor, Tensor | None]]
-    beta: float | None = None
-    remembers: bool = False
-    mlmc: bool = False
-    threshold: float | None = None
-    wants_noise: bool = False
-    noise_bound: float | None = None
-    first: Plan | None = None
-    judge: Callable[[Tensor, Tensor, State], tuple[Tensor, State]] | None = None
-    gather: Callable[[Computing, Plan, State], Gathered] | None = None
-    receive: Callable[[Tensor, State], Tensor] | None = None
-    settle: Callable[[Tensor, State], tuple[Tensor, State]] | None = None
-    cohort: int | None = None
-    jmax: int | None = None
-    by_row: bool = False
-    told: Callable[[Told], Method] | None = None
-    recall: Callable[[State, State, Tensor], State] | None = None
-    spread: Callable[[Tensor, Tensor | None, Tensor], Tensor] | None = None
-    direct_by: Callable[[Sequence[Tensor], Plan, Tensor], tuple[Tensor, Tensor | None]] | None = None
-
-    def decide(self, aggregates: Sequence[Tensor], plan: Plan, spread: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return g_t and the filter's verdict, by ``direct_by`` if the round has a spread, and by ``direct`` otherwise."""
-        if self.direct_by is None or spread is None:
-            return self.direct(aggregates, plan)
-        return self.direct_by(aggregates, plan, spread)
-
-
-NOISE_COMPUTATIONS = 10
-"""Gradient computations per worker before the first round for measuring V."""
-
-REGISTRY: Registry[Callable[..., Method]] = Registry("method", "dynabro_cli.methods")
-
-
 def one_batch(_: np.random.Generator) -> Plan:
     """Plan one mini-batch a round."""
     return Plan(None, (1,))
@@ -191,3 +120,108 @@ def keep_nothing(_: Tensor, state: State) -> State:
 def direct_aggregate(aggregates: Sequence[Tensor], _: Plan) -> tuple[Tensor, None]:
     """Return the aggregate of the round's single message as g_t."""
     return aggregates[0], None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method in its setting: the facts that are common to the three kinds, which follow.
+
+    Attributes:
+        plan: Draws a round's plan.
+        first: The first round's plan, if it is not drawn.
+        settle: The server's own state: maps the last aggregate [d] and the state to the vector that takes its place, and the
+            next state. None for the aggregate itself.
+        told: Maps what the method is told later to the method that goes by it; None if it needs none of it. What a method is
+            told may change functions of the server, ``threshold`` and ``noise_bound``, and no more.
+        wants_noise: True if V has to be measured before the first round.
+        noise_bound: The V in use; None if there is none.
+        threshold: MFM's T^0, if the method sets it; inf as long as V is not known.
+        beta: The parameter of worker momentum, None without momentum.
+        jmax: The largest MLMC level at which a round has a correction, None without MLMC.
+    """
+
+    plan: Callable[[np.random.Generator], Plan] = one_batch
+    first: Plan | None = None
+    settle: Callable[[Tensor, State], tuple[Tensor, State]] | None = None
+    told: Callable[[Told], Method] | None = None
+    wants_noise: bool = False
+    noise_bound: float | None = None
+    threshold: float | None = None
+    beta: float | None = None
+    jmax: int | None = None
+
+    def plan_of(self, round_: int, generator: np.random.Generator) -> Plan:
+        """Return the plan of a round, counted from 0."""
+        return self.plan(generator) if round_ or self.first is None else self.first
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeansMethod(Method):
+    """A method whose workers send means of their gradients at x_t; without arguments, plain SGD.
+
+    Attributes:
+        send: Maps the workers' means over one prefix [m, d] and the state to their messages [m, d] and the next state;
+            called for each prefix. The state belongs to the method, which may update it in place.
+        keep: Puts attacked messages into the state, for attacks that enter there.
+        recall: Maps the states before and after a round and the Byzantine mask [m] to the next state: what workers remember of
+            rounds in which they are Byzantine. None: as ``send`` and ``keep`` leave it.
+        remembers: True if past gradients influence a worker's messages.
+        by_row: True if the state consists of tensors with a row for each worker, 0 at first, so that some workers can send
+            while the rows of the others are kept.
+        spread: Maps the messages of the first prefix [m, d], the mask of finite messages [m] (None if all are), and their
+            aggregate [d] to a number of the round for ``direct``; None if ``direct`` needs none.
+        direct: Maps the aggregates of the messages, [d] for each prefix, the plan, and the number of ``spread`` if there is one
+            to g_t [d] and whether the fail-safe filter accepted the correction (a bool tensor; None without one to judge).
+    """
+
+    send: Callable[[Tensor, State], tuple[Tensor, State]] = send_gradients
+    keep: Callable[[Tensor, State], State] = keep_nothing
+    recall: Callable[[State, State, Tensor], State] | None = None
+    remembers: bool = False
+    by_row: bool = False
+    spread: Callable[[Tensor, Tensor | None, Tensor], Tensor] | None = None
+    direct: Callable[..., tuple[Tensor, Tensor | None]] = direct_aggregate
+
+    def direction(self, aggregates: Sequence[Tensor], plan: Plan, spread: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return g_t and the filter's verdict."""
+        return self.direct(aggregates, plan) if spread is None else self.direct(aggregates, plan, spread)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgingMethod(Method):
+    """A method that filters workers by itself; the aggregator is ``mean``.
+
+    Attributes:
+        judge: Maps the gradients [m, d], x_t [d] and the state to the workers that count, bool [m], and the next state, which
+            it may update in place. Their mean is g_t, 0 without any. A gradient that is not finite never counts.
+    """
+
+    judge: Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatheringMethod(Method):
+    """A method that computes the workers' vectors in its own way, such as from gradients at points other than x_t.
+
+    Its plans have one prefix, the round's cost.
+
+    Attributes:
+        gather: Computes every worker's vector of a round.
+        receive: Changes the vectors [m, d] at the server before it aggregates them; None for no change.
+        cohort: Number of workers in a round whose plan has a cohort; None if no plan has one.
+    """
+
+    gather: Callable[[Computing, Plan, State], Gathered]
+    receive: Callable[[Tensor, State], Tensor] | None = None
+    cohort: int | None = None
+
+
+def senders(method: Method) -> MeansMethod:
+    """Return the side of the workers: a method that does not say how its workers send has them send what they computed."""
+    return method if isinstance(method, MeansMethod) else MeansMethod()
+
+
+NOISE_COMPUTATIONS = 10
+"""Gradient computations per worker before the first round for measuring V."""
+
+REGISTRY: Registry[Callable[..., Method]] = Registry("method", "dynabro_cli.methods")

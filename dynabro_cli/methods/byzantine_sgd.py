@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 from dynabro_cli.components import parameter
 from dynabro_cli.footprint import Footprint, tables
 from dynabro_cli.lazy import torch
-from dynabro_cli.methods._api import (
-    REGISTRY,
-    Method,
-    MethodSetting,
-    State,
-    direct_aggregate,
-    keep_nothing,
-    one_batch,
-    send_gradients,
-)
+from dynabro_cli.methods._api import REGISTRY, JudgingMethod, MethodSetting, State
 from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, clean_rows, concentration, near_median, near_middle
 from dynabro_cli.vectors.lengths import length
 
@@ -42,7 +33,7 @@ class Parameters:
     reference="Alistarh, Allen-Zhu & Li, NeurIPS 2018, Algorithm 1",
     footprint=lambda _, setting: Footprint(1, tables(setting.workers)),
 )
-def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
+def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> JudgingMethod:
     """ByzantineSGD: SGD on the mean of the workers whose whole history agrees with the majority's.
 
     A_i = sum_{s <= t} <g_{s,i}, x_s - x_1>, B_i = sum_{s <= t} g_{s,i}. A worker stays good while |A_i - A_med| <= T_A,
@@ -61,7 +52,7 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
     """
     m, rounds = setting.workers, setting.budget
 
-    def at(noise: float | None) -> Method:
+    def at(noise: float | None) -> JudgingMethod:
         bound = math.inf if noise is None else noise
         usual = 4 * bound * math.sqrt(rounds * concentration(m, rounds, parameters.p))
         of_sums = usual if parameters.threshold_B is None else parameters.threshold_B
@@ -91,14 +82,10 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> Method:
                 "start": torch.where(lost, x, state["start"]),
             }
 
-        return Method(
-            one_batch,
-            send_gradients,
-            keep_nothing,
-            direct_aggregate,
+        return JudgingMethod(
+            judge=judge,
             wants_noise=parameters.noise_bound is None,
             noise_bound=noise,
-            judge=judge,
             told=(lambda known: at(known.noise)) if parameters.noise_bound is None else None,
         )
 

@@ -12,7 +12,7 @@ import numpy as np
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
-from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, Plan, Told, keep_nothing, send_gradients
+from dynabro_cli.methods._api import REGISTRY, MeansMethod, MethodSetting, Plan, Told
 from dynabro_cli.methods._levels import expected_cost, planned, universal_coefficient
 from dynabro_cli.methods._spread import accepts, clipped, spread_of
 from dynabro_cli.vectors.lengths import length
@@ -47,7 +47,7 @@ class Parameters:
 
 
 @REGISTRY.register("dynabro", Parameters, reference="DynaBRO (ICML 2024), Algorithms 1 and 2, equation (2)")
-def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
+def dynabro(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """DynaBRO: a multi-level Monte Carlo (MLMC) gradient made of robust aggregates within one round.
 
     J ~ Geom(1/2); with a_j the aggregate of the workers' means over their first 2^j mini-batches,
@@ -79,7 +79,7 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
         level = int(generator.geometric(0.5))
         return Plan(level, (1, 2 ** (level - 1), 2**level) if level <= jmax else (1,))
 
-    def at(coefficient: float, noise: float | None) -> Method:
+    def at(coefficient: float, noise: float | None) -> MeansMethod:
         scale = universal_coefficient(m, rounds) * (math.inf if noise is None else noise)  # C V
 
         def direct(aggregates: Sequence[Tensor], drawn: Plan, rho: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -99,22 +99,18 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> Method:
                 correction = torch.where(accepted, correction, 0)
             return aggregates[0] + correction, accepted
 
-        return Method(
-            plan,
-            send_gradients,
-            keep_nothing,
-            direct,
-            mlmc=True,
+        return MeansMethod(
+            plan=plan,
+            direct=direct,
             threshold=2 * scale if parameters.filter == "option2" else None,
             wants_noise=filtered and parameters.noise_bound is None,
             noise_bound=noise if filtered else None,
             jmax=jmax,
             told=told if filtered else None,
             spread=spread_of if measured else None,
-            direct_by=direct if measured else None,
         )
 
-    def told(known: Told) -> Method:
+    def told(known: Told) -> MeansMethod:
         coefficient = 6 * math.sqrt(2)
         if parameters.filter == "option1":
             if known.kappa is None:

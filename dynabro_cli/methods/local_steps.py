@@ -10,14 +10,11 @@ from dynabro_cli.methods._api import (
     REGISTRY,
     Computing,
     Gathered,
-    Method,
+    GatheringMethod,
     MethodSetting,
     Plan,
     State,
     Told,
-    direct_aggregate,
-    keep_nothing,
-    send_gradients,
 )
 
 SENDS = ("gradient", "difference")
@@ -40,7 +37,7 @@ class Parameters:
 
 
 @REGISTRY.register("local-steps", Parameters, reference="McMahan et al., AISTATS 2017 (FedAvg)", footprint=copies(2))
-def local_steps(parameters: Parameters, setting: MethodSetting) -> Method:
+def local_steps(parameters: Parameters, setting: MethodSetting) -> GatheringMethod:
     """Local steps: each worker takes H steps of SGD by itself, and sends how far it came.
 
     x_{t,i,0} = x_t, x_{t,i,h+1} = x_{t,i,h} - rate g_i(x_{t,i,h}); worker i sends (x_t - x_{t,i,H})/(rate H), the mean of its
@@ -55,7 +52,7 @@ def local_steps(parameters: Parameters, setting: MethodSetting) -> Method:
     """
     steps = parameters.H
 
-    def at(rate: float) -> Method:
+    def at(rate: float) -> GatheringMethod:
         def gather(workers: Computing, _: Plan, state: State) -> Gathered:
             moved = workers.x.new_zeros(setting.workers, workers.x.numel())
             for step in range(steps):
@@ -63,16 +60,13 @@ def local_steps(parameters: Parameters, setting: MethodSetting) -> Method:
                 moved.add_(workers.attacked(gradients, step), alpha=rate)
             return Gathered(moved / (rate * steps) if parameters.sends == "gradient" else moved, state, True)
 
-        return Method(
-            lambda _: Plan(None, (steps,)),
-            send_gradients,
-            keep_nothing,
-            direct_aggregate,
+        return GatheringMethod(
+            plan=lambda _: Plan(None, (steps,)),
             gather=gather,
             told=told if parameters.rate is None else None,
         )
 
-    def told(known: Told) -> Method:
+    def told(known: Told) -> GatheringMethod:
         return at(1.0 if known.learning_rate is None else known.learning_rate)
 
     return at(1.0 if parameters.rate is None else parameters.rate)

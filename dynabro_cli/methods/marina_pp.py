@@ -16,13 +16,10 @@ from dynabro_cli.methods._api import (
     REGISTRY,
     Computing,
     Gathered,
-    Method,
+    GatheringMethod,
     MethodSetting,
     Plan,
     State,
-    direct_aggregate,
-    keep_nothing,
-    send_gradients,
 )
 from dynabro_cli.vectors.lengths import clipped, length, lengths
 
@@ -70,7 +67,7 @@ def _large(setting: MethodSetting) -> int:
     reference="Malinovsky, Richtarik, Horvath & Gorbunov, NeurIPS 2024, Algorithm 1 and Appendix G",
     footprint=copies(2),
 )
-def marina_pp(parameters: Parameters, setting: MethodSetting) -> Method:
+def marina_pp(parameters: Parameters, setting: MethodSetting) -> GatheringMethod:
     """Byz-VR-MARINA-PP: full gradients now and then, and between them clipped differences from a few of the workers.
 
     With probability p all workers send their full gradient, and g_t = A(grad f_1(x_t), ..., grad f_m(x_t)). Otherwise C
@@ -120,11 +117,8 @@ def marina_pp(parameters: Parameters, setting: MethodSetting) -> Method:
         direction = state["base"] + aggregate
         return direction, {"x": state["x"], "g": direction}
 
-    return Method(
-        plan,
-        send_gradients,
-        keep_nothing,
-        direct_aggregate,
+    return GatheringMethod(
+        plan=plan,
         first=Plan(None, (batches,)),
         gather=gather,
         receive=receive,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dynabro_cli.components import parameter
 from dynabro_cli.footprint import copies
 from dynabro_cli.lazy import torch
-from dynabro_cli.methods._api import REGISTRY, Method, MethodSetting, State, direct_aggregate, one_batch
+from dynabro_cli.methods._api import REGISTRY, MeansMethod, MethodSetting, State
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ class Parameters:
 @REGISTRY.register(
     "momentum", Parameters, reference="Karimireddy, He & Jaggi, ICML 2021; DynaBRO (ICML 2024), App. E", footprint=copies(1)
 )
-def momentum(parameters: Parameters, setting: MethodSetting) -> Method:
+def momentum(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """Worker momentum: workers send an average of their past gradients.
 
     m_{t,i} = beta m_{t-1,i} + (1 - beta) g_{t,i} (form=ema), m_{0,i} = 0, and g_t = A(m_{t,1}, ..., m_{t,m}). form=heavy-ball
@@ -61,4 +61,4 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> Method:
         return {"momentum": torch.where(byzantine[:, None], kept, after["momentum"])}
 
     recalled = None if parameters.byzantine == "poisoned" else recall
-    return Method(one_batch, send, keep, direct_aggregate, beta=beta, remembers=True, by_row=True, recall=recalled)
+    return MeansMethod(send=send, keep=keep, recall=recalled, remembers=True, by_row=True, beta=beta)

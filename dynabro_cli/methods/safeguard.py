@@ -10,16 +10,7 @@ from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
 from dynabro_cli.footprint import Footprint, tables
 from dynabro_cli.lazy import torch
-from dynabro_cli.methods._api import (
-    REGISTRY,
-    Method,
-    MethodSetting,
-    State,
-    direct_aggregate,
-    keep_nothing,
-    one_batch,
-    send_gradients,
-)
+from dynabro_cli.methods._api import REGISTRY, JudgingMethod, MethodSetting, State
 from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, clean_rows, concentration, near_median
 
 if TYPE_CHECKING:
@@ -75,7 +66,7 @@ def _long(block: Parameters, setting: MethodSetting) -> int:
     reference="Allen-Zhu, Ebrahimian, Li & Alistarh, ICLR 2021, Algorithms 1 and 2",
     footprint=lambda _, setting: Footprint(2, tables(setting.workers)),
 )
-def safeguard(parameters: Parameters, setting: MethodSetting) -> Method:
+def safeguard(parameters: Parameters, setting: MethodSetting) -> JudgingMethod:
     """SafeguardSGD: SGD on the mean of the workers whose sum over a window of rounds agrees with the majority's.
 
     B_i = sum_s g_{s,i}/|good_s| over the rounds since the last multiple of T0, A_i over those since the last of T1. A worker
@@ -108,7 +99,7 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> Method:
         raise SpecError(f"method 'safeguard': T1={long} is under T0={short}; T1 must be at least T0: type T1={short}")
     wants_noise = parameters.noise_bound is None and None in (parameters.threshold0, parameters.threshold1 if double else 0.0)
 
-    def at(noise: float | None) -> Method:
+    def at(noise: float | None) -> JudgingMethod:
         bound = math.inf if noise is None else noise
         unit = 8 * parameters.scale * bound / m * math.sqrt(concentration(m, rounds, parameters.p))
         guards = {"B": (short, parameters.threshold0 or unit * math.sqrt(short))}
@@ -134,14 +125,10 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> Method:
             following |= {"good": after, "age": torch.where(lost, 0, age + 1)}
             return voters if parameters.step == "before" else after, following
 
-        return Method(
-            one_batch,
-            send_gradients,
-            keep_nothing,
-            direct_aggregate,
+        return JudgingMethod(
+            judge=judge,
             wants_noise=wants_noise,
             noise_bound=noise if wants_noise or parameters.noise_bound is not None else None,
-            judge=judge,
             told=(lambda known: at(known.noise)) if parameters.noise_bound is None else None,
         )
 

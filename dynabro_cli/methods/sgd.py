@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from dynabro_cli.components import NoParameters
-from dynabro_cli.methods._api import (
-    REGISTRY,
-    Method,
-    MethodSetting,
-    direct_aggregate,
-    keep_nothing,
-    one_batch,
-    send_gradients,
-)
+from dynabro_cli.methods._api import REGISTRY, MeansMethod, MethodSetting
 
 
 @REGISTRY.register("sgd", reference="DynaBRO (ICML 2024), Section 3.1")
-def sgd(_: NoParameters, setting: MethodSetting) -> Method:
+def sgd(_: NoParameters, setting: MethodSetting) -> MeansMethod:
     """SGD on aggregated gradients: g_t = A(g_{t,1}, ..., g_{t,m}). It is momentum with beta = 0."""
-    return Method(one_batch, send_gradients, keep_nothing, direct_aggregate)
+    return MeansMethod()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.aggregators._api import Aggregate, Aggregator
+from dynabro_cli.methods._api import GatheringMethod, JudgingMethod
 from dynabro_cli.simulation.parts import Parts
 from dynabro_cli.simulation.question import Question, States
 from dynabro_cli.vectors.finite import sound
@@ -48,20 +49,22 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
         compiled: Compile each rule on its own (used if the whole answer cannot be compiled).
     """
     method = parts.method
+    receive = method.receive if isinstance(method, GatheringMethod) else None
+    judge = method.judge if isinstance(method, JudgingMethod) else None
     whole = _of_sound(parts, parts.aggregator, compiled)
     some = whole if parts.cohort is None else _of_sound(parts, parts.cohort, compiled)
 
     def decide(messages: Tensor, question: Question, of_method: States, of_aggregator: States) -> Decision:
-        if method.receive is not None:
-            messages = method.receive(messages, of_method)
+        if receive is not None:
+            messages = receive(messages, of_method)
         ever = question.ever
         if question.cohort is not None:
             messages, ever = messages.index_select(0, question.cohort), ever.index_select(0, question.cohort)
         clean, finite = sound(messages)
         if finite is not None and (question.cohort is not None or question.answering is not None):
             clean = clean.nan_to_num(nan=0.0)  # no worker of the sample sent finite numbers: nothing is learnt in this round
-        if method.judge is not None and question.x is not None:
-            good, of_method = method.judge(messages, question.x, of_method)
+        if judge is not None and question.x is not None:
+            good, of_method = judge(messages, question.x, of_method)
             result = mean_of(messages, good)
         elif parts.cohort is not None:
             name, rule = (ALL, whole) if question.cohort is None else (SOME, some)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from dynabro_cli.attacks._api import Defence, honest_mean
+from dynabro_cli.methods._api import JudgingMethod, senders
 from dynabro_cli.simulation.decision import Decide
 from dynabro_cli.simulation.identities import Tick
 from dynabro_cli.simulation.parts import Parts, State
@@ -22,11 +23,11 @@ def make_strike(parts: Parts, decide: Decide) -> Strike:
         parts: The parts of the run.
         decide: The server's decision.
     """
-    attack, enters = parts.attack, parts.spec.attack_entry
+    attack, enters, send = parts.attack, parts.spec.attack_entry, senders(parts.method).send
 
     def made_of(vectors: Tensor, question: Question, of_method: States) -> Tensor:
         """Return the messages that the workers would send; methods update their state in place, so they get a copy."""
-        return vectors if enters != "gradient" else parts.method.send(vectors, copied(own_rows(of_method, question)))[0]
+        return vectors if enters != "gradient" else send(vectors, copied(own_rows(of_method, question)))[0]
 
     def strike(own: Tensor, question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Tensor:
         if not attack.sees_defence:
@@ -64,9 +65,8 @@ def strike_computation(
         ever=tick.byzantine,
         attacked=False,
         judged=False,
-        x=parts.problem.x if parts.method.judge is not None else None,
+        x=parts.problem.x if isinstance(parts.method, JudgingMethod) else None,
         answering=answering,
-        workers=parts.spec.workers,
     )
     vectors = strike(own, question, state.attack, state.method, state.aggregator)
     if learns:
@@ -79,6 +79,11 @@ def learn(parts: Parts, state: State, own: Tensor, byzantine: Tensor) -> None:
     """Let the attack learn from the workers' own vectors [m, d], if it learns."""
     if parts.attack.observe is not None:
         state.attack = parts.attack.observe(own, byzantine, state.attack)
+
+
+def advance(parts: Parts, state: State, question: Question, learned: States | None) -> None:
+    """Advance the attack after a round; ``learned`` is its state if the server has updated it."""
+    state.attack = parts.attack.advance(question.byzantine, state.attack if learned is None else learned)
 
 
 def copied(state: States) -> States:

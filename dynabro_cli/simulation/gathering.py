@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.gradients.memory import send
-from dynabro_cli.methods._api import Plan
+from dynabro_cli.methods._api import GatheringMethod, Plan
 from dynabro_cli.simulation.defence import Strike, learn, strike_computation
 from dynabro_cli.simulation.identities import Identities, relabelling
 from dynabro_cli.simulation.parts import Parts, State
@@ -14,15 +14,13 @@ from dynabro_cli.simulation.problems import Relabel
 from dynabro_cli.simulation.question import Question
 
 
-def gather(parts: Parts, state: State, plan: Plan, who: Identities, strike: Strike) -> Question:
+def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who: Identities, strike: Strike) -> Question:
     """Let the method gather the workers' vectors of a round, and put its next state into ``state``.
 
     The attack acts on the vectors of the workers that are Byzantine at the round's last computation, unless it has acted on
     their gradients.
     """
-    if parts.method.gather is None:
-        raise TypeError("this method gathers nothing")
-    gathered = parts.method.gather(Round(parts, state, plan, who, strike), plan, state.method)
+    gathered = method.gather(Round(parts, state, plan, who, strike), plan, state.method)
     state.method = gathered.state
     return Question(
         total=gathered.vectors,
@@ -35,14 +33,7 @@ def gather(parts: Parts, state: State, plan: Plan, who: Identities, strike: Stri
         learned=parts.attack.observe is not None,
         cohort=None if plan.cohort is None else send(torch.tensor(plan.cohort), parts.problem.x.device),
         answering=who.answering,
-        workers=parts.spec.workers,
     )
-
-
-def advance(parts: Parts, state: State, question: Question, who: Identities, learned: dict[str, Tensor] | None) -> None:
-    """Advance the attack, unless each computation has advanced it; ``learned`` is its state if the server has updated it."""
-    if not (question.attacked and who.dynamic):
-        state.attack = parts.attack.advance(question.byzantine, state.attack if learned is None else learned)
 
 
 class Round:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dynabro_cli.attacks._api import Attack
 from dynabro_cli.gradients.memory import send
+from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problems import Relabel
 
@@ -29,30 +30,55 @@ class Tick(NamedTuple):
     places: Tensor | None
 
 
+class Drawn(NamedTuple):
+    """The strategy's answers for a round, as they are recorded.
+
+    Attributes:
+        first: The first tick.
+        masks: The Byzantine workers of all workers at each tick, on the CPU.
+        changes: Number of ticks at which the set differs from the tick before.
+    """
+
+    first: int
+    masks: list[Tensor]
+    changes: int
+
+    @property
+    def most(self) -> int:
+        """The largest number of Byzantine workers at one tick."""
+        return int(torch.stack(self.masks).sum(1).max())
+
+
 class Identities(NamedTuple):
     """Byzantine workers of a round.
 
-    ``ticks`` has one entry for a clock that counts rounds, else one for each computation. ``ever`` [m] marks the workers
-    that are Byzantine at some tick, on the device, and ``honest`` the others, on the CPU; ``most`` is the largest number at one
-    tick, of all workers.
-
-    ``answering`` has the numbers of the workers that answer, on the device; None if all do. ``unseen`` marks, of all workers,
-    the workers that are in ``ever`` or do not answer. ``drawn`` has the masks of all workers at each tick, from tick ``first``
-    on.
+    Attributes:
+        ticks: One for a clock that counts rounds, else one for each computation.
+        ever: The mask [m] of the workers that are Byzantine at some tick, on the device.
+        honest: The mask [m] of the other workers, on the CPU.
+        unseen: Of all workers, the mask of the workers that are in ``ever`` or do not answer, on the device.
+        answering: The numbers of the workers that answer, on the device; None if all do.
+        dynamic: True if the Byzantine set changes within the round.
+        drawn: The record.
     """
 
     ticks: list[Tick]
     ever: Tensor
-    most: int
-    changes: int
-    dynamic: bool
-    any_honest: bool
     honest: Tensor
-    any_byzantine: bool
-    answering: Tensor | None
     unseen: Tensor
-    drawn: list[Tensor]
-    first: int
+    answering: Tensor | None
+    dynamic: bool
+    drawn: Drawn
+
+    @property
+    def any_honest(self) -> bool:
+        """True if a worker is honest at every tick."""
+        return bool(self.honest.any())
+
+    @property
+    def any_byzantine(self) -> bool:
+        """True if a worker is Byzantine at some tick."""
+        return not bool(self.honest.all())
 
 
 def identify(parts: Parts, state: State, computations: int, level: int | None = None) -> Identities:
@@ -66,7 +92,6 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
     before = [masks[0] if state.mask is None else state.mask, *masks[:-1]]
     changed = [not torch.equal(old, new) for old, new in zip(before, masks, strict=True)]
     state.mask = masks[-1]
-    most = int(torch.stack(masks).sum(1).max())
     device = parts.problem.x.device
     answering = None if parts.answering is None else parts.answering(state.round)
     if answering is not None:
@@ -77,16 +102,11 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
     return Identities(
         ticks=[_tick(parts, byzantine, decides, answering) for byzantine, decides in zip(masks, decisive, strict=True)],
         ever=(on_device := send(ever, device)),
-        most=most,
-        changes=sum(changed),
-        dynamic=any(changed[1:]),
-        any_honest=not bool(ever.all()),
         honest=~ever,
-        any_byzantine=bool(ever.any()),
-        answering=None if answering is None else send(answering, device),
         unseen=on_device if answering is None else send(unseen, device),
-        drawn=drawn,
-        first=first,
+        answering=None if answering is None else send(answering, device),
+        dynamic=any(changed[1:]),
+        drawn=Drawn(first, drawn, sum(changed)),
     )
 
 
@@ -112,7 +132,7 @@ def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | 
     """
     device = parts.problem.x.device
     numbers = torch.arange(len(decides)) if answering is None else answering
-    lives_on = parts.spec.attack_entry == "message" and parts.method.remembers
+    lives_on = parts.spec.attack_entry == "message" and senders(parts.method).remembers
     if parts.attack.reads_own or lives_on or not decides.any() or decides.all():
         return Tick(send(byzantine, device), numbers, None)
     computed = (~decides).nonzero()[:, 0]

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_weights
 from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Identity, Round, RoundsDone, Totals
-from dynabro_cli.methods._api import Plan
+from dynabro_cli.methods._api import GatheringMethod, Plan, senders
 from dynabro_cli.simulation.acceptance import Probe
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.defence import strike_computation
-from dynabro_cli.simulation.gathering import advance, gather
-from dynabro_cli.simulation.identities import Identities, identify, relabelling
+from dynabro_cli.simulation.defence import advance
+from dynabro_cli.simulation.gathering import gather
+from dynabro_cli.simulation.identities import Identities, identify
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM, Relabel
-from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.prefixes import Prefixes
+from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM
 from dynabro_cli.simulation.records import Record, changes_of, point, read, round_event, totals_after
 from dynabro_cli.simulation.server import make_server
 from dynabro_cli.simulation.step import Step
@@ -31,16 +31,20 @@ diverges depends on it.
 """
 
 
-class Aggregated(NamedTuple):
-    """The aggregate of every prefix of a round; the last one's distance from its honest mean, and its acceptance ratio.
+class Direction(NamedTuple):
+    """Direction of a round's update, and its record.
 
-    ``spread`` is the first one's, if the method measures it.
+    Attributes:
+        vector: g_t, [d].
+        accepted: True if the fail-safe filter accepted the correction; None without one to judge.
+        error: The distance of the last aggregate from its honest mean.
+        acceptance: The acceptance ratio, if it is measured in this round.
     """
 
-    aggregates: list[Tensor]
+    vector: Tensor
+    accepted: Tensor | None
     error: Tensor | None
-    acceptance: Tensor | float | None
-    spread: Tensor | None = None
+    acceptance: Tensor | None
 
 
 class Simulation:
@@ -58,10 +62,8 @@ class Simulation:
         self._totals = Totals(0, state.spent, 0, 0, None if parts.problem.squared_gradient() is None else 0.0)
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
-        self._rows = parts.spec.workers if parts.answering is None else len(parts.answering(0))
-        self._total = parts.problem.x.new_zeros(self._rows, parts.problem.x.numel())
-        self._counts: dict[int, Tensor] = {}
         self._server = make_server(parts)
+        self._prefixes = Prefixes(parts, self._server.strike)
         self._probe = Probe(parts, self._server)
         if not state.attack:
             state.attack = dict(parts.attack.initial)
@@ -103,106 +105,66 @@ class Simulation:
             yield Diverged(self._totals.rounds - 1, *final, self._totals)
 
     def _round(self) -> Record:
-        """One server update: mini-batches, attack, aggregation, step."""
-        parts, state = self._parts, self._state
-        plan = parts.method.first if not state.round else None
-        plan = plan or parts.method.plan(parts.streams.generator("level", state.round))
+        """Make one server update, Algorithm 2 from its draw of J_t to x_{t+1}."""
+        parts, state, x = self._parts, self._state, self._parts.problem.x
+        plan = parts.method.plan_of(state.round, parts.streams.generator("level", state.round))
         known = state.mask
         who = identify(parts, state, plan.prefixes[-1], plan.level)
-        changes = changes_of(known, who) if parts.switching.kept else ()
-        aggregates, error, acceptance, spread = self._aggregates(plan, who)
-        direction, accepted = parts.method.decide(aggregates, plan, spread)
+        changes = changes_of(known, who.drawn) if parts.switching.kept else ()
+        made = self._gathered(parts.method, plan, who) if isinstance(parts.method, GatheringMethod) else self._sent(plan, who)
         self._observe(who)
         square = parts.problem.squared_gradient()
-        rate = self._step.update(parts.problem.x, direction, state.spent)
+        rate = self._step.update(x, made.vector, state.spent)
         parts.problem.project()
         state.round += 1
         state.spent += plan.prefixes[-1]
-        if parts.switching.follow is not None:
-            acceptance = None if acceptance is None else float(acceptance)  # who is Byzantine next depends on it
-            state.switching = parts.switching.follow.learn(state.switching, acceptance)
+        acceptance = self._follow(made.acceptance)
+        norm = length(made.vector)
         return Record(
-            state.round - 1, state.spent, plan, who, rate, length(direction), error, accepted, acceptance, square, changes
+            state.round - 1, state.spent, plan, who, rate, norm, made.error, made.accepted, acceptance, square, changes
         )
 
-    def _aggregates(self, plan: Plan, who: Identities) -> Aggregated:
-        """The aggregate of every prefix of the round's mini-batches.
+    def _sent(self, plan: Plan, who: Identities) -> Direction:
+        """Return g_t of the aggregates of the messages that the workers send: one message for each prefix.
 
-        In a static round the attack acts on each level's message, with that level's honest statistics; in a dynamic one,
-        where a worker is Byzantine for some computations only, an attack on gradients acts on each computation.
+        In a round with a correction these are the levels 0, J - 1 and J.
         """
         parts, state = self._parts, self._state
-        if parts.method.gather is not None:
-            return self._gathered(plan, who)
-        attacked = parts.spec.attack_entry == "gradient" and who.dynamic
-        relabel = relabelling(parts.attack, who)
-        last = who.ticks[-1]
         aggregates: list[Tensor] = []
-        total, error, done = self._total, None, 0
         acceptance: Tensor | None = None
         spread: Tensor | None = None
-        for prefix in plan.prefixes:
-            if attacked:
-                self._add_attacked(who, range(done, prefix), relabel)
-            elif plan.prefixes == (1,):
-                total = parts.problem.sum_gradients(state.round, (0,), last.computed, None, relabel)
-                total = total if parts.answering is None else total[: self._rows]
-            elif prefix > done:
-                if not done:
-                    total[: len(last.computed)] = 0
-                parts.problem.sum_gradients(state.round, range(done, prefix), last.computed, total, relabel)
-            done = prefix
-            question = Question(
-                total=total,
-                places=None if attacked else last.places,
-                batches=None if plan.prefixes == (1,) else self._count(prefix),
-                byzantine=last.byzantine,
-                ever=who.ever,
-                attacked=attacked,
-                judged=prefix == plan.prefixes[-1] and who.any_honest,
-                learned=prefix == plan.prefixes[-1] and parts.attack.observe is not None,
-                x=parts.problem.x if parts.method.judge is not None else None,
-                answering=who.answering,
-                workers=parts.spec.workers,
-                first=not aggregates,
-            )
+        for place, prefix in enumerate(plan.prefixes):
+            question = self._prefixes.question(place, plan, who, state)
             if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
                 acceptance = self._probe(question, state)
             answer = self._server.answer(question, state.attack, state.method, state.aggregator)
+            state.method, state.aggregator = answer.method, answer.aggregator
             aggregates.append(answer.aggregate)
             spread = spread if answer.spread is None else answer.spread
-            state.method, state.aggregator, error = answer.method, answer.aggregator, answer.error
-        if not attacked:
-            learned = state.attack if answer.attack is None else answer.attack
-            state.attack = parts.attack.advance(last.byzantine, learned)
-        return Aggregated(aggregates, error, acceptance, spread)
+        if not self._prefixes.attacked(who):  # else each computation has advanced the attack
+            advance(parts, state, question, answer.attack)
+        vector, accepted = senders(parts.method).direction(aggregates, plan, spread)
+        return Direction(vector, accepted, answer.error, acceptance)
 
-    def _gathered(self, plan: Plan, who: Identities) -> Aggregated:
-        """Return the aggregate of the vectors that the method gathers itself."""
+    def _gathered(self, method: GatheringMethod, plan: Plan, who: Identities) -> Direction:
+        """Return g_t of the vectors that the method gathers itself."""
         parts, state = self._parts, self._state
-        question = gather(parts, state, plan, who, self._server.strike)
+        question = gather(parts, method, state, plan, who, self._server.strike)
         acceptance = self._probe(question, state) if self._probe.wanted(state.round, who, plan.cohort) else None
         answer = self._server.answer(question, state.attack, state.method, state.aggregator)
         state.method, state.aggregator = answer.method, answer.aggregator
-        advance(parts, state, question, who, answer.attack)
-        return Aggregated([answer.aggregate], answer.error, acceptance)
+        if not (question.attacked and who.dynamic):
+            advance(parts, state, question, answer.attack)
+        return Direction(answer.aggregate, None, answer.error, acceptance)
 
-    def _add_attacked(self, who: Identities, computations: range, relabel: Relabel | None) -> None:
-        """Add to the round's sum each computation's gradients, attacked by who is Byzantine at it."""
-        problem, state = self._parts.problem, self._state
-        if not computations.start:
-            self._total.zero_()
-        for computation in computations:
-            tick = who.ticks[computation]
-            own = problem.sum_gradients(state.round, (computation,), tick.computed, None, relabel)
-            own = own[: self._rows] if tick.places is None else own.index_select(0, tick.places)
-            self._total += strike_computation(self._parts, state, self._server.strike, own, tick, who.answering, learns=True)
-
-    def _count(self, prefix: int) -> Tensor:
-        """Return ``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
-        if prefix not in self._counts:
-            self._counts[prefix] = self._parts.problem.x.new_tensor(prefix)
-        return self._counts[prefix]
+    def _follow(self, acceptance: Tensor | None) -> Tensor | float | None:
+        """Let a strategy that reacts to the acceptance ratio learn it: who is Byzantine next depends on it."""
+        follow = self._parts.switching.follow
+        if follow is None:
+            return acceptance
+        known = None if acceptance is None else float(acceptance)
+        self._state.switching = follow.learn(self._state.switching, known)
+        return known
 
     def _observe(self, who: Identities) -> None:
         """Average losses and batch statistics over the honest workers; the server keeps running statistics."""

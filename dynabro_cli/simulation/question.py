@@ -24,7 +24,6 @@ class Question(NamedTuple):
         x: The model [d], for a method that filters by itself; else None.
         cohort: The numbers of the workers whose messages are aggregated, on the device; None for all.
         answering: The numbers of the workers that answer, in the order of the rows; None if all do.
-        workers: The number of all workers, answering or not.
         first: True for the vectors of the first prefix, whose spread the method may want.
     """
 
@@ -39,7 +38,6 @@ class Question(NamedTuple):
     x: Tensor | None = None
     cohort: Tensor | None = None
     answering: Tensor | None = None
-    workers: int = 0
     first: bool = False
 
 
@@ -49,10 +47,10 @@ def own_rows(state: States, question: Question) -> States:
     return state if answering is None else {name: value.index_select(0, answering) for name, value in state.items()}
 
 
-def put_back(state: States, part: States, question: Question) -> States:
-    """Return the method's state with the part of the answering workers updated; it starts at 0 (see ``Method.by_row``)."""
+def put_back(state: States, part: States, question: Question, workers: int) -> States:
+    """Return the state of all workers with the part of the answering ones updated; it starts at 0 (see ``by_row``)."""
     answering = question.answering
     if answering is None:
         return part
-    whole = state or {name: value.new_zeros(question.workers, *value.shape[1:]) for name, value in part.items()}
+    whole = state or {name: value.new_zeros(workers, *value.shape[1:]) for name, value in part.items()}
     return {name: whole[name].index_copy_(0, answering, value) for name, value in part.items()}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dynabro_cli.events import Identity, Round, Totals
 from dynabro_cli.methods._api import Plan
-from dynabro_cli.simulation.identities import Identities
+from dynabro_cli.simulation.identities import Drawn, Identities
 
 PATH_DIMENSIONS = 3
 """Largest dimension of a model that is recorded itself, for drawing."""
@@ -40,8 +40,8 @@ def round_event(
         budget=record.budget,
         level=record.plan.level,
         cost=record.plan.prefixes[-1],
-        byzantine=record.who.most,
-        switched=record.who.changes > 0,
+        byzantine=record.who.drawn.most,
+        switched=record.who.drawn.changes > 0,
         dynamic=record.who.dynamic,
         accepted=accepted,
         learning_rate=rate,
@@ -57,18 +57,18 @@ def totals_after(totals: Totals, record: Record, squared_gradient: float | None)
     return Totals(
         record.round + 1,
         record.budget,
-        totals.switches + record.who.changes,
+        totals.switches + record.who.drawn.changes,
         totals.dynamic_rounds + record.who.dynamic,
         (totals.squared_gradients or 0.0) + (squared_gradient or 0.0) if known else None,
     )
 
 
-def changes_of(known: Tensor | None, who: Identities) -> tuple[Identity, ...]:
+def changes_of(known: Tensor | None, drawn: Drawn) -> tuple[Identity, ...]:
     """Return the ticks of a round at which the Byzantine set changed from ``known``, which is None before the first."""
-    before = [known, *who.drawn[:-1]]
+    before = [known, *drawn.masks[:-1]]
     return tuple(
-        Identity(who.first + place, tuple(int(number) + 1 for number in mask.nonzero()[:, 0]))
-        for place, (old, mask) in enumerate(zip(before, who.drawn, strict=True))
+        Identity(drawn.first + place, tuple(int(number) + 1 for number in mask.nonzero()[:, 0]))
+        for place, (old, mask) in enumerate(zip(before, drawn.masks, strict=True))
         if old is None or not torch.equal(old, mask)
     )
 

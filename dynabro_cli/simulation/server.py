@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_mean
+from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.decision import Decide, Decision, make_decide
 from dynabro_cli.simulation.defence import Strike, make_strike
 from dynabro_cli.simulation.parts import Parts
@@ -56,7 +57,7 @@ def make_server(parts: Parts) -> Server:
     An attack that sees the defence asks for many aggregates in a round, one after the other. Then only the rule is compiled,
     once, not the whole answer.
     """
-    attack, method = parts.attack, parts.method
+    attack, spread_of, settle = parts.attack, senders(parts.method).spread, parts.method.settle
     decide = make_decide(parts, compiled=attack.sees_defence)
     strike = make_strike(parts, decide)
     messages_of = make_messages(parts, strike)
@@ -67,10 +68,10 @@ def make_server(parts: Parts) -> Server:
         error = _error(made, attack.finite) if question.judged else None
         result, of_method = made.aggregate, made.method
         spread = None
-        if method.spread is not None and question.first:
-            spread = method.spread(made.clean, made.finite, result)
-        if method.settle is not None:
-            result, of_method = method.settle(result, of_method)
+        if spread_of is not None and question.first:
+            spread = spread_of(made.clean, made.finite, result)
+        if settle is not None:
+            result, of_method = settle(result, of_method)
         return Answer(result, error, of_method, made.aggregator, learned, spread)
 
     return Server(answer if attack.sees_defence else parts.compiler(answer), strike, messages_of, decide)
@@ -78,7 +79,7 @@ def make_server(parts: Parts) -> Server:
 
 def make_messages(parts: Parts, strike: Strike) -> Messages:
     """Return the function from the workers' gradients to their messages, including the attack on either."""
-    attack, method, entry = parts.attack, parts.method, parts.spec.attack_entry
+    attack, workers, entry = parts.attack, senders(parts.method), parts.spec.attack_entry
 
     def messages_of(
         question: Question, of_attack: States, of_method: States, of_aggregator: States
@@ -91,16 +92,16 @@ def make_messages(parts: Parts, strike: Strike) -> Messages:
                 learned = attack.observe(own, question.byzantine, of_attack)
             own = strike(own, question, of_attack, of_method, of_aggregator)
         before = own_rows(of_method, question)
-        messages, sent = method.send(own, before)
+        messages, sent = workers.send(own, before)
         if entry in ("message", "state"):
             if question.learned and attack.observe is not None:
                 learned = attack.observe(messages, question.byzantine, of_attack)
             messages = strike(messages, question, of_attack, of_method, of_aggregator)
             if entry == "state":
-                sent = method.keep(messages, sent)
-        if method.recall is not None:
-            sent = method.recall(before, sent, question.byzantine)
-        return messages, put_back(of_method, sent, question), learned
+                sent = workers.keep(messages, sent)
+        if workers.recall is not None:
+            sent = workers.recall(before, sent, question.byzantine)
+        return messages, put_back(of_method, sent, question, parts.spec.workers), learned
 
     return messages_of
 

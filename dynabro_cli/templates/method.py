@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.methods._api import (
-    REGISTRY,
-    Method,
-    MethodSetting,
-    State,
-    direct_aggregate,
-    keep_nothing,
-    one_batch,
-    send_gradients,
-)
+from dynabro_cli.methods._api import REGISTRY, MeansMethod, MethodSetting, State
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +18,7 @@ class Parameters:
 
 
 @REGISTRY.register("my-method", Parameters, reference="who, where, which algorithm")
-def my_method(parameters: Parameters, setting: MethodSetting) -> Method:
+def my_method(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """Server momentum: workers send gradients, and the server moves along an average of the aggregates.
 
     g_t = v_t = beta v_{t-1} + (1 - beta) A(g_{t,1}, ..., g_{t,m}), v_0 = 0.
@@ -39,4 +30,4 @@ def my_method(parameters: Parameters, setting: MethodSetting) -> Method:
             moved = moved + parameters.beta * state["velocity"]
         return moved, {"velocity": moved}
 
-    return Method(one_batch, send_gradients, keep_nothing, direct_aggregate, settle=settle)
+    return MeansMethod(settle=settle)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynabro_cli.methods._api import Method, MethodSetting, Plan, State, Told
+from dynabro_cli.methods._api import JudgingMethod, MeansMethod, Method, MethodSetting, Plan, State, Told, senders
 from dynabro_cli.testing._common import check_run, component, require
 
 M, D = 4, 3
@@ -38,10 +38,10 @@ def check_method(text: str, *, plugin: str | Path | None = None) -> None:
         prefixes = list(plan.prefixes)
         require(prefixes and prefixes == sorted(prefixes), f"{text}: prefixes must grow, and are {prefixes}")
         require(all(isinstance(one, int) for one in prefixes), f"{text}: prefixes must be ints, not {prefixes}")
-    if method.gather is None:
+    if isinstance(method, MeansMethod):
         _check_messages(text, plans)
         _check_memory(text)
-    check_run(text, method=text, aggregator=None if method.judge is None else "mean")
+    check_run(text, method=text, aggregator="mean" if isinstance(method, JudgingMethod) else None)
 
 
 def directions(text: str, aggregates: Sequence[float], *, plugin: str | Path | None = None) -> list[float]:
@@ -53,7 +53,7 @@ def directions(text: str, aggregates: Sequence[float], *, plugin: str | Path | N
         aggregate = torch.tensor([number], dtype=torch.float64)
         if method.settle is not None:
             aggregate, state = method.settle(aggregate, state)
-        found.append(float(method.direct([aggregate], Plan(None, (1,)))[0]))
+        found.append(float(senders(method).direct([aggregate], Plan(None, (1,)))[0]))
     return found
 
 
@@ -68,7 +68,7 @@ def _plans(method: Method) -> list[Plan]:
 
 def _check_messages(text: str, plans: list[Plan]) -> None:
     for plan in dict.fromkeys(plans):
-        method = _made(text)
+        method = senders(_made(text))
         state: State = {}
         aggregates: list[Tensor] = []
         for _ in plan.prefixes:
@@ -85,12 +85,12 @@ def _check_messages(text: str, plans: list[Plan]) -> None:
 def _check_memory(text: str) -> None:
     sent = []
     for earlier in (1.0, 5.0):
-        method = _made(text)
+        method = senders(_made(text))
         _, state = method.send(torch.full((M, D), earlier), {})
         sent.append(method.send(torch.ones(M, D), state)[0])
     remembers = not torch.equal(*sent)
-    require(remembers == _made(text).remembers, f"{text}: messages depend on earlier gradients: {remembers}; say remembers=")
-    method = _made(text)
+    method = senders(_made(text))
+    require(remembers == method.remembers, f"{text}: messages depend on earlier gradients: {remembers}; say remembers=")
     if not method.by_row:
         return
     first, second = (torch.randn(M, D, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))

@@ -14,7 +14,7 @@ from dynabro_cli.attacks._api import memoryless
 from dynabro_cli.experiment.build import chain_setting
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec, fields
-from dynabro_cli.methods._api import Plan
+from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Plan, senders
 from dynabro_cli.simulation.parts import Parts
 from dynabro_cli.simulation.question import Question
 from dynabro_cli.simulation.server import make_server
@@ -75,7 +75,7 @@ def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | Non
             changes.append(float((plain.step() - disturbed.step()).norm().nan_to_num(nan=math.inf)))
         ended = plain.like(disturbed, 0.01 * TOLERANCE * max(changes))
     last = max((t for t, change in enumerate(changes) if change > TOLERANCE * max(changes)), default=0)
-    return Window(last + 1, ended, method.judge is not None)
+    return Window(last + 1, ended, isinstance(method, JudgingMethod))
 
 
 def window_of(row: Mapping[str, Any], most: int = MOST_ROUNDS) -> Window:
@@ -115,9 +115,8 @@ class _Course:
         """Return g_t of the next round."""
         method, t = self._parts.method, self._round
         self.x = 3 * 0.99**t * torch.tensor([1.0, -1.0], dtype=torch.float64)
-        plan = method.first if not t else None
-        plan = plan or method.plan(self._parts.streams.generator("level", t))
-        if method.gather is not None:
+        plan = method.plan_of(t, self._parts.streams.generator("level", t))
+        if isinstance(method, GatheringMethod):
             gathered = method.gather(self, plan, self._states[0])
             self._states = gathered.state, self._states[1]
             aggregates = [self._aggregate(gathered.vectors, None, plan)]
@@ -129,7 +128,7 @@ class _Course:
                 for place, prefix in enumerate(plan.prefixes)
             ]
         self._round += 1
-        return method.decide(aggregates, plan, self._spread)[0]
+        return senders(method).direction(aggregates, plan, self._spread)[0]
 
     def _aggregate(self, total: Tensor, batches: Tensor | None, plan: Plan, *, first: bool = False) -> Tensor:
         cohort = None if plan.cohort is None else torch.tensor(plan.cohort)

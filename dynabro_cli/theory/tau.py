@@ -14,7 +14,7 @@ from torch import Tensor
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.methods._api import Plan
+from dynabro_cli.methods._api import MeansMethod, Plan
 from dynabro_cli.methods._spread import spread_of
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.vectors.lengths import length
@@ -74,16 +74,17 @@ def honest_ratios(spec: RunSpec, data_dir: Path) -> list[float]:
     """
     run = resolve(spec, data_dir)
     method, seen = run.parts.method, []
-    decide = method.direct_by
-    if decide is None or method.spread is not spread_of:
+    if not isinstance(method, MeansMethod) or method.spread is not spread_of:
         raise SpecError(f"method={spec.method}: it has no filter by the spread of a round. Try: {METHOD}")
 
-    def direct_by(aggregates: Sequence[Tensor], plan: Plan, spread: Tensor) -> tuple[Tensor, Tensor | None]:
+    direct = method.direct
+
+    def noted(aggregates: Sequence[Tensor], plan: Plan, spread: Tensor) -> tuple[Tensor, Tensor | None]:
         if len(aggregates) > 1:
             seen.append(float(length(aggregates[2] - aggregates[1]) * math.sqrt(plan.prefixes[-1]) / spread))
-        return decide(aggregates, plan, spread)
+        return direct(aggregates, plan, spread)
 
-    run = run.with_parts(run.parts._replace(method=method._replace(direct_by=direct_by)))
+    run = run.with_parts(run.parts._replace(method=dataclasses.replace(method, direct=noted)))
     for _ in simulate_run(run, data_dir=data_dir, device="cpu", compile="off"):
         pass
     if not seen:

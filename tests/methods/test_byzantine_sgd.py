@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from dynabro_cli.methods._api import Method, MethodSetting, Told
+from dynabro_cli.methods._api import JudgingMethod, Method, MethodSetting, Told
 from dynabro_cli.methods._filters import concentration, near_median, near_middle
 from tests.methods.made import made
 from tests.simulation.reference import START, A, gap, masks, noise, quadratic, sf
@@ -24,7 +24,7 @@ def judged(made: Method, rounds: list[tuple[list[float], float]]) -> list[list[i
     """Who is good after each round of gradients and x, in one dimension."""
     state: dict[str, Tensor] = {}
     found = []
-    assert made.judge is not None
+    assert isinstance(made, JudgingMethod)
     for gradients, x in rounds:
         messages = torch.tensor(gradients, dtype=torch.float64)[:, None]
         good, state = made.judge(messages, torch.tensor([x], dtype=torch.float64), state)

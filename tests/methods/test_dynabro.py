@@ -14,15 +14,19 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, RoundsDone
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Method, MethodSetting, Plan, Told
+from dynabro_cli.methods._api import MeansMethod, MethodSetting, Plan, Told
 from dynabro_cli.methods.dynabro import expected_cost, planned, universal_coefficient
 from tests.methods.made import made
 
 table = settings(deadline=None, derandomize=True, max_examples=200)
 
 
-def method(text: str, workers: int = 17, budget: int = 701, kappa: float | None = 3.0, noise: float | None = None) -> Method:
-    return made(text, MethodSetting(workers, budget), Told(kappa, noise=noise))
+def method(
+    text: str, workers: int = 17, budget: int = 701, kappa: float | None = 3.0, noise: float | None = None
+) -> MeansMethod:
+    built = made(text, MethodSetting(workers, budget), Told(kappa, noise=noise))
+    assert isinstance(built, MeansMethod)
+    return built
 
 
 def test_expected_cost() -> None:
@@ -86,7 +90,7 @@ def test_the_plan_is_nested_prefixes_up_to_jmax() -> None:
     assert len(plans - short) > 1
 
 
-def direct(built: Method, a0: float, lower: float, upper: float, level: int) -> tuple[float, bool | None]:
+def direct(built: MeansMethod, a0: float, lower: float, upper: float, level: int) -> tuple[float, bool | None]:
     """g_t and the verdict, in one dimension, where the aggregates are the given numbers."""
     plan = Plan(level, (1, 2 ** (level - 1), 2**level))
     aggregates = [torch.tensor([value], dtype=torch.float64) for value in (a0, lower, upper)]
@@ -187,7 +191,7 @@ def by(text: str, rho: float, a0: float, difference: float, level: int) -> tuple
     """g_t and the verdict with the round's spread given, in one dimension."""
     plan = Plan(level, (1, 2 ** (level - 1), 2**level))
     aggregates = [torch.tensor([value], dtype=torch.float64) for value in (a0, 0.0, difference)]
-    result, accepted = method(text).decide(aggregates, plan, torch.tensor(rho, dtype=torch.float64))
+    result, accepted = method(text).direction(aggregates, plan, torch.tensor(rho, dtype=torch.float64))
     return float(result), None if accepted is None else bool(accepted)
 
 
@@ -233,7 +237,6 @@ def test_the_spread_is_the_distance_of_a_nearest_majority() -> None:
 def test_the_paper_s_methods_measure_no_spread() -> None:
     for text in ("dynabro", "dynabro:filter=option1,noise_bound=1", "dynabro:filter=option2,noise_bound=1"):
         assert method(text).spread is None
-        assert method(text).direct_by is None
     assert method("dynabro:filter=adaptive").noise_bound is None
     assert not method("dynabro:filter=adaptive").wants_noise
 

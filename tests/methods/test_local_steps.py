@@ -10,7 +10,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch import Tensor
 
-from dynabro_cli.methods._api import Method, MethodSetting, Plan, Told
+from dynabro_cli.methods._api import GatheringMethod, Method, MethodSetting, Plan, Told
 from tests.methods.made import made
 from tests.simulation.reference import ATTACKS, A, Vectors, descend, masks, noise, quadratic, trimmed
 
@@ -52,7 +52,7 @@ class Parabola:
 )
 def test_by_hand(text: str, expected: list[float]) -> None:
     built, workers = method(text), Parabola()
-    assert built.gather is not None
+    assert isinstance(built, GatheringMethod)
     plan = built.plan(np.random.default_rng(0))
     gathered = built.gather(workers, plan, {})
     assert gathered.vectors[:, 0].tolist() == expected

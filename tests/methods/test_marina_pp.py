@@ -14,19 +14,19 @@ from torch import Tensor
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
-from dynabro_cli.methods._api import Method, MethodSetting, Plan
+from dynabro_cli.methods._api import GatheringMethod, MethodSetting, Plan
 from dynabro_cli.streams import Streams
 from tests.simulation.reference import ATTACKS, START, A, gap, masks, noise, quadratic, trimmed
 
 M, F, RATE = 5, 2, 0.05
 
 
-def method(text: str, workers: int = 10, batches: int | None = None) -> Method:
-    built: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(workers, 100, batches=batches))
+def method(text: str, workers: int = 10, batches: int | None = None) -> GatheringMethod:
+    built: GatheringMethod = REGISTRIES["methods"].parse(text).build(MethodSetting(workers, 100, batches=batches))
     return built
 
 
-def plans(made: Method, count: int = 4000) -> list[Plan]:
+def plans(made: GatheringMethod, count: int = 4000) -> list[Plan]:
     return [made.plan(np.random.Generator(np.random.Philox(seed))) for seed in range(count)]
 
 
@@ -72,7 +72,6 @@ def test_by_hand() -> None:
             raise AssertionError("its messages are attacked, and not its gradients")
 
     made, workers = method("marina-pp:C=2,batches=3", workers=2), Workers()
-    assert made.gather is not None
     assert made.receive is not None
     assert made.settle is not None
     full = made.gather(workers, Plan(None, (3,)), {})

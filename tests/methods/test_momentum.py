@@ -10,11 +10,11 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Diverged, Finished
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Method, MethodSetting, Plan
+from dynabro_cli.methods._api import MeansMethod, MethodSetting, Plan
 
 
-def method(text: str) -> Method:
-    built: Method = REGISTRIES["methods"].parse(text).build(MethodSetting(2, 100))
+def method(text: str) -> MeansMethod:
+    built: MeansMethod = REGISTRIES["methods"].parse(text).build(MethodSetting(2, 100))
     return built
 
 

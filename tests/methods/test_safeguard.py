@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Method, MethodSetting, Told
+from dynabro_cli.methods._api import JudgingMethod, Method, MethodSetting, Told
 from dynabro_cli.methods.safeguard import _long, _short, usual_window
 from tests.methods.made import made
 from tests.simulation.reference import quadratic
@@ -25,7 +25,7 @@ def judged(made: Method, rounds: list[list[float]]) -> list[list[int]]:
     """Whose messages count in each round of gradients, in one dimension."""
     state: dict[str, Tensor] = {}
     found = []
-    assert made.judge is not None
+    assert isinstance(made, JudgingMethod)
     for gradients in rounds:
         good, state = made.judge(torch.tensor(gradients, dtype=torch.float64)[:, None], torch.zeros(1), state)
         found.append(good.nonzero()[:, 0].tolist())

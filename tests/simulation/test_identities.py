@@ -86,9 +86,9 @@ def test_by_computation_or_by_the_last() -> None:
     assert [tick.computed.tolist() for tick in of_gradients.ticks] == [[1, 2, 3, 4], [2, 3, 4], [2, 3, 4]]
     of_messages = identify(parts("ipm", entry="message", clock="computation", at=at), State(), 3)
     assert [tick.computed.tolist() for tick in of_messages.ticks] == [[2, 3, 4]] * 3
-    assert of_gradients.changes == 1
+    assert of_gradients.drawn.changes == 1
     assert of_gradients.dynamic
-    assert of_gradients.most == 2
+    assert of_gradients.drawn.most == 2
 
 
 CELLS = [

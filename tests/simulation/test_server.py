@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from dynabro_cli import RunSpec
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import memoryless
-from dynabro_cli.methods._api import Method, direct_aggregate, keep_nothing, one_batch, send_gradients
+from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, MeansMethod, Method
 from dynabro_cli.simulation.decision import mean_of
 from dynabro_cli.simulation.parts import Parts
 from dynabro_cli.simulation.question import Question
@@ -19,7 +20,10 @@ from dynabro_cli.simulation.server import make_server
 from dynabro_cli.streams import Streams
 
 NOBODY = torch.zeros(3, dtype=torch.bool)
-METHOD = Method(one_batch, send_gradients, keep_nothing, direct_aggregate)
+
+
+def gathers_nothing(*_: object) -> Any:
+    raise AssertionError("the vectors are given")
 
 
 def counting(step: int) -> Aggregator:
@@ -50,7 +54,7 @@ def test_a_method_that_filters_has_the_last_word() -> None:
         assert x.tolist() == [7.0]
         return messages[:, 0] < 50, {"seen": messages.sum()}
 
-    server = make_server(parts(METHOD._replace(judge=judge)))
+    server = make_server(parts(JudgingMethod(judge=judge)))
     byzantine = torch.tensor([False, True, False])
     question = Question(
         torch.tensor([[1.0], [2.0], [6.0]]), None, None, byzantine, byzantine, False, True, x=torch.tensor([7.0])
@@ -63,7 +67,7 @@ def test_a_method_that_filters_has_the_last_word() -> None:
 
 
 def test_what_a_rule_remembers_of_two_kinds_of_rounds_is_apart() -> None:
-    server = make_server(parts(METHOD._replace(cohort=2), cohort=counting(10)))
+    server = make_server(parts(GatheringMethod(gather=gathers_nothing, cohort=2), cohort=counting(10)))
     state: dict[str, Tensor] = {}
     found = []
     for cohort in (None, [0, 2], None, [1, 2], [0, 1]):
@@ -75,8 +79,11 @@ def test_what_a_rule_remembers_of_two_kinds_of_rounds_is_apart() -> None:
 
 
 def test_messages_are_received_then_chosen_and_the_aggregate_is_settled() -> None:
-    method = METHOD._replace(
-        receive=lambda messages, _: messages.clamp_max(4), settle=lambda result, state: (-result, {"last": result}), cohort=2
+    method = GatheringMethod(
+        gather=gathers_nothing,
+        receive=lambda messages, _: messages.clamp_max(4),
+        settle=lambda result, state: (-result, {"last": result}),
+        cohort=2,
     )
     first = Aggregator(lambda messages, state, _: (messages[0], state), None)
     server = make_server(parts(method, cohort=first))
@@ -94,11 +101,12 @@ def test_messages_are_received_then_chosen_and_the_aggregate_is_settled() -> Non
 def test_a_sample_of_which_nobody_sends_numbers_brings_nothing(sample: str) -> None:
     """Where it is all workers, the aggregate is no number, and the run has diverged."""
     first = Aggregator(lambda messages, state, _: (messages[0], state), None)
-    made = parts(METHOD._replace(cohort=2) if sample == "cohort" else METHOD, cohort=first if sample == "cohort" else None)
+    method = GatheringMethod(gather=gathers_nothing, cohort=2) if sample == "cohort" else MeansMethod()
+    made = parts(method, cohort=first if sample == "cohort" else None)
     made.aggregator = first
     server = make_server(made)
     gradients = torch.tensor([[math.nan], [math.inf], [math.nan]])
     whole = Question(gradients, None, None, NOBODY, NOBODY, False, False)
     assert not bool(server.answer(whole, {}, {}, {}).aggregate.isfinite().any())
     some = torch.tensor([0, 1]) if sample == "cohort" else torch.tensor([0, 1, 4])
-    assert server.answer(whole._replace(**{sample: some}, workers=5), {}, {}, {}).aggregate.tolist() == [0.0]
+    assert server.answer(whole._replace(**{sample: some}), {}, {}, {}).aggregate.tolist() == [0.0]

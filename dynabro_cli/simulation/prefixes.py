@@ -1,0 +1,84 @@
+"""Sums of the workers' gradients over the prefixes of a round's mini-batches, and the questions about them to the server."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dynabro_cli.methods._api import JudgingMethod, Plan
+from dynabro_cli.simulation.defence import Strike, strike_computation
+from dynabro_cli.simulation.identities import Identities, relabelling
+from dynabro_cli.simulation.parts import Parts, State
+from dynabro_cli.simulation.question import Question
+
+
+class Prefixes:
+    """The prefixes of one round after the other: level j of MLMC has the first 2^j mini-batches.
+
+    In a static round the attack acts on each prefix's message, with its honest statistics. In a dynamic round, in which a
+    worker is Byzantine for some computations only, an attack on gradients acts on each computation.
+
+    Args:
+        parts: The parts of the run.
+        strike: The attack.
+    """
+
+    def __init__(self, parts: Parts, strike: Strike) -> None:
+        self._parts, self._strike = parts, strike
+        self._rows = parts.spec.workers if parts.answering is None else len(parts.answering(0))
+        self._total = parts.problem.x.new_zeros(self._rows, parts.problem.x.numel())
+        self._counts: dict[int, Tensor] = {}
+
+    def attacked(self, who: Identities) -> bool:
+        """Return True if the attack acts on each computation of the round."""
+        return self._parts.spec.attack_entry == "gradient" and who.dynamic
+
+    def question(self, place: int, plan: Plan, who: Identities, state: State) -> Question:
+        """Add the mini-batches of the prefix at this place of the plan to the sums; return the question about them."""
+        parts, attacked, last = self._parts, self.attacked(who), who.ticks[-1]
+        prefix, done = plan.prefixes[place], plan.prefixes[place - 1] if place else 0
+        ends = place == len(plan.prefixes) - 1
+        return Question(
+            total=self._add(range(done, prefix), plan, who, state, attacked),
+            places=None if attacked else last.places,
+            batches=None if plan.prefixes == (1,) else self._count(prefix),
+            byzantine=last.byzantine,
+            ever=who.ever,
+            attacked=attacked,
+            judged=ends and who.any_honest,
+            learned=ends and parts.attack.observe is not None,
+            x=parts.problem.x if isinstance(parts.method, JudgingMethod) else None,
+            answering=who.answering,
+            first=not place,
+        )
+
+    def _add(self, computations: range, plan: Plan, who: Identities, state: State, attacked: bool) -> Tensor:
+        """Return the sums after these computations, which follow the ones before; the first ones begin new sums."""
+        parts, total = self._parts, self._total
+        relabel, computed = relabelling(parts.attack, who), who.ticks[-1].computed
+        if attacked:
+            self._add_attacked(who, computations, state)
+        elif plan.prefixes == (1,):  # no sums are needed
+            own = parts.problem.sum_gradients(state.round, (0,), computed, None, relabel)
+            return own if parts.answering is None else own[: self._rows]
+        elif computations:
+            if not computations.start:
+                total[: len(computed)] = 0
+            parts.problem.sum_gradients(state.round, computations, computed, total, relabel)
+        return total
+
+    def _add_attacked(self, who: Identities, computations: range, state: State) -> None:
+        """Add each computation's gradients, attacked by the workers that are Byzantine at it."""
+        parts, relabel = self._parts, relabelling(self._parts.attack, who)
+        if not computations.start:
+            self._total.zero_()
+        for computation in computations:
+            tick = who.ticks[computation]
+            own = parts.problem.sum_gradients(state.round, (computation,), tick.computed, None, relabel)
+            own = own[: self._rows] if tick.places is None else own.index_select(0, tick.places)
+            self._total += strike_computation(parts, state, self._strike, own, tick, who.answering, learns=True)
+
+    def _count(self, prefix: int) -> Tensor:
+        """Return ``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
+        if prefix not in self._counts:
+            self._counts[prefix] = self._parts.problem.x.new_tensor(prefix)
+        return self._counts[prefix]
