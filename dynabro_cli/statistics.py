@@ -12,6 +12,9 @@ CONFIDENCE = 0.95
 BOOTSTRAP_SEED, BOOTSTRAP_RESAMPLES = 0, 10_000
 """Seed and number of the resamples of every bootstrap interval, so that the same values have the same interval."""
 
+ROUNDING = 1e-10
+"""Differences whose range is at most this share of the largest one are equal."""
+
 
 class Interval(NamedTuple):
     """The ends of a 95% confidence interval; NaN if the values do not determine one."""
@@ -67,7 +70,8 @@ def bootstrap(values: Sequence[float]) -> Interval:
 def paired(differences: Sequence[float]) -> Paired:
     """Test if the differences of pairs are 0 on average.
 
-    Differences that are all 0 have p = 1. If they are all equal and not 0, there is no spread to judge by, and p_t is NaN.
+    Differences that are all 0 have p = 1. If they are equal, but for rounding, and not 0, there is no spread to judge by, and
+    p_t is NaN.
     Wilcoxon's test ignores pairs without a difference; its smallest p for n pairs is 2/2^n.
     """
     from scipy.stats import ttest_1samp, wilcoxon
@@ -77,7 +81,8 @@ def paired(differences: Sequence[float]) -> Paired:
     if count > 1 and not any(differences):
         p_t = p_wilcoxon = 1.0
     elif count > 1:
-        p_t = float(ttest_1samp(differences, 0).pvalue) if len(set(differences)) > 1 else math.nan
+        spread, most = np.ptp(differences), max(map(abs, differences))
+        p_t = float(ttest_1samp(differences, 0).pvalue) if spread > ROUNDING * most else math.nan
         p_wilcoxon = float(wilcoxon(differences).pvalue)
     return Paired(count, float(np.mean(differences)), student(differences), bootstrap(differences), p_t, p_wilcoxon)
 

@@ -45,6 +45,8 @@ def test_paired_differences() -> None:
 def test_differences_without_spread() -> None:
     """No difference is p = 1; equal differences leave the t-test nothing to judge by; one pair has no test."""
     assert paired([0.0, 0.0])[4:] == (1.0, 1.0)
+    rounded = paired([0.7 - 0.4, 0.8 - 0.5, 0.9 - 0.6])  # equal but for the last bits: no warning of SciPy, and no p of 1e-32
+    assert math.isnan(rounded.p_t)
     equal = paired([0.25, 0.25, 0.25])
     assert math.isnan(equal.p_t)
     assert equal.p_wilcoxon == pytest.approx(0.25)

@@ -117,7 +117,10 @@ def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_jso
 def tau(
     rules: Annotated[list[str] | None, typer.Argument(metavar="[RULE...]", help="Aggregation rules. [default: cwtm]")] = None,
     task: Annotated[str, typer.Option(metavar="NAME", help="Task.")] = "digits",
-    m: Annotated[int, typer.Option("--m", metavar="M", help="Workers, all honest.")] = 17,
+    attack: Annotated[
+        str, typer.Option(metavar="NAME", help="Attack of F workers, others every ten rounds; none: all are honest.")
+    ] = "none",
+    m: Annotated[int, typer.Option("--m", metavar="M", help="Workers.")] = 17,
     f: Annotated[int, typer.Option("--f", metavar="F", help="Byzantine workers that the rule is built for.")] = 8,
     budget: Annotated[int, typer.Option(metavar="N", help="Gradient computations of each worker in a run.")] = 2000,
     seeds: Annotated[str, typer.Option(metavar="FIRST..LAST", help="Seeds; one run each.")] = "0..3",
@@ -126,7 +129,7 @@ def tau(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what dynabro:filter=adaptive compares with tau, where all workers are honest.
+    """Measure what dynabro:filter=adaptive compares with tau in static rounds, by default with honest workers only.
 
     The ratio is |a_J - a_{J-1}| 2^(J/2)/rho, rho the spread of the round. Its 0.999 quantile is the tau that rejects one honest
     correction in a thousand. The last column is the share that tau=2 rejects. Nothing is stored.
@@ -138,7 +141,7 @@ def tau(
     from dynabro_cli.grid.sweep_file import parse_seeds
     from dynabro_cli.theory import tau as measuring
 
-    spec = RunSpec(task=task, method=measuring.METHOD, attack="none", workers=m, byzantine=f, budget=budget)
+    spec = RunSpec(task=task, method=measuring.METHOD, attack=attack, workers=m, byzantine=f, budget=budget)
     found = list(measuring.measure(spec, rules or ("cwtm",), parse_seeds(seeds), data_directory(data_dir)))
     if as_json:
         print_json([one._asdict() for one in found])

@@ -10,7 +10,9 @@ import pytest
 
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import example
+from tests.store.made import change
 
+EXAMPLE = Path(__file__).parents[2] / "results.db.example"
 needs_web = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("altair", "vl_convert", "jinja2")),
     reason="Altair is not installed: pip install 'dynabro[web]'",
@@ -28,6 +30,23 @@ def test_the_example_writes_a_report_that_replaces_itself(dynabro: Dynabro, resu
     assert "<title>digits - dynabro report</title>" in text
     assert "task = &#39;digits&#39;" in text
     assert len(text) < 1_200_000
+
+
+@needs_web
+def test_a_report_of_runs_of_which_some_have_no_code_digests(dynabro: Dynabro, results: Path) -> None:
+    change(results, "UPDATE runs SET code_digests = NULL WHERE id = 1")
+    outcome = dynabro("report")
+    assert outcome.code == 0
+    assert "7 runs written to report.html (" in outcome.err
+
+
+@needs_web
+@pytest.mark.thorough
+def test_the_report_of_thousands_of_runs_is_small_and_silent(dynabro: Dynabro) -> None:
+    outcome = dynabro("report", "--db", str(EXAMPLE))
+    assert outcome.code == 0
+    assert "Precision loss" not in outcome.err  # a warning of SciPy about differences that are equal
+    assert 1_000_000 < Path("report.html").stat().st_size < 5_000_000
 
 
 @needs_web
