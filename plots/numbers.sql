@@ -85,6 +85,8 @@ SELECT max(final_accuracy) FILTER (WHERE method = 'dynabro') AS plain,
        max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=option1') AS option1,
        max(final_accuracy) FILTER (WHERE method = 'dynabro:jmax=5') AS jmax5,
        max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=adaptive') AS adaptive,
+       max(final_accuracy) FILTER (WHERE method = 'dynabro:clip=4') AS clip,
+       max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=adaptive') - max(final_accuracy) FILTER (WHERE method = 'dynabro') AS moved,
        max(noise_bound) FILTER (WHERE method = 'dynabro:filter=option1') AS v
 FROM results.runs WHERE task = 'mnist' AND attack = 'sf' AND switching = 'periodic:K=20' AND seed = 1 AND model = 'cnn-mnist';
 
@@ -97,6 +99,11 @@ SELECT iif(sum(accepted = 0) = 0,
            printf('and it rejects %d of its %d corrections', sum(accepted = 0), count(accepted))) AS told
 FROM results.rounds JOIN results.runs AS r ON r.id = run_id
 WHERE r.task = 'mnist' AND r.method = 'dynabro:filter=adaptive' AND r.switching = 'periodic:K=20' AND r.seed = 1;
+
+-- query: stability_clip
+SELECT test_accuracy AS lowest, e.round AS "round" FROM results.evaluations AS e JOIN results.runs AS r ON r.id = e.run_id
+WHERE r.task = 'mnist' AND r.attack = 'sf' AND r.method = 'dynabro:clip=4' AND r.switching = 'periodic:K=20' AND r.seed = 1 AND e.budget > 1000
+ORDER BY test_accuracy LIMIT 1;
 
 -- query: limit_option1
 SELECT (1 + sqrt(2)) * sqrt(2 * (6 * 8 / 1.0) * (1 + 8 / 1.0) + 1 / 17.0) * sqrt(8 * ln_(16 * 17 * 17 * 713.0)) * noise_bound / sqrt(128) AS bound
