@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -55,7 +56,8 @@ def new(
             raise CannotWriteError(f"{path} cannot be written ({error.strerror}); type another --out") from error
         say(str(path))
     own, test = (shlex.quote(str(path)) for path in files)
-    note(f"next: pytest {test}")
+    missing = "" if importlib.util.find_spec("pytest") is not None else "pip install pytest && "
+    note(f"next: {missing}pytest {test}")
     note(f"      dynabro {KINDS[kind].format(name=name)} --plugin {own}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -97,6 +98,21 @@ def _parsed(text: str) -> Any:
     return value
 
 
+def _lines(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield name and value of each column; columns of JSON have a line for each part, the spec only for parameters."""
+    for column, value in row.items():
+        if column == "spec" and isinstance(value, dict):
+            for field, part in value.items():
+                own = part if isinstance(part, dict) else {}
+                yield from ((f"{field}.{name}", setting) for name, setting in own.items() if name != "name")
+        elif isinstance(value, dict):
+            yield from (
+                (f"{column}.{name}", json.dumps(part) if isinstance(part, dict) else part) for name, part in value.items()
+            )
+        else:
+            yield column, value
+
+
 def _show_run(db: str, name: str, as_json: bool) -> None:
     from dynabro_cli.digests import parse
     from dynabro_cli.store.engine import open_read_only
@@ -114,10 +130,7 @@ def _show_run(db: str, name: str, as_json: bool) -> None:
         row |= {"byzantine_histogram": dict(counts), "recovery": found}
         print_json(row | ({"worker_labels": told} if told else {}))
         return
-    emit(
-        ("column", "value"),
-        [(key, json.dumps(value) if isinstance(value, dict) else value) for key, value in row.items()],
-    )
+    emit(("column", "value"), list(_lines(row)))
     if found is not None:
         say("", "Switches and recovery:")
         emit(("column", "value"), list(found.items()))
