@@ -26,6 +26,9 @@ ESCAPED = {
 }
 """Letters that LaTeX reads as commands or that its fonts do not have, and how they are written."""
 
+MOST_LETTERS, PARAGRAPH = 45, r"p{0.35\linewidth}"
+"""A column with a longer cell is broken into lines; TeX breaks at spaces and hyphens."""
+
 
 def escape(text: str) -> str:
     """Return a text that LaTeX prints as it is, on one line."""
@@ -36,19 +39,26 @@ def escape(text: str) -> str:
 
 
 def latex_table(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
-    """Return a ``tabular`` of texts: the first column to the left, others to the right if they are numbers.
+    """Return a ``tabular`` of texts: numbers to the right, other texts to the left, long ones in lines of a fixed width.
 
     Args:
         columns: The header.
         rows: The cells.
         note: A comment above the table, such as its title.
     """
-    kinds = ["r" if rows and all(_number(row[place]) for row in rows) else "l" for place in range(len(columns))]
+    kinds = [_kind([row[place] for row in rows]) for place in range(len(columns))]
     lines = [f"% {line}" for line in note.splitlines()]
     lines += [rf"\begin{{tabular}}{{{''.join(kinds)}}}", r"\toprule"]
     lines += [" & ".join(map(escape, columns)) + r" \\", r"\midrule"]
     lines += [" & ".join(map(escape, row)) + r" \\" for row in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _kind(cells: Sequence[str]) -> str:
+    """Return the column type of LaTeX for the cells of a column."""
+    if any(len(text) > MOST_LETTERS for text in cells):
+        return PARAGRAPH
+    return "r" if cells and all(map(_number, cells)) else "l"
 
 
 def _number(text: str) -> bool:

@@ -13,6 +13,7 @@ from matplotlib.table import Table
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from dynabro_cli.figures._latex import latex_table
 from dynabro_cli.figures._tables import _lines
 from tests.cli.conftest import Dynabro
 
@@ -72,6 +73,12 @@ def test_a_figure_with_words_that_overlap_has_a_problem() -> None:
     for axes in figure.subplots(1, 2):
         axes.set_title("a title that is too long")
     assert problems(figure)
+
+
+def test_long_cells_of_latex_have_a_width() -> None:
+    rows = [["architecture", "Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)", "1"], ["m", "17", "2"]]
+    head = latex_table(["", "MNIST", "seeds"], rows).splitlines()[0]
+    assert head == r"\begin{tabular}{lp{0.35\linewidth}r}"
 
 
 def test_lines_of_a_cell_break_behind_hyphens() -> None:
