@@ -376,7 +376,7 @@ class Registry(Generic[Factory]):
             except (ValueError, KeyError, OverflowError):
                 problems.append(f"{self.kind} {name!r}: {key}={value} is not legal; {key} must be {infos[key].legal}")
         missing = [info.key for info in infos.values() if info.required and info.key not in raw]
-        problems += [f"{self.kind} {name!r} needs {key}=; type '{name}:{key}=VALUE' ({infos[key].legal})" for key in missing]
+        problems += [f"{self.kind} {name!r} needs {key}=. Try: '{name}:{key}=VALUE' ({infos[key].legal})" for key in missing]
         if problems:
             raise SpecError(problems)
         return Component(entry, entry.parameters(**values))

@@ -60,5 +60,5 @@ def pick_device(name: str) -> torch.device:
     count = torch.cuda.device_count()
     legal = ["auto", "cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
     if name not in legal:
-        raise SpecError(f"device={name} is not here; legal on this machine: {', '.join(legal)}; type --device auto")
+        raise SpecError(f"device={name} is not here; legal on this machine: {', '.join(legal)}. Try: --device auto")
     return torch.device("cuda:0" if name == "cuda" else name)

@@ -92,7 +92,7 @@ def test_many_workers(field: str, entry: Entry[object]) -> None:
 
 def test_more_workers_than_a_run_may_have() -> None:
     assert answer(workers=str(MOST_WORKERS + 1)) == [
-        "workers=1000001 is not legal; type --workers with a whole number >= 1 and <= 1000000 or auto"
+        "workers=1000001 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"
     ]
 
 
@@ -118,9 +118,9 @@ def test_long_texts_and_large_counts(values: dict[str, str]) -> None:
 def test_what_these_are_told() -> None:
     (line,) = answer(aggregator="mda", workers="20000", byzantine="8000")
     assert "have more than 1000000000000000 subsets of 12000" in line
-    assert line.endswith("up to 500000; type 'mda:f=1'")
+    assert line.endswith("up to 500000. Try: 'mda:f=1'")
     assert answer(attack="fang-krum:threshold=5e-324", byzantine="7") == []
     (line,) = answer(attack="mixed:parts=" + "/".join(["sf"] * 101))
-    assert line == "attack 'mixed': parts= has 101 attacks; type 100 or fewer, joined by /"
+    assert line == "attack 'mixed': parts= has 101 attacks. Try: 100 or fewer, joined by /"
     (line,) = answer(pre_aggregators="bucketing:s=1000000000000", byzantine="2")
-    assert line.endswith("could be in half of them; type 'bucketing:s=4'")
+    assert line.endswith("could be in half of them. Try: 'bucketing:s=4'")

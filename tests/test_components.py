@@ -181,7 +181,7 @@ def test_unknown_names_and_keys_are_refused_with_a_hint(toys: Registry[Any]) -> 
 
 
 def test_missing_parameter_says_what_to_type(toys: Registry[Any]) -> None:
-    assert problems(toys, "full") == ["toy 'full' needs rate=; type 'full:rate=VALUE' (a number > 0 and <= 10)"]
+    assert problems(toys, "full") == ["toy 'full' needs rate=. Try: 'full:rate=VALUE' (a number > 0 and <= 10)"]
 
 
 def test_all_problems_at_once(toys: Registry[Any]) -> None:

@@ -51,7 +51,7 @@ def test_torch_decides_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", ["cuda", "cuda:7", "gpu"])
 def test_a_device_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(SpecError, match=f"device={name} is not here; legal on this machine: auto, cpu; type --device auto"):
+    with pytest.raises(SpecError, match=f"device={name} is not here; legal on this machine: auto, cpu. Try: --device auto"):
         devices.kind_of(name)
 
 

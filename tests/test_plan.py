@@ -118,7 +118,7 @@ def test_points_that_cannot_run_are_told_together() -> None:
 def test_a_problem_of_all_points_and_of_the_only_one() -> None:
     assert problems("grid: {byzantine: [9, 8]}\nbase: {workers: 3}\n")[0].endswith(" (1 of 2 points, first byzantine=9)")
     assert problems("seeds: 0..1\nbase: {batch_size: 1438}\n")[0].endswith(" (all 2 points, first seed=0)")
-    assert problems("base: {batch_size: 1438}\n")[0].endswith("type --batch-size 16")
+    assert problems("base: {batch_size: 1438}\n")[0].endswith("Try: --batch-size 16")
 
 
 def test_a_wrong_component_is_told_once_with_its_place() -> None:

@@ -151,7 +151,7 @@ def test_byzantine_of_rotating_is_the_largest_third() -> None:
     assert [filled(workers=m, **given).byzantine for m in (3, 5, 6, 17, 25)] == [1, 2, 2, 6, 9]
     assert filled(workers=9, byzantine=3, **given).byzantine == 3
     (line,) = problems(workers=9, byzantine=2, **given)
-    assert "type --byzantine 3" in line
+    assert "Try: --byzantine 3" in line
 
 
 def test_rotating_among_four_workers() -> None:
@@ -159,7 +159,7 @@ def test_rotating_among_four_workers() -> None:
     given = {"method": "momentum", "switching": "rotating", "workers": 4}
     for byzantine in (None, 1):
         (line,) = problems(**given, byzantine=byzantine)
-        assert line.endswith("type --workers 3, 5 or more")
+        assert line.endswith("Try: --workers 3, 5 or more")
 
 
 def test_option2_aggregates_with_mfm() -> None:
@@ -167,7 +167,7 @@ def test_option2_aggregates_with_mfm() -> None:
     assert filled(method="dynabro:filter=option2,noise_bound=3").aggregator == "mfm"
     assert filled(method="dynabro:filter=option1").aggregator == "cwtm"
     (line,) = problems(method="dynabro:filter=option2", aggregator="gm")
-    assert line.startswith("method 'dynabro:filter=option2' aggregates with mfm, and aggregator=gm; leave --aggregator out")
+    assert line.startswith("method 'dynabro:filter=option2' aggregates with mfm, and aggregator=gm. Try: no --aggregator")
 
 
 def test_assembled_parts_know_of_each_other() -> None:
@@ -187,14 +187,14 @@ def test_two_f_must_be_less_than_m() -> None:
         assert line.startswith(
             f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}"
         )
-        assert f"type --byzantine {most}" in line
+        assert f"Try: --byzantine {most}" in line
     assert filled(workers=4, byzantine=1).byzantine == 1
 
 
 def test_a_batch_cannot_be_larger_than_the_data() -> None:
     assert filled(batch_size=1437).batch_size == 1437
     (line,) = problems(batch_size=1438)
-    assert line == "batch_size=1438 is larger than the 1437 training samples of 'digits'; type --batch-size 16"
+    assert line == "batch_size=1438 is larger than the 1437 training samples of 'digits'. Try: --batch-size 16"
     assert filled(task="quadratic", batch_size=10**6).batch_size == 10**6
 
 
@@ -203,13 +203,13 @@ def test_models_and_tasks() -> None:
         "task 'quadratic:sigma=1' has no model, and model=mlp; leave --model out"
     ]
     (line,) = problems(task="digits", model="cnn-mnist")
-    assert line.startswith("model 'cnn-mnist' needs images of at least 16 x 16 pixels, and the task's are 8 x 8; type --model")
+    assert line.startswith("model 'cnn-mnist' needs images of at least 16 x 16 pixels, and the task's are 8 x 8. Try: --model")
 
 
 def test_adagrad_norm_has_no_drops() -> None:
     assert filled(lr_rule="adagrad-norm").lr_drop == "none"
     (line,) = problems(lr_rule="adagrad-norm", lr_drop="0.8:0.1")
-    assert line.endswith("and lr_drop=0.8:0.1; type --lr-drop none")
+    assert line.endswith("and lr_drop=0.8:0.1. Try: --lr-drop none")
 
 
 def test_an_objective_has_one_precision() -> None:
@@ -217,7 +217,7 @@ def test_an_objective_has_one_precision() -> None:
     for precision in ("tf32", "bf16"):
         assert filled(task="digits", precision=precision).precision == precision
         assert problems(task="quadratic:sigma=1", precision=precision) == [
-            f"task 'quadratic:sigma=1' is computed in double precision, and precision={precision}; type --precision fp32"
+            f"task 'quadratic:sigma=1' is computed in double precision, and precision={precision}. Try: --precision fp32"
         ]
 
 
@@ -230,9 +230,9 @@ def test_parts_that_do_not_fit() -> None:
     (line,) = problems(method="sgd", attack="momentum-tailored:lambda=1")
     assert "needs the momentum parameter" in line
     (line,) = problems(method="momentum", attack="momentum-tailored:lambda=1", attack_entry="message")
-    assert line.endswith("type --attack-entry gradient")
+    assert line.endswith("--attack-entry gradient")
     (line,) = problems(method="sgd", switching="rotating")
-    assert "type 'rotating:period=...'" in line
+    assert "Try: 'rotating:period=...'" in line
     (line,) = problems(aggregator="cwtm:f=9")
     assert "f=9 is not legal with 17 workers" in line
     (line,) = problems(pre_aggregators="nnm:f=9")
@@ -346,10 +346,10 @@ def test_methods_that_filter_take_the_mean(method: str) -> None:
     assert resolve(RunSpec(method=method, aggregator="mean")).key == resolve(RunSpec(method=method)).key
     first, second = problems(method=method, aggregator="cwtm", pre_aggregators="nnm")
     assert first == (
-        f"method '{method}' filters by itself and takes the mean of what is left, and aggregator=cwtm; "
-        "leave --aggregator out, or type --aggregator mean"
+        f"method '{method}' filters by itself and takes the mean of what is left, and aggregator=cwtm. "
+        "Try: no --aggregator, or --aggregator mean"
     )
-    assert second == f"method '{method}' judges each worker's own messages, and pre_aggregators=nnm; leave --pre out"
+    assert second == f"method '{method}' judges each worker's own messages, and pre_aggregators=nnm. Try: no --pre"
 
 
 def test_a_cohort_has_its_share_of_byzantine_workers() -> None:
@@ -386,4 +386,4 @@ def test_a_full_gradient_is_one_of_a_workers_samples(fields: dict[str, Any], bat
 def test_what_tells_workers_apart_needs_all_of_them(fields: dict[str, Any], what: str) -> None:
     with pytest.raises(SpecError) as caught:
         resolve(RunSpec(**{"method": "sgd"} | fields, workers=17, byzantine=3, participation=0.5))
-    assert caught.value.problems == [f"{what} needs every worker in every round, and participation=0.5; type --participation 1"]
+    assert caught.value.problems == [f"{what} needs every worker in every round, and participation=0.5. Try: --participation 1"]

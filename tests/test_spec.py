@@ -68,38 +68,38 @@ def test_large_seeds_are_read_as_typed(seed: int) -> None:
 
 
 ILLEGAL: list[tuple[str, Any, str]] = [
-    ("workers", 0, "workers=0 is not legal; type --workers with a whole number >= 1 and <= 1000000 or auto"),
-    ("workers", 2.5, "workers=2.5 is not legal; type --workers with a whole number >= 1 and <= 1000000 or auto"),
-    ("workers", True, "workers=true is not legal; type --workers with a whole number >= 1 and <= 1000000 or auto"),
-    ("workers", "many", "workers=many is not legal; type --workers with a whole number >= 1 and <= 1000000 or auto"),
-    ("byzantine", -1, "byzantine=-1 is not legal; type --byzantine with a whole number >= 0 or auto"),
-    ("budget", 0, "budget=0 is not legal; type --budget with a whole number >= 1 or auto"),
-    ("batch_size", 0, "batch_size=0 is not legal; type --batch-size with a whole number >= 1 or auto"),
-    ("learning_rate", 0.0, "learning_rate=0 is not legal; type --lr with a number > 0 or auto"),
-    ("learning_rate", math.nan, "learning_rate=nan is not legal; type --lr with a number > 0 or auto"),
-    ("learning_rate", math.inf, "learning_rate=inf is not legal; type --lr with a number > 0 or auto"),
-    ("learning_rate", "fast", "learning_rate=fast is not legal; type --lr with a number > 0 or auto"),
-    ("weight_decay", -1e-4, "weight_decay=-0.0001 is not legal; type --weight-decay with a number >= 0 or auto"),
-    ("weight_decay", math.inf, "weight_decay=inf is not legal; type --weight-decay with a number >= 0 or auto"),
-    ("eval_every", 0, "eval_every=0 is not legal; type --eval-every with a whole number >= 1 or auto"),
-    ("seed", -1, f"seed=-1 is not legal; type --seed with a whole number >= 0 and <= {2**63 - 1}"),
-    ("seed", 2**63, f"seed={2**63} is not legal; type --seed with a whole number >= 0 and <= {2**63 - 1}"),
-    ("seed", None, f"seed=auto is not legal; type --seed with a whole number >= 0 and <= {2**63 - 1}"),
+    ("workers", 0, "workers=0 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"),
+    ("workers", 2.5, "workers=2.5 is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"),
+    ("workers", True, "workers=true is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"),
+    ("workers", "many", "workers=many is not legal. Try: --workers with a whole number >= 1 and <= 1000000 or auto"),
+    ("byzantine", -1, "byzantine=-1 is not legal. Try: --byzantine with a whole number >= 0 or auto"),
+    ("budget", 0, "budget=0 is not legal. Try: --budget with a whole number >= 1 or auto"),
+    ("batch_size", 0, "batch_size=0 is not legal. Try: --batch-size with a whole number >= 1 or auto"),
+    ("learning_rate", 0.0, "learning_rate=0 is not legal. Try: --lr with a number > 0 or auto"),
+    ("learning_rate", math.nan, "learning_rate=nan is not legal. Try: --lr with a number > 0 or auto"),
+    ("learning_rate", math.inf, "learning_rate=inf is not legal. Try: --lr with a number > 0 or auto"),
+    ("learning_rate", "fast", "learning_rate=fast is not legal. Try: --lr with a number > 0 or auto"),
+    ("weight_decay", -1e-4, "weight_decay=-0.0001 is not legal. Try: --weight-decay with a number >= 0 or auto"),
+    ("weight_decay", math.inf, "weight_decay=inf is not legal. Try: --weight-decay with a number >= 0 or auto"),
+    ("eval_every", 0, "eval_every=0 is not legal. Try: --eval-every with a whole number >= 1 or auto"),
+    ("seed", -1, f"seed=-1 is not legal. Try: --seed with a whole number >= 0 and <= {2**63 - 1}"),
+    ("seed", 2**63, f"seed={2**63} is not legal. Try: --seed with a whole number >= 0 and <= {2**63 - 1}"),
+    ("seed", None, f"seed=auto is not legal. Try: --seed with a whole number >= 0 and <= {2**63 - 1}"),
     (
         "attack_entry",
         "before",
-        "attack_entry=before is not legal; type --attack-entry with gradient or message or state or data or auto",
+        "attack_entry=before is not legal. Try: --attack-entry with gradient or message or state or data or auto",
     ),
-    ("clock", "wall", "clock=wall is not legal; type --clock with round or computation"),
-    ("lr_rule", "adam", "lr_rule=adam is not legal; type --lr-rule with fixed or adagrad-norm"),
-    ("precision", "fp64", "precision=fp64 is not legal; type --precision with fp32 or tf32 or bf16"),
-    ("precision", None, "precision=auto is not legal; type --precision with fp32 or tf32 or bf16"),
-    ("validation", 1.0, "validation=1 is not legal; type --validation with a number >= 0 and < 1"),
-    ("validation", -0.1, "validation=-0.1 is not legal; type --validation with a number >= 0 and < 1"),
-    ("validation", None, "validation=auto is not legal; type --validation with a number >= 0 and < 1"),
-    ("data", None, "data=auto is not legal; type --data with a word"),
-    ("method", 3, "method=3 is not legal; type --method with a word"),
-    ("pre_aggregators", None, "pre_aggregators=auto is not legal; type --pre with a word"),
+    ("clock", "wall", "clock=wall is not legal. Try: --clock with round or computation"),
+    ("lr_rule", "adam", "lr_rule=adam is not legal. Try: --lr-rule with fixed or adagrad-norm"),
+    ("precision", "fp64", "precision=fp64 is not legal. Try: --precision with fp32 or tf32 or bf16"),
+    ("precision", None, "precision=auto is not legal. Try: --precision with fp32 or tf32 or bf16"),
+    ("validation", 1.0, "validation=1 is not legal. Try: --validation with a number >= 0 and < 1"),
+    ("validation", -0.1, "validation=-0.1 is not legal. Try: --validation with a number >= 0 and < 1"),
+    ("validation", None, "validation=auto is not legal. Try: --validation with a number >= 0 and < 1"),
+    ("data", None, "data=auto is not legal. Try: --data with a word"),
+    ("method", 3, "method=3 is not legal. Try: --method with a word"),
+    ("pre_aggregators", None, "pre_aggregators=auto is not legal. Try: --pre with a word"),
 ]
 
 
@@ -115,7 +115,7 @@ def test_text_that_is_no_legal_number_is_kept_to_be_complained_about(name: str, 
     spec = RunSpec.from_text({name: text})
     assert getattr(spec, name) == text
     (line,) = spec.problems()
-    assert line.startswith(f"{name}={text} is not legal; type {option(name)} with ")
+    assert line.startswith(f"{name}={text} is not legal. Try: {option(name)} with ")
 
 
 def test_every_illegal_field_is_told() -> None:
@@ -145,5 +145,5 @@ def test_drops() -> None:
     "text", ["", "0.8", "0.8:0", "0:0.1", "1:0.1", "-0.5:0.1", "x:1", "0.8:0.1:2", "0.8:0.1,", "nan:0.1", "0.5:nan", "0.5:inf"]
 )
 def test_illegal_drops(text: str) -> None:
-    with pytest.raises(SpecError, match=f"lr_drop={text} is not legal; .*type --lr-drop 0.8:0.1"):
+    with pytest.raises(SpecError, match=f"lr_drop={text} is not legal; .*Try: --lr-drop 0.8:0.1"):
         parse_drops(text)

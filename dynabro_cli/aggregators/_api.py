@@ -103,7 +103,7 @@ def tolerated(rule: str, f: int | None, setting: AggregatorSetting) -> int:
     f = setting.byzantine if f is None else f
     if f < 0 or 2 * f >= setting.workers:
         raise SpecError(
-            f"{rule!r}: f={f} is not legal with {setting.workers} workers; f must be under half of them, and not negative: "
-            f"type a number of Byzantine workers of at most {(setting.workers - 1) // 2}"
+            f"{rule!r}: f={f} is not legal with {setting.workers} workers; f must be under half of them, and not negative. "
+            f"Try: a number of Byzantine workers of at most {(setting.workers - 1) // 2}"
         )
     return f

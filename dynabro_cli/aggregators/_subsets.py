@@ -28,7 +28,7 @@ def check_number(rule: str, m: int, f: int, most: int) -> None:
     smaller = max(itertools.takewhile(lambda n: _within(n, f, most), range(2 * f + 1, m)), default=None)
     raise SpecError(
         f"aggregator {rule!r}: {m} workers with f={f} have {count} subsets of {m - f}, and each aggregate "
-        f"compares them all: that ends in sensible time up to {most}; type '{rule}:f={fewer}'"
+        f"compares them all: that ends in sensible time up to {most}. Try: '{rule}:f={fewer}'"
         + (f", or --workers {smaller}" if smaller else "")
     )
 

@@ -49,7 +49,7 @@ def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     if iterations * bad >= m:
         raise SpecError(
             f"aggregator 'dnc': c={parameters.c:g} with f={f} takes out {bad} messages in each of {iterations} "
-            f"iterations, which may be all of {m} workers; type 'dnc:c=...' or 'dnc:iterations=...' with "
+            f"iterations, which may be all of {m} workers. Try: 'dnc:c=...' or 'dnc:iterations=...' with "
             f"iterations floor(c f) < {m}"
         )
     draws = Draws(setting.seed)

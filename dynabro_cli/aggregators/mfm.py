@@ -41,7 +41,7 @@ def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     base = parameters.threshold if parameters.threshold is not None else setting.threshold
     if base is None:
         raise SpecError(
-            "aggregator 'mfm' needs threshold= here; type 'mfm:threshold=VALUE', "
+            "aggregator 'mfm' needs threshold= here. Try: 'mfm:threshold=VALUE', "
             "or --method dynabro:filter=option2, which sets it from noise_bound"
         )
 

@@ -41,8 +41,8 @@ def monna(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     f = tolerated("monna", parameters.f, setting)
     if parameters.pivot >= m:
         raise SpecError(
-            f"aggregator 'monna': pivot={parameters.pivot} is not legal with {m} workers, which are counted from 0; "
-            f"type 'monna:pivot=...' with at most {m - 1}"
+            f"aggregator 'monna': pivot={parameters.pivot} is not legal with {m} workers, which are counted from 0. "
+            f"Try: 'monna:pivot=...' with at most {m - 1}"
         )
 
     def rule(messages: Tensor) -> Tensor:

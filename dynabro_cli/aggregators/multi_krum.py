@@ -56,13 +56,13 @@ def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
     if f < 0 or 2 * f + 2 >= m:
         raise SpecError(
             f"aggregator 'multi-krum': f={f} is not legal with {m} workers; 2f + 2 < m must hold, "
-            f"so f may be at most {max(0, (m - 3) // 2)}; type 'multi-krum:f=...' or more --workers"
+            f"so f may be at most {max(0, (m - 3) // 2)}. Try: 'multi-krum:f=...' or more --workers"
         )
     q = m - f if parameters.q is None else parameters.q
     if q > m - f:
         raise SpecError(
-            f"aggregator 'multi-krum': q={q} is not legal with {m} workers and f={f}; "
-            f"type 'multi-krum:q=...' with at most {m - f}"
+            f"aggregator 'multi-krum': q={q} is not legal with {m} workers and f={f}. "
+            f"Try: 'multi-krum:q=...' with at most {m - f}"
         )
     scored = m - f - (2 if parameters.neighbours == "paper" else 1)
 

@@ -57,7 +57,7 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
     """
     m = setting.workers
     if parameters.worker >= m:
-        raise SpecError(f"attack 'mimic': worker={parameters.worker} is not one of workers={m}; type worker=0 to {m - 1}")
+        raise SpecError(f"attack 'mimic': worker={parameters.worker} is not one of workers={m}. Try: worker=0 to {m - 1}")
 
     def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
         weights, _ = honest_weights(byzantine, own)

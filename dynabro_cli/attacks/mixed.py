@@ -55,7 +55,7 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
     """
     components = _parse(parameters.parts)
     if len(components) < 2:
-        raise SpecError(f"attack 'mixed': parts={parameters.parts} is one attack; type two or more, joined by /")
+        raise SpecError(f"attack 'mixed': parts={parameters.parts} is one attack. Try: two or more, joined by /")
     parts: list[Attack] = [_told(place, part.build, setting) for place, part in enumerate(components, 1)]
 
     def messages(own: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
@@ -103,14 +103,14 @@ def _entries(parts: list[Attack]) -> tuple[str, ...]:
 def _parse(text: str) -> list[Component[Any]]:
     """Read ``name:key=value:key=value/name/...``; raise SpecError with the first part that is not valid."""
     if text.count("/") >= MOST_PARTS:
-        raise SpecError(f"attack 'mixed': parts= has {text.count('/') + 1} attacks; type {MOST_PARTS} or fewer, joined by /")
+        raise SpecError(f"attack 'mixed': parts= has {text.count('/') + 1} attacks. Try: {MOST_PARTS} or fewer, joined by /")
     return [_told(place, _part, part) for place, part in enumerate(text.split("/"), 1)]
 
 
 def _part(text: str) -> Component[Any]:
     name, _, rest = text.partition(":")
     if name == "mixed":
-        raise SpecError("attack 'mixed' cannot be a part of itself; type its parts")
+        raise SpecError("attack 'mixed' cannot be a part of itself. Try: its parts")
     return REGISTRY.parse(f"{name}:{rest.replace(':', ',')}" if rest else name)
 
 

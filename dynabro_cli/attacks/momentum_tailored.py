@@ -57,8 +57,8 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
     beta = setting.beta if parameters.beta is None else parameters.beta
     if beta is None:
         raise SpecError(
-            "attack 'momentum-tailored' needs the momentum parameter that it aims at, and the method has none; "
-            "type --method momentum:beta=0.9, or 'momentum-tailored:lambda=...,beta=0.9'"
+            "attack 'momentum-tailored' needs the momentum parameter that it aims at, and the method has none. "
+            "Try: --method momentum:beta=0.9, or 'momentum-tailored:lambda=...,beta=0.9'"
         )
     alpha = 1 - beta
     if parameters.schedule == "printed":

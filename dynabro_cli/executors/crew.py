@@ -49,7 +49,7 @@ class Worker:
             self._process.start()
         except OSError as error:
             self.connection.close()
-            raise RunError(f"no worker process can be started ({error.strerror}); type a smaller --jobs") from error
+            raise RunError(f"no worker process can be started ({error.strerror}). Try: a smaller --jobs") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             theirs.close()

@@ -118,7 +118,7 @@ def _import_ray() -> Any:
         import ray
         import ray.util.client
     except ImportError as error:
-        raise SpecError(f"--executor ray needs Ray ({error}); type pip install 'dynabro[ray]'") from error
+        raise SpecError(f"--executor ray needs Ray ({error}). Try: pip install 'dynabro[ray]'") from error
     return ray
 
 
@@ -165,7 +165,7 @@ def _reach(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         if address.startswith("ray://"):
-            raise SpecError(f"address={address} is not legal; type ray://HOST:PORT, where the port is 10001 by default")
+            raise SpecError(f"address={address} is not legal. Try: ray://HOST:PORT, where the port is 10001 by default")
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
@@ -181,7 +181,7 @@ def _connect(ray: Any, address: str) -> None:
     except ConnectionError as error:
         if address != "auto":
             raise
-        raise NotFoundError("no Ray cluster runs on this machine, and RAY_ADDRESS names none; type --address") from error
+        raise NotFoundError("no Ray cluster runs on this machine, and RAY_ADDRESS names none. Try: --address") from error
     except SystemExit as error:  # Ray's own handler turns SIGTERM into this
         raise PreemptedError("terminated; no run was in progress; run the command again") from error
 

@@ -39,7 +39,7 @@ def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequenc
     having = [node["Resources"] for node in nodes if node["Alive"]]
     gpus = any(resources.get("GPU", 0) >= 1 for resources in having)
     if options.device == "cuda" and not gpus:
-        raise SpecError("device=cuda: the Ray cluster has no GPU; type --device auto")
+        raise SpecError("device=cuda: the Ray cluster has no GPU. Try: --device auto")
     share = Share(options.threads or 1, 1 / options.jobs_per_gpu if gpus and options.device != "cpu" else 0.0)
     if not share.gpus and any(run.spec.precision == "tf32" for run in runs):
         raise SpecError("precision=tf32: TensorFloat-32 needs a CUDA GPU; the runs would be made on CPUs")
@@ -47,6 +47,6 @@ def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequenc
         most = max((resources.get("CPU", 0) for resources in having), default=0)
         raise SpecError(
             f"no node of the Ray cluster has room for a run with threads={share.cpus}{' and a GPU' if share.gpus else ''}; "
-            f"the largest has {most:g} CPUs; type a smaller --threads, or --jobs N for a cluster that grows when asked for N"
+            f"the largest has {most:g} CPUs. Try: a smaller --threads, or --jobs N for a cluster that grows when asked for N"
         )
     return share

@@ -130,7 +130,7 @@ def need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attac
         (f"aggregator {spec.aggregator!r}", rule.by_number),
         (f"attack {spec.attack!r}", attack.by_number),
     ]
-    why = f"needs every worker in every round, and participation={format_value(spec.participation)}; type --participation 1"
+    why = f"needs every worker in every round, and participation={format_value(spec.participation)}. Try: --participation 1"
     return [f"{name} {why}" for name, needs in found if needs]
 
 

@@ -63,8 +63,8 @@ def aggregator_of(
     component = problems.attempt(AGGREGATORS.parse, text)
     if sets_threshold and component is not None and component.name != "mfm":
         problems.lines.append(
-            f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}; "
-            "leave --aggregator out, or type filter=option1"
+            f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}. "
+            "Try: no --aggregator, or filter=option1"
         )
     return component
 
@@ -74,13 +74,13 @@ def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems) 
     component = problems.attempt(AGGREGATORS.parse, str(spec.aggregator or "mean"))
     if component is not None and component.name != "mean":
         problems.lines.append(
-            f"method {spec.method!r} filters by itself and takes the mean of what is left, and aggregator={component.text}; "
-            "leave --aggregator out, or type --aggregator mean"
+            f"method {spec.method!r} filters by itself and takes the mean of what is left, and aggregator={component.text}. "
+            "Try: no --aggregator, or --aggregator mean"
         )
     if chain:
         problems.lines.append(
-            f"method {spec.method!r} judges each worker's own messages, and pre_aggregators={spec.pre_aggregators}; "
-            "leave --pre out"
+            f"method {spec.method!r} judges each worker's own messages, and pre_aggregators={spec.pre_aggregators}. "
+            "Try: no --pre"
         )
     return component
 
@@ -92,14 +92,14 @@ def conflicts(spec: CompleteSpec, task: Task, parts: Parts) -> list[str]:
     if 2 * byzantine >= workers:
         most = (workers - 1) // 2
         found.append(
-            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}; "
-            f"type --byzantine {most} (bernoulli switching may exceed it in a round, by its delta_max)"
+            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}. "
+            f"Try: --byzantine {most} (bernoulli switching may exceed it in a round, by its delta_max)"
         )
     if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
-        found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}; type --lr-drop none")
+        found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}. Try: --lr-drop none")
     if spec.precision != "fp32" and not task.trains_model:
         found.append(
-            f"task {spec.task!r} is computed in double precision, and precision={spec.precision}; type --precision fp32"
+            f"task {spec.task!r} is computed in double precision, and precision={spec.precision}. Try: --precision fp32"
         )
     return found + sample_conflicts(spec, task, parts["data"])
 
@@ -140,7 +140,7 @@ def build(
     switching: Switching | None = problems.attempt(strategy.build, switching_setting(spec, method))
     if switching is not None and switching.follow is not None and spec.clock != "round":
         problems.lines.append(
-            f"switching {strategy.name!r} learns once a round, and clock={spec.clock}; type --clock round, or leave it out"
+            f"switching {strategy.name!r} learns once a round, and clock={spec.clock}. Try: --clock round, or leave it out"
         )
     if chain_setting(spec).workers < spec.workers and attack is not None and aggregator is not None and fits:
         problems.lines += need_all(spec, method, aggregator, attack)
@@ -167,9 +167,9 @@ def _entry_conflicts(spec: CompleteSpec, name: str, attack: Attack, *, has_label
     if spec.attack_entry not in attack.entries:
         acts = " or ".join(ENTRIES[entry] for entry in attack.entries)
         found.append(
-            f"attack {name!r} acts on {acts}, and attack_entry={spec.attack_entry}; "
-            f"leave --attack-entry out, or type --attack-entry {attack.entries[0]}"
+            f"attack {name!r} acts on {acts}, and attack_entry={spec.attack_entry}. "
+            f"Try: no --attack-entry, or --attack-entry {attack.entries[0]}"
         )
     if attack.labels is not None and not has_labels:
-        found.append(f"attack {name!r} changes labels, and task {spec.task!r} has none; type another --attack or --task")
+        found.append(f"attack {name!r} changes labels, and task {spec.task!r} has none. Try: another --attack or --task")
     return found

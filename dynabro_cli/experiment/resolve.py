@@ -202,7 +202,7 @@ def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[An
         return None
     text = spec.model or task.defaults.model
     if text is None:
-        problems.lines.append(f"task {spec.task!r} has no default model; type --model NAME, one of dynabro list models")
+        problems.lines.append(f"task {spec.task!r} has no default model. Try: --model NAME, one of dynabro list models")
         return None
     return problems.attempt(REGISTRIES["models"].parse, str(text))
 

@@ -27,10 +27,10 @@ def sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None
     if not task.trains_model:
         found = []
         if data is not None and data.name != "iid":
-            found.append(f"task {spec.task!r} has no samples to share out, and data={spec.data}; type --data iid")
+            found.append(f"task {spec.task!r} has no samples to share out, and data={spec.data}. Try: --data iid")
         if spec.validation:
             shown = format_value(spec.validation)
-            found.append(f"task {spec.task!r} has no samples to hold out, and validation={shown}; type --validation 0")
+            found.append(f"task {spec.task!r} has no samples to hold out, and validation={shown}. Try: --validation 0")
         return found
     if task.train_size is None:
         return []
@@ -39,7 +39,7 @@ def sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None
     if spec.batch_size > left:
         usual = min(task.defaults.batch_size, left)
         typed = f"--batch-size {usual}" if usual else "a smaller --validation"
-        return [f"batch_size={spec.batch_size} is larger than the {left} training samples of {spec.task!r}{rest}; type {typed}"]
+        return [f"batch_size={spec.batch_size} is larger than the {left} training samples of {spec.task!r}{rest}. Try: {typed}"]
     if data is not None and data.name != "iid" and workers > left:
-        return [f"data={spec.data} cannot share {left} training samples{rest} among workers={workers}; type fewer --workers"]
+        return [f"data={spec.data} cannot share {left} training samples{rest} among workers={workers}. Try: fewer --workers"]
     return []

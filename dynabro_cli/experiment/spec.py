@@ -299,7 +299,7 @@ class RunSpec:
                     raise ValueError(value)
                 info.check(value)
             except ValueError:
-                found.append(f"{name}={format_value(value)} is not legal; type {option(name)} with {info.legal}")
+                found.append(f"{name}={format_value(value)} is not legal. Try: {option(name)} with {info.legal}")
         return found
 
 
@@ -331,7 +331,7 @@ def parse_drops(text: str) -> tuple[tuple[float, float], ...]:
     if not all(0 < fraction < 1 and 0 < factor < math.inf for fraction, factor in drops):
         raise SpecError(
             f"lr_drop={text} is not legal; it must be FRACTION:FACTOR with 0 < FRACTION < 1 and FACTOR > 0, "
-            "or none; type --lr-drop 0.8:0.1"
+            "or none. Try: --lr-drop 0.8:0.1"
         )
     return tuple(sorted(drops))
 

@@ -210,7 +210,7 @@ def compile_blocks(model: nn.Module, samples: float, *, insist: bool) -> str:
         libraries = native.load_all([shape.compiled() for _, shape in work])
     except native.NativeError as error:
         if insist:
-            raise RunError(f"compiling failed ({error}); type --compile off") from error
+            raise RunError(f"compiling failed ({error}). Try: --compile off") from error
         return f"off: {error}"
     for (block, shape), library in zip(work, libraries, strict=True):
         block.compiled = Compiled(shape, library)

@@ -146,7 +146,7 @@ def check_fields(planned: Plan, over: Sequence[str], worst: Sequence[str]) -> No
     ]
     known = [name for name in fields() if name != "seed"]
     unknown = [name for name in worst if name not in known]
-    problems += [f"worst={name} is not a field{did_you_mean(name, known)}; type --worst attack" for name in unknown]
+    problems += [f"worst={name} is not a field{did_you_mean(name, known)}. Try: --worst attack" for name in unknown]
     if problems:
         raise SpecError(problems)
 
@@ -178,8 +178,8 @@ def read_scores(planned: Plan, database: str, command: str) -> dict[str, Score]:
             raise SpecError(f"task {without[0].spec.task!r} has no accuracy to choose by; select is for tasks with a model")
         more = f"{command} --set validation={USUAL}"
         raise SpecError(
-            f"validation is 0 in {len(without)} of {len(planned.runs)} runs, and the test set is not there to choose by; "
-            f"type dynabro sweep {more}, then dynabro select {more}"
+            f"validation is 0 in {len(without)} of {len(planned.runs)} runs, and the test set is not there to choose by. "
+            f"Try: dynabro sweep {more}, then dynabro select {more}"
         )
     try:
         engine = open_read_only(database)
@@ -192,7 +192,7 @@ def read_scores(planned: Plan, database: str, command: str) -> dict[str, Score]:
     if missing:
         first = cell(missing[0].fields)
         raise NotFoundError(
-            f"{len(missing)} of {len(planned.runs)} runs have no result in {shown(database)}, first {first}; type "
+            f"{len(missing)} of {len(planned.runs)} runs have no result in {shown(database)}, first {first}. Try: "
             f"dynabro sweep {command} to make them"
         )
     return found

@@ -54,7 +54,7 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise NotFoundError(
-            f"there is no sweep {name!r}{did_you_mean(name, own)} ({reason}); type a file's name, or one of dynabro list sweeps"
+            f"there is no sweep {name!r}{did_you_mean(name, own)} ({reason}). Try: a file's name, or one of dynabro list sweeps"
         ) from error
     return _ready(parse_sweep(text, name), Path(str(path)).parent, settings)
 

@@ -115,8 +115,8 @@ def dynabro(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
         if parameters.filter == "option1":
             if known.kappa is None:
                 raise SpecError(
-                    "method 'dynabro:filter=option1' needs an aggregator with a proved kappa, and this one has none; "
-                    "type --aggregator cwtm (or cwmed, gm, krum), or filter=option2 for mfm"
+                    "method 'dynabro:filter=option1' needs an aggregator with a proved kappa, and this one has none. "
+                    "Try: --aggregator cwtm (or cwmed, gm, krum), or filter=option2 for mfm"
                 )
             coefficient = math.sqrt(2 * known.kappa + 1 / m)
         return at(coefficient, known.noise if parameters.noise_bound is None else parameters.noise_bound)

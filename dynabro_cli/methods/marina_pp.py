@@ -93,7 +93,7 @@ def marina_pp(parameters: Parameters, setting: MethodSetting) -> GatheringMethod
     p = 1 / batches if parameters.p is None else parameters.p
     chosen = parameters.C or -(-m // 5)
     if chosen > m:
-        raise SpecError(f"method 'marina-pp': C={chosen} is more than the {m} workers; type C={m}, or less")
+        raise SpecError(f"method 'marina-pp': C={chosen} is more than the {m} workers. Try: C={m}, or less")
 
     def plan(generator: np.random.Generator) -> Plan:
         if generator.random() < p:

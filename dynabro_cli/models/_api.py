@@ -46,7 +46,7 @@ def at_least(pixels: int) -> Callable[[Component[Any], ImageShape], None]:
         if min(shape.height, shape.width) < pixels:
             raise SpecError(
                 f"model {model.name!r} needs images of at least {pixels} x {pixels} pixels, and the task's are "
-                f"{shape.height} x {shape.width}; type --model cnn-digits, mlp or logistic"
+                f"{shape.height} x {shape.width}. Try: --model cnn-digits, mlp or logistic"
             )
 
     return check

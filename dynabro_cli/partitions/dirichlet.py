@@ -53,7 +53,7 @@ def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
                 return _places(labels, counts, generator)
         raise SpecError(
             f"data=dirichlet:alpha={format_value(parameters.alpha)},by=label left one of {setting.workers} workers without a "
-            f"sample in each of {MOST_DRAWS} draws; type a larger alpha, or by=worker"
+            f"sample in each of {MOST_DRAWS} draws. Try: a larger alpha, or by=worker"
         )
 
     return Partition(split)

@@ -30,7 +30,7 @@ SHAPES = 64
 def check_choice(choice: str) -> None:
     """Raise SpecError if ``choice`` is not one of ``CHOICES``."""
     if choice not in CHOICES:
-        raise SpecError(f"compile={choice} is not legal; type --compile with {' or '.join(CHOICES)}")
+        raise SpecError(f"compile={choice} is not legal. Try: --compile with {' or '.join(CHOICES)}")
 
 
 class Compiler:
@@ -54,7 +54,7 @@ class Compiler:
         self._insist = choice == "on"
         missing = None if choice == "off" else missing_tool(device)
         if self._insist and missing:
-            raise SpecError(f"compile=on needs {missing}, and there is none; install it, or type --compile off")
+            raise SpecError(f"compile=on needs {missing}, and there is none. Try: install it, or --compile off")
         self.enabled, self.reason = True, "on"
         if choice == "off":
             self.enabled, self.reason = False, "off"
@@ -110,7 +110,7 @@ class Compiler:
         name = type(cause).__name__
         if self._insist:
             line = (str(cause).strip().splitlines() or [""])[0]
-            raise RunError(f"compiling failed ({name}: {line}); type --compile off") from error
+            raise RunError(f"compiling failed ({name}: {line}). Try: --compile off") from error
         self.enabled, self.reason = False, f"off: {name}"
 
 

@@ -28,5 +28,5 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
             largest = max(largest, float(lengths(honest - weighted(honest, honest.new_ones(len(honest)))).max()))
     problem.observed()
     if not largest > 0:
-        raise SpecError("noise_bound=auto found no noise among the honest workers at the start; type noise_bound=V")
+        raise SpecError("noise_bound=auto found no noise among the honest workers at the start. Try: noise_bound=V")
     return largest

@@ -249,11 +249,11 @@ def _problem(
     data, validation = hold_out(data, spec.validation)
     if batch_size > len(data.train_labels):
         raise SpecError(
-            f"batch_size={batch_size} is larger than the {len(data.train_labels)} training samples of {spec.task!r}; "
-            "type a smaller --batch-size"
+            f"batch_size={batch_size} is larger than the {len(data.train_labels)} training samples of {spec.task!r}. "
+            "Try: a smaller --batch-size"
         )
     if run.model is None:
-        raise SpecError(f"task {spec.task!r} needs a model; type --model NAME")
+        raise SpecError(f"task {spec.task!r} needs a model. Try: --model NAME")
     shares = share_out(run.parts.partition, spec.data, data, workers, streams)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(streams.integer("init", 0))

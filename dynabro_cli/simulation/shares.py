@@ -84,12 +84,12 @@ def share_out(partition: Partition, name: str, images: Images, workers: int, str
     labels = images.train_labels.numpy()
     if workers > len(labels):
         raise SpecError(
-            f"data={name} cannot share {len(labels)} training samples among workers={workers}; type fewer --workers"
+            f"data={name} cannot share {len(labels)} training samples among workers={workers}. Try: fewer --workers"
         )
     parts = partition.split(labels, streams)
     empty = sum(not len(part) for part in parts)
     if empty:
-        raise SpecError(f"data={name} leaves {empty} of {workers} workers without a sample; type another --data")
+        raise SpecError(f"data={name} leaves {empty} of {workers} workers without a sample. Try: another --data")
     sizes = np.array([len(part) for part in parts])
     starts = np.concatenate([[0], sizes.cumsum()[:-1]])
     found = [(worker, *np.unique(labels[part], return_counts=True)) for worker, part in enumerate(parts)]

@@ -98,7 +98,7 @@ def evaluate(
             x = _fitting({"x": loaded.start}, tensors, run)["x"].to(loaded.start.dtype)
             return Evaluation(run.spec.task, None, Score(None, None, loaded.gap(x).item()), None)
         if run.model is None:
-            raise SpecError(f"task {run.spec.task!r} needs a model; type --model NAME")
+            raise SpecError(f"task {run.spec.task!r} needs a model. Try: --model NAME")
         network: nn.Module = run.model.build(loaded.shape).to(where)
         size = min(run.spec.batch_size, len(loaded.train_labels))
         problem = ImageProblem(loaded, network, 1, size, Streams(0), where, dtype)

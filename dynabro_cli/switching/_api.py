@@ -96,4 +96,4 @@ def uniform_subset(setting: SwitchingSetting, counter: int) -> Tensor:
 def check_count(setting: SwitchingSetting) -> None:
     """Raise SpecError unless 0 <= byzantine <= workers."""
     if not 0 <= setting.byzantine <= setting.workers:
-        raise SpecError(f"byzantine={setting.byzantine} of workers={setting.workers} is not legal; type a number of workers")
+        raise SpecError(f"byzantine={setting.byzantine} of workers={setting.workers} is not legal. Try: a number of workers")

@@ -37,13 +37,13 @@ def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """
     if setting.jmax is None:
         raise SpecError(
-            "switching 'on-level' strikes at a level of MLMC, and the method has none; "
-            "type --method dynabro, or another --switching"
+            "switching 'on-level' strikes at a level of MLMC, and the method has none. "
+            "Try: --method dynabro, or another --switching"
         )
     if parameters.level > setting.jmax:
         raise SpecError(
-            f"switching 'on-level': level={parameters.level} never comes, as the method's jmax is {setting.jmax}; "
-            f"type level={setting.jmax} or less"
+            f"switching 'on-level': level={parameters.level} never comes, as the method's jmax is {setting.jmax}. "
+            f"Try: level={setting.jmax} or less"
         )
 
     @functools.lru_cache(maxsize=2)

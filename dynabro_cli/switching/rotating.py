@@ -40,19 +40,19 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     largest = max(groups.count(group) for group in set(groups))
     problems = []
     if m < 3:
-        problems.append(f"switching 'rotating' needs three groups of workers, and workers={m}; type --workers 3 or more")
+        problems.append(f"switching 'rotating' needs three groups of workers, and workers={m}. Try: --workers 3 or more")
     elif 2 * largest >= m:
         problems.append(
-            f"switching 'rotating' makes {largest} of {m} workers Byzantine, not under half; type --workers 3, 5 or more"
+            f"switching 'rotating' makes {largest} of {m} workers Byzantine, not under half. Try: --workers 3, 5 or more"
         )
     elif setting.byzantine != largest:
         problems.append(
             f"switching 'rotating' makes a third of the workers Byzantine, {largest} of {m}, "
-            f"and byzantine={setting.byzantine}; type --byzantine {largest}"
+            f"and byzantine={setting.byzantine}. Try: --byzantine {largest}"
         )
     if parameters.period is None and setting.beta is None:
         problems.append(
-            "switching 'rotating' takes its period from the method's beta, and the method has none; type 'rotating:period=...'"
+            "switching 'rotating' takes its period from the method's beta, and the method has none. Try: 'rotating:period=...'"
         )
     if problems:
         raise SpecError(problems)

@@ -93,7 +93,7 @@ def _read(file: str) -> bytes:
     except (OSError, RuntimeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SpecError(
-            f"switching 'trace': file={file} cannot be read ({reason}, in {Path.cwd()}); type trace:file=PATH"
+            f"switching 'trace': file={file} cannot be read ({reason}, in {Path.cwd()}). Try: trace:file=PATH"
         ) from error
 
 

@@ -58,7 +58,7 @@ def test_a_call_without_a_finite_message_leaves_the_state_as_it_was(value: float
 
 
 def test_tau_is_asked_for() -> None:
-    with pytest.raises(SpecError, match="'centered-clipping' needs tau=; type 'centered-clipping:tau=VALUE'"):
+    with pytest.raises(SpecError, match=r"'centered-clipping' needs tau=. Try: 'centered-clipping:tau=VALUE'"):
         make_aggregator("centered-clipping", workers=3, byzantine=1)
     with pytest.raises(SpecError, match="'centered-clipping': f=2 is not legal with 4 workers"):
         make_aggregator("centered-clipping:tau=1", workers=4, byzantine=2)

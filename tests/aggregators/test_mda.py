@@ -49,11 +49,11 @@ def test_sizes_that_would_not_end_are_refused() -> None:
     assert error.value.problems == [
         (
             "aggregator 'mda': 30 workers with f=14 have 145422675 subsets of 16, and each aggregate compares them all: "
-            "that ends in sensible time up to 500000; type 'mda:f=5'"
+            "that ends in sensible time up to 500000. Try: 'mda:f=5'"
         )
     ]
     # C(24, 6) = 134596, C(29, 6) = 475020: one worker fewer would do
-    with pytest.raises(SpecError, match="type 'mda:f=5', or --workers 29"):
+    with pytest.raises(SpecError, match="Try: 'mda:f=5', or --workers 29"):
         make_aggregator("mda", workers=30, byzantine=6)
 
 

@@ -83,7 +83,7 @@ def test_the_threshold_is_given_or_set_by_the_method() -> None:
     assert rule.aggregate(line(0, 1, 2, 5, 9), {}, 1)[0].tolist() == [1.0]
     own = REGISTRIES["aggregators"].parse("mfm:threshold=4").build(AggregatorSetting(5, 0, threshold=1e-3))
     assert own.aggregate(line(0, 1, 2, 5, 9), {}, 1)[0].tolist() == [1.0]
-    with pytest.raises(SpecError, match="'mfm' needs threshold= here; type 'mfm:threshold=VALUE'"):
+    with pytest.raises(SpecError, match=r"'mfm' needs threshold= here. Try: 'mfm:threshold=VALUE'"):
         make_aggregator("mfm", workers=5, byzantine=0)
     with pytest.raises(SpecError, match="threshold=0 is not legal; threshold must be a number > 0 or auto"):
         make_aggregator("mfm:threshold=0", workers=5, byzantine=0)

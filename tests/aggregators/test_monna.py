@@ -41,5 +41,5 @@ def test_a_byzantine_pivot_is_followed() -> None:
 def test_legal_ranges() -> None:
     with pytest.raises(SpecError, match="'monna': f=2 is not legal with 4 workers"):
         make_aggregator("monna", workers=4, byzantine=2)
-    with pytest.raises(SpecError, match=r"pivot=4 is not legal with 4 workers, which are counted from 0; .* at most 3"):
+    with pytest.raises(SpecError, match=r"pivot=4 is not legal with 4 workers, which are counted from 0. .* at most 3"):
         make_aggregator("monna:pivot=4", workers=4, byzantine=1)

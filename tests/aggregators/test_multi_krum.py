@@ -58,5 +58,5 @@ def test_legal_ranges() -> None:
     make_aggregator("multi-krum:q=5", workers=7, byzantine=2)
     with pytest.raises(SpecError, match=r"f=2 is not legal with 6 workers; 2f \+ 2 < m must hold, so f .* 1"):
         make_aggregator("multi-krum", workers=6, byzantine=2)
-    with pytest.raises(SpecError, match=r"q=6 is not legal with 7 workers and f=2; type 'multi-krum:q=...' with at most 5"):
+    with pytest.raises(SpecError, match=r"q=6 is not legal with 7 workers and f=2. Try: 'multi-krum:q=...' with at most 5"):
         make_aggregator("multi-krum:q=6", workers=7, byzantine=2)

@@ -43,7 +43,7 @@ def test_it_acts_on_nothing_else(entry: str) -> None:
     with pytest.raises(SpecError) as error:
         resolve(RunSpec(attack="label-flip", attack_entry=entry))
     assert error.value.problems == [
-        f"attack 'label-flip' acts on data, and attack_entry={entry}; leave --attack-entry out, or type --attack-entry data"
+        f"attack 'label-flip' acts on data, and attack_entry={entry}. Try: no --attack-entry, or --attack-entry data"
     ]
 
 
@@ -51,15 +51,13 @@ def test_other_attacks_do_not_act_on_data() -> None:
     with pytest.raises(SpecError) as error:
         resolve(RunSpec(attack="sf", attack_entry="data"))
     (line,) = error.value.problems
-    assert line.startswith(
-        "attack 'sf' acts on gradients or messages or states, and attack_entry=data; leave --attack-entry out"
-    )
-    assert line.endswith("or type --attack-entry gradient")
+    assert line.startswith("attack 'sf' acts on gradients or messages or states, and attack_entry=data. Try: no --attack-entry")
+    assert line.endswith("or --attack-entry gradient")
 
 
 def test_an_objective_has_no_labels() -> None:
     with pytest.raises(SpecError) as error:
         resolve(RunSpec(task="quadratic", attack="label-flip"))
     assert error.value.problems == [
-        "attack 'label-flip' changes labels, and task 'quadratic' has none; type another --attack or --task"
+        "attack 'label-flip' changes labels, and task 'quadratic' has none. Try: another --attack or --task"
     ]

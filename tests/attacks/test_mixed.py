@@ -71,7 +71,7 @@ def test_it_enters_where_all_parts_can() -> None:
     assert entries("mixed:parts=sf/momentum-tailored:lambda=1") == ("gradient",)
     assert entries("mixed:parts=label-flip/alie") == ("gradient", "message", "state")
     assert entries("mixed:parts=label-flip/label-flip") == ("data",)
-    with pytest.raises(SpecError, match=r"attack 'mixed' acts on gradients, and attack_entry=message; .* gradient$"):
+    with pytest.raises(SpecError, match=r"attack 'mixed' acts on gradients, and attack_entry=message. .* gradient$"):
         resolve(RunSpec(method="momentum", attack="mixed:parts=sf/momentum-tailored:lambda=1", attack_entry="message"))
     with pytest.raises(SpecError, match="attack 'mixed' changes labels, and task 'quadratic' has none"):
         resolve(RunSpec(task="quadratic", attack="mixed:parts=sf/label-flip"))
@@ -89,9 +89,9 @@ def test_one_mixture_has_one_key() -> None:
 @pytest.mark.parametrize(
     ("parts", "line"),
     [
-        ("sf", "attack 'mixed': parts=sf is one attack; type two or more, joined by /"),
-        ("sf/mixed", "attack 'mixed', part 2: attack 'mixed' cannot be a part of itself; type its parts"),
-        ("sf/shift", "attack 'mixed', part 2: attack 'shift' needs lambda=; type 'shift:lambda=VALUE' (a number)"),
+        ("sf", "attack 'mixed': parts=sf is one attack. Try: two or more, joined by /"),
+        ("sf/mixed", "attack 'mixed', part 2: attack 'mixed' cannot be a part of itself. Try: its parts"),
+        ("sf/shift", "attack 'mixed', part 2: attack 'shift' needs lambda=. Try: 'shift:lambda=VALUE' (a number)"),
         ("momentum-tailored:lambda=1/sf", "attack 'mixed', part 1: attack 'momentum-tailored' needs the momentum parameter"),
         ("ipm:epsilon=0/sf", "attack 'mixed', part 1: attack 'ipm': epsilon=0 is not legal; epsilon must be a number > 0"),
     ],

@@ -16,5 +16,5 @@ def test_golden() -> None:
 
 
 def test_strength_has_no_silent_default() -> None:
-    with pytest.raises(SpecError, match="'shift' needs lambda=; type 'shift:lambda=VALUE'"):
+    with pytest.raises(SpecError, match=r"'shift' needs lambda=. Try: 'shift:lambda=VALUE'"):
         make_attack("shift", workers=2)

@@ -141,7 +141,7 @@ def test_compiling_without_a_compiler(dynabro: Dynabro, folder: Path, monkeypatc
     monkeypatch.delenv("CXX", raising=False)
     outcome = dynabro(*DIGITS, "--compile", "on", "--device", "cpu")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.problems == ["compile=on needs a C++ compiler, and there is none; install it, or type --compile off"]
+    assert outcome.problems == ["compile=on needs a C++ compiler, and there is none. Try: install it, or --compile off"]
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
 
 
@@ -171,7 +171,7 @@ def test_a_chain_is_joined_or_repeated(dynabro: Dynabro, folder: Path) -> None:
 def test_a_chain_that_leaves_too_few_messages_is_refused(dynabro: Dynabro) -> None:
     outcome = dynabro(*DIGITS, "--workers", "17", "--byzantine", "4", "--pre", "nnm", "--pre", "bucketing:s=3")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "s=3 makes 6 messages of 17, and f=4 Byzantine workers could be in half of them; type 'bucketing:s=2'" in outcome.err
+    assert "s=3 makes 6 messages of 17, and f=4 Byzantine workers could be in half of them. Try: 'bucketing:s=2'" in outcome.err
 
 
 def test_the_number_of_threads_is_set(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,33 +304,33 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("--lr-drop 2:0.1", ["lr_drop=2:0.1 is not legal"]),
     ("--seed -1", ["seed=-1 is not legal"]),
     ("--clock hour", ["clock=hour is not legal"]),
-    ("--data dirichlet", ["partition 'dirichlet' needs alpha=; type 'dirichlet:alpha=VALUE' (a number > 0)"]),
+    ("--data dirichlet", ["partition 'dirichlet' needs alpha=. Try: 'dirichlet:alpha=VALUE' (a number > 0)"]),
     ("--data dirichlt", ["unknown partition 'dirichlt' (did you mean 'dirichlet'?); legal: dirichlet, gamma, iid, sorted"]),
     (
         "--task quadratic --data sorted --validation 0.1",
         [
-            "task 'quadratic' has no samples to share out, and data=sorted; type --data iid",
-            "task 'quadratic' has no samples to hold out, and validation=0.1; type --validation 0",
+            "task 'quadratic' has no samples to share out, and data=sorted. Try: --data iid",
+            "task 'quadratic' has no samples to hold out, and validation=0.1. Try: --validation 0",
         ],
     ),
     (
         "--validation 0.999",
-        ["batch_size=16 is larger than the 1 training samples of 'digits' that validation=0.999 leaves; type --batch-size 1"],
+        ["batch_size=16 is larger than the 1 training samples of 'digits' that validation=0.999 leaves. Try: --batch-size 1"],
     ),
     (
         "--workers 2000 --data sorted",
-        ["data=sorted cannot share 1437 training samples among workers=2000; type fewer --workers"],
+        ["data=sorted cannot share 1437 training samples among workers=2000. Try: fewer --workers"],
     ),
-    ("--precision fp64", ["precision=fp64 is not legal; type --precision with fp32 or tf32 or bf16"]),
+    ("--precision fp64", ["precision=fp64 is not legal. Try: --precision with fp32 or tf32 or bf16"]),
     (
         "--task quadratic --precision bf16",
-        ["task 'quadratic' is computed in double precision, and precision=bf16; type --precision fp32"],
+        ["task 'quadratic' is computed in double precision, and precision=bf16. Try: --precision fp32"],
     ),
     (
         "--precision tf32 --device cpu",
-        ["precision=tf32 is not legal on device cpu: TensorFloat-32 is of CUDA GPUs; type --precision fp32 or bf16"],
+        ["precision=tf32 is not legal on device cpu: TensorFloat-32 is of CUDA GPUs. Try: --precision fp32 or bf16"],
     ),
-    ("--compile maybe", ["compile=maybe is not legal; type --compile with auto or on or off"]),
+    ("--compile maybe", ["compile=maybe is not legal. Try: --compile with auto or on or off"]),
     ("--task quadratic --model mlp", ["task 'quadratic' has no model, and model=mlp; leave --model out"]),
     ("--device cuda:7", ["device=cuda:7 is not here; legal on this machine: auto, cpu"]),
     ("--device gpu", ["device=gpu is not here"]),

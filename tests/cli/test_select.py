@@ -92,8 +92,8 @@ def test_nothing_is_chosen_by_the_test_set(dynabro: Dynabro, folder: Path, grid:
     assert (outcome.code, outcome.out) == (2, "")
     more = "tiny.yaml --set validation=0 --set seeds=0 --set validation=0.1"
     (line,) = outcome.problems
-    assert line.startswith("validation is 0 in 8 of 8 runs, and the test set is not there to choose by; type ")
-    assert line.endswith(f"type dynabro sweep {more}, then dynabro select {more}")
+    assert line.startswith("validation is 0 in 8 of 8 runs, and the test set is not there to choose by. Try: ")
+    assert line.endswith(f"Try: dynabro sweep {more}, then dynabro select {more}")
 
 
 def test_test_accuracy_has_no_influence(dynabro: Dynabro, folder: Path, grid: str) -> None:
@@ -109,8 +109,8 @@ def test_missing_runs(dynabro: Dynabro, folder: Path, grid: str) -> None:
     outcome = dynabro("select", grid)
     assert (outcome.code, outcome.out) == (66, "")
     (line,) = outcome.problems
-    assert line.startswith("16 of 16 runs have no result in results.db, first digits, sgd, cwtm, sf, periodic:K=10, seed 0; ")
-    assert line.endswith("type dynabro sweep tiny.yaml to make them")
+    assert line.startswith("16 of 16 runs have no result in results.db, first digits, sgd, cwtm, sf, periodic:K=10, seed 0. ")
+    assert line.endswith("Try: dynabro sweep tiny.yaml to make them")
 
 
 @pytest.mark.parametrize(

@@ -546,7 +546,7 @@ def test_a_server_that_is_slow_is_tried_again(failures: int, reached: bool, monk
 
 def test_an_address_without_a_port(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    with pytest.raises(SpecError, match=r"address=ray://host is not legal; type ray://HOST:PORT"):
+    with pytest.raises(SpecError, match=r"address=ray://host is not legal. Try: ray://HOST:PORT"):
         execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log(), address="ray://host")
 
 

@@ -304,7 +304,7 @@ def test_what_is_not_compiled_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     native._load.cache_clear()
     assert call(small(), compile="auto").blocks == "off: no C++ compiler"
-    with pytest.raises(RunError, match=r"compiling failed \(no C\+\+ compiler\); type --compile off"):
+    with pytest.raises(RunError, match=r"compiling failed \(no C\+\+ compiler\). Try: --compile off"):
         call(small(), compile="on")
     monkeypatch.setattr(native, "team", lambda: None)
     if torch.get_num_threads() > 1:

@@ -102,7 +102,7 @@ def test_what_is_not_finite_stays_so() -> None:
 def test_more_workers_than_there_are() -> None:
     with pytest.raises(SpecError) as caught:
         resolve(RunSpec(task="quadratic", workers=4, byzantine=1, method="marina-pp:C=5"))
-    assert caught.value.problems == ["method 'marina-pp': C=5 is more than the 4 workers; type C=4, or less"]
+    assert caught.value.problems == ["method 'marina-pp': C=5 is more than the 4 workers. Try: C=4, or less"]
 
 
 def test_an_aggregator_that_is_not_defined_for_so_few_workers() -> None:

@@ -55,7 +55,7 @@ def test_a_hundred_such_draws_are_refused() -> None:
     with pytest.raises(SpecError) as caught:
         split("dirichlet:alpha=0.001,by=label", [0, 1] * 50, 5, Streams(0))
     left = "left one of 5 workers without a sample in each of 100 draws"
-    assert str(caught.value) == f"data=dirichlet:alpha=0.001,by=label {left}; type a larger alpha, or by=worker"
+    assert str(caught.value) == f"data=dirichlet:alpha=0.001,by=label {left}. Try: a larger alpha, or by=worker"
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])

@@ -28,5 +28,5 @@ def test_a_length_whose_square_is_no_number(size: float) -> None:
 
 def test_no_kappa_and_c_is_asked_for() -> None:
     assert make_aggregator("clipping:c=1+cwtm", workers=5, byzantine=1).kappa is None
-    with pytest.raises(SpecError, match="'clipping' needs c=; type 'clipping:c=VALUE'"):
+    with pytest.raises(SpecError, match=r"'clipping' needs c=. Try: 'clipping:c=VALUE'"):
         make_aggregator("clipping+cwtm", workers=5, byzantine=1)

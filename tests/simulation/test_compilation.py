@@ -107,7 +107,7 @@ def test_without_a_cpp_compiler() -> None:
     assert (compiler.enabled, compiler.reason) == (False, "off: no C++ compiler")
     with pytest.raises(SpecError) as caught:
         Compiler("on", work=ENOUGH, device=CPU)
-    assert caught.value.problems == ["compile=on needs a C++ compiler, and there is none; install it, or type --compile off"]
+    assert caught.value.problems == ["compile=on needs a C++ compiler, and there is none. Try: install it, or --compile off"]
     assert Compiler("off", work=ENOUGH, device=CPU).reason == "off"
 
 
@@ -130,13 +130,13 @@ def test_a_gpu_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Compiler("on", work=0, device=CUDA).enabled
     there.clear()
     assert Compiler("auto", work=ENOUGH, device=CUDA).reason == "off: no triton"
-    with pytest.raises(SpecError, match="compile=on needs triton, and there is none; install it, or type --compile off"):
+    with pytest.raises(SpecError, match=r"compile=on needs triton, and there is none. Try: install it, or --compile off"):
         Compiler("on", work=ENOUGH, device=CUDA)
 
 
 @pytest.mark.parametrize("choice", ["", "ON", "maybe", "true"])
 def test_another_choice_is_refused(choice: str) -> None:
-    line = f"compile={choice} is not legal; type --compile with auto or on or off"
+    line = f"compile={choice} is not legal. Try: --compile with auto or on or off"
     with pytest.raises(SpecError) as caught:
         Compiler(choice, work=0, device=CPU)
     assert caught.value.problems == [line]
@@ -228,7 +228,7 @@ def update(state: Tensor, gradients: Tensor) -> Tensor:
 def test_compiled_in_earnest() -> None:
     """Where there is no compiler, that is said instead."""
     if not (shutil.which("g++") or shutil.which("clang++")):
-        with pytest.raises(SpecError, match="install it, or type --compile off"):
+        with pytest.raises(SpecError, match="install it, or --compile off"):
             Compiler("on", work=0, device=CPU)
         return
     compiler = Compiler("on", work=0, device=CPU)
@@ -294,7 +294,7 @@ def test_on_says_so(error: Exception, name: str, line: str, monkeypatch: pytest.
     compile_by(monkeypatch, fail_with(error))
     with pytest.raises(RunError) as caught:
         Compiler("on", work=0, device=CPU)(add_one)(torch.zeros(()))
-    assert str(caught.value) == f"compiling failed ({name}: {line}); type --compile off"
+    assert str(caught.value) == f"compiling failed ({name}: {line}). Try: --compile off"
 
 
 @pytest.mark.usefixtures("compiler_here")

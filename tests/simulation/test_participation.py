@@ -156,15 +156,15 @@ def test_what_needs_every_worker() -> None:
             )
         )
     assert caught.value.problems == [
-        "attack 'momentum-tailored:lambda=1' needs every worker in every round, and participation=0.5; type --participation 1"
+        "attack 'momentum-tailored:lambda=1' needs every worker in every round, and participation=0.5. Try: --participation 1"
     ]
 
 
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (0.0, "participation=0 is not legal; type --participation with a number > 0 and <= 1"),
-        (1.5, "participation=1.5 is not legal; type --participation with a number > 0 and <= 1"),
+        (0.0, "participation=0 is not legal. Try: --participation with a number > 0 and <= 1"),
+        (1.5, "participation=1.5 is not legal. Try: --participation with a number > 0 and <= 1"),
     ],
 )
 def test_shares_that_are_none(value: float, problem: str) -> None:

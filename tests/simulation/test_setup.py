@@ -106,7 +106,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert pick_device("auto") == pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(SpecError, match="device=cuda is not here; legal on this machine: auto, cpu; type --device auto"):
+    with pytest.raises(SpecError, match=r"device=cuda is not here; legal on this machine: auto, cpu. Try: --device auto"):
         pick_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

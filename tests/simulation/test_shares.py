@@ -185,5 +185,5 @@ def test_sorted_data_cost_accuracy() -> None:
 def test_more_workers_than_samples_of_a_folder_of_images() -> None:
     """Whose number of samples only the data tell."""
     run = resolve(RunSpec(task="image-folder:name=x", model="logistic", data="sorted", workers=60, batch_size=4))
-    with pytest.raises(SpecError, match="data=sorted cannot share 50 training samples among workers=60; type fewer --workers"):
+    with pytest.raises(SpecError, match=r"data=sorted cannot share 50 training samples among workers=60. Try: fewer --workers"):
         next(simulate_run(run, device="cpu", load=lambda task, data_dir: pictures(train=50)))

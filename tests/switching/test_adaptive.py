@@ -93,7 +93,7 @@ def test_it_counts_rounds() -> None:
     with pytest.raises(SpecError) as caught:
         resolve(RunSpec(switching="adaptive", clock="computation"))
     assert caught.value.problems == [
-        "switching 'adaptive' learns once a round, and clock=computation; type --clock round, or leave it out"
+        "switching 'adaptive' learns once a round, and clock=computation. Try: --clock round, or leave it out"
     ]
 
 

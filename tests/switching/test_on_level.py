@@ -68,8 +68,8 @@ def test_the_schedule_can_be_drawn_again(clock: str, method: str) -> None:
 @pytest.mark.parametrize(
     ("method", "level", "problem"),
     [
-        ("sgd", 2, "switching 'on-level' strikes at a level of MLMC, and the method has none; type --method dynabro, or "),
-        ("dynabro:jmax=3", 4, "switching 'on-level': level=4 never comes, as the method's jmax is 3; type level=3 or less"),
+        ("sgd", 2, "switching 'on-level' strikes at a level of MLMC, and the method has none. Try: --method dynabro, or "),
+        ("dynabro:jmax=3", 4, "switching 'on-level': level=4 never comes, as the method's jmax is 3. Try: level=3 or less"),
     ],
 )
 def test_methods_without_such_a_level(method: str, level: int, problem: str) -> None:

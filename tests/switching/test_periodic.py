@@ -41,7 +41,7 @@ def test_uniform_over_workers(m: int, f: int) -> None:
 
 
 def test_period_is_needed_and_positive() -> None:
-    with pytest.raises(SpecError, match="'periodic' needs K=; type 'periodic:K=VALUE'"):
+    with pytest.raises(SpecError, match=r"'periodic' needs K=. Try: 'periodic:K=VALUE'"):
         make_switching("periodic", workers=3, byzantine=1)
     with pytest.raises(SpecError, match="K=0 is not legal; K must be a whole number >= 1"):
         make_switching("periodic:K=0", workers=3, byzantine=1)

@@ -88,7 +88,7 @@ def test_wrong_lines_are_told_with_their_numbers(text: str, expected: list[str])
 
 
 def test_files_that_are_none() -> None:
-    with pytest.raises(SpecError, match=r"file=s.csv cannot be read \(No such file or directory, in .*\); type "):
+    with pytest.raises(SpecError, match=r"file=s.csv cannot be read \(No such file or directory, in .*\). Try: "):
         turns([0])
     write(b"tick,byzantine\n0,\xff\n")
     with pytest.raises(SpecError, match="is no text in UTF-8"):

@@ -93,7 +93,7 @@ def test_like_another_task(like: str, mean: tuple[float, ...], std: tuple[float,
 
 
 def test_settings_are_mnists_and_the_model_has_to_be_named(folder: Path) -> None:
-    with pytest.raises(SpecError, match="has no default model; type --model NAME"):
+    with pytest.raises(SpecError, match=r"has no default model. Try: --model NAME"):
         resolve(RunSpec(task="image-folder:name=insects"))
     spec = resolve(RunSpec(task="image-folder:name=insects", model="mlp")).spec
     assert (spec.workers, spec.budget, spec.batch_size) == (17, mnist.DEFAULTS.budget, mnist.DEFAULTS.batch_size)
