@@ -84,6 +84,10 @@ def sweep(
         int, typer.Option("--jobs-per-gpu", min=1, metavar="N", help="Runs that share a GPU, if --jobs is auto.")
     ] = 1,
     checkpoint_every: CheckpointEvery = 60,
+    save_models: Annotated[
+        Path | None,
+        typer.Option("--save-models", metavar="DIR", help="Save the model at the end of each run to DIR/RUN_KEY.safetensors."),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]")
     ] = None,
@@ -154,6 +158,7 @@ def sweep(
         jobs_per_gpu=jobs_per_gpu,
         checkpoint_every=checkpoint_every,
         force=force,
+        models=save_models,
     )
     if dry_run:
         foretell(planned, db, options, as_json, whole=whole)
@@ -251,8 +256,17 @@ def foretell(planned: Plan, db: str, options: Options, as_json: bool, *, whole: 
 
 
 def _run(planned: Plan, db: str, options: Options, *, on_ray: bool, address: str | None, as_json: bool, quiet: bool) -> None:
+    from dynabro_cli.store.models import ModelFolder
+
     began = time.monotonic()
+    models = None if options.models is None else ModelFolder(options.models, db)
+    if models is not None:
+        models.check()
     outcomes = make_runs(planned, db, options, on_ray=on_ray, address=address, quiet=quiet)
+    ended = [outcome.run.key for outcome in outcomes if outcome.status in ("stored", "finished", "diverged")]
+    without = 0 if models is None else sum(not models.of(key).is_complete() for key in ended)
+    if without:
+        warn(f"{without} of {len(ended)} runs were stored before, without a model in {options.models}; --rerun repeats runs")
     _report(planned, outcomes, time.monotonic() - began, db, options, as_json)
 
 

@@ -44,6 +44,7 @@ class Options:
         sweep: The name that the runs are stored under.
         shard: The part of the sweep that is made, such as ``2/4``; None for the whole.
         checkpoint_every: Seconds between two checkpoints of a run.
+        models: Folder of the models at the end of the runs; None to save none.
     """
 
     jobs: int | None = None
@@ -61,6 +62,7 @@ class Options:
     sweep: str | None = None
     shard: str | None = None
     checkpoint_every: float = CHECKPOINT_SECONDS
+    models: Path | None = None
 
     @property
     def entry(self) -> str | None:

@@ -16,6 +16,7 @@ from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.signs_of_life import signs_of_life
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.simulation.compilation import check_choice
+from dynabro_cli.store.models import ModelFolder
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing, repetition
 from dynabro_cli.store.side_files import SideFiles
@@ -70,10 +71,12 @@ def make_all(
     with translated_errors(engine.url), engine.connect() as connection:
         repeat = repetition(connection, options.entry, options.rerun)
         stored = Standing(connection, repeat).stored(run.key for run in runs)
+    url = engine.url.render_as_string(hide_password=False)
+    save_model = None if options.models is None else ModelFolder(options.models, url)
     slots = [
         Slot(
             number,
-            Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files),
+            Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files, save_model=save_model),
             devices[number % len(devices)],
         )
         for number in range(min(places, len(runs)))

@@ -104,6 +104,7 @@ class Scheduler:
             log=slot.log.path if slot.log else None,
             check="nothing" if how.force else self._backend.check,
             plugins=digests.with_imports(plugins.loaded()),
+            weights="never" if how.models is None else "end",
         )
         slot.sent = True
         self._backend.send(slot.number, request)

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dynabro_cli.errors import RunError
-from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, Started
+from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, SaveAt, Started
 from dynabro_cli.executors._api import Due, Failure, failure_of
 from dynabro_cli.executors.cores import spin_little
 from dynabro_cli.experiment.spec import RunSpec
@@ -50,7 +50,8 @@ class Request:
     """A run to be made: the fields of its complete spec, its key, and how to make it.
 
     ``check`` says which memory is compared with the run's needs before it starts: the memory of the GPU, if others have checked
-    the machine's already, or all memory. ``plugins`` are the parent's plugins.
+    the machine's already, or all memory. ``plugins`` are the parent's plugins. ``weights`` says when the
+    run sends its model.
     """
 
     spec: dict[str, Any]
@@ -64,6 +65,7 @@ class Request:
     log: Path | None = None
     check: Check = "nothing"
     plugins: tuple[Plugin, ...] = ()
+    weights: SaveAt = "never"
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def simulation() -> Simulate:
             load=load,
             resume=request.resume,
             wanted=wanted,
+            weights=request.weights,
         )
 
     return simulate

@@ -75,6 +75,38 @@ class ModelFile:
         return Output(target, kind, self._database, force=self._force)
 
 
+class ModelFolder:
+    """A folder with the models of many runs, each in a file named by the run's key.
+
+    Args:
+        folder: The folder.
+        database: The database of the runs, whose files are never replaced.
+    """
+
+    def __init__(self, folder: Path, database: str) -> None:
+        self._folder, self._database = folder, database
+
+    def of(self, run_key: str) -> ModelFile:
+        """Return the file of a run's model."""
+        return ModelFile(self._folder / f"{run_key}.safetensors", run_key, self._database)
+
+    def check(self) -> None:
+        """Create the folder, and find out if it can be written.
+
+        Raises:
+            CannotWriteError: It cannot.
+            StorageError: The disk is full.
+        """
+        probe = self.of("probe")
+        with Output(self._folder, Kind("a folder", lambda path, head: False), self._database).errors():
+            self._folder.mkdir(parents=True, exist_ok=True)
+        probe.check()
+
+    def __call__(self, event: Weights) -> None:
+        """Write the model of an event, as ``ModelFile`` does."""
+        self.of(event.run_key)(event)
+
+
 def metadata(path: Path) -> dict[str, str]:
     """Return the text that a safetensors file has about its tensors; empty if the file is another one or cannot be read."""
     try:

@@ -81,7 +81,13 @@ CREATE = {"new"}
 
 
 def test_every_command_with_a_file_to_write_has_force() -> None:
-    writers = {*WRITERS, "plot", "demo", "run"}  # plot and demo write through one Studio; run: tests/cli/test_save_model.py
+    writers = {
+        *WRITERS,
+        "plot",
+        "demo",
+        "run",
+        "sweep",
+    }  # plot and demo write through one Studio; run: tests/cli/test_save_model.py
     for words in commands():
         own = parameters(words)
         paths = {name for name, kind in own.items() if kind is Path or Path in typing.get_args(kind)}

@@ -272,3 +272,31 @@ def test_a_file_that_cannot_be_read(dynabro: Dynabro, folder: Path) -> None:
     for name in ("missing", ".", "pipe"):
         outcome = dynabro("evaluate", name)
         assert (outcome.code, outcome.out, len(outcome.problems)) == (66, "", 1), name
+
+
+# --- the runs of a sweep
+
+SWEEP = """
+name: saved
+base: {task: quadratic, method: sgd, attack: "shift:lambda=1", budget: 20}
+grid: {aggregator: [cwmed, mean]}
+"""
+
+
+def test_every_run_of_a_sweep_has_a_file(dynabro: Dynabro, folder: Path) -> None:
+    (folder / "saved.yaml").write_text(SWEEP)
+    words = ("sweep", "saved.yaml", "--jobs", "2", "--quiet")
+    assert dynabro(*words, "--set", "aggregator=cwmed").code == 0
+    (folder / "file").touch()
+    outcome = dynabro(*words, "--save-models", "file")
+    assert (outcome.code, len(outcome.problems)) == (73, 1)
+    outcome = dynabro(*words, "--save-models", "models")
+    assert outcome.code == 0
+    assert outcome.problems == ["warning: 1 of 2 runs were stored before, without a model in models; --rerun repeats runs"]
+    rows = read(folder / "results.db", "SELECT run_key, final_gap FROM runs ORDER BY aggregator = 'mean'")
+    assert [path.name for path in (folder / "models").iterdir()] == [f"{rows[1][0]}.safetensors"]
+    assert dynabro(*words, "--save-models", "models", "--rerun").problems == []
+    assert sorted(path.name for path in (folder / "models").iterdir()) == sorted(f"{key}.safetensors" for key, _ in rows)
+    for key, gap in rows:
+        assert evaluated(dynabro, f"models/{key}.safetensors")["gap"] == gap
+    assert dynabro(*words, "--save-models", "models").problems == []
