@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.connections import distrust
 from dynabro_cli.store.engine import open_read_only, read_only_uri, sqlite_path
 from dynabro_cli.store.examples import EXAMPLES
@@ -39,6 +40,23 @@ VIEWS = {
     "byzantine_histogram": "number of rounds by number of Byzantine workers, over all rounds of every run, thinned or not",
     "final_accuracy": "one row per cell, that is, for all runs that differ in their seed only",
 }
+OF_VIEWS = {
+    "byzantine_histogram": {
+        "run_id": "the run",
+        "byzantine": "a number of Byzantine workers",
+        "rounds": "rounds with this number",
+    },
+    "final_accuracy": {
+        "n": "number of runs, which differ in their seed only",
+        "mean": "mean of their final accuracies",
+        "std": "standard deviation of their final accuracies (ddof 1)",
+        "mean_gap": "mean of f(x) - f* at the end",
+        "diverged": "number of runs that diverged",
+        "ci_low": "lower end of Student's 95% interval of the mean",
+        "ci_high": "upper end of Student's 95% interval of the mean",
+    },
+}
+"""Meanings of the columns of views, but for the fields of a run."""
 
 App = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
 
@@ -92,7 +110,11 @@ def site(path: Path) -> App:
 
 def described(title: str) -> dict[str, Any]:
     """Return the metadata of Datasette: meanings of tables and columns, facets, and the queries of the documents."""
-    tables: dict[str, Any] = {name: {"description": text} for name, text in VIEWS.items()}
+    shared = {name: _plain(metadata.tables["runs"].c[name].comment) for name in fields() if name != "seed"}
+    tables: dict[str, Any] = {
+        name: {"description": text, "columns": {**(shared if name == "final_accuracy" else {}), **OF_VIEWS[name]}}
+        for name, text in VIEWS.items()
+    }
     for name, table in metadata.tables.items():
         tables[name] = {
             "description": _plain(table.comment),

@@ -44,6 +44,14 @@ def test_every_table_and_column_has_its_meaning() -> None:
         assert set(table.get("facets", ())) <= known, name
 
 
+def test_every_column_of_a_view_has_its_meaning(results: Path) -> None:
+    tables = described("results.db")["databases"][NAME]["tables"]
+    for view in ALL_VIEWS:
+        columns = {name for (name,) in read(results, "SELECT name FROM pragma_table_info(?)", view)}
+        assert set(tables[view]["columns"]) == columns
+        assert all(tables[view]["columns"].values())
+
+
 def test_the_queries_are_the_documents() -> None:
     blocks = re.findall(r"^```sql\n/\* (.*?) \*/\n(.*?);\n```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert {title: sql.strip() for title, sql in EXAMPLES.items()} == dict(blocks)
