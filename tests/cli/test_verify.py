@@ -141,3 +141,16 @@ def test_the_runs_are_made(dynabro: Dynabro, folder: Path) -> None:
     one = json.loads(outcome.out)[1]
     assert 0.5 < one["slope"] < 3
     assert dynabro(*command).out == outcome.out
+
+
+# --- tau
+
+
+def test_the_ratios_of_honest_corrections(dynabro: Dynabro) -> None:
+    small = ("verify", "tau", "cwtm", "--m", "5", "--f", "1", "--budget", "40", "--seeds", "0..0")
+    (found,) = json.loads(dynabro(*small, "--json").out)
+    assert (found["rule"], found["seeds"]) == ("cwtm", 1)
+    assert 0 < found["median"] <= found["q99"] <= found["q999"] <= found["largest"]
+    header, _, row = dynabro(*small).out.splitlines()
+    assert header.split()[:4] == ["rule", "runs", "corrections", "median"]
+    assert row.split()[:4] == ["cwtm", "1", str(found["corrections"]), f"{found['median']:.2f}"]

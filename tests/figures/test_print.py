@@ -66,6 +66,7 @@ def test_nothing_is_cut_and_words_do_not_overlap(name: str, width: str, drawn: l
     assert dynabro("plot", name, "--db", str(EXAMPLE), "--width", width).code == 0
     (figure,) = drawn
     assert problems(figure) == []
+    assert {text.get_fontsize() for text in words_of(figure)} == {8.0}
 
 
 def test_a_figure_with_words_that_overlap_has_a_problem() -> None:
