@@ -7,12 +7,12 @@ import pytest
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.grid.plan import Plan, plan
+from dynabro_cli.grid.plan import PlannedRuns, plan
 from dynabro_cli.grid.sweep_file import MOST_RUNS, Sweep, parse_sweep
 from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields, shipped
 
 
-def planned(text: str, *settings: str) -> Plan:
+def planned(text: str, *settings: str) -> PlannedRuns:
     return plan(set_fields(parse_sweep("name: x\n" + text, "x.yaml"), settings))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.grid.plan import Plan, plan
+from dynabro_cli.grid.plan import PlannedRuns, plan
 from dynabro_cli.grid.selection import Score, as_sweep, choose
 from dynabro_cli.grid.sweep_file import parse_sweep
 
@@ -32,11 +32,11 @@ TABLE = {
 }
 
 
-def planned(text: str = TEXT) -> Plan:
+def planned(text: str = TEXT) -> PlannedRuns:
     return plan(parse_sweep(text, "grid.yaml"))
 
 
-def scores_of(own: Plan, diverged: tuple[object, ...] = ()) -> dict[str, Score]:
+def scores_of(own: PlannedRuns, diverged: tuple[object, ...] = ()) -> dict[str, Score]:
     found = {}
     for run in own.runs:
         spec = run.spec

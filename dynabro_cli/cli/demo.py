@@ -15,7 +15,7 @@ from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import SweepError
 
 if TYPE_CHECKING:
-    from dynabro_cli.grid.plan import Plan
+    from dynabro_cli.grid.plan import PlannedRuns
 
 SWEEP = "demo"
 HEADS = {"static": "no switching", "periodic:K=5": "a switch every 5 rounds"}
@@ -59,7 +59,7 @@ def demo(
     note("      dynabro new aggregator my-rule")
 
 
-def _table(planned: Plan, db: str, keys: str) -> list[list[Any]]:
+def _table(planned: PlannedRuns, db: str, keys: str) -> list[list[Any]]:
     """Return a row for each method, with an accuracy for each switching strategy."""
     from dynabro_cli.store.engine import open_read_only
     from dynabro_cli.store.queries import query

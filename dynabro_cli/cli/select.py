@@ -14,8 +14,8 @@ from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.grid.plan import Plan
-    from dynabro_cli.grid.selection import Candidate, Choice
+    from dynabro_cli.grid.plan import PlannedRuns
+    from dynabro_cli.grid.selection import Candidate, Ranking
     from dynabro_cli.store.outputs import Output
 
 
@@ -80,7 +80,7 @@ def _write(output: Output, text: str) -> None:
     complain(f"the chosen runs are written to {path}; type dynabro sweep {shlex.quote(str(path))} to train them")
 
 
-def _report(planned: Plan, choices: list[Choice], as_json: bool) -> None:
+def _report(planned: PlannedRuns, choices: list[Ranking], as_json: bool) -> None:
     if as_json:
         print_json(
             [{"configuration": one.configuration, "candidates": [_details(own) for own in one.candidates]} for one in choices]

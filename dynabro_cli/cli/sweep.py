@@ -29,7 +29,7 @@ from dynabro_cli.errors import SpecError, SweepError
 if TYPE_CHECKING:
     from dynabro_cli.digests import Comparison
     from dynabro_cli.executors._api import Options, Outcome, Status
-    from dynabro_cli.grid.plan import Plan
+    from dynabro_cli.grid.plan import PlannedRuns
     from dynabro_cli.store.repetition import Rerun
 
 WORDS: dict[Status, str] = {
@@ -173,7 +173,7 @@ def _rerun(everything: bool, changed: bool) -> Rerun:
     return "all" if everything else "changed" if changed else "none"
 
 
-def _code(planned: Plan, db: str, options: Options) -> tuple[Comparison, bool]:
+def _code(planned: PlannedRuns, db: str, options: Options) -> tuple[Comparison, bool]:
     """Compare the code of a plan's stored runs with the current code; also return True if an interrupted rerun is continued."""
     from dynabro_cli.store.repetition import UpTo, stand
 
@@ -198,7 +198,7 @@ def _check_executor(executor: str, address: str | None) -> None:
         raise SpecError(f"address={address} is not valid here: it requires --executor ray")
 
 
-def _warn(planned: Plan) -> None:
+def _warn(planned: PlannedRuns) -> None:
     """Report what in the sweep has no effect, one line each."""
     for line in planned.idle_exclusions:
         warn(line)
@@ -215,7 +215,7 @@ def jobs_of(text: str) -> int | None:
     return count
 
 
-def foretell(planned: Plan, db: str, options: Options, as_json: bool, *, whole: int | None = None) -> None:
+def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, whole: int | None = None) -> None:
     """Print what is to do, its duration, and its space; ``whole`` is the number of runs of all shards."""
     from dynabro_cli.executors.cores import cores
     from dynabro_cli.grid.forecast import forecast, usual_jobs
@@ -255,7 +255,9 @@ def foretell(planned: Plan, db: str, options: Options, as_json: bool, *, whole: 
         say(f"database: about {size(ahead.bytes)} more")
 
 
-def _run(planned: Plan, db: str, options: Options, *, on_ray: bool, address: str | None, as_json: bool, quiet: bool) -> None:
+def _run(
+    planned: PlannedRuns, db: str, options: Options, *, on_ray: bool, address: str | None, as_json: bool, quiet: bool
+) -> None:
     from dynabro_cli.store.models import ModelFolder
 
     began = time.monotonic()
@@ -271,7 +273,7 @@ def _run(planned: Plan, db: str, options: Options, *, on_ray: bool, address: str
 
 
 def make_runs(
-    planned: Plan, db: str, options: Options, *, quiet: bool, on_ray: bool = False, address: str | None = None
+    planned: PlannedRuns, db: str, options: Options, *, quiet: bool, on_ray: bool = False, address: str | None = None
 ) -> list[Outcome]:
     """Make the runs of a plan that are not stored, with progress on stderr; return their outcomes.
 
@@ -303,14 +305,14 @@ def make_runs(
         return execute_all(planned.runs, engine, options, progress, files=files)
 
 
-def _all_stored(planned: Plan, db: str) -> bool:
+def _all_stored(planned: PlannedRuns, db: str) -> bool:
     from dynabro_cli.store.repetition import stand
 
     standing = stand(db, planned.sweep.name, "none")[1]
     return len(standing.stored(run.key for run in planned.runs)) == len(planned.runs)
 
 
-def _report(planned: Plan, outcomes: list[Outcome], seconds: float, db: str, options: Options, as_json: bool) -> None:
+def _report(planned: PlannedRuns, outcomes: list[Outcome], seconds: float, db: str, options: Options, as_json: bool) -> None:
     """Print the outcomes of the runs.
 
     Raises:

@@ -19,7 +19,7 @@ from dynabro_cli.pre_aggregators._chain import split_chain
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedRuns:
     """The runs of a sweep.
 
     Attributes:
@@ -43,7 +43,7 @@ class Plan:
         return [{"run_key": run.key, **dataclasses.asdict(run.spec), "spec": run.mapping} for run in self.runs]
 
 
-def plan(sweep: Sweep) -> Plan:
+def plan(sweep: Sweep) -> PlannedRuns:
     """Make every run of ``sweep``.
 
     Raises:
@@ -80,7 +80,7 @@ def plan(sweep: Sweep) -> Plan:
         raise SpecError(lines)
     if not runs:
         raise SpecError(f"{sweep.name}: exclude leaves no point of {total}; take some of it out")
-    return Plan(sweep, tuple(runs.values()), done - len(runs), left_out, exclusions.lines())
+    return PlannedRuns(sweep, tuple(runs.values()), done - len(runs), left_out, exclusions.lines())
 
 
 def _points(sweep: Sweep) -> Iterator[tuple[int, dict[str, str]]]:

@@ -16,7 +16,7 @@ from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.experiment.label import cell
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.grid.plan import Plan
+from dynabro_cli.grid.plan import PlannedRuns
 from dynabro_cli.grid.sweep_file import parse_sweep
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.outputs import Kind
@@ -66,7 +66,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Ranking:
     """A configuration, and its candidates from the best to the worst; of equal ones the sweep's first comes first."""
 
     configuration: Values
@@ -77,7 +77,7 @@ class Choice:
         return self.candidates[0]
 
 
-def choose(planned: Plan, scores: Mapping[str, Score], over: Sequence[str], worst: Sequence[str]) -> list[Choice]:
+def choose(planned: PlannedRuns, scores: Mapping[str, Score], over: Sequence[str], worst: Sequence[str]) -> list[Ranking]:
     """For each configuration of a sweep, find the values of ``over`` whose worst accuracy over ``worst`` is highest.
 
     With a(h, w) the mean over seeds of the validation accuracy at a run's end, the choice is argmax_h min_w a(h, w). A
@@ -104,7 +104,7 @@ def choose(planned: Plan, scores: Mapping[str, Score], over: Sequence[str], wors
         _check_fair(others, configuration, [{(_of(run, worst), run.spec.seed) for run in runs} for runs in tried.values()])
         found = [_candidate(dict(zip(over, values, strict=True)), runs, scores, worst) for values, runs in tried.items()]
         ranked = sorted(found, key=lambda candidate: -candidate.mean)
-        choices.append(Choice(dict(zip(others, configuration, strict=True)), tuple(ranked)))
+        choices.append(Ranking(dict(zip(others, configuration, strict=True)), tuple(ranked)))
     return choices
 
 
@@ -130,12 +130,12 @@ def _candidate(values: Values, runs: Sequence[Run], scores: Mapping[str, Score],
     )
 
 
-def _varied(planned: Plan) -> list[str]:
+def _varied(planned: PlannedRuns) -> list[str]:
     """Return the fields that the grid sets, in its order."""
     return list(dict.fromkeys(name for axis in planned.sweep.grid for name in axis.fields))
 
 
-def check_fields(planned: Plan, over: Sequence[str], worst: Sequence[str]) -> None:
+def check_fields(planned: PlannedRuns, over: Sequence[str], worst: Sequence[str]) -> None:
     """Raise SpecError unless the grid varies all of ``over``, and ``worst`` are other fields."""
     legal = [name for name in _varied(planned) if name not in (*worst, "seed")]
     choice = f": {', '.join(legal)}" if legal else ", and it varies only fields of --worst"
@@ -160,7 +160,7 @@ def _check_fair(names: Sequence[str], configuration: tuple[Any, ...], tried: Seq
         )
 
 
-def read_scores(planned: Plan, database: str, command: str) -> dict[str, Score]:
+def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, Score]:
     """Return the score of every run of a sweep, by key.
 
     Args:
@@ -213,7 +213,7 @@ def _is_selected(path: Path, head: bytes) -> bool:
 SELECTED = Kind("a sweep that dynabro select wrote", _is_selected)
 
 
-def as_sweep(planned: Plan, choices: Sequence[Choice]) -> str:
+def as_sweep(planned: PlannedRuns, choices: Sequence[Ranking]) -> str:
     """Return the chosen runs as a sweep in YAML, with the whole training set: all their points, with every seed."""
     sweep = planned.sweep
     varied = [name for name in _varied(planned) if name != "seed"]

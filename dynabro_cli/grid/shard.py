@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.grid.plan import Plan
+from dynabro_cli.grid.plan import PlannedRuns
 
 MOST_SHARDS = 100_000
 
@@ -44,6 +44,6 @@ class Shard:
         return int(run_key, 16) % self.count == self.number - 1
 
 
-def only(planned: Plan, shard: Shard) -> Plan:
+def only(planned: PlannedRuns, shard: Shard) -> PlannedRuns:
     """Return a plan with the runs of one shard; the sweep and its numbers of duplicates and exclusions stay."""
     return dataclasses.replace(planned, runs=tuple(run for run in planned.runs if shard.has(run.key)))

@@ -20,7 +20,7 @@ def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who:
     The attack acts on the vectors of the workers that are Byzantine at the round's last computation, unless it has acted on
     their gradients.
     """
-    gathered = method.gather(Round(parts, state, plan, who, strike), plan, state.method)
+    gathered = method.gather(RoundGradients(parts, state, plan, who, strike), plan, state.method)
     state.method = gathered.state
     return Question(
         total=gathered.vectors,
@@ -36,7 +36,7 @@ def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who:
     )
 
 
-class Round:
+class RoundGradients:
     """Questions of a method about a round: ``methods._api.Computing``.
 
     The gradients of all workers that answer are computed, whatever the attack reads. At points of the workers' own this takes
