@@ -156,6 +156,7 @@ def test_a_stored_run_without_its_model_says_how_to_get_it(dynabro: Dynabro, fol
     assert (folder / "model.safetensors").read_bytes() == content
 
 
+@pytest.mark.thorough
 def test_a_killed_run_resumes_and_saves_the_same_models(dynabro: Dynabro, folder: Path) -> None:
     words = (*LOGISTIC, *SAVE, "--save-at", "evaluations", "--checkpoint-every", "0.01", "--threads", "1")
     assert dynabro(*words, "--db", "whole.db").code == 0
@@ -283,6 +284,7 @@ grid: {aggregator: [cwmed, mean]}
 """
 
 
+@pytest.mark.thorough
 def test_every_run_of_a_sweep_has_a_file(dynabro: Dynabro, folder: Path) -> None:
     (folder / "saved.yaml").write_text(SWEEP)
     words = ("sweep", "saved.yaml", "--jobs", "2", "--quiet")
