@@ -55,9 +55,11 @@ LINES: dict[tuple[str, ...], list[list[str]]] = {
     ("compare",): [["sgd", "momentum"], ["method=sgd", EVIL], [EVIL, EVIL]],
     ("report",): [["--out", "report.html"], ["--where", EVIL], ["--out", f"{EVIL}/report.html"]],
     ("browse",): [["--db", EVIL], ["--port", EVIL]],
+    ("evaluate",): [[EVIL], ["evil.safetensors"], ["evil.safetensors", "--task", "quadratic"], ["evil.safetensors", "--json"]],
     ("demo",): [["--jobs", EVIL], ["--db", f"{EVIL}/x.db"]],
     ("new",): [["aggregator", EVIL], [EVIL, "rule"], ["attack", "mine", "--out", EVIL]],
     ("verify", "kappa"): [[EVIL], ["cwmed", "--pre", EVIL]],
+    ("verify", "tau"): [[EVIL], ["--task", EVIL], ["--seeds", EVIL]],
     ("verify", "rate"): [[EVIL], ["rounds", "--seeds", "0", "--dry-run"]],
     ("db", "upgrade"): [[], ["--db", EVIL]],
     ("db", "check"): [[], ["--json"]],
@@ -92,6 +94,9 @@ def evil(results: Path) -> Path:
             change(results, f"UPDATE {table} SET {column} = coalesce({column}, '') || ?", EVIL)
     (results.parent / "mine.yaml").write_text(SWEEP)
     (results.parent / "evil.yaml").write_text(f"name: mine\nbase: {{task: {json.dumps(EVIL)}}}\n")
+    about = {"run_key": EVIL, "round": EVIL, "spec": json.dumps({"task": EVIL, "model": EVIL}), "plugins": json.dumps([EVIL])}
+    header = json.dumps({"__metadata__": about, EVIL: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (results.parent / "evil.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     return results
 
 
