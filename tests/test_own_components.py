@@ -304,7 +304,8 @@ BUT = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "name"), [
-    (kind, name) for kind in CHECKS for name in REGISTRIES[kind].entries() if name not in UNCHECKED
+    pytest.param(kind, name, marks=pytest.mark.slow if name == "resnet18" else ())  # a minute and more
+    for kind in CHECKS for name in REGISTRIES[kind].entries() if name not in UNCHECKED
 ])  # fmt: skip
 def test_every_component_of_ours_passes(kind: str, name: str) -> None:
     more = {"but": BUT[name]} if name in BUT else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sqlite3
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from dynabro_cli.store.readable import State, known_readable, remember_readable, state_of
 from dynabro_cli.store.tables import metadata, runs
 from dynabro_cli.store.translation import busy_seconds
 from dynabro_cli.store.value_types import readable_row
@@ -89,7 +89,7 @@ def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
     return connection
 
 
-_ALL_READABLE: dict[Path, tuple[object, bool]] = {}
+_ALL_READABLE: dict[Path, tuple[State, bool]] = {}
 """For each file, its state when its runs were looked at, and whether all of them were readable."""
 
 
@@ -98,25 +98,25 @@ def hide_unreadable(connection: sqlite3.Connection, path: Path) -> None:
 
     SQLite stores any type in any column, and looks for a name among temporary views first. To check the 50 columns of ``runs``
     in each statement takes most of its time; if the file has no unreadable run, statements read the table itself. A new look
-    is taken when the file or its write-ahead log has changed.
+    is taken when the file or its write-ahead log has changed; other processes remember the last one, too.
 
     Args:
         connection: A new one, for reading.
         path: The database's file.
     """
-    files = (path, path.with_name(f"{path.name}-wal"))
-    state = [(status.st_ino, status.st_mtime_ns, status.st_size) for file in files if (status := _status(file)) is not None]
-    if _ALL_READABLE.get(path, (None, False))[0] != state:
-        unreadable = f"SELECT EXISTS (SELECT 1 FROM main.runs WHERE NOT {readable_row(runs)})"
-        _ALL_READABLE[path] = (state, connection.execute(unreadable).fetchone() == (0,))
+    state = state_of(path)
+    if _ALL_READABLE.get(path, ([], False))[0] != state or not state:
+        _ALL_READABLE[path] = (state, known_readable(path, state) or _all_readable(connection, path, state))
     connection.executescript(_filters(_ALL_READABLE[path][1]))
 
 
-def _status(file: Path) -> os.stat_result | None:
-    try:
-        return file.stat()
-    except OSError:
-        return None
+def _all_readable(connection: sqlite3.Connection, path: Path, state: State) -> bool:
+    found: bool = connection.execute(f"SELECT EXISTS (SELECT 1 FROM main.runs WHERE NOT {readable_row(runs)})").fetchone() == (
+        0,
+    )
+    if found:
+        remember_readable(path, state)
+    return found
 
 
 @functools.cache

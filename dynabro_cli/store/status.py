@@ -137,10 +137,12 @@ def read_status(database: str, *, patience: float | None = None) -> Status:
         BusyError: Another program has locked it.
         DynabroError: The file is not a dynabro database, or cannot be read.
     """
-    tell_left_out(open_read_only(database, patience=patience), ("runs", "sweeps"))
     with _reading(database, patience) as connection:
+        tell_left_out(connection.engine, ("runs", "sweeps"))
         now = database_time(connection)
-        live = _runs_in_progress(connection, now)
+        grouped = connection.execute(select(runs.c.status, func.count()).group_by(runs.c.status).order_by(runs.c.status))
+        counts = {row[0]: row[1] for row in grouped}
+        live = _runs_in_progress(connection, now) if "running" in counts else []
         entries = connection.execute(select(sweeps).order_by(sweeps.c.id)).mappings().all()
         names = {row["name"]: row["id"] for row in entries}  # the last of each name
         states = [
@@ -152,15 +154,14 @@ def read_status(database: str, *, patience: float | None = None) -> Status:
         of_sweeps = {run.id for state in active for run in state.in_progress}
         ended = [row for row in entries if row["ended_at"] is not None]  # the last by number, as clocks can be set
         last = None if active or not ended else ended[-1]
-        counts = connection.execute(select(runs.c.status, func.count()).group_by(runs.c.status).order_by(runs.c.status))
         return Status(
             database=shown(database),
             time=now,
             sweeps=active,
             dead_sweeps=tuple(state for state in states if state.dead),
             other_runs=tuple(run.state for run in live if run.state.id not in of_sweeps),
-            counts={row[0]: row[1] for row in counts},
-            failures=tuple(_failures(connection)),
+            counts=counts,
+            failures=tuple(_failures(connection)) if "failed" in counts else (),
             last_sweep=None if last is None else _sweep(connection, last, [], now),
         )
 

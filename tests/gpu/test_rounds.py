@@ -67,8 +67,8 @@ def small(**more: Any) -> RunSpec:
 
 
 OWN: dict[str, dict[str, Any]] = {
-    "byzantine-sgd": {"aggregator": None, "budget": 120},
-    "safeguard": {"aggregator": None, "budget": 120},
+    "byzantine-sgd": {"aggregator": None, "budget": 40},
+    "safeguard": {"aggregator": None, "budget": 40},
     "marina-pp": {"method": "marina-pp:batches=2"},
 }
 """Fields of methods that take no rule, that spend budget before their first round, or that would spend all of it on one."""
