@@ -6,12 +6,15 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, duration, finite, print_json, table_lines
-from dynabro_cli.cli.terminal import is_terminal, one_line, say
+from dynabro_cli import __version__
+from dynabro_cli.cli.output import Database, Force, duration, finite, print_json, table_lines
+from dynabro_cli.cli.terminal import is_terminal, note, one_line, say
 from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError, SpecError
 
 if TYPE_CHECKING:
@@ -19,6 +22,16 @@ if TYPE_CHECKING:
 
 COLUMNS = ("id", "done", "budget", "score", "Byzantine", "rounds", "last sign", "process", "run")
 ENDED = "terminated; this view has ended, and runs in progress continue"
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="generator" content="dynabro {version}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+{refresh}<title>{title}</title>
+<main><pre>{text}</pre></main>
+</html>
+"""
 BUSY_SECONDS = 1.0
 """Seconds to wait for a lock on the database between two views; then the last view is shown again."""
 
@@ -29,7 +42,12 @@ def status(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object; with --watch one per line, repeatedly.")
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write it as a page; with --watch one that a browser loads repeatedly."),
+    ] = None,
     db: Database = "results.db",
+    force: Force = False,
 ) -> None:
     """Show the sweeps and runs in progress, their progress, and the last failures. Read-only; safe at any time.
 
@@ -37,17 +55,22 @@ def status(
     """
     from dynabro_cli.store.status import read_status
 
+    if as_json and html is not None:
+        raise SpecError("json and html are two forms of one view. Try: one of them")
     if not interval < float("inf"):
         raise SpecError(f"interval={interval} is not legal; type --interval with a number of seconds")
     if watch:
         try:
-            _watch(db, interval, as_json)
+            _watch(db, interval, as_json) if html is None else _watch_page(db, interval, html, force)
         except KeyboardInterrupt:  # the usual end of --watch
             return
         except PreemptedError:
             raise PreemptedError(ENDED) from None
     elif as_json:
         print_json(dataclasses.asdict(read_status(db)))
+    elif html is not None:
+        _write_page(html, db, force, _lines(read_status(db)), None)
+        note(f"written to {html}")
     else:
         say(*_lines(read_status(db)))
 
@@ -55,11 +78,11 @@ def status(
 def _watch(db: str, interval: float, as_json: bool) -> None:
     """Show the status every few seconds: in place on a terminal, one after another elsewhere."""
     if as_json or not is_terminal():
-        for now, note in _views(db, interval):
+        for now, problem in _views(db, interval):
             if as_json and now is not None:
                 say(json.dumps(finite(dataclasses.asdict(now)), default=str), flush=True)
             elif not as_json:
-                say(*(_lines(now) if now else []), *([note] if note else []), "", flush=True)
+                say(*(_lines(now) if now else []), *([problem] if problem else []), "", flush=True)
         return
     from rich.console import Console
     from rich.live import Live
@@ -67,10 +90,32 @@ def _watch(db: str, interval: float, as_json: bool) -> None:
 
     with Live(console=Console(), auto_refresh=False) as live:
         lines: list[str] = []
-        for now, note in _views(db, interval):
+        for now, problem in _views(db, interval):
             lines = lines if now is None else _lines(now)
-            shown = [*lines, "", note or "Ctrl-C ends this view; the runs continue"]
+            shown = [*lines, "", problem or "Ctrl-C ends this view; the runs continue"]
             live.update(Text("\n".join(shown), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+def _watch_page(db: str, interval: float, html: Path, force: bool) -> None:
+    """Write the page every few seconds."""
+    lines: list[str] = []
+    for now, problem in _views(db, interval):
+        if now is not None and not lines:
+            note(f"{html} shows this database until Ctrl-C; the runs continue")
+        lines = lines if now is None else _lines(now)
+        _write_page(html, db, force, [*lines, *([] if problem is None else ["", problem])], interval)
+
+
+def _write_page(html: Path, db: str, force: bool, lines: Sequence[str], reload: float | None) -> None:
+    """Write the status as a page that needs no network; a browser loads it again after ``reload`` seconds."""
+    from dynabro_cli.store.outputs import HTML, Output
+
+    refresh = "" if reload is None else f'<meta http-equiv="refresh" content="{max(1, round(reload))}">\n'
+    page = PAGE.format(
+        version=__version__, refresh=refresh, title=escape(lines[0] if lines else db), text=escape("\n".join(lines))
+    )
+    with Output(html, HTML, db, force).writing() as file:
+        file.write(page.encode())
 
 
 def _views(db: str, interval: float) -> Iterator[tuple[Status | None, str | None]]:
