@@ -117,7 +117,7 @@ class Crew:
         return place not in self._workers or self._workers[place].ready
 
     def start(self, place: int) -> bool:
-        """Start a process if there is none; return True if it waits for requests."""
+        """Start a process, unless one runs; return True if it waits for requests."""
         if place not in self._workers:
             self._workers[place] = Worker(self._entry)
         return self._workers[place].ready

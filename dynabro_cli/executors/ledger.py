@@ -39,7 +39,7 @@ class Slot:
         number: The place.
         recorder: The writer of the run's rows.
         device: The device of the run.
-        job: The run; None if there is none.
+        job: The run; None for an empty slot.
         log: The log of the run.
         sent: True if the place was asked to make the run; ``begun``: it has begun; ``claimed``: the run is ours.
         deadline: The time, by ``time.monotonic``, at which the run has taken too long.

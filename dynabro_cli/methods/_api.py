@@ -134,7 +134,7 @@ class Method:
         told: Maps what the method is told later to the method that goes by it; None if it needs none of it. What a method is
             told may change functions of the server, ``threshold`` and ``noise_bound``, and no more.
         wants_noise: True if V has to be measured before the first round.
-        noise_bound: The V in use; None if there is none.
+        noise_bound: The V in use; None for a method without V.
         threshold: MFM's T^0, if the method sets it; inf as long as V is not known.
         beta: The parameter of worker momentum, None without momentum.
         jmax: The largest MLMC level at which a round has a correction, None without MLMC.

@@ -54,7 +54,7 @@ class Compiler:
         self._insist = choice == "on"
         missing = None if choice == "off" else missing_tool(device)
         if self._insist and missing:
-            raise SpecError(f"compile=on needs {missing}, and there is none. Try: install it, or --compile off")
+            raise SpecError(f"compile=on needs {missing}, which was not found. Try: install it, or --compile off")
         self.enabled, self.reason = True, "on"
         if choice == "off":
             self.enabled, self.reason = False, "off"

@@ -12,7 +12,7 @@ def check(precision: str, device: str) -> None:
     """Raise SpecError if a device, such as ``cpu`` or ``cuda:0``, cannot compute in ``precision``."""
     if precision == "tf32" and not device.startswith("cuda"):
         raise SpecError(
-            f"precision=tf32 is not legal on device {device}: TensorFloat-32 is of CUDA GPUs. Try: --precision fp32 or bf16"
+            f"precision=tf32 is not legal on device {device}: only CUDA GPUs have TensorFloat-32. Try: --precision fp32 or bf16"
         )
 
 

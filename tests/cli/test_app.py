@@ -377,3 +377,14 @@ def test_ctrl_c(folder: Path) -> None:
     assert err.splitlines()[-1] == "dynabro: interrupted; the run is stored as interrupted; the same command resumes it"
     assert "Traceback" not in err
     assert read(folder / "results.db", "SELECT status, final_accuracy FROM runs") == [("interrupted", None)]
+
+
+def test_a_command_is_built_alone() -> None:
+    """Other words, such as options and mistakes, get all commands, from which help and advice are made."""
+    everything: Any = typer.main.get_command(application())
+    for name in everything.commands:
+        alone: Any = typer.main.get_command(application(name))
+        assert list(alone.commands) == [name]
+    for other in ("--help", "rnus"):
+        whole: Any = typer.main.get_command(application(other))
+        assert list(whole.commands) == list(everything.commands)

@@ -141,7 +141,7 @@ def test_compiling_without_a_compiler(dynabro: Dynabro, folder: Path, monkeypatc
     monkeypatch.delenv("CXX", raising=False)
     outcome = dynabro(*DIGITS, "--compile", "on", "--device", "cpu")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.problems == ["compile=on needs a C++ compiler, and there is none. Try: install it, or --compile off"]
+    assert outcome.problems == ["compile=on needs a C++ compiler, which was not found. Try: install it, or --compile off"]
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
 
 
@@ -328,7 +328,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     ),
     (
         "--precision tf32 --device cpu",
-        ["precision=tf32 is not legal on device cpu: TensorFloat-32 is of CUDA GPUs. Try: --precision fp32 or bf16"],
+        ["precision=tf32 is not legal on device cpu: only CUDA GPUs have TensorFloat-32. Try: --precision fp32 or bf16"],
     ),
     ("--compile maybe", ["compile=maybe is not legal. Try: --compile with auto or on or off"]),
     ("--task quadratic --model mlp", ["task 'quadratic' has no model, and model=mlp; leave --model out"]),

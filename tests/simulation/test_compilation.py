@@ -107,7 +107,7 @@ def test_without_a_cpp_compiler() -> None:
     assert (compiler.enabled, compiler.reason) == (False, "off: no C++ compiler")
     with pytest.raises(SpecError) as caught:
         Compiler("on", work=ENOUGH, device=CPU)
-    assert caught.value.problems == ["compile=on needs a C++ compiler, and there is none. Try: install it, or --compile off"]
+    assert caught.value.problems == ["compile=on needs a C++ compiler, which was not found. Try: install it, or --compile off"]
     assert Compiler("off", work=ENOUGH, device=CPU).reason == "off"
 
 
@@ -130,7 +130,7 @@ def test_a_gpu_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Compiler("on", work=0, device=CUDA).enabled
     there.clear()
     assert Compiler("auto", work=ENOUGH, device=CUDA).reason == "off: no triton"
-    with pytest.raises(SpecError, match=r"compile=on needs triton, and there is none. Try: install it, or --compile off"):
+    with pytest.raises(SpecError, match=r"compile=on needs triton, which was not found. Try: install it, or --compile off"):
         Compiler("on", work=ENOUGH, device=CUDA)
 
 

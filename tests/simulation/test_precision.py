@@ -81,7 +81,7 @@ def test_full_precision_whatever_was_set_before(leave: Callable[[], None]) -> No
 
 
 def test_tensor_float_is_of_gpus() -> None:
-    line = "precision=tf32 is not legal on device cpu: TensorFloat-32 is of CUDA GPUs. Try: --precision fp32 or bf16"
+    line = "precision=tf32 is not legal on device cpu: only CUDA GPUs have TensorFloat-32. Try: --precision fp32 or bf16"
     before = switches()
     with pytest.raises(SpecError) as caught:
         apply("tf32", CPU)
