@@ -14,7 +14,7 @@ from tests.cli.conftest import Dynabro
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE, PLOTS = ROOT / "results.db.example", ROOT / "plots"
-MOST_BYTES = 25_000_000
+MOST_BYTES = 60_000_000
 
 
 @pytest.fixture
