@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dynabro_cli.api import make_aggregator, make_attack, make_pre_aggregator, make_switching
+    from dynabro_cli.components.plugins import load_plugin
     from dynabro_cli.experiment.spec import RunSpec
-    from dynabro_cli.frames import load
-    from dynabro_cli.plugins import load_plugin
     from dynabro_cli.simulation.setup import simulate
+    from dynabro_cli.store.frames import load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,8 +35,8 @@ _PUBLIC = {
     "make_attack": "dynabro_cli.api",
     "make_pre_aggregator": "dynabro_cli.api",
     "make_switching": "dynabro_cli.api",
-    "load": "dynabro_cli.frames",
-    "load_plugin": "dynabro_cli.plugins",
+    "load": "dynabro_cli.store.frames",
+    "load_plugin": "dynabro_cli.components.plugins",
 }
 
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dynabro_cli import components, digests, plugins
+from dynabro_cli import components
+from dynabro_cli.components import digests, plugins
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.figures import _api as figures
 

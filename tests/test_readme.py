@@ -13,7 +13,7 @@ import pytest
 
 from dynabro_cli import errors
 from dynabro_cli.experiment.spec import RunSpec, fields
-from dynabro_cli.settings import SETTINGS
+from dynabro_cli.machine.settings import SETTINGS
 from dynabro_cli.store import queries
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.tables import STATUSES, metadata

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless
 from dynabro_cli.aggregators._order import nearest_mean
 from dynabro_cli.components import parameter
+from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.errors import SpecError
-from dynabro_cli.footprint import of_pairs
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.gram import gram, squared_distances
 from dynabro_cli.vectors.operators import opaque

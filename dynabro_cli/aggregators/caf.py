@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, tolerated, weighing
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import of_pairs
+from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.lazy import torch
 
 if TYPE_CHECKING:

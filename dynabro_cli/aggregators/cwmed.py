@@ -5,7 +5,7 @@ from __future__ import annotations
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import NoParameters
-from dynabro_cli.footprint import of_order
+from dynabro_cli.components.footprint import of_order
 
 
 @REGISTRY.register(

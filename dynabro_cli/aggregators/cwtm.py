@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, stateless, tolerated
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import of_order
+from dynabro_cli.components.footprint import of_order
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.aggregators._selection import lowest
 from dynabro_cli.components import parameter
+from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.errors import SpecError
-from dynabro_cli.footprint import of_pairs
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.gram import gram
 from dynabro_cli.vectors.means import mean_of

@@ -12,7 +12,7 @@ import numpy as np
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated, weighing
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import of_pairs
+from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.gram import around, gram, radii
 from dynabro_cli.vectors.means import weighted

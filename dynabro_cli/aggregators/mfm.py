@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State
 from dynabro_cli.components import parameter
+from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.errors import SpecError
-from dynabro_cli.footprint import of_pairs
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.finite import number
 from dynabro_cli.vectors.gram import distances

@@ -9,8 +9,8 @@ from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting
 from dynabro_cli.aggregators._selection import lowest
 from dynabro_cli.aggregators.krum import proved_kappa
 from dynabro_cli.components import parameter
+from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.errors import SpecError
-from dynabro_cli.footprint import of_pairs
 from dynabro_cli.vectors.gram import squared_distances
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, tolerated, weighing
 from dynabro_cli.aggregators._subsets import check_number, of_subsets, subsets
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import Footprint, of_pairs, tables
+from dynabro_cli.components.footprint import Footprint, of_pairs, tables
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.operators import opaque
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_size, honest_weights, replace, stay
 from dynabro_cli.attacks._fang import direction_parameter, signs
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import Footprint, tables
+from dynabro_cli.components.footprint import Footprint, tables
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.means import weighted
 

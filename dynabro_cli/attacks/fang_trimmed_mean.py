@@ -9,7 +9,7 @@ from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, S
 from dynabro_cli.attacks._fang import direction_parameter, signs
 from dynabro_cli.attacks._noise import noise_key, uniform_noise
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import copies
+from dynabro_cli.components.footprint import copies
 from dynabro_cli.lazy import Late, torch
 
 if TYPE_CHECKING:

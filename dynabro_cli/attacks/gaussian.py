@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, State, honest_mean, replace
 from dynabro_cli.attacks._noise import noise_key, normal_noise
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import copies
+from dynabro_cli.components.footprint import copies
 from dynabro_cli.lazy import Late, torch
 
 if TYPE_CHECKING:

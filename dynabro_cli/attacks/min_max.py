@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless, replace
 from dynabro_cli.attacks._perturbations import Parameters, perturb
-from dynabro_cli.footprint import of_pairs
+from dynabro_cli.components.footprint import of_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.attacks._api import ON_DATA, ON_VECTORS, REGISTRY, Attack, AttackSetting, Defence, State, replace
 from dynabro_cli.components import Component, parameter
+from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.errors import SpecError
-from dynabro_cli.footprint import Footprint
 from dynabro_cli.lazy import Late, torch
 
 if TYPE_CHECKING:

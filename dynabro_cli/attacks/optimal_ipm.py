@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_mean, stay
 from dynabro_cli.attacks._line_search import Parameters, strongest
-from dynabro_cli.footprint import copies
+from dynabro_cli.components.footprint import copies
 
 if TYPE_CHECKING:
     from torch import Tensor

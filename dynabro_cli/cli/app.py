@@ -18,7 +18,7 @@ from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
 from dynabro_cli.executors.interruptions import preempted
-from dynabro_cli.settings import check_settings
+from dynabro_cli.machine.settings import check_settings
 from dynabro_cli.store.stopping import ending_the_process
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]

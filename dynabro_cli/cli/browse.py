@@ -25,7 +25,7 @@ def browse(
 
     Example: dynabro browse --db results.db --port 0
     """
-    from dynabro_cli.report.site import HOST, NAME, checked, listen, serve, site
+    from dynabro_cli.figures.report.site import HOST, NAME, checked, listen, serve, site
 
     path = checked(db)
     with listen(port) as bound:

@@ -12,8 +12,8 @@ from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.statistics import Interval
     from dynabro_cli.store.pairs import Cell, Comparison
+    from dynabro_cli.store.statistics import Interval
 
 FORMATS = ("table", "json", "csv", "tex")
 

@@ -64,6 +64,6 @@ def new(
 def rendered(kind: str, name: str, *, test: bool = False) -> str:
     """Return the file of a component called ``name``, or its test."""
     stem = kind.replace("-", "_")
-    template = importlib.resources.files("dynabro_cli") / "templates" / f"{'test_' if test else ''}{stem}.py"
+    template = importlib.resources.files("dynabro_cli.testing.templates") / f"{'test_' if test else ''}{stem}.py"
     text = template.read_text(encoding="utf-8")
     return text.replace(f"my-{kind}", name).replace(f"my_{stem}", name.replace("-", "_"))

@@ -16,7 +16,7 @@ from dynabro_cli.cli.terminal import complain, data, one_line, say
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.digests import Comparison
+    from dynabro_cli.components.digests import Comparison
     from dynabro_cli.store.outputs import Output
 
 AT_ONCE = 10_000

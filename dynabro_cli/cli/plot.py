@@ -12,11 +12,11 @@ import typer
 
 from dynabro_cli.cli.output import Database, Force, Json, Where, print_json, tell_of_code
 from dynabro_cli.cli.terminal import complain, hint, say
+from dynabro_cli.components.plugins import guarded
 from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError
-from dynabro_cli.plugins import guarded
 
 if TYPE_CHECKING:
-    from dynabro_cli.digests import Comparison
+    from dynabro_cli.components.digests import Comparison
     from dynabro_cli.figures._api import Choice
     from dynabro_cli.figures._make import Made, Studio
 

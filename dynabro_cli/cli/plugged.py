@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dynabro_cli import plugins
+from dynabro_cli.components import plugins
 
 Plugins = Annotated[
     list[str] | None,

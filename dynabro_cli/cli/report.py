@@ -28,11 +28,11 @@ def report(
 
     Example: dynabro report --where "task = 'digits'" --out report.html
     """
-    from dynabro_cli.digests import compare
+    from dynabro_cli.components.digests import compare
     from dynabro_cli.experiment.schedule import identities
     from dynabro_cli.figures._data import Results, read_runs
-    from dynabro_cli.report.gather import content, title_of
-    from dynabro_cli.report.page import check_installed, page
+    from dynabro_cli.figures.report.gather import content, title_of
+    from dynabro_cli.figures.report.page import check_installed, page
     from dynabro_cli.store.engine import open_read_only
     from dynabro_cli.store.outputs import HTML, Output
     from dynabro_cli.store.translation import shown

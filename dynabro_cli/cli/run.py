@@ -130,7 +130,7 @@ def _run(
     quiet: bool,
 ) -> None:
     from dynabro_cli.cli.progress import RunProgress, tell
-    from dynabro_cli.digests import compare
+    from dynabro_cli.components.digests import compare
     from dynabro_cli.executors.local import current_commit, execute
     from dynabro_cli.executors.run_log import RunLog
     from dynabro_cli.experiment.build import data_directory
@@ -178,7 +178,7 @@ def _run(
 
 def _check_room(run: Run, how: dict[str, Any], db: str, rerun: bool) -> None:
     """Raise SpecError if the run needs more memory than is free, unless it is stored and therefore not made."""
-    from dynabro_cli.devices import pick_device
+    from dynabro_cli.machine.devices import pick_device
     from dynabro_cli.simulation.room import check_room
     from dynabro_cli.store.repetition import stand
 

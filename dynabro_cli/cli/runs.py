@@ -12,7 +12,7 @@ import typer
 
 from dynabro_cli.cli.output import Csv, Database, Force, Json, Where, emit, save_csv, tell_of_code
 from dynabro_cli.cli.terminal import note, say
-from dynabro_cli.digests import compare
+from dynabro_cli.components.digests import compare
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.spec import fields
 

@@ -114,7 +114,7 @@ def _lines(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _show_run(db: str, name: str, as_json: bool) -> None:
-    from dynabro_cli.digests import parse
+    from dynabro_cli.components.digests import parse
     from dynabro_cli.store.engine import open_read_only
     from dynabro_cli.store.queries import find_run, histogram, recovery, worker_labels
 

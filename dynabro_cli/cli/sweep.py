@@ -27,7 +27,7 @@ from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, SweepError
 
 if TYPE_CHECKING:
-    from dynabro_cli.digests import Comparison
+    from dynabro_cli.components.digests import Comparison
     from dynabro_cli.executors._api import Options, Outcome, Status
     from dynabro_cli.grid.plan import PlannedRuns
     from dynabro_cli.store.repetition import Rerun
@@ -217,8 +217,8 @@ def jobs_of(text: str) -> int | None:
 
 def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, whole: int | None = None) -> None:
     """Print what is to do, its duration, and its space; ``whole`` is the number of runs of all shards."""
-    from dynabro_cli.executors.cores import cores
     from dynabro_cli.grid.forecast import forecast, usual_jobs
+    from dynabro_cli.machine.cores import cores
     from dynabro_cli.store.translation import shown
 
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from dynabro_cli import plugins
+from dynabro_cli.components import plugins
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.events import Event
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dynabro_cli import events, plugins
+from dynabro_cli import events
+from dynabro_cli.components import plugins
 from dynabro_cli.errors import (
     BusyError,
     CannotWriteError,
@@ -19,10 +20,10 @@ from dynabro_cli.errors import (
     StorageError,
 )
 from dynabro_cli.executors._api import CHECKPOINT_SECONDS, Due, failure_of
-from dynabro_cli.executors.cores import spin_little
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
 from dynabro_cli.executors.run_log import RunLog
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.machine.cores import spin_little
 from dynabro_cli.store.recorder import Recorder
 
 ROUND_SECONDS = 3.0

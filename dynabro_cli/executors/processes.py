@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from sqlalchemy import Engine
 
-from dynabro_cli.devices import devices_of
 from dynabro_cli.executors._api import Listener, Options, Outcome
-from dynabro_cli.executors.cores import cores
 from dynabro_cli.executors.crew import Crew
 from dynabro_cli.executors.many import check_options, make_all
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.forecast import usual_jobs
+from dynabro_cli.machine.cores import cores
+from dynabro_cli.machine.devices import devices_of
 from dynabro_cli.simulation import precision
 from dynabro_cli.store.side_files import SideFiles
 

@@ -6,15 +6,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dynabro_cli.devices import pick_device
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
-from dynabro_cli.executors.cores import cores
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.forecast import usual_jobs
-from dynabro_cli.host_memory import free_host_memory
+from dynabro_cli.machine.cores import cores
+from dynabro_cli.machine.devices import pick_device
+from dynabro_cli.machine.host_memory import free_host_memory
 from dynabro_cli.simulation.need import Need, need_of
 from dynabro_cli.simulation.room import too_much
 from dynabro_cli.store.repetition import stand

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from dynabro_cli import digests, plugins
+from dynabro_cli.components import digests, plugins
 from dynabro_cli.errors import DisconnectedError, LostRunError, RunError
 from dynabro_cli.events import Checkpointed, Started
 from dynabro_cli.executors._api import Failure, Options, Outcome

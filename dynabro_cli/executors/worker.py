@@ -30,12 +30,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Literal
 
+from dynabro_cli.components.plugins import Plugin, load_sent
 from dynabro_cli.errors import RunError
 from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, SaveAt, Started
 from dynabro_cli.executors._api import Due, Failure, failure_of
-from dynabro_cli.executors.cores import spin_little
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.plugins import Plugin, load_sent
+from dynabro_cli.machine.cores import spin_little
 from dynabro_cli.store.side_files import open_log
 
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -146,9 +146,9 @@ def simulation() -> Simulate:
     the model's initialisation seeds torch's generator and restores it. Every run sets the number of threads and torch's
     precision, and makes its models and states. Nobody writes to the data, and ``tidy`` forgets compiled code.
     """
-    from dynabro_cli.devices import pick_device
     from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.resolve import resolve
+    from dynabro_cli.machine.devices import pick_device
     from dynabro_cli.simulation.room import check_room
     from dynabro_cli.simulation.setup import load_data, simulate_run
 

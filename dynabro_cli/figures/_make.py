@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.digests import Comparison, compare
+from dynabro_cli.components.digests import Comparison, compare
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._data import Identities, Results, Windows, in_order, missing, read_runs

@@ -16,14 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynabro_cli.errors import SpecError
-from dynabro_cli.gradients.conv_block import blocks_of, compile_blocks
+from dynabro_cli.gradients.conv_block import compile_blocks
 from dynabro_cli.gradients.failures import of_the_device, out_of_memory
-from dynabro_cli.gradients.known import Way
 from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.gradients.twin import UnsupportedError, is_random, twin
 from dynabro_cli.gradients.worker_layers import Shared, accurate
-from dynabro_cli.tasks._api import ImageShape
 
 SHARED, MAPPED, LOOP = "shared pass", "vmap(grad)", "loop over workers"
 KINDS = (SHARED, MAPPED, LOOP)
@@ -254,25 +251,6 @@ class WorkerGradients:
             module.momentum = momentum
         self.buffers.copy_(before)
         return losses
-
-
-def way_of(build: Callable[[ImageShape], nn.Module]) -> Way | None:
-    """Return how the gradients of a model are computed, by a trial on noise; None if no image of a known task fits.
-
-    Args:
-        build: Builds the model for images of a shape.
-    """
-    for shape in (ImageShape(1, 28, 28, 10), ImageShape(3, 32, 32, 10), ImageShape(1, 8, 8, 10)):
-        try:
-            engine = WorkerGradients(build(shape), 2)
-        except SpecError:
-            continue
-        generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(2, 4, shape.channels, shape.height, shape.width, generator=generator)
-        engine(inputs, torch.arange(4).expand(2, 4), 2, range(4))
-        served = blocks_of(engine._twin) if engine.kind == SHARED and engine._twin is not None else []
-        return Way(engine.kind, sum(block.seen is not None and block.seen.served for block in served))
-    return None
 
 
 def _in_mode(model: nn.Module, *, training: bool) -> nn.Module:

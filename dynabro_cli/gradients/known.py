@@ -1,4 +1,4 @@
-"""Cache of how the gradients of a model are computed, as finding it out loads torch."""
+"""The way in which the gradients of a model are computed, found by a trial, which loads torch, and remembered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import platformdirs
 
+from dynabro_cli.errors import SpecError
 from dynabro_cli.gradients import native
+from dynabro_cli.lazy import torch
+from dynabro_cli.tasks._api import ImageShape
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,8 +33,8 @@ class Way(NamedTuple):
     blocks: int
 
 
-def known_way(factory: Callable[..., nn.Module], build: Callable[[Any], nn.Module]) -> Way | None:
-    """Return what ``engine.way_of`` finds for a model, from the platform's cache or by a trial.
+def known_way(factory: Callable[..., nn.Module], build: Callable[[ImageShape], nn.Module]) -> Way | None:
+    """Return what ``way_of`` finds for a model, from the platform's cache or by a trial.
 
     An answer counts for the same source of ``dynabro_cli.gradients``, of the model's folder and of its own file, the same
     versions of torch and Python, and the same processor. Other imports of the model's file are not considered.
@@ -44,8 +47,6 @@ def known_way(factory: Callable[..., nn.Module], build: Callable[[Any], nn.Modul
     with contextlib.suppress(OSError, ValueError, TypeError):
         known = json.loads(place.read_text(encoding="utf-8"))
         return None if known is None else Way(*known)
-    from dynabro_cli.gradients.engine import way_of
-
     way = way_of(build)
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -53,6 +54,28 @@ def known_way(factory: Callable[..., nn.Module], build: Callable[[Any], nn.Modul
         beside.write_text(json.dumps(way), encoding="utf-8")
         beside.replace(place)
     return way
+
+
+def way_of(build: Callable[[ImageShape], nn.Module]) -> Way | None:
+    """Return how the gradients of a model are computed, by a trial on noise; None if no image of a known task fits.
+
+    Args:
+        build: Builds the model for images of a shape.
+    """
+    from dynabro_cli.gradients.conv_block import blocks_of
+    from dynabro_cli.gradients.engine import SHARED, WorkerGradients
+
+    for shape in (ImageShape(1, 28, 28, 10), ImageShape(3, 32, 32, 10), ImageShape(1, 8, 8, 10)):
+        try:
+            engine = WorkerGradients(build(shape), 2)
+        except SpecError:
+            continue
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(2, 4, shape.channels, shape.height, shape.width, generator=generator)
+        engine(inputs, torch.arange(4).expand(2, 4), 2, range(4))
+        served = blocks_of(engine._twin) if engine.kind == SHARED and engine._twin is not None else []
+        return Way(engine.kind, sum(block.seen is not None and block.seen.served for block in served))
+    return None
 
 
 def _place(factory: Callable[..., Any]) -> Path:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dynabro_cli.components import Component
-from dynabro_cli.devices import devices_of, kind_of
-from dynabro_cli.digests import Comparison
+from dynabro_cli.components.digests import Comparison
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
+from dynabro_cli.machine.devices import devices_of, kind_of
 from dynabro_cli.methods._api import MethodSetting
 from dynabro_cli.store.engine import open_read_only, sqlite_path
 from dynabro_cli.store.queries import query, tell_left_out

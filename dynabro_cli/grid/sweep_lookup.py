@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dynabro_cli import plugins
+from dynabro_cli.components import plugins
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.grid.sweep_file import (
     MOST_CHARACTERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import copies
+from dynabro_cli.components.footprint import copies
 from dynabro_cli.methods._api import (
     REGISTRY,
     Computing,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import copies
+from dynabro_cli.components.footprint import copies
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, MeansMethod, MethodSetting, State
 

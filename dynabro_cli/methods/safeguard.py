@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
+from dynabro_cli.components.footprint import Footprint, tables
 from dynabro_cli.errors import SpecError
-from dynabro_cli.footprint import Footprint, tables
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, JudgingMethod, MethodSetting, State
 from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, clean_rows, concentration, near_median

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.components import parameter
+from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.errors import SpecError
-from dynabro_cli.footprint import Footprint
 from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
 from dynabro_cli.vectors.means import mean_of_rows

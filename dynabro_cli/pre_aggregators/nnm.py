@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import AggregatorSetting, declared, proved, tolerated
 from dynabro_cli.components import parameter
-from dynabro_cli.footprint import of_pairs
+from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
 from dynabro_cli.vectors.gram import central, gram, squared_distances

@@ -1,5 +1,5 @@
 """From a spec to numbers: a generator of events, without SQL, terminal or executors."""
 
-from dynabro_cli.digests import keep_sources
+from dynabro_cli.components.digests import keep_sources
 
 keep_sources()  # before the computing modules are imported, so that a later edit of a file does not count as the code that ran

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from dynabro_cli.components import Component
+from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.experiment.build import attack_setting, chain_setting, method_setting
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.footprint import Footprint
 from dynabro_cli.gradients.engine import PASS_SHARE, PASS_VALUES
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.image_problem import EVALUATION_VALUES, TOGETHER

@@ -7,7 +7,7 @@ import torch
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.gradients.memory import free_memory
-from dynabro_cli.host_memory import free_host_memory, private_memory
+from dynabro_cli.machine.host_memory import free_host_memory, private_memory
 from dynabro_cli.simulation.need import Need, need_of
 
 

@@ -13,10 +13,9 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from dynabro_cli import __version__, events, plugins
-from dynabro_cli.components import Component
-from dynabro_cli.devices import pick_device
-from dynabro_cli.digests import digests_of
+from dynabro_cli import __version__, events
+from dynabro_cli.components import Component, plugins
+from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import CheckpointError, SpecError
 from dynabro_cli.experiment.build import chain_setting, data_directory
 from dynabro_cli.experiment.complete import CompleteSpec
@@ -25,6 +24,7 @@ from dynabro_cli.experiment.participation import answering
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.memory import keep_pages
+from dynabro_cli.machine.devices import pick_device
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint

@@ -11,14 +11,15 @@ import torch
 from safetensors import torch as tensor_files
 from torch import Tensor, nn
 
-from dynabro_cli import __version__, plugins
-from dynabro_cli.devices import pick_device
+from dynabro_cli import __version__
+from dynabro_cli.components import plugins
 from dynabro_cli.errors import ModelFileError, SpecError
 from dynabro_cli.events import Evaluated, Weights
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.machine.devices import pick_device
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.problems import Score

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dynabro_cli.errors import CannotWriteError, StorageError
-from dynabro_cli.failpoints import failpoint
+from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store.connections import connect_reader
 from dynabro_cli.store.disk import sync
 from dynabro_cli.store.outputs import DATABASE, Output, part_of

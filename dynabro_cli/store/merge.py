@@ -10,7 +10,7 @@ from sqlalchemy import Boolean, Connection, Row, RowMapping, Table, delete, inse
 from sqlalchemy.engine import make_url
 
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
-from dynabro_cli.failpoints import failpoint
+from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas
 from dynabro_cli.store.check import damage
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX

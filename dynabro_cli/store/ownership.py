@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, RowMapping, func, select, update
 
 from dynabro_cli.errors import DynabroError
-from dynabro_cli.settings import seconds_setting
+from dynabro_cli.machine.settings import seconds_setting
 from dynabro_cli.store.tables import runs, sweeps
 from dynabro_cli.store.translation import translated_errors
 

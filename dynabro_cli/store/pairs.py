@@ -12,8 +12,8 @@ from dynabro_cli.components import Registry, format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields
-from dynabro_cli.statistics import Paired, holm, paired
 from dynabro_cli.store.queries import query, tell_left_out
+from dynabro_cli.store.statistics import Paired, holm, paired
 
 METRICS = {"accuracy": "final_accuracy", "loss": "final_loss", "gap": "final_gap"}
 """Compared columns of ``runs``, by the name of the metric."""

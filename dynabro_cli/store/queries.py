@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from dynabro_cli.digests import Comparison, compare
+from dynabro_cli.components.digests import Comparison, compare
 from dynabro_cli.errors import DisconnectedError, LeftOutWarning, NotFoundError, SpecError, TimeLimitError
 from dynabro_cli.store.stopping import TimeLimit, within
 from dynabro_cli.store.tables import metadata

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, RowMapping, delete, insert, update
 
 from dynabro_cli import events
 from dynabro_cli.errors import DynabroError, LostDatabaseError, LostRunError, RunHeldError, StorageError
-from dynabro_cli.failpoints import failpoint
+from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import recovery
 from dynabro_cli.store.claims import (
     ENDED,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, delete, literal_column, select
 
 from dynabro_cli.errors import BusyError, RunHeldError
-from dynabro_cli.failpoints import failpoint
+from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store.claims import RERUN_SUFFIX, refuse_if_live
 from dynabro_cli.store.engine import open_for_writing, open_read_only
 from dynabro_cli.store.queries import query

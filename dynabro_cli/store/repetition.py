@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from dynabro_cli.digests import Comparison, changed_components, compare
+from dynabro_cli.components.digests import Comparison, changed_components, compare
 from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, Repeat
 from dynabro_cli.store.engine import open_read_only

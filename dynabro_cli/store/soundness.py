@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, DateTime, RowMapping, text
 
 from dynabro_cli.components import ParameterInfo
-from dynabro_cli.digests import parse
+from dynabro_cli.components.digests import parse
 from dynabro_cli.experiment.key import ADDED_LATER, run_key
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields
 from dynabro_cli.store import recovery

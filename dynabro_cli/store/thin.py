@@ -15,7 +15,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.failpoints import failpoint
+from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import ownership
 from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.connections import connect_reader

@@ -10,7 +10,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError
 
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, StorageError
-from dynabro_cli.settings import seconds_setting
+from dynabro_cli.machine.settings import seconds_setting
 from dynabro_cli.store.server import server_error
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
-from dynabro_cli.strangers_files import read_regular
+from dynabro_cli.machine.strangers_files import read_regular
 from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting
 
 if TYPE_CHECKING:

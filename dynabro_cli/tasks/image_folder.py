@@ -14,9 +14,9 @@ import numpy as np
 
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.host_memory import free_host_memory
 from dynabro_cli.lazy import torch
-from dynabro_cli.strangers_files import files_under, open_regular
+from dynabro_cli.machine.host_memory import free_host_memory
+from dynabro_cli.machine.strangers_files import files_under, open_regular
 from dynabro_cli.tasks import cifar10, mnist
 from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Task, TaskSetting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dynabro_cli.plugins import load_plugin
+from dynabro_cli.components.plugins import load_plugin
 from dynabro_cli.testing._common import require
 
 if TYPE_CHECKING:

@@ -78,7 +78,7 @@ MAKE_RUNS = {"run", "sweep"}
 
 
 CREATE = {"new"}
-"""Commands that write files in the place of no other, and so have no ``--force``; tests/test_own_components.py shows it."""
+"""Commands that replace no file, and so have no ``--force``; see tests/components/test_own_components.py."""
 
 
 def test_every_command_with_a_file_to_write_has_force() -> None:

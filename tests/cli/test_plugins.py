@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import typer
 
-from dynabro_cli import plugins
 from dynabro_cli.cli.app import application
+from dynabro_cli.components import plugins
 from dynabro_cli.executors import worker
 from dynabro_cli.experiment.resolve import REGISTRIES
 from tests.cli.conftest import Dynabro
@@ -253,7 +253,7 @@ def test_an_exception_during_a_run_is_a_line_and_the_log_has_the_traceback(dynab
 
 def test_a_sent_plugin_takes_the_files_beside_it_with_it(folder: Path) -> None:
     """Also if its folder does not exist there, or has other files."""
-    from dynabro_cli.digests import of_entry, with_imports
+    from dynabro_cli.components.digests import of_entry, with_imports
 
     (folder / "own_part.py").write_text("FACTOR = 3.0\n")
     rule = write_rule(folder, imports="from own_part import FACTOR\n", factor="FACTOR")

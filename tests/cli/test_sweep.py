@@ -278,7 +278,7 @@ def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> 
 
 
 def test_a_dry_run_takes_the_usual_number_of_jobs(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dynabro_cli.executors.cores.cores", lambda: 2)
+    monkeypatch.setattr("dynabro_cli.machine.cores.cores", lambda: 2)
     assert json.loads(dynabro("sweep", small, "--dry-run", "--json", "--device", "cpu").out)["jobs"] == 2
 
 

@@ -20,8 +20,9 @@ import pytest
 import torch
 from sqlalchemy import Engine
 
-from dynabro_cli import events, plugins
-from dynabro_cli.digests import digests_of
+from dynabro_cli import events
+from dynabro_cli.components import plugins
+from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import DynabroError, NotFoundError, RunError, SpecError
 from dynabro_cli.executors import ray_cluster
 from dynabro_cli.executors._api import Options, Outcome
@@ -33,10 +34,10 @@ from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
+from tests.components.test_own_components import ALL_KINDS, write_all
 from tests.executors.made_runs import Log, quadratic
 from tests.own import fresh
 from tests.store.made import change, read
-from tests.test_own_components import ALL_KINDS, write_all
 
 try:
     ray = ray_cluster._import_ray()  # which silences Ray, as it must be before the first import

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from dynabro_cli import digests
+from dynabro_cli.components import digests
 from dynabro_cli.executors.processes import Options, execute_all
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.engine import open_for_writing

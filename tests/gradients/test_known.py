@@ -64,7 +64,7 @@ def test_a_cache_that_cannot_be_written_is_none(cache: Path, tmp_path: Path) -> 
 
 
 def test_a_model_that_no_image_fits_is_remembered_too(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dynabro_cli.gradients.engine.way_of", lambda _: None)
+    monkeypatch.setattr("dynabro_cli.gradients.known.way_of", lambda _: None)
     assert known.known_way(linear, linear) is None
     assert known.known_way(linear, never) is None
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dynabro_cli.gradients.engine import SHARED, WorkerGradients, way_of
+from dynabro_cli.gradients.engine import SHARED, WorkerGradients
+from dynabro_cli.gradients.known import way_of
 from dynabro_cli.models._api import REGISTRY
 from dynabro_cli.models._residual import Block
 from dynabro_cli.tasks._api import ImageShape

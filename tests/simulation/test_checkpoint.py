@@ -16,7 +16,7 @@ import torch
 from dynabro_cli import __version__, events
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.attacks._api import REGISTRY as ATTACKS
-from dynabro_cli.digests import digests_of
+from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import CheckpointError
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec

@@ -13,10 +13,10 @@ import pytest
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.aggregators._order import comparators
 from dynabro_cli.components import Entry
+from dynabro_cli.components.footprint import Footprint, of_order, of_pairs
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.footprint import Footprint, of_order, of_pairs
 from dynabro_cli.simulation.need import PROCESS, Need, model_size, need_of
 from dynabro_cli.tasks._api import ImageShape
 

@@ -201,7 +201,7 @@ VIEWS = {
 LATER = ("precision", "participation", "data", "validation")
 """The fields of a run that its row had not in the first schema."""
 PRESENT, NEXT = SCHEMA_VERSION, SCHEMA_VERSION + 1
-# The key of ``RunSpec()`` before there was a precision: see tests/test_identity.py.
+# The key of ``RunSpec()`` before there was a precision: see tests/experiment/test_key.py.
 OLD_KEY = "c4ae7670212c3ab69e6b43264ad293201141009b57bea10d457cfd80c2784480"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from dynabro_cli.digests import Comparison
+from dynabro_cli.components.digests import Comparison
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing, UpTo, changed, never, repetition, stand

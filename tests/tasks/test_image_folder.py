@@ -14,9 +14,10 @@ import pytest
 import torch
 from PIL import Image
 
-from dynabro_cli import RunSpec, events, simulate, strangers_files
+from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.machine import strangers_files
 from dynabro_cli.tasks import cifar10, image_folder, mnist
 from dynabro_cli.tasks._api import Images, TaskSetting
 

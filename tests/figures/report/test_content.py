@@ -12,9 +12,9 @@ import pytest
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.experiment.spec import RunSpec, fields
-from dynabro_cli.report import gather
+from dynabro_cli.figures.report import gather
 from tests.command_lines import parse
-from tests.report.conftest import Gathered
+from tests.figures.report.conftest import Gathered
 from tests.store.made import change, read
 
 

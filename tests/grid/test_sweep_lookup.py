@@ -14,7 +14,7 @@ from dynabro_cli.grid import sweep_lookup
 from dynabro_cli.grid.sweep_file import Axis, Sweep, parse_sweep
 from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields, shipped
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 FIGURES = [
     "mnist-sf-cwtm",

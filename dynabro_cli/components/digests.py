@@ -17,18 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.components import USERS
-from dynabro_cli.plugins import Plugin
-from dynabro_cli.source_files import SourceReader, combined, default_memory
+from dynabro_cli.components.plugins import Plugin
+from dynabro_cli.components.source_files import SourceReader, combined, default_memory
 
 if TYPE_CHECKING:
     from dynabro_cli.components import Entry
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 KINDS = ("aggregators", "attacks", "methods", "models", "partitions", "pre_aggregators", "switching", "tasks")
 """The packages of components."""
 ENGINE = "engine"
 DESCRIBING = (
-    *("components", "digests", "errors", "events", "failpoints", "plugins", "settings", "source_files"),
+    *("errors", "events", "machine/failpoints", "machine/settings"),
+    *(f"components/{name}" for name in ("component", "digests", "parameters", "plugins", "registry", "source_files")),
     *(f"experiment/{name}" for name in ("fit", "key", "resolve", "spec")),
 )
 """Modules that describe a run or its errors; their effect on a spec is in its key."""

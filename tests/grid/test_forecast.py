@@ -77,7 +77,7 @@ def test_several_at_a_time_share_the_time(jobs: int, counted: int, elapsed: floa
 
 def test_usual_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert module.usual_jobs("cpu", 6, 2) == 6
-    monkeypatch.setattr("dynabro_cli.devices.gpu_driver", lambda: True)
+    monkeypatch.setattr("dynabro_cli.machine.devices.gpu_driver", lambda: True)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     assert [module.usual_jobs(device, 6, 2) for device in ("auto", "cuda", "cuda:1", "cpu")] == [6, 6, 2, 6]

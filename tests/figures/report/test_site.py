@@ -18,16 +18,16 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from dynabro_cli.report.site import NAME, VIEWS, described
+from dynabro_cli.figures.report.site import NAME, VIEWS, described
 from dynabro_cli.store.examples import EXAMPLES
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.views import VIEWS as ALL_VIEWS
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import environment
-from tests.report.browser import browser, opened
+from tests.figures.report.browser import browser, opened
 from tests.store.made import change, read
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "database.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "database.md"
 thorough = pytest.mark.thorough
 
 

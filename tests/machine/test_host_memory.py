@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli import host_memory
-from dynabro_cli.host_memory import PAGE, free_host_memory, private_memory
+from dynabro_cli.machine import host_memory
+from dynabro_cli.machine.host_memory import PAGE, free_host_memory, private_memory
 
 UNLIMITED = "9223372036854771712"
 V2, V1 = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
@@ -75,7 +75,7 @@ def test_the_least_of_what_is_known(
 
 PROGRAM = """
 import resource, sys
-from dynabro_cli.host_memory import free_host_memory
+from dynabro_cli.machine.host_memory import free_host_memory
 kind = getattr(resource, sys.argv[1])
 resource.setrlimit(kind, (int(sys.argv[2]), resource.getrlimit(kind)[1]))
 free = free_host_memory()

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.report.conftest import EVIL, Gathered
+from tests.figures.report.conftest import EVIL, Gathered
 
 pytest.importorskip("altair", reason="Altair is not installed: pip install 'dynabro[web]'")
 pytest.importorskip("vl_convert", reason="vl-convert is not installed: pip install 'dynabro[web]'")
 
-from dynabro_cli.report.page import in_script, page
+from dynabro_cli.figures.report.page import in_script, page
 
 ABOUT = {"database": EVIL, "where": EVIL, "made": "now", "version": "0"}
 
@@ -101,7 +101,7 @@ def test_json_in_a_script(text: str) -> None:
 def test_charts_are_vega_lite_without_addresses() -> None:
     import altair as alt
 
-    from dynabro_cli.report.charts import charts
+    from dynabro_cli.figures.report.charts import charts
 
     for name, spec in charts().items():
         schema = spec.pop("$schema")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.report.page import page as make_page
-from tests.report.browser import Watched, browser, opened
-from tests.report.conftest import EVIL, Gathered
+from dynabro_cli.figures.report.page import page as make_page
+from tests.figures.report.browser import Watched, browser, opened
+from tests.figures.report.conftest import EVIL, Gathered
 
 pytestmark = pytest.mark.thorough
 

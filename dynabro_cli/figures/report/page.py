@@ -36,11 +36,11 @@ def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
     """
     import jinja2
 
-    from dynabro_cli.report.charts import charts
+    from dynabro_cli.figures.report.charts import charts
 
-    library = _library()
-    parts = {name: resources.files("dynabro_cli.report").joinpath(f"page.{name}").read_text("utf-8") for name in ("js", "css")}
-    template = resources.files("dynabro_cli.report").joinpath("page.html").read_text("utf-8")
+    library, folder = _library(), resources.files("dynabro_cli.figures.report")
+    parts = {name: folder.joinpath(f"page.{name}").read_text("utf-8") for name in ("js", "css")}
+    template = folder.joinpath("page.html").read_text("utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     trusted = {"library": library, "program": parts["js"], "style": parts["css"]}
     return environment.from_string(template).render(

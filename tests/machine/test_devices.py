@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dynabro_cli import devices
 from dynabro_cli.errors import SpecError
+from dynabro_cli.machine import devices
 
 
 def no_torch() -> bool:

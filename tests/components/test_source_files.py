@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli import source_files
-from dynabro_cli.source_files import SourceReader, read_source
+from dynabro_cli.components import source_files
+from dynabro_cli.components.source_files import SourceReader, read_source
 
 RULE = '''
 """A module."""
@@ -88,6 +88,32 @@ def test_what_says_another_thing_has_another_digest(name: str) -> None:
     before, after = OTHER[name]
     assert RULE.count(before) == 1
     assert digest(RULE.replace(before, after)) != digest(RULE)
+
+
+FIRST_NAMES = """
+from pathlib import Path
+from dynabro_cli import __version__, events, plugins
+from dynabro_cli.components import parameter
+from dynabro_cli.errors import SpecError
+from dynabro_cli.footprint import of_pairs
+from dynabro_cli.host_memory import free_host_memory
+from torch import Tensor
+"""
+MOVED = """
+from pathlib import Path
+from dynabro_cli import __version__, events
+from dynabro_cli.components import parameter, plugins
+from dynabro_cli.components.footprint import of_pairs
+from dynabro_cli.errors import SpecError
+from dynabro_cli.machine.host_memory import free_host_memory
+from torch import Tensor
+"""
+
+
+def test_imports_of_moved_modules_count_under_the_first_name() -> None:
+    assert digest(MOVED) == digest(FIRST_NAMES)
+    assert digest(MOVED.replace("of_pairs", "of_order")) != digest(FIRST_NAMES)
+    assert digest(MOVED.replace("machine.host_memory", "machine.settings")) != digest(FIRST_NAMES)
 
 
 def test_digests_are_the_same_in_every_version_of_python() -> None:

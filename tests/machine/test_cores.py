@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.executors import cores as module
+from dynabro_cli.machine import cores as module
 
 
 @pytest.mark.parametrize(

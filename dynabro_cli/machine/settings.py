@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.failpoints import check_plan
+from dynabro_cli.machine.failpoints import check_plan
 
 PREFIX = "DYNABRO_"
 WEEK = 7 * 24 * 3600.0

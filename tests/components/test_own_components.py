@@ -25,7 +25,7 @@ from tests.own import fresh
 from tests.store.made import read
 from tests.test_readme import blocks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ALL_KINDS = """
   task: my-task
   model: my-model

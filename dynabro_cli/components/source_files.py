@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import platformdirs
 
@@ -23,6 +24,11 @@ DIGITS = 16
 MOST_REMEMBERED = 2000
 DOCUMENTATION = {"parameter": "help", "register": "reference"}
 """Functions of ``components`` with an argument that only documents."""
+MOVED = {
+    **{f"dynabro_cli.components.{name}": f"dynabro_cli.{name}" for name in ("digests", "footprint", "plugins")},
+    **{f"dynabro_cli.machine.{name}": f"dynabro_cli.{name}" for name in ("devices", "host_memory", "strangers_files")},
+}
+"""First names of modules: an import counts under the first name of what it imports, so that a move changes no digest."""
 MEANINGLESS = ("ctx", "type_comment", "type_ignores")
 """Fields of the tree that follow from the others, or that are not executed."""
 
@@ -171,13 +177,38 @@ def _write(node: ast.AST, parts: list[str]) -> None:
 def _trimmed(node: ast.AST, name: str, items: list[ast.AST]) -> list[ast.AST]:
     """Return a list without meaningless parts: standalone texts, documenting arguments, variants of f-strings."""
     if name == "body":
-        return [item for item in items if not _is_text(item)]
+        return _unmoved(item for item in items if not _is_text(item))
     if name == "values" and isinstance(node, ast.JoinedStr):
         return _joined(items)
     if name == "keywords" and isinstance(node, ast.Call):
         function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         return [item for item in items if getattr(item, "arg", None) != DOCUMENTATION.get(function, "")]
     return items
+
+
+def _unmoved(items: Iterable[ast.AST]) -> list[ast.AST]:
+    """Return a body in which imports of moved modules have the name and the alphabetical place that they first had."""
+    found: list[ast.AST] = []
+    for ours, group in itertools.groupby(items, _is_import_of_ours):
+        block: list[Any] = list(group)
+        found += _as_first(block) if ours else block
+    return found
+
+
+def _as_first(block: list[ast.ImportFrom]) -> list[ast.ImportFrom]:
+    names: dict[str, list[ast.alias]] = {}
+    moved = False
+    for item in block:
+        for alias in item.names:
+            whole = MOVED.get(f"{item.module}.{alias.name}")
+            module = whole.rpartition(".")[0] if whole else MOVED.get(item.module or "", item.module or "")
+            moved = moved or module != item.module
+            names.setdefault(module, []).append(alias)
+    return [ast.ImportFrom(module, names[module], 0) for module in sorted(names)] if moved else block
+
+
+def _is_import_of_ours(item: ast.AST) -> bool:
+    return isinstance(item, ast.ImportFrom) and (item.module or "").partition(".")[0] == "dynabro_cli"
 
 
 def _is_text(item: ast.AST) -> bool:

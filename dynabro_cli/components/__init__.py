@@ -1,0 +1,18 @@
+"""Components written ``name:key=value,key=value``: their parameters, their text, and the registries they live in."""
+
+from dynabro_cli.components.component import Component, Entry
+from dynabro_cli.components.parameters import NoParameters, ParameterInfo, format_value, parameter, parameter_infos, parse_whole
+from dynabro_cli.components.registry import USERS, Registry
+
+__all__ = [
+    "USERS",
+    "Component",
+    "Entry",
+    "NoParameters",
+    "ParameterInfo",
+    "Registry",
+    "format_value",
+    "parameter",
+    "parameter_infos",
+    "parse_whole",
+]

@@ -1,0 +1,112 @@
+"""A registered algorithm, and an algorithm with its parameters set: the meaning of ``name:key=value``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from dynabro_cli.components.footprint import Footprint
+from dynabro_cli.components.parameters import ParameterInfo, format_value, parameter_infos
+from dynabro_cli.components.plugins import guarded
+
+Factory = TypeVar("Factory", bound=Callable[..., Any])
+Check: TypeAlias = "Callable[[Component[Any], Any], None]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry(Generic[Factory]):
+    """A registered algorithm: its name, parameter block, factory, reference, and legal settings.
+
+    ``check`` raises SpecError for a component and a setting in which it cannot be built; None if only building it decides.
+    ``footprint`` maps parameters and setting to the memory that it takes beyond the usual; None if it is negligible.
+    """
+
+    kind: str
+    name: str
+    parameters: type
+    factory: Factory
+    reference: str
+    check: Check | None = None
+    footprint: Callable[[Any, Any], Footprint] | None = None
+
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.factory) or ""
+
+    @property
+    def summary(self) -> str:
+        return self.doc.partition("\n")[0]
+
+    @property
+    def infos(self) -> tuple[ParameterInfo, ...]:
+        """The parameters, in the order in which they are declared."""
+        return parameter_infos(self.parameters)
+
+
+@dataclasses.dataclass(frozen=True)
+class Component(Generic[Factory]):
+    """A registered algorithm with its parameters set: the meaning of ``name:key=value``."""
+
+    entry: Entry[Factory]
+    parameters: Any
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The canonical string: parameters that differ from their default, in declared order."""
+        shown = [
+            f"{info.key}={format_value(getattr(self.parameters, info.field))}"
+            for info in self.entry.infos
+            if info.required or getattr(self.parameters, info.field) != info.default
+        ]
+        return self.name + (":" + ",".join(shown) if shown else "")
+
+    @property
+    def inner(self) -> tuple[Component[Any], ...]:
+        """Components that the parameters name: such a block has a property ``components``."""
+        return tuple(getattr(self.parameters, "components", ()))
+
+    @functools.cached_property
+    def mapping(self) -> dict[str, Any]:
+        """Name and all parameters with defaults, ``later`` ones only if not at their default: the content of the run key."""
+        values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)
+        known = {info.key: value for info, value in values if not info.limits["later"] or value != info.default}
+        return {"name": self.name} | known
+
+    def canonical(self, setting: Any) -> Component[Factory]:
+        """Return the same component, with each parameter at its default or at ``auto`` if that is the same in ``setting``.
+
+        A ``fixed`` parameter has the value of its ``auto``.
+        """
+        values = {}
+        for info in self.entry.infos:
+            given = getattr(self.parameters, info.field)
+            if info.auto is None or (given is None and info.default is None and not info.limits["fixed"]):
+                continue  # auto already: its value may be as large as the model, and is not needed
+            meant = info.auto(self.parameters, setting)
+            if meant is not None and given in (None, meant):
+                values[info.field] = meant if info.default == meant or info.limits["fixed"] else None
+        if all(getattr(self.parameters, name) == value for name, value in values.items()):
+            return self
+        return dataclasses.replace(self, parameters=dataclasses.replace(self.parameters, **values))
+
+    def build(self, setting: Any) -> Any:
+        """Call the factory with the parameters and the run's setting, unless its check raises SpecError.
+
+        Raises:
+            PluginError: The factory is a plugin's, and raised an unexpected exception.
+        """
+        with guarded(f"{self.entry.kind} {self.name!r}"):
+            if self.entry.check is not None:
+                self.entry.check(self, setting)
+            return self.entry.factory(self.parameters, setting)
+
+    def footprint(self, setting: Any) -> Footprint:
+        """The memory that it takes beyond the usual in this setting."""
+        return Footprint() if self.entry.footprint is None else self.entry.footprint(self.parameters, setting)

@@ -1,0 +1,145 @@
+"""Registries of components, and texts ``name:key=value,key=value`` read by them.
+
+An algorithm's file declares a frozen dataclass of parameters and decorates a factory with ``@registry.register``. Nothing else
+changes: discovery imports every module of the registry's package whose name does not begin with ``_``. Plugins register
+components in the same way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable
+from typing import Any, Generic
+
+from dynabro_cli.components import plugins
+from dynabro_cli.components.component import Check, Component, Entry, Factory
+from dynabro_cli.components.footprint import Footprint
+from dynabro_cli.components.parameters import NoParameters
+from dynabro_cli.errors import SpecError, did_you_mean
+
+NOTEBOOK = "__main__"
+"""The module of a notebook's cells, and of a script."""
+USERS: dict[str, Entry[Any]] = {}
+"""Components that are not dynabro's own, by the names of ``dynabro show``: ``aggregators/my-rule``."""
+
+
+class Registry(Generic[Factory]):
+    """All algorithms of one kind, found by importing the modules of one package.
+
+    Args:
+        kind: The word for one of them, as in ``unknown aggregator``.
+        package: The package whose modules register themselves.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._entries: dict[str, Entry[Factory]] = {}
+        self._parsed: dict[str, Component[Factory]] = {}
+        self._discovered = False
+
+    def register(
+        self,
+        name: str,
+        parameters: type = NoParameters,
+        *,
+        reference: str,
+        check: Check | None = None,
+        footprint: Callable[[Any, Any], Footprint] | None = None,
+    ) -> Callable[[Factory], Factory]:
+        """Register the decorated factory under ``name``.
+
+        A name that is taken raises ValueError, unless the same cell of a notebook is executed again.
+
+        ``check`` decides without building in which settings the component is legal, if building takes long.
+        ``footprint`` maps parameters and setting to the memory that the component takes beyond the usual.
+        """
+
+        def decorate(factory: Factory) -> Factory:
+            ours = factory.__module__.startswith(f"{self.package}.")
+            again = factory.__module__ == NOTEBOOK
+            if not ours and (again or plugins.is_loading()):
+                self._discover()  # so that a name of dynabro's own is known to be taken
+            taken = self._entries.get(name)
+            if taken is not None and not (again and taken.factory.__module__ == NOTEBOOK):
+                raise ValueError(f"{self.kind} {name!r} is registered twice; {taken.factory.__module__} has the first one")
+            entry = Entry(self.kind, name, parameters, factory, reference, check, footprint)
+            self._entries = dict(sorted({**self._entries, name: entry}.items()))
+            self._parsed.clear()
+            if not ours:
+                USERS[f"{self.package.rpartition('.')[2]}/{name}"] = entry
+            return factory
+
+        return decorate
+
+    def entries(self) -> dict[str, Entry[Factory]]:
+        """Return all entries by name, in alphabetical order: the package's, which are imported on first use, and plugins'."""
+        self._discover()
+        plugins.load_installed()
+        return dict(self._entries)
+
+    def entry(self, name: str) -> Entry[Factory]:
+        """Return the entry called ``name``; raise SpecError with the legal names if there is none."""
+        self._discover()
+        if name not in self._entries:
+            entries = self.entries()
+            if name not in entries:
+                hint = did_you_mean(name, entries)
+                own = "" if hint else "; --plugin FILE loads your own"
+                raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(entries)}{own}")
+        return self._entries[name]
+
+    def _discover(self) -> None:
+        """Import the package's modules, once."""
+        if self._discovered:
+            return
+        package = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(package.__path__):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{self.package}.{module.name}")
+        self._discovered = True
+
+    def parse(self, text: str) -> Component[Factory]:
+        """Read ``name:key=value,...``, each text once; raise SpecError that lists every problem in it."""
+        if text not in self._parsed:
+            self._parsed[text] = self._read(text)
+        return self._parsed[text]
+
+    def _read(self, text: str) -> Component[Factory]:
+        name, colon, rest = text.strip().partition(":")
+        entry = self.entry(name)
+        raw, problems = _split(rest if colon else "", f"{self.kind} {text!r}")
+        infos = {info.key: info for info in entry.infos}
+        values: dict[str, Any] = {}
+        for key, value in raw.items():
+            if key not in infos:
+                legal = ", ".join(infos) or "it has none"
+                hint = did_you_mean(key, infos)
+                problems.append(f"{self.kind} {name!r} has no parameter {key!r}{hint}; legal: {legal}")
+                continue
+            try:
+                values[infos[key].field] = infos[key].parse(value)
+            except (ValueError, KeyError, OverflowError):
+                problems.append(f"{self.kind} {name!r}: {key}={value} is not legal; {key} must be {infos[key].legal}")
+        missing = [info.key for info in infos.values() if info.required and info.key not in raw]
+        problems += [f"{self.kind} {name!r} needs {key}=. Try: '{name}:{key}=VALUE' ({infos[key].legal})" for key in missing]
+        if problems:
+            raise SpecError(problems)
+        return Component(entry, entry.parameters(**values))
+
+
+def _split(text: str, where: str) -> tuple[dict[str, str], list[str]]:
+    """Split ``key=value,key=value``; return the pairs and the problems."""
+    pairs: dict[str, str] = {}
+    problems = []
+    for part in text.split(",") if text else []:
+        match = re.fullmatch(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(\S+)\s*", part)
+        if match is None:
+            problems.append(f"{where}: {part!r} is not of the form key=value")
+        elif match[1] in pairs:
+            problems.append(f"{where}: {match[1]} is given twice")
+        else:
+            pairs[match[1]] = match[2]
+    return pairs, problems
