@@ -104,6 +104,21 @@ def run(
 
 
 @app.command()
+def profile(
+    task: Annotated[list[str] | None, typer.Option(help="mnist, digits or cifar10; repeat for more. [default: all]")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of a run.")] = 200,
+    compile: Annotated[str, typer.Option(help="auto, on or off.")] = "auto",  # noqa: A002
+    threads: Threads = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Shares of a run: gradients, server, batches, recorder, evaluations, and the rest."""
+    from benchmarks.measuring import chosen
+    from benchmarks.profile import How, measure
+
+    print(measure(chosen(task, ["mnist", "digits", "cifar10"], "task"), How(data_dir, threads, compile, rounds)))
+
+
+@app.command()
 def floor(
     model: Annotated[list[str] | None, typer.Option(help="cnn-mnist, cnn-cifar, ...; repeat for more. [default: all]")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="m. [default: the paper's]")] = None,
@@ -117,6 +132,21 @@ def floor(
     from benchmarks.floor import cases, measure
 
     print(measure(cases(model or [], workers, batch_size), size, repeats, device, threads))
+
+
+@app.command()
+def layers(
+    model: Annotated[str, typer.Option(help="cnn-cifar, cnn-mnist, ...")] = "cnn-cifar",
+    workers: Annotated[int, typer.Option(min=1, help="m; three of CIFAR-10's share a pass on a CPU.")] = 3,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="B. [default: the paper's]")] = None,
+    threads: Threads = None,
+    repeats: Repeats = 5,
+) -> None:
+    """The convolutions of a network: operations a second forward, and of the input's and the weights' gradients."""
+    from benchmarks.floor import cases
+    from benchmarks.layers import measure
+
+    print(measure(cases([model], workers, batch_size)[0], repeats, threads))
 
 
 @app.command()

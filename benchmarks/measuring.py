@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.gradients.native import Kernel, NativeError
+from dynabro_cli.machine.native import Kernel, NativeError
 
 
 def machine(device: str = "cpu", threads: int | None = None) -> str:
@@ -35,7 +35,7 @@ def peak(seconds: float = 0.2) -> float | None:
     The best of short stretches of CPU time in ``seconds``, which other processes on the machine disturb least.
     """
     try:
-        library = Kernel(str(Path(__file__).with_name("peak.cpp")), {}).load()
+        library = Kernel(Path(__file__).with_name("peak.cpp"), {}).load()
     except NativeError:
         return None
     library.operations.restype = ctypes.c_double

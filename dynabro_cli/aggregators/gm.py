@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +17,7 @@ from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
 from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.lazy import torch
+from dynabro_cli.machine import native
 from dynabro_cli.vectors.gram import around, gram, radii
 from dynabro_cli.vectors.means import weighted
 from dynabro_cli.vectors.operators import opaque
@@ -94,15 +98,40 @@ def weiszfeld_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int)
     return launch(gram, nu, tolerance, most_steps)
 
 
+def _by_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor | None:
+    """Return what ``weiszfeld`` does, by a compiled kernel; None on a GPU, and if there is none."""
+    steps = None if gram.is_cuda or gram.dtype != torch.float64 else _compiled_steps()
+    if steps is None:
+        return None
+    m, weights = len(gram), gram.new_empty(len(gram))
+    products, scratch = gram.detach().contiguous(), gram.new_empty(4, m)
+    median = products.diagonal().clamp_min(0).sqrt().median()  # the lower one of an even number, as below
+    smallest = max(nu * float(median), torch.finfo(gram.dtype).tiny * m)
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (products, scratch, weights)]
+    numbers = ctypes.c_double(smallest), ctypes.c_double(tolerance), ctypes.c_long(most_steps)
+    steps.weiszfeld(pointers[0], ctypes.c_long(m), *numbers, *pointers[1:])
+    return weights
+
+
+@functools.cache
+def _compiled_steps() -> ctypes.CDLL | None:
+    try:
+        return native.Kernel(Path(__file__).with_name("_weiszfeld.cpp"), {}).load()
+    except native.NativeError:
+        return None
+
+
 @opaque(
     "weiszfeld(Tensor gram, float nu, float tolerance, int most_steps) -> Tensor",
     lambda gram, nu, tolerance, most_steps: gram.new_empty(len(gram)),
+    _by_kernel,
 )
 def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
     """Return the weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start.
 
-    On a CPU the steps run in NumPy: on so small a matrix, a step is shorter than the calls of torch's operators. On a GPU all
-    steps are one kernel of Triton's, for at most 64 workers; of more, and without Triton, they run on the CPU.
+    On a CPU the steps run in NumPy: on so small a matrix, a step is shorter than the calls of torch's operators. In a compiled
+    run they are one kernel (``_weiszfeld.cpp``). On a GPU all steps are one kernel of Triton's, for at most 64 workers. For
+    more, and without Triton, they run on the CPU.
     """
     if gram.is_cuda and len(gram) <= MOST_IN_KERNEL and find_spec("triton") is not None:
         found: Tensor = torch.ops.dynabro.weiszfeld_kernel(gram, nu, tolerance, most_steps)

@@ -70,7 +70,7 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
 
 def _compiled() -> str:
     """Say if convolution blocks are compiled on this machine."""
-    from dynabro_cli.gradients import native
+    from dynabro_cli.machine import native
 
     return (
         "not compiled: no C++ compiler"

@@ -5,38 +5,10 @@
 // pooling window as a byte: its place 0 to 3, or 4 if its value is not positive. At most a quarter of the convolution's
 // gradient is not zero, so the backward pass visits the winners only.
 //
-// Any C++17 compiler with GNU vector extensions will do. There is no OpenMP here: the caller passes the function of torch's
-// own OpenMP runtime that starts a team. Every result is computed by one thread in a fixed order, whoever that is.
-#include <atomic>
-#include <cstdint>
-#include <cstring>
-#include <utility>
-
-#if defined(__AVX512F__)
-constexpr int LANES = 16, REGISTERS = 32;
-#elif defined(__AVX__)
-constexpr int LANES = 8, REGISTERS = 16;
-#else
-constexpr int LANES = 4, REGISTERS = 32;
-#endif
-
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define UNROLL _Pragma("GCC unroll 64")
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
-#endif
+// Every result is computed by one thread in a fixed order, whoever that is.
+#include "team.hpp"
 
 namespace {  // nothing is shared with the same names of another shape's library
-
-template <int N> struct Vectors {
-  typedef float Aligned __attribute__((vector_size(4 * N), may_alias));
-  typedef float Anywhere __attribute__((vector_size(4 * N), aligned(4), may_alias));
-};
-typedef Vectors<LANES>::Aligned Floats;
-typedef int32_t Ints __attribute__((vector_size(4 * LANES), may_alias));
-constexpr bool LITTLE = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
 
 constexpr int up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 constexpr int least(int a, int b) { return a < b ? a : b; }
@@ -47,31 +19,6 @@ constexpr int OH = HP - KH + 1, OW = WP - KW + 1;       // the convolution's out
 constexpr int PH = OH / 2, PW = OW / 2, P = PH * PW;    // the pooled output
 constexpr int TAPS = KH * KW * C;
 constexpr int CHUNK = 32;  // images whose gradients are summed in one go
-
-// ---- threads ------------------------------------------------------------------------------------------------------------
-
-typedef void (*Team)(void (*)(void*), void*, unsigned, unsigned);  // GOMP_parallel
-
-template <class Body> struct Work {
-  Body& body;
-  long items, threads;
-  std::atomic<long> next{0}, entered{0};
-  static void enter(void* pointer) {
-    Work& work = *static_cast<Work*>(pointer);
-    const long thread = work.entered++;
-    if (thread >= work.threads) return;
-    work.body.begin(thread);
-    for (long item; (item = work.next++) < work.items;) work.body.run(item, thread);
-  }
-};
-
-template <class Body> static void share(Team team, long threads, long items, Body& body) {
-  Work<Body> work{body, items, team ? most(1, least(threads, items)) : 1};
-  if (work.threads > 1)
-    team(&Work<Body>::enter, &work, static_cast<unsigned>(work.threads), 0);
-  else
-    Work<Body>::enter(&work);
-}
 
 // ---- a transposition of LANES x LANES numbers ---------------------------------------------------------------------------
 

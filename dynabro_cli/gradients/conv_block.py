@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,9 +17,9 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from dynabro_cli.errors import RunError
-from dynabro_cli.gradients import native
 from dynabro_cli.gradients.stem import WorkerStem
 from dynabro_cli.gradients.worker_layers import WorkerConv2d
+from dynabro_cli.machine import native
 
 COMPILE_VALUES = 1e8
 """Values of the convolution's output in a whole run above which compiling saves time: at least 6 ns per value, against about 1
@@ -65,7 +66,7 @@ class Shape:
         """The kernel of this shape."""
         sizes = {"C": self.channels, "H": self.height, "W": self.width, "O": self.kernels, "INPUT": int(self.input)}
         sizes |= {"KH": self.kernel[0], "KW": self.kernel[1], "TOP": self.padding[0], "LEFT": self.padding[1]}
-        return native.Kernel("conv_block.cpp", sizes)
+        return native.Kernel(Path(__file__).with_name("conv_block.cpp"), sizes)
 
 
 class Compiled:

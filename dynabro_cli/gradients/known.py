@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import platformdirs
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.gradients import native
 from dynabro_cli.lazy import torch
+from dynabro_cli.machine import native
 from dynabro_cli.tasks._api import ImageShape
 
 if TYPE_CHECKING:

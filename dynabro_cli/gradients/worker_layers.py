@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
+from dynabro_cli.gradients import linear_kernel
 from dynabro_cli.gradients.at_once import Geometry, weight_gradients
 from dynabro_cli.gradients.masks import kept
 from dynabro_cli.gradients.memory import send
@@ -31,7 +32,8 @@ class Shared:
     has m x batches x B samples, ordered by worker and then by mini-batch. ``generators`` has one for each of the m x
     batches mini-batches if the model is random; or, on a GPU, ``seeds`` has their seeds as a tensor there. ``gradients``
     are the views [m, *shape] that the layers write to, each of which notes in ``written`` that it did. ``statistics`` maps
-    a batch-norm buffer's name to [m, features] means over the worker's mini-batches of this pass.
+    a batch-norm buffer's name to [m, features] means over the worker's mini-batches of this pass. ``linear`` is the compiled
+    kernel of linear layers, if there is one.
     """
 
     workers: int
@@ -41,6 +43,7 @@ class Shared:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     statistics: dict[str, Tensor] = field(default_factory=dict)
+    linear: linear_kernel.Products | None = None
 
     def sow(self, seeds: Sequence[int] | Tensor, device: torch.device) -> None:
         """Take the seeds of the pass's mini-batches; none if the model is not random."""
@@ -88,7 +91,9 @@ class _Linear(Function):
         (x, weight), layer, gy = ctx.saved_tensors, ctx.layer, outputs[0]
         m = layer.shared.workers
         rows = gy.reshape(m, -1, gy.shape[-1])  # [m, n, out]
-        product(rows.mT, x.reshape(m, -1, x.shape[-1]), layer.gradient("weight"))
+        inputs, out, kernel = x.reshape(m, -1, x.shape[-1]), layer.gradient("weight"), layer.shared.linear
+        if kernel is None or not kernel(rows, inputs, out):
+            product(rows.mT, inputs, out)
         if layer.has_bias:
             sum_rows(rows, layer.gradient("bias"))
         return (gy @ weight.to(gy.dtype) if ctx.needs_input_grad[0] else None), None, None, None

@@ -62,15 +62,17 @@ class Probe:
     def __call__(self, question: Question, state: State) -> Tensor:
         """Return the acceptance ratio of an unanswered question to the server, as a tensor of one number."""
         server, rule = self._server, state.aggregator
-        messages, of_method, _ = server.messages(question._replace(learned=False), state.attack, copied(state.method), rule)
+        sent = server.messages(question._replace(learned=False), state.attack, copied(state.method), rule)
+        messages, of_method = sent.messages, sent.method
         signs, byzantine = self._direction(), question.ever
         distance = SHARE * _spread(messages, byzantine)
         moved = torch.where(byzantine[:, None], messages + distance * signs, messages)
-        before = server.decide(messages, question, copied(of_method), copied(rule))
-        after = server.decide(moved, question, copied(of_method), copied(rule))
-        change = signs.dot(after.aggregate - before.aggregate)
+        before = server.aggregate(messages, question, copied(of_method), copied(rule))
+        after = server.aggregate(moved, question, copied(of_method), copied(rule))
+        change = signs.dot(after - before)
         weight = (change / (distance * signs.numel())).clamp(0, 1)
-        return weight * len(before.ever) / before.ever.sum()
+        ever = byzantine if question.cohort is None else byzantine.index_select(0, question.cohort)
+        return weight * len(ever) / ever.sum()
 
     def _direction(self) -> Tensor:
         if self._signs is None:

@@ -13,8 +13,8 @@ from typing import ParamSpec, TypeVar
 import platformdirs
 
 from dynabro_cli.errors import RunError, SpecError
-from dynabro_cli.gradients import native
 from dynabro_cli.lazy import torch
+from dynabro_cli.machine import native
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,6 +38,7 @@ class Compiler:
 
     Attributes:
         enabled: True if functions are compiled now; False after a failure under ``auto``.
+        on_host: True if the run computes on a CPU, so that the host may look at results between two functions.
         reason: The same in short words. The record of a run has the words at its start, without a later failure.
 
     Args:
@@ -51,7 +52,7 @@ class Compiler:
 
     def __init__(self, choice: str, *, work: float, device: torch.device) -> None:
         check_choice(choice)
-        self._insist = choice == "on"
+        self._insist, self.on_host = choice == "on", device.type == "cpu"
         missing = None if choice == "off" else missing_tool(device)
         if self._insist and missing:
             raise SpecError(f"compile=on needs {missing}, which was not found. Try: install it, or --compile off")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -38,7 +37,15 @@ class Decision(NamedTuple):
     aggregator: States
 
 
-Decide = Callable[[Tensor, Question, States, States], Decision]
+class Decide(Protocol):
+    """The decision of messages [m, d], the question, and the states of method and aggregator.
+
+    ``all_finite`` is True if it is known that no message has a NaN or an Inf.
+    """
+
+    def __call__(
+        self, messages: Tensor, question: Question, of_method: States, of_aggregator: States, all_finite: bool = False, /
+    ) -> Decision: ...
 
 
 def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
@@ -54,13 +61,15 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
     whole = _of_sound(parts, parts.aggregator, compiled)
     some = whole if parts.cohort is None else _of_sound(parts, parts.cohort, compiled)
 
-    def decide(messages: Tensor, question: Question, of_method: States, of_aggregator: States) -> Decision:
+    def decide(
+        messages: Tensor, question: Question, of_method: States, of_aggregator: States, all_finite: bool = False, /
+    ) -> Decision:
         if receive is not None:
-            messages = receive(messages, of_method)
+            messages, all_finite = receive(messages, of_method), False
         ever = question.ever
         if question.cohort is not None:
             messages, ever = messages.index_select(0, question.cohort), ever.index_select(0, question.cohort)
-        clean, finite = sound(messages)
+        clean, finite = (messages, None) if all_finite else sound(messages)
         if finite is not None and (question.cohort is not None or question.answering is not None):
             clean = clean.nan_to_num(nan=0.0)  # no worker of the sample sent finite numbers: nothing is learnt in this round
         if judge is not None and question.x is not None:

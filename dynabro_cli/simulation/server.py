@@ -1,4 +1,4 @@
-"""From gradients to an aggregate: the attack, the workers' memory and the server's decision, as one function to compile."""
+"""From gradients to an aggregate: the attack, the workers' memory and the server's decision, as functions to compile."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_mean
 from dynabro_cli.methods._api import senders
-from dynabro_cli.simulation.decision import Decide, Decision, make_decide
+from dynabro_cli.simulation.decision import Decision, make_decide
 from dynabro_cli.simulation.defence import Strike, make_strike
 from dynabro_cli.simulation.parts import Parts
 from dynabro_cli.simulation.question import Question, States, own_rows, put_back
+from dynabro_cli.vectors.finite import all_finite, finite_rows
 from dynabro_cli.vectors.lengths import length
 
 
@@ -32,7 +33,17 @@ class Answer(NamedTuple):
     spread: Tensor | None = None
 
 
-Messages = Callable[[Question, States, States, States], tuple[Tensor, States, "States | None"]]
+class Sent(NamedTuple):
+    """The messages that reach the server, [m, d], and the next states of method and attack.
+
+    ``attack`` is None unless the attack has learned. ``finite`` is a tensor of one bool, True if all messages are finite; None
+    if that has not been found out.
+    """
+
+    messages: Tensor
+    method: States
+    attack: States | None
+    finite: Tensor | None = None
 
 
 class Server(NamedTuple):
@@ -41,18 +52,21 @@ class Server(NamedTuple):
     Attributes:
         answer: All steps, compiled if the run is; takes the question and the three states.
         strike: The attack alone.
-        messages: The messages that reach the server, [m, d], with the method's next state, and the attack's if it has learned.
-        decide: The server's decision.
+        messages: The first half: the messages that reach the server.
+        aggregate: The aggregate of other messages; takes messages, question, and the states of method and aggregator.
     """
 
     answer: Callable[[Question, States, States, States], Answer]
     strike: Strike
-    messages: Messages
-    decide: Decide
+    messages: Callable[[Question, States, States, States], Sent]
+    aggregate: Callable[[Tensor, Question, States, States], Tensor]
 
 
 def make_server(parts: Parts) -> Server:
     """Put attack, method and aggregator together.
+
+    On a CPU the two halves are compiled apart, as the host learns between them, at no cost, that all messages are finite; then
+    no copy without NaN and Inf is made. On a GPU, where the host would have to wait, all steps are one function.
 
     An attack that sees the defence asks for many aggregates in a round, one after the other. Then only the rule is compiled,
     once, not the whole answer.
@@ -60,11 +74,12 @@ def make_server(parts: Parts) -> Server:
     attack, spread_of, settle = parts.attack, senders(parts.method).spread, parts.method.settle
     decide = make_decide(parts, compiled=attack.sees_defence)
     strike = make_strike(parts, decide)
-    messages_of = make_messages(parts, strike)
+    send = make_messages(parts, strike)
 
-    def answer(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
-        messages, of_method, learned = messages_of(question, of_attack, of_method, of_aggregator)
-        made = decide(messages, question, of_method, of_aggregator)
+    def conclude(
+        messages: Tensor, question: Question, of_method: States, of_aggregator: States, learned: States | None, finite: bool
+    ) -> Answer:
+        made = decide(messages, question, of_method, of_aggregator, finite)
         error = _error(made, attack.finite) if question.judged else None
         result, of_method = made.aggregate, made.method
         spread = None
@@ -74,16 +89,35 @@ def make_server(parts: Parts) -> Server:
             result, of_method = settle(result, of_method)
         return Answer(result, error, of_method, made.aggregator, learned, spread)
 
-    return Server(answer if attack.sees_defence else parts.compiler(answer), strike, messages_of, decide)
+    def whole(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
+        sent = send(question, of_attack, of_method, of_aggregator)
+        return conclude(sent.messages, question, sent.method, of_aggregator, sent.attack, False)
+
+    def decided(messages: Tensor, question: Question, of_method: States, of_aggregator: States) -> Tensor:
+        return decide(messages, question, of_method, of_aggregator).aggregate
+
+    if attack.sees_defence or not parts.compiler.on_host:
+        return Server(whole if attack.sees_defence else parts.compiler(whole), strike, send, decided)
+    first, second = parts.compiler(send), parts.compiler(conclude)
+
+    def answer(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
+        sent = first(question, of_attack, of_method, of_aggregator)
+        finite = sent.finite is not None and bool(sent.finite)
+        return second(sent.messages, question, sent.method, of_aggregator, sent.attack, finite)
+
+    def aggregate(messages: Tensor, question: Question, of_method: States, of_aggregator: States) -> Tensor:
+        finite = all_finite(messages)
+        return second(messages, question, of_method, of_aggregator, None, finite).aggregate
+
+    return Server(answer, strike, first, decided if settle is not None else aggregate)
 
 
-def make_messages(parts: Parts, strike: Strike) -> Messages:
+def make_messages(parts: Parts, strike: Strike) -> Callable[[Question, States, States, States], Sent]:
     """Return the function from the workers' gradients to their messages, including the attack on either."""
     attack, workers, entry = parts.attack, senders(parts.method), parts.spec.attack_entry
+    on_host = parts.compiler.on_host
 
-    def messages_of(
-        question: Question, of_attack: States, of_method: States, of_aggregator: States
-    ) -> tuple[Tensor, States, States | None]:
+    def messages_of(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Sent:
         total, batches, learned = question.total, question.batches, None
         own = total if question.places is None else total.index_select(0, question.places)
         own = own if batches is None else own / batches
@@ -101,7 +135,8 @@ def make_messages(parts: Parts, strike: Strike) -> Messages:
                 sent = workers.keep(messages, sent)
         if workers.recall is not None:
             sent = workers.recall(before, sent, question.byzantine)
-        return messages, put_back(of_method, sent, question, parts.spec.workers), learned
+        finite = finite_rows(messages).all() if on_host and torch.compiler.is_compiling() else None
+        return Sent(messages, put_back(of_method, sent, question, parts.spec.workers), learned, finite)
 
     return messages_of
 

@@ -23,11 +23,16 @@ def sound(messages: Tensor) -> tuple[Tensor, Tensor | None]:
     The bool mask [m] of the finite rows comes with it; or None, with the messages themselves, if the host may look at them and
     they are all finite.
     """
-    if host_may_look(messages) and math.isfinite(messages.detach().sum()):  # a NaN or an Inf is in the sum of whatever it is in
+    if host_may_look(messages) and all_finite(messages):
         return messages, None
     finite = finite_rows(messages)
     instead = torch.where(finite.any(), 0.0, math.nan).to(messages.dtype)
     return torch.where(finite[:, None], messages, instead), finite
+
+
+def all_finite(messages: Tensor) -> bool:
+    """Return True if there is no NaN and no Inf; False also if the messages are so large that their sum is not finite."""
+    return math.isfinite(messages.detach().sum())  # a NaN or an Inf is in the sum of whatever it is in
 
 
 def finite_rows(messages: Tensor) -> Tensor:

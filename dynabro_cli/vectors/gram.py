@@ -6,14 +6,18 @@ Rules that weigh messages by where they lie to one another need nothing of them 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from dynabro_cli.lazy import torch
+from dynabro_cli.vectors import gram_kernel
 from dynabro_cli.vectors.finite import host_may_look
 from dynabro_cli.vectors.operators import opaque
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Equal: TypeAlias = "Callable[[int, int], bool]"
 
 CLOSE = 1e-2
 """If a squared distance is at least this share of the squared lengths, rounding takes at most 1e-5 of it."""
@@ -34,7 +38,15 @@ def _square(messages: Tensor) -> Tensor:
     return messages.new_empty((len(messages), len(messages)), dtype=torch.float64)
 
 
-@opaque("gram(Tensor messages) -> Tensor", _square)
+def _by_kernel(messages: Tensor) -> Tensor | None:
+    """Return what ``gram`` does, by a kernel of this processor; None if there is none, or if it is not for these messages."""
+    if messages.device.type != "cpu" or messages.dtype != torch.float32 or messages.numel() <= SMALL:
+        return None
+    kernel = gram_kernel.load()
+    return None if kernel is None else _looked(messages, kernel).nan_to_num(0, 0, 0)
+
+
+@opaque("gram(Tensor messages) -> Tensor", _square, _by_kernel)
 def gram(messages: Tensor) -> Tensor:
     """Return <g_i - c, g_j - c>/u^2 for all pairs, c some vector and u = ``unit(messages)``: [m, d] -> [m, m].
 
@@ -83,21 +95,30 @@ def radii(gram: Tensor) -> Tensor:
     return squared_distances(gram).sort(1).values[:, len(gram) // 2]
 
 
-def _looked(messages: Tensor) -> Tensor:
+def _looked(messages: Tensor, kernel: gram_kernel.Products | None = None) -> Tensor:
     """Return the Gram matrix, with no more work than these messages need."""
     exact = messages.numel() <= SMALL
-    found = _products(messages.double() if exact else messages)
+    found, equal = _multiplied(messages.double() if exact else messages, kernel)
     if not exact and not _in_range(found.diagonal(), messages):
-        exact, found = True, _products(messages.double())
-    first = _equal_rows(messages, found)
+        exact = True
+        found, equal = _multiplied(messages.double(), kernel)
+    first = _equal_rows(equal, found)
     if first is None:
         messages = (messages.double() if exact else messages) - messages.index_select(0, central(found))
-        found = _products(messages)
-        first = _equal_rows(messages, found)
+        found, equal = _multiplied(messages, kernel)
+        first = _equal_rows(equal, found)
     if first is None or first == list(range(len(first))):
         return found
     places = torch.tensor(first)  # so that messages that are equal tie, whatever the rounding
     return found.index_select(0, places).index_select(1, places)
+
+
+def _multiplied(vectors: Tensor, kernel: gram_kernel.Products | None) -> tuple[Tensor, Equal]:
+    """Return the products of all pairs [m, m], and a function that tells if two vectors are equal."""
+    if kernel is not None and vectors.dtype == torch.float32:
+        found, first = kernel(vectors)
+        return found, lambda i, j: first[i] == first[j]
+    return _products(vectors), lambda i, j: torch.equal(vectors[i], vectors[j])
 
 
 def _in_units(messages: Tensor) -> Tensor:
@@ -134,14 +155,14 @@ def _in_range(squares: Tensor, messages: Tensor) -> bool:
     return math.isfinite(squares.detach().sum()) and not bool(messages[~enough].any())
 
 
-def _equal_rows(messages: Tensor, gram: Tensor) -> list[int] | None:
+def _equal_rows(equal: Equal, gram: Tensor) -> list[int] | None:
     """Return for each message the first that equals it; None if two that differ are close to each other."""
     squares = gram.diagonal()
     close = squared_distances(gram) <= CLOSE * (squares[:, None] + squares)
     found = []
     for j, row in enumerate(close.tolist()):
         first = row.index(True) if True in row else j
-        if first < j and not torch.equal(messages[first], messages[j]):
+        if first < j and not equal(first, j):
             return None
         found.append(first)
     return found

@@ -53,7 +53,17 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
             base, shrink = rows.index_select(0, place)[0], _shrinking(len(rows))
             pull = _combined(weights, torch.add(base * -shrink, rows, alpha=shrink))
             parts.append(_moved(base * (weights.sum() / some), pull / (2 * shrink * some)))
-    return torch.cat(parts)
+    return held(torch.cat(parts))
+
+
+def held(vector: Tensor) -> Tensor:
+    """Return the vector, which a function compiled for a CPU computes once, and not again for each row that it is put into."""
+    return _copy(vector) if torch.compiler.is_compiling() and vector.device.type == "cpu" else vector
+
+
+@opaque("copy(Tensor vector) -> Tensor", lambda vector: vector.new_empty(vector.shape))
+def _copy(vector: Tensor) -> Tensor:
+    return vector.clone()
 
 
 def mean_of(messages: Tensor, chosen: Tensor) -> Tensor:

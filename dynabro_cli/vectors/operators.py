@@ -19,20 +19,27 @@ def _library() -> torch.library.Library:
     return torch.library.Library("dynabro", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
-def opaque(schema: str, like: Callable[P, Tensor]) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
+def opaque(
+    schema: str, like: Callable[P, Tensor], compiled: Callable[P, Tensor | None] | None = None
+) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
     """Decorate a function of tensors that the compiler is to call, and not to look into.
 
     Args:
         schema: Its name, arguments and result, as ``torch.library`` writes them.
         like: Maps the same arguments to an empty tensor of the result's shape and kind: what the compiler knows of it.
+        compiled: Called instead by a compiled function, such as a kernel. If it returns None, the function itself is called.
     """
 
     def decorate(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
         name = schema.partition("(")[0]
 
+        def implementation(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+            found = None if compiled is None else compiled(*args, **kwargs)
+            return function(*args, **kwargs) if found is None else found
+
         def register() -> None:
             _library().define(schema)  # type: ignore[no-untyped-call]
-            _library().impl(name, function, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+            _library().impl(name, implementation, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
             torch.library.register_fake(f"dynabro::{name}", like, lib=_library())
 
         @functools.wraps(function)

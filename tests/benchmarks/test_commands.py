@@ -15,7 +15,7 @@ from benchmarks import aggregators, counts, iteration, memory, ours
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec, __version__
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.gradients import native
+from dynabro_cli.machine import native
 
 pytestmark = pytest.mark.thorough
 
@@ -58,6 +58,17 @@ def test_run_tells_the_shares_of_the_recorder_and_of_evaluations(call: Any) -> N
     assert re.search(r", \d+ GFLOP/s a core, ", out.splitlines()[0]) or native.compiler() is None
 
 
+def test_profile_tells_the_share_of_each_part(call: Any) -> None:
+    code, out, _ = call("profile", "--task", "digits", "--rounds", "5", "--compile", "off", "--threads", "1")
+    assert code == 0
+    (row,) = rows(out)
+    assert number(row["ms a round"]) > 0
+    shares = {name: float(cell.removesuffix("%")) for name, cell in row.items() if cell.endswith("%")}
+    assert {"gradients", "server", "batches", "recorder", "evaluations", "the rest"} <= shares.keys()
+    assert sum(shares.values()) == pytest.approx(100, abs=0.5)
+    assert all(shares[name] > 0 for name in ("gradients", "server", "batches", "recorder"))
+
+
 def test_floor_counts_the_forward_pass(call: Any) -> None:
     code, out, _ = call(
         *("floor", "--model", "cnn-digits", "--workers", "3", "--batch-size", "2", "--size", "32", "--repeats", "1")
@@ -67,6 +78,16 @@ def test_floor_counts_the_forward_pass(call: Any) -> None:
     assert row["gradients"] == "cnn-digits, m = 3, B = 2 (shared pass)"
     assert number(row["forward GFLOP"]) > 0
     assert number(row["ratio"]) > 0
+
+
+def test_layers_has_a_row_for_each_convolution(call: Any) -> None:
+    code, out, _ = call("layers", "--model", "cnn-digits", "--batch-size", "2", "--repeats", "1", "--threads", "1")
+    assert code == 0
+    first, second = rows(out)
+    assert (first["convolution"], second["convolution"]) == ("(16, 1, 3, 3) on 8 x 8", "(32, 16, 3, 3) on 4 x 4")
+    # 2 operations for each of 8 x 8 x 16 outputs of 9 taps, of six images
+    assert number(first["GFLOP"]) == pytest.approx(2 * 6 * 8 * 8 * 16 * 9 / 1e9, rel=0.01)
+    assert all(number(first[part]) > 0 for part in ("forward, GFLOP/s", "input gradient", "weight gradients"))
 
 
 def test_floor_refuses_an_unknown_model(call: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dynabro_cli.components import format_value
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.gradients import native
+from dynabro_cli.machine import native
 from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dynabro_cli.errors import RunError
-from dynabro_cli.gradients import WorkerGradients, conv_block, native
+from dynabro_cli.gradients import WorkerGradients, conv_block
 from dynabro_cli.gradients.conv_block import Compiled, ConvBlock, Shape, blocks_of
 from dynabro_cli.gradients.twin import twin
 from dynabro_cli.gradients.worker_layers import Shared
+from dynabro_cli.machine import native
 from tests.gradients.worker_by_worker import CLASSES, generator, registered, seeded
 
 needs_compiler = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")

@@ -21,7 +21,7 @@ from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, Un
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.aggregators._order import comparators
 from dynabro_cli.errors import RunError, SpecError
-from dynabro_cli.gradients import native
+from dynabro_cli.machine import native
 from dynabro_cli.simulation import compilation, setup
 from dynabro_cli.simulation.compilation import COMPILE_WORK, Compiler, missing_tool
 

@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from dynabro_cli.gradients import native
-from dynabro_cli.gradients.native import Kernel, NativeError
+from dynabro_cli.machine import native
+from dynabro_cli.machine.native import Kernel, NativeError
 
 pytestmark = pytest.mark.thorough
 
 REAL = native.compiler()
 needs_compiler = pytest.mark.skipif(REAL is None, reason="there is no C++ compiler")
+SMALL = Path("small.cpp")
+"""The source of a small kernel, in a folder of each test's own."""
 SOURCE = 'extern "C" long answer() { return ANSWER; }\n'
 
 
@@ -30,8 +32,8 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    monkeypatch.setattr(native, "_FOLDER", tmp_path)
-    (tmp_path / "small.cpp").write_text(SOURCE)
+    monkeypatch.setattr(sys.modules[__name__], "SMALL", tmp_path / "small.cpp")
+    SMALL.write_text(SOURCE)
     forget()
     yield home / "dynabro" / "native" / native.processor()
     forget()
@@ -45,7 +47,7 @@ def forget() -> None:
 
 def answer(number: int) -> int:
     forget()
-    return int(Kernel("small.cpp", {"ANSWER": number}).load().answer())
+    return int(Kernel(SMALL, {"ANSWER": number}).load().answer())
 
 
 def compiler_that(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:
@@ -67,7 +69,7 @@ def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert [answer(3), answer(4), answer(3)] == [3, 4, 3]
     assert calls(log) == 2
     assert len(list(own_cache.iterdir())) == 2, "something was left behind"
-    (tmp_path / "small.cpp").write_text(SOURCE.replace("ANSWER;", "-ANSWER;"))
+    SMALL.write_text(SOURCE.replace("ANSWER;", "-ANSWER;"))
     assert answer(3) == -3
     (tmp_path / "cxx").write_text((tmp_path / "cxx").read_text().replace("echo 1", "echo 2"))
     assert answer(4) == -4
@@ -75,11 +77,18 @@ def test_a_kernel_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 @needs_compiler
+def test_another_header_makes_another_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    SMALL.write_text('#include "team.hpp"\nextern "C" long answer() { return ANSWER + MORE; }\n')
+    monkeypatch.setattr(native, "HEADER", tmp_path / "team.hpp")
+    for more in (1, 2):
+        native.HEADER.write_text(f"#define MORE {more}\n")
+        assert answer(3) == 3 + more
+
+
+@needs_compiler
 @pytest.mark.parametrize("damage", [b"", b"no library", None])
 def test_a_damaged_kernel_is_compiled_anew(own_cache: Path, damage: bytes | None) -> None:
-    program = (
-        f"import tests.gradients.test_native as t; t.native._FOLDER = t.Path({str(own_cache.parents[3])!r}); print(t.answer(3))"
-    )
+    program = f"import tests.machine.test_native as t; t.SMALL = t.Path({str(SMALL)!r}); print(t.answer(3))"
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout == "3\n"
@@ -90,9 +99,7 @@ def test_a_damaged_kernel_is_compiled_anew(own_cache: Path, damage: bytes | None
 
 @needs_compiler
 def test_processes_at_the_same_time(own_cache: Path) -> None:
-    program = (
-        f"import tests.gradients.test_native as t; t.native._FOLDER = t.Path({str(own_cache.parents[3])!r}); print(t.answer(3))"
-    )
+    program = f"import tests.machine.test_native as t; t.SMALL = t.Path({str(SMALL)!r}); print(t.answer(3))"
     processes = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate()[0] for process in processes] == ["3\n"] * 3
     assert not list(own_cache.glob("*.tmp"))
@@ -100,7 +107,7 @@ def test_processes_at_the_same_time(own_cache: Path) -> None:
 
 @needs_compiler
 def test_several_kernels_at_a_time() -> None:
-    libraries = native.load_all([Kernel("small.cpp", {"ANSWER": number}) for number in (5, 6, 7)])
+    libraries = native.load_all([Kernel(SMALL, {"ANSWER": number}) for number in (5, 6, 7)])
     assert [library.answer() for library in libraries] == [5, 6, 7]
 
 

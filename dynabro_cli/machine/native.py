@@ -1,7 +1,7 @@
 """C++ kernels that are compiled for this machine when they are first needed, and cached.
 
-A kernel is one source file of this package with numbers that are fixed when it is compiled (sizes). It is loaded with ctypes
-and uses only torch's threads: ``team`` is the function of torch's own OpenMP runtime that starts them.
+A kernel is one source file with numbers that are fixed when it is compiled (sizes); it may include ``team.hpp``. It is loaded
+with ctypes and uses only torch's threads: ``team`` is the function of torch's own OpenMP runtime that starts them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECONDS = 120.0
 
 _FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
 _NATIVE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "AMD64": ("-march=native",)}
-_FOLDER = Path(__file__).parent
+HEADER = Path(__file__).with_name("team.hpp")
 
 
 class NativeError(Exception):
@@ -35,10 +35,10 @@ class NativeError(Exception):
 
 
 class Kernel:
-    """A source file and the numbers that are fixed in it: ``Kernel("conv_block.cpp", {"C": 20, "H": 12})``."""
+    """A source file and the numbers that are fixed in it, such as ``{"C": 20, "H": 12}``."""
 
-    def __init__(self, source: str, numbers: Mapping[str, int]) -> None:
-        self.source = _FOLDER / source
+    def __init__(self, source: Path, numbers: Mapping[str, int]) -> None:
+        self.source = source
         self.defines = tuple(f"-D{name}={value}" for name, value in sorted(numbers.items()))
 
     def load(self) -> ctypes.CDLL:
@@ -98,8 +98,9 @@ def _load(source: Path, defines: tuple[str, ...]) -> ctypes.CDLL:
     cxx = compiler()
     if cxx is None:
         raise NativeError("no C++ compiler")
-    command = (cxx, *_FLAGS, *_NATIVE.get(platform.machine(), ()), *defines)
-    key = hashlib.sha256(repr((source.read_text(encoding="utf-8"), command, _version(cxx), processor())).encode()).hexdigest()
+    command = (cxx, *_FLAGS, *_NATIVE.get(platform.machine(), ()), *defines, f"-I{HEADER.parent}")
+    texts = [path.read_text(encoding="utf-8") for path in (source, HEADER)]
+    key = hashlib.sha256(repr((texts, command[:-1], _version(cxx), processor())).encode()).hexdigest()
     name, folder = f"{source.stem}-{key[:32]}", _cache()
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="dynabro-") as private:

@@ -1,0 +1,77 @@
+"""The convolutions of a network one by one: floating-point operations a second forward, and of both gradients."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.floor import Case
+from benchmarks.measuring import in_turn, machine, peak, table
+from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.gradients.memory import keep_pages
+from dynabro_cli.gradients.twin import twin
+from dynabro_cli.gradients.worker_layers import Shared, WorkerConv2d
+from dynabro_cli.simulation import precision
+
+HEADER = ["convolution", "GFLOP", "forward, GFLOP/s", "input gradient", "weight gradients", "a core's peak"]
+
+
+class Seen(NamedTuple):
+    """A convolution with the input that it has had."""
+
+    layer: WorkerConv2d
+    input: Tensor
+
+
+def measure(case: Case, repeats: int, threads: int | None) -> str:
+    """Time every convolution of a network, with the gradients of all workers; return a table."""
+    keep_pages()
+    precision.apply("fp32", torch.device("cpu"))
+    if threads is not None:
+        torch.set_num_threads(threads)
+    rate = peak()
+    rows = [row(seen, case.workers, repeats, rate) for seen in convolutions(case)]
+    title = f"{case.model}, m = {case.workers}, B = {case.batch_size}: the layers, without compiled blocks"
+    return f"{title}\n{machine()}\n\n{table(HEADER, rows)}"
+
+
+def convolutions(case: Case) -> list[Seen]:
+    """Return the network's convolutions, and their inputs for images of noise."""
+    model = REGISTRIES["models"].parse(case.model).build(case.shape).eval()
+    copied = twin(model, Shared(case.workers))
+    layers = {layer.name: layer for layer in copied.modules() if isinstance(layer, WorkerConv2d)}
+    found: list[Seen] = []
+    for name, module in model.named_modules():
+        if name in layers:
+            module.register_forward_pre_hook(lambda _, inputs, layer=layers[name]: found.append(Seen(layer, inputs[0])))
+    images = torch.randn(case.workers * case.batch_size, case.shape.channels, case.shape.height, case.shape.width)
+    with torch.no_grad():
+        model.to(memory_format=torch.channels_last)(images.contiguous(memory_format=torch.channels_last))
+    return found
+
+
+def row(seen: Seen, workers: int, repeats: int, rate: float | None) -> list[object]:
+    """One layer: its operations, and their rate in each of the three products."""
+    layer, x = seen
+    weight = layer.weight.detach()
+    arguments = weight, None, layer.stride, layer.padding, layer.dilation, layer.groups
+    y = F.conv2d(x, *arguments)
+    gy = torch.randn_like(y, memory_format=torch.channels_last)
+    layer.shared.gradients = {
+        f"{layer.name}.{key}": torch.empty(workers, *parameter.shape) for key, parameter in nn.Module.named_parameters(layer)
+    }
+    seconds = in_turn(
+        {
+            "forward": lambda: F.conv2d(x, *arguments),
+            "input": lambda: layer.backward(gy, x, weight, [True, False, False]),
+            "weights": lambda: layer.write_gradients(gy, x, weight),
+        },
+        repeats,
+    )
+    operations = 2 * y.numel() * weight[0].numel()
+    rates = [operations / seconds[part] / 1e9 for part in ("forward", "input", "weights")]
+    title = f"{tuple(weight.shape)} on {x.shape[2]} x {x.shape[3]}"
+    return [title, operations / 1e9, *rates, None if rate is None else rate / 1e9]

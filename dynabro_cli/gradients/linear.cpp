@@ -1,0 +1,55 @@
+// Weight gradients of a linear layer, for each worker the product of its outputs' gradients [n, O]^T with its inputs [n, I].
+//
+// A worker has few samples, so a product is little more than its result, which is written straight into the workers' matrix.
+// Every number is added up over the samples in their order by one thread.
+#include "team.hpp"
+
+namespace {
+
+constexpr long ROWS = 4, VECTORS = 3, COLUMNS = VECTORS * LANES, SHARE = 64;  // a tile stays in registers; a share of rows is an item
+typedef Vectors<LANES>::Anywhere Anywhere;
+
+struct Products {
+  const float *gy, *x;
+  float* out;
+  long n, rows, columns, stride, shares;
+
+  void begin(long) const {}
+
+  void run(long item, long) const {
+    const long worker = item / shares, from = item % shares * SHARE, to = from + SHARE < rows ? from + SHARE : rows;
+    const float *g = gy + worker * n * rows, *own = x + worker * n * columns;
+    float* result = out + worker * stride;
+    for (long column = 0; column < columns; column += COLUMNS) {  // the last tiles may overlap with those before
+      const long c = column + COLUMNS <= columns ? column : columns - COLUMNS;
+      for (long row = from; row < to; row += ROWS) tile(g, own, result, row + ROWS <= rows ? row : rows - ROWS, c);
+    }
+  }
+
+  void tile(const float* g, const float* own, float* result, long row, long column) const {
+    Floats sums[ROWS][VECTORS] = {};
+    for (long k = 0; k < n; k++) {
+      Floats v[VECTORS];
+      UNROLL for (int j = 0; j < VECTORS; j++) v[j] = *(const Anywhere*)(own + k * columns + column + j * LANES);
+      UNROLL for (int i = 0; i < ROWS; i++) {
+        const Floats factor = g[k * rows + row + i] - Floats{};
+        UNROLL for (int j = 0; j < VECTORS; j++) sums[i][j] += factor * v[j];
+      }
+    }
+    UNROLL for (int i = 0; i < ROWS; i++)
+      UNROLL for (int j = 0; j < VECTORS; j++) *(Anywhere*)(result + (row + i) * columns + column + j * LANES) = sums[i][j];
+  }
+};
+
+}  // namespace
+
+// True if a layer of this size has a whole tile.
+extern "C" int serves(long rows, long columns) { return rows >= ROWS && columns >= COLUMNS; }
+
+// Write the products of all workers, ``stride`` numbers apart.
+extern "C" void products(Team team, long threads, const float* gy, const float* x, float* out, long workers, long n, long rows, long columns,
+                         long stride) {
+  const long shares = (rows + SHARE - 1) / SHARE;
+  const Products body{gy, x, out, n, rows, columns, stride, shares};
+  share(team, threads, workers * shares, body);
+}
