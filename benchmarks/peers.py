@@ -20,7 +20,7 @@ Rule = Callable[[Tensor], Any]
 def need_byzfl() -> None:
     """Raise SpecError where ByzFL cannot be imported."""
     if importlib.util.find_spec("byzfl") is None:
-        raise SpecError("byzfl, which this benchmark compares with, is not installed; type pip install '.[bench]'")
+        raise SpecError("byzfl, which this benchmark compares with, is not installed. Try: pip install '.[bench]'")
 
 
 def has_byzpy() -> bool:

@@ -118,7 +118,7 @@ def main() -> None:
     except UsageError as error:
         message = error.format_message()  # type: ignore[attr-defined]
         if message:  # without a message: a command without arguments printed its help
-            complain(f"{message.rstrip('.')}; type 'dynabro --help'")
+            complain(f"{message.rstrip('.')}. Try: dynabro --help")
         code = SpecError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")

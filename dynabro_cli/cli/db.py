@@ -163,7 +163,7 @@ def merge(
     if merged.unsound or merged.unsound_kappas:
         told = " and ".join(_count(found, name) for found, name in wrong if found)
         raise DatabaseError(
-            f"{told} of {shown(other)} not merged, as they are damaged; type dynabro db check --db {shown(other)}"
+            f"{told} of {shown(other)} not merged, as they are damaged. Try: dynabro db check --db {shown(other)}"
         )
 
 
@@ -218,7 +218,7 @@ def _confirmed(question: str) -> bool:
         SpecError: There is no terminal.
     """
     if not sys.stdin.isatty():
-        raise SpecError("nothing is removed, as there is no terminal to ask on; type --yes, or --dry-run to list the runs")
+        raise SpecError("nothing is removed, as there is no terminal to ask on. Try: --yes, or --dry-run, which lists the runs")
     note(f"{question} [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -45,7 +45,7 @@ def demo(
     planned = plan(load_sweep(SWEEP))
     outcomes = make_runs(planned, db, Options(jobs=jobs_of(jobs), sweep=SWEEP), quiet=quiet)
     if any(outcome.status not in ("finished", "diverged", "stored") for outcome in outcomes):
-        raise SweepError("a run of the demo failed; dynabro sweep demo --retry-failed repeats it")
+        raise SweepError("a run of the demo failed. Try: dynabro sweep demo --retry-failed")
     keys = ", ".join(f"'{run.key}'" for run in planned.runs)
     say("Test accuracy on digits; 8 of 17 workers flip the signs of their gradients, and the server takes a trimmed mean:", "")
     emit(("method", *HEADS.values()), _table(planned, db, keys))

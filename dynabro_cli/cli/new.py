@@ -53,7 +53,7 @@ def new(
             with path.open("x", encoding="utf-8") as file:  # never over another file
                 file.write(text)
         except OSError as error:
-            raise CannotWriteError(f"{path} cannot be written ({error.strerror}); type another --out") from error
+            raise CannotWriteError(f"{path} cannot be written ({error.strerror}). Try: another --out") from error
         say(str(path))
     own, test = (shlex.quote(str(path)) for path in files)
     missing = "" if importlib.util.find_spec("pytest") is not None else "pip install pytest && "

@@ -54,7 +54,7 @@ def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool
         SpecError: Both JSON and CSV are asked for.
     """
     if as_json and as_csv:
-        raise SpecError("--json and --csv exclude each other; type one of them")
+        raise SpecError("--json and --csv exclude each other. Try: one of them")
     if as_csv:
         write_csv(data(), columns, rows)
     elif as_json:

@@ -86,7 +86,7 @@ def plot(
             f"{name} is laid out as the paper has it; --x, --hue, --facet, --metric and --free-y are for the plots of any runs"
         )
     if settings and (name == ALL or not grids):
-        raise SpecError(f"--set is for the figure of one sweep, and not for {name}; type --where for a condition on the runs")
+        raise SpecError(f"--set is for the figure of one sweep, and not for {name}. Try: --where for a condition on the runs")
     drawing = studio(db, where, out, formats, width=width, force=force)
     with guarded(f"figure {name!r}"):
         made = _grids(drawing, grids, settings or (), where) if grids else [drawing.draw(name, choice)]
@@ -94,7 +94,7 @@ def plot(
     _report(made, grids, as_json)
     _tell_next(made[0], as_json)
     if check and (len(made) < len(grids) or any(one.missing for one in made)):
-        raise IncompleteError("planned runs are missing; dynabro sweep NAME makes the runs of a figure")
+        raise IncompleteError("planned runs are missing. Try: dynabro sweep NAME, which makes the runs of a figure")
 
 
 def studio(db: str, where: str | None, out: Path, formats: str, *, width: str | None = None, force: bool = False) -> Studio:
@@ -165,9 +165,9 @@ def _grids(studio: Studio, names: Sequence[str], settings: Sequence[str], where:
     for name in names:
         one = studio.draw_grid(name, settings)
         if one is None and len(names) == 1 and where is not None:
-            raise NotFoundError(f"where={where}: it holds for no run of {name} that has a result; type another condition")
+            raise NotFoundError(f"where={where}: it holds for no run of {name} that has a result. Try: another condition")
         if one is None and len(names) == 1:
-            raise NotFoundError(f"no run of {name} is stored; dynabro sweep {GRIDS[name].sweep}{sets} makes them")
+            raise NotFoundError(f"no run of {name} is stored. Try: dynabro sweep {GRIDS[name].sweep}{sets}")
         if one is None and where is not None:
             complain(f"{name}: not drawn, as --where holds for no run of it")
         elif one is None:
@@ -177,9 +177,9 @@ def _grids(studio: Studio, names: Sequence[str], settings: Sequence[str], where:
             if one.missing:
                 complain(f"{name}: {one.missing}")
     if not made and where is not None:
-        raise NotFoundError(f"where={where}: it holds for no run of any figure; type another condition")
+        raise NotFoundError(f"where={where}: it holds for no run of any figure. Try: another condition")
     if not made:
-        raise NotFoundError("no run of any figure is stored; dynabro list sweeps lists the sweeps")
+        raise NotFoundError("no run of any figure is stored. Try: dynabro list sweeps")
     return made
 
 

@@ -45,7 +45,7 @@ def report(
     runs = read_runs(engine, where)
     if runs.empty:
         why = "no run here has a result" if where is None else f"where={where}: it holds for no run that has a result"
-        raise NotFoundError(f"{why}; dynabro runs lists the stored runs")
+        raise NotFoundError(f"{why}. Try: dynabro runs, which lists the stored runs")
     results = Results(runs, runs, "", engine, identities, window)
     now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M}"
     about = {"database": Path(shown(db)).name, "where": where, "made": now, "version": __version__}

@@ -112,7 +112,7 @@ def run(
 def _moment(save_at: str, save_model: Path | None) -> str:
     """Return when the simulation yields the model."""
     if save_at not in ("end", "evaluations"):
-        raise SpecError(f"save_at={save_at} is not legal; type --save-at end or evaluations")
+        raise SpecError(f"save_at={save_at} is not legal. Try: --save-at end or evaluations")
     if save_model is None and save_at != "end":
         raise SpecError(f"save_at={save_at} is not valid here: it requires --save-model FILE")
     return "never" if save_model is None else save_at
@@ -161,7 +161,7 @@ def _run(
                 "Try: --rerun, which repeats the run and saves its model"
             )
         tell_of_code(compare([(stored.code_digests, 1)]), "--rerun repeats it")
-        _report(db, stored.id, as_json, f"already in {shown(db)}; type --rerun to repeat it", save_model)
+        _report(db, stored.id, as_json, f"already in {shown(db)}; --rerun repeats it", save_model)
         return
     spec = resolved.spec
     samples = spec.workers * spec.batch_size

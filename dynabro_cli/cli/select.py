@@ -55,9 +55,9 @@ def select(
     from dynabro_cli.store.outputs import Output
 
     if name == "-":
-        raise SpecError("a sweep from standard input cannot be named again; type the name of a file")
+        raise SpecError("a sweep from standard input cannot be named again. Try: the name of a file")
     if yaml is not None and str(yaml) == "-" and as_json:
-        raise SpecError("--json and --yaml - both print on standard output; name a file for one of them")
+        raise SpecError("--json and --yaml - both print on standard output. Try: a file for one of them")
     planned = plan(load_sweep(name, settings or ()))
     over, worst = over or ["learning_rate"], worst or ["attack"]
     check_fields(planned, over, worst)
@@ -77,7 +77,7 @@ def _write(output: Output, text: str) -> None:
         return
     with output.writing() as file:
         file.write(text.encode())
-    complain(f"the chosen runs are written to {path}; type dynabro sweep {shlex.quote(str(path))} to train them")
+    complain(f"the chosen runs are written to {path}. Try: dynabro sweep {shlex.quote(str(path))}, which trains them")
 
 
 def _report(planned: PlannedRuns, choices: list[Ranking], as_json: bool) -> None:

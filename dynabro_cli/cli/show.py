@@ -39,7 +39,7 @@ def show(
 
     if kind not in REGISTRIES or not name:
         legal = ", ".join([*REGISTRIES, "runs"])
-        raise SpecError(f"cannot show {what!r}{did_you_mean(kind, REGISTRIES)}; type KIND/NAME with KIND one of {legal}")
+        raise SpecError(f"cannot show {what!r}{did_you_mean(kind, REGISTRIES)}. Try: KIND/NAME with KIND one of {legal}")
     _show_component(REGISTRIES[kind].entry(name), kind, as_json)
 
 

@@ -58,7 +58,7 @@ def status(
     if as_json and html is not None:
         raise SpecError("json and html are two forms of one view. Try: one of them")
     if not interval < float("inf"):
-        raise SpecError(f"interval={interval} is not legal; type --interval with a number of seconds")
+        raise SpecError(f"interval={interval} is not legal. Try: --interval with a number of seconds")
     if watch:
         try:
             _watch(db, interval, as_json) if html is None else _watch_page(db, interval, html, force)

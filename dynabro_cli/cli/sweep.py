@@ -169,7 +169,7 @@ def sweep(
 
 def _rerun(everything: bool, changed: bool) -> Rerun:
     if everything and changed:
-        raise SpecError("--rerun and --rerun-changed exclude each other; type one of them")
+        raise SpecError("--rerun and --rerun-changed exclude each other. Try: one of them")
     return "all" if everything else "changed" if changed else "none"
 
 
@@ -193,7 +193,7 @@ def _tell_of_code(code: Comparison, goes_on: bool, rerun: Rerun) -> None:
 
 def _check_executor(executor: str, address: str | None) -> None:
     if executor not in ("local", "ray"):
-        raise SpecError(f"executor={executor} is not legal; type --executor local or ray")
+        raise SpecError(f"executor={executor} is not legal. Try: --executor local or ray")
     if address is not None and executor != "ray":
         raise SpecError(f"address={address} is not valid here: it requires --executor ray")
 
@@ -211,7 +211,7 @@ def jobs_of(text: str) -> int | None:
     except ValueError:
         count = 0
     if count is not None and count < 1:
-        raise SpecError(f"jobs={text} is not legal; type --jobs with a whole number >= 1 or auto")
+        raise SpecError(f"jobs={text} is not legal. Try: --jobs with a whole number >= 1 or auto")
     return count
 
 

@@ -183,7 +183,7 @@ def rate(
 
     if part not in (*reading.PARTS, ALL):
         legal = (*reading.PARTS, ALL)
-        raise SpecError(f"part={part!r} is not legal{did_you_mean(part, legal)}; type one of {', '.join(legal)}")
+        raise SpecError(f"part={part!r} is not legal{did_you_mean(part, legal)}. Try: one of {', '.join(legal)}")
     planned = plan(load_sweep(reading.SWEEP, [f"seeds={seeds}"] if seeds else ()))
     own = {row["run_key"] for row in planned.rows if part in (ALL, reading.part_of(row)[0])}
     planned = dataclasses.replace(planned, runs=tuple(run for run in planned.runs if run.key in own))
@@ -196,7 +196,7 @@ def rate(
     _report_slopes(reading.slopes(reading.cells(reading.measure(runs, evaluations))), as_json)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
-        raise SweepError(f"{len(failed)} of {len(outcomes)} runs failed; type dynabro sweep {reading.SWEEP} --retry-failed")
+        raise SweepError(f"{len(failed)} of {len(outcomes)} runs failed. Try: dynabro sweep {reading.SWEEP} --retry-failed")
 
 
 def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:

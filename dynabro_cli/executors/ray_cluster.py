@@ -209,7 +209,7 @@ def _mailbox(ray: Any) -> Any:
     try:
         theirs = _aside(lambda: ray.get(mailbox.version.remote(), timeout=START_SECONDS))
     except ray.exceptions.RayError as error:
-        raise RunError(f"the Ray cluster cannot run dynabro; install {__version__} on every node ({_last(error)})") from error
+        raise RunError(f"Ray cannot run dynabro ({_last(error)}). Try: dynabro {__version__} on every node") from error
     if theirs != __version__:
         raise DynabroError(
             f"the Ray cluster has dynabro {theirs}, but this is {__version__}; install the same version on all nodes"

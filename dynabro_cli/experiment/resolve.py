@@ -198,7 +198,7 @@ def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[An
         return problems.attempt(REGISTRIES["models"].parse, str(spec.model)) if spec.model is not None else None
     if not task.trains_model:
         if spec.model is not None:
-            problems.lines.append(f"task {spec.task!r} has no model, and model={spec.model}; leave --model out")
+            problems.lines.append(f"task {spec.task!r} has no model, and model={spec.model}. Try: no --model")
         return None
     text = spec.model or task.defaults.model
     if text is None:

@@ -63,9 +63,9 @@ def metric_of(results: Results, name: str | None, *, along: bool = False) -> Met
         raise SpecError(f"metric={name} is not legal{did_you_mean(name, METRICS)}; legal: {', '.join(METRICS)}")
     metric = Metric(*METRICS[name])
     if along and not metric.along:
-        raise SpecError(f"metric={name} is one number per run, not a curve; type dynabro plot final --metric {name}")
+        raise SpecError(f"metric={name} is one number per run, not a curve. Try: dynabro plot final --metric {name}")
     if not results.runs[metric.final].notna().any():
-        raise SpecError(f"no run here has a number for metric={name}; type another one of {', '.join(METRICS)}")
+        raise SpecError(f"no run here has a number for metric={name}. Try: another one of {', '.join(METRICS)}")
     return metric
 
 
@@ -158,7 +158,7 @@ def panels_of(runs: pd.DataFrame, facet: str | None) -> list[tuple[str, pd.DataF
         return [("", runs)]
     values = ordered(runs, facet)
     if len(values) > MOST_PANELS:
-        raise SpecError(f"facet={facet} has {len(values)} values, and {MOST_PANELS} panels can be read; narrow it with --where")
+        raise SpecError(f"facet={facet} has {len(values)} values, and {MOST_PANELS} panels can be read. Try: --where")
     return [(text_of(facet, value), runs[runs[facet] == value]) for value in values]
 
 

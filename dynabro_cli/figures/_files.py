@@ -65,7 +65,7 @@ def save(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotWriteError(f"{folder} cannot be written ({error.strerror}); name another folder with --out") from error
+        raise CannotWriteError(f"{folder} cannot be written ({error.strerror}). Try: another --out") from error
     for output, content in zip(outputs, contents, strict=True):
         with output.writing() as file:
             file.write(content)

@@ -65,7 +65,7 @@ class Studio:
     ) -> None:
         wrong = [kind for kind in formats if kind not in FORMATS]
         if wrong or not formats:
-            raise SpecError(f"format={','.join(wrong)} is not legal; type --format with some of {','.join(FORMATS)}")
+            raise SpecError(f"format={','.join(wrong)} is not legal. Try: --format with some of {','.join(FORMATS)}")
         if width is not None and width not in WIDTHS:
             raise SpecError(f"width={width}: not a width for print. Try: --width {' or --width '.join(WIDTHS)}")
         self._width = width
@@ -122,9 +122,9 @@ class Studio:
             SpecError: The options do not fit the plot or the runs.
         """
         if self._runs.empty and self._where is not None:
-            raise NotFoundError(f"where={self._where}: it holds for no run that has a result; type another condition")
+            raise NotFoundError(f"where={self._where}: it holds for no run that has a result. Try: another condition")
         if self._runs.empty:
-            raise NotFoundError("no run here has a result; dynabro run or dynabro sweep makes some, and dynabro runs lists all")
+            raise NotFoundError("no run here has a result. Try: dynabro run or dynabro sweep, which make some")
         return self._save(name, self._results(self._runs, self._runs, ""), choice, saved_as)
 
     def varied(self, columns: Sequence[str]) -> list[str]:

@@ -43,7 +43,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     attack, or the other difference of the worst run. One panel per --facet (default method, if there are several).
     """
     if choice.free_y:
-        raise SpecError("a heatmap shows numbers by colour, on one scale; omit --free-y")
+        raise SpecError("a heatmap shows numbers by colour, on one scale. Try: no --free-y")
     metric = metric_of(results, choice.metric)
     results = having(results, metric)
     x = column_of("x", choice.x or "switching")

@@ -19,7 +19,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     """Share of rounds with each fraction of Byzantine workers, one panel per --facet (default switching), over all its runs."""
     for option in ("x", "hue", "metric"):
         if getattr(choice, option) is not None:
-            raise SpecError(f"a histogram has no {option}; omit --{option}")
+            raise SpecError(f"a histogram has no {option}. Try: no --{option}")
     facet = column_of("facet", choice.facet or "switching")
     numbers = fractions(dataclasses.replace(results, runs=results.runs), (facet,))
     panels = panels_of(results.runs, facet)

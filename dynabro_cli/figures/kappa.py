@@ -32,14 +32,14 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     tell_left_out(engine, ("verified_kappa",))
     found = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")
     if found.empty and where:
-        raise NotFoundError(f"where={where}: it holds for no stored search for a kappa; type another condition")
+        raise NotFoundError(f"where={where}: it holds for no stored search for a kappa. Try: another condition")
     with translated_errors(engine.url), engine.connect() as connection:
         wrong = unsound(connection)
     if found["id"].isin(list(wrong)).any():
         warn_left_out(engine, "rows of verified_kappa", "their values do not agree")
         found = found[~found["id"].isin(list(wrong))]
     if found.empty:
-        raise NotFoundError("no search for a kappa is stored here; dynabro verify kappa makes some")
+        raise NotFoundError("no search for a kappa is stored here. Try: dynabro verify kappa")
     numbers = _numbers(found)
     panels = list(numbers.groupby(["workers", "byzantine"], sort=True))
     across = 1 if narrow() else min(2, len(panels))

@@ -35,9 +35,9 @@ def draw(results: Results, choice: Choice) -> Drawn:
     """
     for option in ("x", "hue", "facet"):
         if getattr(choice, option) is not None:
-            raise SpecError(f"a timeline has no {option}; omit --{option}")
+            raise SpecError(f"a timeline has no {option}. Try: no --{option}")
     if choice.free_y:
-        raise SpecError("a timeline has one panel of numbers; omit --free-y")
+        raise SpecError("a timeline has one panel of numbers. Try: no --free-y")
     metric = metric_of(results, choice.metric, along=True)
     run = results.runs.iloc[-1]
     if int(run["workers"]) * max(int(run["rounds"]), int(run["budget_spent"])) > MOST_CELLS:

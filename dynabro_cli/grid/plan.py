@@ -79,7 +79,7 @@ def plan(sweep: Sweep) -> PlannedRuns:
     if lines:
         raise SpecError(lines)
     if not runs:
-        raise SpecError(f"{sweep.name}: exclude leaves no point of {total}; take some of it out")
+        raise SpecError(f"{sweep.name}: exclude leaves no point of {total}. Try: a shorter exclude")
     return PlannedRuns(sweep, tuple(runs.values()), done - len(runs), left_out, exclusions.lines())
 
 

@@ -156,7 +156,7 @@ def _check_fair(names: Sequence[str], configuration: tuple[Any, ...], tried: Seq
         where = ", ".join(f"{name}={format_value(value)}" for name, value in zip(names, configuration, strict=True))
         raise SpecError(
             f"the candidates{' of ' if where else ''}{where} are not tried against the same attacks and seeds, as the sweep "
-            "excludes some; take exclude out of it"
+            "excludes some. Try: without exclude"
         )
 
 

@@ -68,7 +68,7 @@ def read_yaml(text: str, source: str) -> Node:
         line = text.count("\n", 0, error.position) + 1
         raise SpecError(f"{source}:{line}: the character {chr(error.character)!r} is not allowed in YAML") from error
     if len(documents) != 1:
-        raise SpecError(f"{source}: {'it is empty' if not documents else 'it has several documents'}; write one")
+        raise SpecError(f"{source}: {'it is empty' if not documents else 'it has several documents'}. Try: one document")
     if reader.problems:
         raise SpecError(reader.problems)
     return documents[0]
@@ -92,11 +92,11 @@ class _Reader:
         if depth > DEEPEST:
             raise SpecError(f"{self.source}:{line}: this is nested more than {DEEPEST} deep, and no sweep is")
         if event.anchor is not None:
-            self._refuse(line, "anchors and aliases (& and *) are not read here; write the values out")
+            self._refuse(line, "anchors and aliases (& and *) are not read here. Try: the values written out")
         if isinstance(event, yaml.AliasEvent):
             return Word(None, line)
         if event.tag is not None:
-            self._refuse(line, f"tags such as {event.tag!r} are not read here; leave it out")
+            self._refuse(line, f"tags such as {event.tag!r} are not read here. Try: without it")
         if isinstance(event, yaml.ScalarEvent):
             plain = event.style is None
             return Word(None if plain and event.value in NULLS else event.value, line)
@@ -115,7 +115,7 @@ class _Reader:
             if not isinstance(key, Word) or not key.text:
                 self._refuse(key.line, "a key must be a word")
             elif key.text in lines:
-                self._refuse(key.line, f"{key.text!r} is given twice, here and in line {lines[key.text]}; leave one out")
+                self._refuse(key.line, f"{key.text!r} is given twice, here and in line {lines[key.text]}. Try: one of them")
             else:
                 lines[key.text] = key.line
                 yield key, value

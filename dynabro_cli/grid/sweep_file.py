@@ -136,7 +136,7 @@ class _Reading:
         if "name" not in parts:
             self._refuse(document.line, "a sweep needs a name")
         elif name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            self._refuse(parts["name"].line, f"name {name!r} is not legal; use letters, digits, dots, underscores and hyphens")
+            self._refuse(parts["name"].line, f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens")
         description = self._text(parts["description"], "description") if "description" in parts else ""
         plugins = self._plugins(parts["plugins"]) if "plugins" in parts else ()
         base = self._values(parts["base"], "base") if "base" in parts else {}
@@ -180,7 +180,7 @@ class _Reading:
             self._refuse(line, f"{name} takes one value here; a list belongs under grid")
             return None
         if node.text is None:
-            self._refuse(line, f"{name} has no value; leave it out, or write auto for the task's default")
+            self._refuse(line, f"{name} has no value. Try: without it, or auto for the task's default")
             return None
         text = node.text.strip()
         if re.fullmatch(r"\w+=[^:]*", text):
@@ -231,7 +231,7 @@ class _Reading:
                 self._refuse(item.line, "a point to exclude must name a field; this would leave out all")
             for name, text in values.items():
                 if fields()[name].parse(text) is None:
-                    self._refuse(item.line, f"{name}={text} cannot be excluded; write the value that it stands for")
+                    self._refuse(item.line, f"{name}={text} cannot be excluded. Try: the value that it stands for")
         return tuple(found)
 
     def _seeds(self, node: Node) -> tuple[int, ...]:
@@ -248,7 +248,7 @@ class _Reading:
             except SpecError as error:
                 self._refuse(word.line, *error.problems)
         if not words:
-            self._refuse(node.line, "seeds is empty; leave it out for seed 0")
+            self._refuse(node.line, "seeds is empty. Try: no seeds, which is seed 0")
         return tuple(dict.fromkeys(seeds))
 
     def _check_once(self, base: Values, grid: tuple[Axis, ...], parts: Mapping[str, Node]) -> None:
@@ -258,9 +258,9 @@ class _Reading:
             for name in axis.fields:
                 if name in owners:
                     where = f"under {owners[name]!r} and under {axis.label!r}"
-                    self._refuse(parts["grid"].line, f"grid varies {name} twice, {where}; leave one out")
+                    self._refuse(parts["grid"].line, f"grid varies {name} twice, {where}. Try: one of them")
                 owners[name] = axis.label
                 if name in base and all(name in point for point in axis.points):
                     self._refuse(parts["base"].line, f"base sets {name}, and so does every point of {axis.label!r} in grid")
         if "seeds" in parts and ("seed" in base or "seed" in owners):
-            self._refuse(parts["seeds"].line, "seeds are given, and base or grid set seed; leave one out")
+            self._refuse(parts["seeds"].line, "seeds are given, and base or grid set seed. Try: one of them")

@@ -37,10 +37,10 @@ def back_up(database: str, target: Path | None = None, *, force: bool = False) -
     if path is None:
         name = shown(database)
         raise SpecError(
-            f"{name} is a server's; type pg_dump, or dynabro db merge '{name}' --db FILE to copy it to an SQLite file"
+            f"{name} is a server's. Try: pg_dump, or dynabro db merge '{name}' --db FILE, which copies it to an SQLite file"
         )
     if not path.exists():
-        raise NotFoundError(f"there is no database {path}; name another with --db or DYNABRO_DB")
+        raise NotFoundError(f"there is no database {path}. Try: another --db")
     if file_version(path) is None:
         raise DatabaseError(f"{path} is an empty database; there is nothing to back up")
     copy = target or path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}.backup")

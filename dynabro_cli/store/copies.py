@@ -27,7 +27,7 @@ def new_database(target: Path, database: str, *, force: bool = False) -> Output:
         CannotWriteError: The target exists already, or its folder is missing.
     """
     if not target.parent.is_dir():
-        raise CannotWriteError(f"{target}: its folder {target.parent} does not exist; type mkdir -p {target.parent}")
+        raise CannotWriteError(f"{target}: its folder {target.parent} does not exist. Try: mkdir -p {target.parent}")
     output = Output(target, DATABASE, database, force)
     output.place()
     return output
@@ -72,13 +72,13 @@ def making(target: Path) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise CannotWriteError(f"{target} cannot be created ({error.strerror}); name a file in a folder of yours") from error
+        raise CannotWriteError(f"{target} cannot be created ({error.strerror}). Try: a file in a folder of yours") from error
     except OSError as error:
-        raise StorageError(f"{target} cannot be written ({error.strerror}); make room, or name another file") from error
+        raise StorageError(f"{target} cannot be written ({error.strerror}). Try: make room, or another file") from error
     except sqlite3.OperationalError as error:
         reason = str(error)
         if "disk" in reason:
-            raise StorageError(f"{target} cannot be written ({reason}); make room, or name another file") from error
+            raise StorageError(f"{target} cannot be written ({reason}). Try: make room, or another file") from error
         if "unable to open" in reason or "readonly" in reason:
-            raise CannotWriteError(f"{target} cannot be created ({reason}); name a file in a folder of yours") from error
+            raise CannotWriteError(f"{target} cannot be created ({reason}). Try: a file in a folder of yours") from error
         raise

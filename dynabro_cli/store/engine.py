@@ -50,16 +50,16 @@ def open_for_writing(database: str) -> Engine:
         engine = server_writer(database, shown(database), busy_seconds)
     else:
         if not path.parent.is_dir():
-            raise CannotWriteError(f"{path}: its folder {path.parent} does not exist; type mkdir -p {path.parent}")
+            raise CannotWriteError(f"{path}: its folder {path.parent} does not exist. Try: mkdir -p {path.parent}")
         other = owner(path.resolve())
         if other is not None:
-            raise CannotWriteError(f"{path} belongs to the database {other}; name another with --db")
+            raise CannotWriteError(f"{path} belongs to the database {other}. Try: another --db")
         if path.exists():
             version = file_version(path)
             if version is not None:
                 check_version(version, str(path))
             if not os.access(path, os.W_OK):
-                raise CannotWriteError(f"{path} cannot be written; change its permissions, or name another file with --db")
+                raise CannotWriteError(f"{path} cannot be written. Try: chmod u+w, or another --db")
         engine = sqlite_writer(path)
     with translated_errors(database, opening=True), engine.begin() as connection:
         _create_or_check(connection, database)
@@ -92,18 +92,16 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
             known = server_version(connection, database)
             if known is None:
                 name = shown(database)
-                raise EmptyDatabaseError(f"{name} has no tables yet; type 'dynabro run --db {name}' to fill it")
+                raise EmptyDatabaseError(f"{name} has no tables yet. Try: dynabro run --db {name}")
             check_version(known, database)
             if not any_schema:
                 refuse_server_strangers(connection, database, writing=False)
         return engine
     if not path.exists():
-        raise NotFoundError(
-            f"there is no database {path}; type 'dynabro run' to make one, or name another with --db or DYNABRO_DB"
-        )
+        raise NotFoundError(f"there is no database {path}. Try: dynabro run, which makes one, or another --db")
     version, found = examined(path, patience)
     if version is None:
-        raise EmptyDatabaseError(f"{path} has no tables yet; type 'dynabro run --db {path}' to fill it")
+        raise EmptyDatabaseError(f"{path} has no tables yet. Try: dynabro run --db {path}")
     check_version(version, str(path))
     if not any_schema:
         refuse_strangers(found, str(path), writing=False)
@@ -126,13 +124,13 @@ def sqlite_path(database: str) -> Path | None:
         DatabaseError: ``database`` looks like a URL, but SQLAlchemy does not know it.
     """
     if not database.strip():
-        raise SpecError(f"db={database!r} names no file; type a path, such as --db results.db")
+        raise SpecError(f"db={database!r} names no file. Try: a path, such as --db results.db")
     if "://" not in database:
         try:
             path = Path(database).expanduser()
             path.exists()
         except (OSError, RuntimeError, ValueError) as error:
-            raise CannotWriteError(f"{database!r} cannot be a file ({error}); name another with --db") from error
+            raise CannotWriteError(f"{database!r} cannot be a file ({error}). Try: another --db") from error
         if str(path) == IN_MEMORY:
             raise SpecError(f"db={database}: a database in memory is lost when the command ends. Try: --db results.db")
         return path
@@ -141,12 +139,12 @@ def sqlite_path(database: str) -> Path | None:
     except (ArgumentError, ValueError) as error:
         kind = database.partition("://")[0]  # what follows may hold a password
         raise DatabaseError(
-            f"{kind}://... is not a database URL; type a path, or a URL such as sqlite:///results.db"
+            f"{kind}://... is not a database URL. Try: a path, or a URL such as sqlite:///results.db"
         ) from error
     if url.get_backend_name() != "sqlite":
         return None
     if not url.database or str(Path(url.database)) == IN_MEMORY:
-        raise DatabaseError(f"{database} names no file, and results are to be kept; type a path, such as --db results.db")
+        raise DatabaseError(f"{database} names no file, and results are to be kept. Try: a path, such as --db results.db")
     return Path(url.database)
 
 
@@ -191,11 +189,11 @@ def file_version(path: Path) -> int | None:
 
 def examined(path: Path, patience: float | None = None) -> tuple[int | None, list[Entry]]:
     """Return schema version and schema of a file; ``patience`` as in ``open_read_only``, errors as in ``file_version``."""
-    stranger = f"{path} is not a dynabro database; name another file with --db"
+    stranger = f"{path} is not a dynabro database. Try: another --db"
     if path.is_dir():
-        raise DatabaseError(f"{path} is a folder, not a database; name a file with --db")
+        raise DatabaseError(f"{path} is a folder, not a database. Try: a file for --db")
     if path.exists() and not path.is_file():
-        raise DatabaseError(f"{path} is a device or a pipe, not a database; name a file with --db")
+        raise DatabaseError(f"{path} is a device or a pipe, not a database. Try: a file for --db")
     try:
         with path.open("rb") as file:
             head = file.read(len(SQLITE_MAGIC))
@@ -222,13 +220,13 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, lis
 def check_version(version: int, database: str) -> None:
     if version > SCHEMA_VERSION:
         raise DatabaseError(
-            f"{shown(database)} has schema version {version}, and this dynabro knows up to {SCHEMA_VERSION}; "
-            "type pip install --upgrade dynabro"
+            f"{shown(database)} has schema version {version}, and this dynabro knows up to {SCHEMA_VERSION}. "
+            "Try: pip install --upgrade dynabro"
         )
     if version < SCHEMA_VERSION:
         raise DatabaseError(
-            f"{shown(database)} has schema version {version}, and this dynabro needs {SCHEMA_VERSION}; "
-            f"type dynabro db upgrade --db {shown(database)}"
+            f"{shown(database)} has schema version {version}, and this dynabro needs {SCHEMA_VERSION}. "
+            f"Try: dynabro db upgrade --db {shown(database)}"
         )
 
 
@@ -299,7 +297,7 @@ def server_version(connection: Connection, database: str) -> int | None:
         found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars().all()
         if len(found) == 1 and found[0].isdigit():
             return int(found[0])
-    raise DatabaseError(f"{shown(database)} has other tables and is not a dynabro database; name another with --db")
+    raise DatabaseError(f"{shown(database)} has other tables and is not a dynabro database. Try: another --db")
 
 
 def _refuse_another(connection: Connection, path: Path) -> None:

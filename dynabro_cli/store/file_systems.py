@@ -71,7 +71,7 @@ def refuse_network(path: Path) -> None:
     kind = network_file_system(path)
     if kind is not None:
         raise CannotWriteError(
-            f"{path} is on a network file system ({kind}), and SQLite's write-ahead log does not work across machines; name a "
-            "file on a local disk with --db and bring results together with 'dynabro db merge', or type "
+            f"{path} is on a network file system ({kind}), and SQLite's write-ahead log does not work across machines. Try: "
+            "--db with a file on a local disk, and 'dynabro db merge' to bring results together, or "
             "--db postgresql+psycopg://USER@HOST/NAME"
         )

@@ -47,10 +47,7 @@ def find_log(database: str, name: str) -> Log:
     if not os.access(path, os.R_OK) or not path.is_file():
         what = "cannot be read" if path.exists() else "is not there"
         where = "here" if row["host"] == platform.node() else f"on {row['host']}"
-        raise NotFoundError(
-            f"run {row['id']} ran {where}, and its log {path} {what}; name another folder of logs and checkpoints with "
-            "DYNABRO_STATE"
-        )
+        raise NotFoundError(f"run {row['id']} ran {where}, and its log {path} {what}. Try: DYNABRO_STATE=FOLDER")
     return Log(row["id"], row["run_key"], path)
 
 

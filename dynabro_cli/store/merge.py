@@ -88,12 +88,12 @@ def merge(other: str, database: str, *, dry_run: bool = False, progress: Progres
     """
     path = sqlite_path(other)
     if path is not None and not path.exists():
-        raise NotFoundError(f"there is no database {path}; name another to merge")
+        raise NotFoundError(f"there is no database {path}. Try: another database")
     if _same(other, database):
-        raise SpecError(f"{shown(other)} is to be merged into itself; name another with --db")
+        raise SpecError(f"{shown(other)} is to be merged into itself. Try: another --db")
     with snapshot(other) as reading:
         if damage(reading):
-            raise DatabaseError(f"{shown(other)} is damaged; type dynabro db check --db {shown(other)}")
+            raise DatabaseError(f"{shown(other)} is damaged. Try: dynabro db check --db {shown(other)}")
         merged = Merged(unsound=unsound_runs(reading), unsound_kappas=kappas.unsound(reading))
         sound = [row for row in _outline(reading) if row["id"] not in merged.unsound]
         if dry_run:

@@ -83,12 +83,12 @@ class Output:
             CannotWriteError: What is there must not be replaced, or cannot be.
         """
         if self.kind is DATABASE and not self.force and os.path.lexists(self.target):
-            raise CannotWriteError(f"{self.target} is there already; name another file, or move it away")
+            raise CannotWriteError(f"{self.target} is there already. Try: another file")
         with self.errors():
             try:
                 path = self.target.resolve()
             except (RuntimeError, ValueError) as error:  # a circle of links, or a name that no file can have
-                raise CannotWriteError(f"{self.target} cannot be written ({error}); name another file") from error
+                raise CannotWriteError(f"{self.target} cannot be written ({error}). Try: another file") from error
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if path.is_file() and not os.access(path, os.R_OK | os.W_OK):
@@ -145,7 +145,7 @@ class Output:
                 part.replace(path)
                 break
         else:
-            raise CannotWriteError(f"{self.target} keeps being changed by another program; name another file")
+            raise CannotWriteError(f"{self.target} keeps being changed by another program. Try: another file")
         sync(path.parent)
 
     @contextlib.contextmanager
@@ -158,40 +158,40 @@ class Output:
         except OSError as error:
             problem = f"{self.target} cannot be written ({error.strerror})"
             if error.errno in HALF_WAY:
-                raise StorageError(f"{problem}; make room, or name another file") from error
-            raise CannotWriteError(f"{problem}; name another file") from error
+                raise StorageError(f"{problem}. Try: make room, or another file") from error
+            raise CannotWriteError(f"{problem}. Try: another file") from error
 
     def _refuse_reserved(self, path: Path) -> None:
         """Refuse the place of a database, of a file that belongs to one, and of checkpoints and logs."""
         own = sqlite_path(self.database)
         if is_sqlite(path) or (own is not None and own.resolve() == path):
-            raise CannotWriteError(f"{self.target} is a database and is never overwritten; name another file, or move it away")
+            raise CannotWriteError(f"{self.target} is a database and is never overwritten. Try: another file")
         database = owner(path)
         if database is not None:
-            raise CannotWriteError(f"{self.target} belongs to the database {database}; name another file")
+            raise CannotWriteError(f"{self.target} belongs to the database {database}. Try: another file")
         for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES if self.kind is DATABASE):
             if side.exists():  # SQLite would read it as a part of the new database
-                raise CannotWriteError(f"{side} was left behind by another database; move it away, or name another file")
+                raise CannotWriteError(f"{side} was left behind by another database. Try: another file, or move it away")
         folder = SideFiles.of(self.database).folder.resolve()
         for kept in (folder / "checkpoints", folder / "logs"):
             if path == kept or kept in path.parents:
-                raise CannotWriteError(f"{self.target} is where dynabro keeps checkpoints and logs; name another file")
+                raise CannotWriteError(f"{self.target} is where dynabro keeps checkpoints and logs. Try: another file")
 
     def _refuse_precious(self, path: Path) -> None:
         """Refuse a file that is there already, unless it is of the same kind, or is to be replaced."""
         if not path.is_file():
-            raise CannotWriteError(f"{self.target} is not a regular file; name another file")
+            raise CannotWriteError(f"{self.target} is not a regular file. Try: another file")
         if self.source is not None and self.source.exists() and path.samefile(self.source):
-            raise CannotWriteError(f"{self.target} is an input of this command and is never overwritten; name another file")
+            raise CannotWriteError(f"{self.target} is an input of this command and is never overwritten. Try: another file")
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
         if self.kind.replaces(path, head):
             return
         if _is_sweep(path):
-            raise CannotWriteError(f"{self.target} is a sweep and is never overwritten; move it away, or name another file")
+            raise CannotWriteError(f"{self.target} is a sweep and is never overwritten. Try: another file, or move it away")
         if not self.force:
             raise CannotWriteError(
-                f"{self.target} is there already, and is not {self.kind.name}; name another file, or type --force to replace it"
+                f"{self.target} is there already, and is not {self.kind.name}. Try: another file, or --force, which replaces it"
             )
 
     def _stream(self) -> BinaryIO | None:
@@ -200,9 +200,7 @@ class Output:
             descriptor = _descriptor(self.target)
             if descriptor is not None:
                 if is_sqlite(Path(self.target)):
-                    raise CannotWriteError(
-                        f"{self.target} is a database and is never overwritten; name another file, or move it away"
-                    )
+                    raise CannotWriteError(f"{self.target} is a database and is never overwritten. Try: another file")
                 return os.fdopen(os.dup(descriptor), "wb")
             with contextlib.suppress(FileNotFoundError, ValueError):  # ``place`` says what is wrong with a name
                 if _is_stream(self.target.stat().st_mode):

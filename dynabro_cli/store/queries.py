@@ -88,7 +88,7 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
                     raise _too_late(timeout)
                 yield row
     except UnicodeEncodeError as error:
-        raise SpecError("the statement is not UTF-8 text; type it in UTF-8") from error
+        raise SpecError("the statement is not UTF-8 text. Try: a SELECT in UTF-8") from error
     except DBAPIError as error:
         if limit.over:
             raise _too_late(timeout) from error
@@ -98,12 +98,12 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
             word in reason for word in ("authoriz", "readonly", "read-only", "prohibited", "data-modifying", "cannot modify")
         )
         if writes or (no_select and sql.split()[0] == no_select[1]):
-            raise SpecError(f"only reading is allowed here ({reason}); type a SELECT") from error
+            raise SpecError(f"only reading is allowed here ({reason}). Try: a SELECT") from error
         known = translate(error, shown(engine.url))
         damage = any(word in reason for word in ("image is malformed", "not a database", "locked", "disk"))
         if isinstance(known, DisconnectedError) or (damage and engine.dialect.name == "sqlite"):
             raise known from error
-        raise SpecError(f"SQL: {reason}; docs/columns.md lists tables and columns") from error
+        raise SpecError(f"SQL: {reason}. Try: docs/columns.md, which lists tables and columns") from error
 
 
 def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
@@ -114,7 +114,7 @@ def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     else:  # colons and percent signs of the user do not start a parameter of the driver
         result = connection.execute(text(sql.replace(":", "\\:")))
     if not result.returns_rows:
-        raise SpecError("the statement returns no rows; type a SELECT")
+        raise SpecError("the statement returns no rows. Try: a SELECT")
     yield tuple(result.keys())
     if connection.dialect.name == "sqlite":
         yield from (tuple(row) for row in result)
@@ -202,7 +202,7 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
     tell_left_out(engine, ("runs",))
     if len(found) != 1:
         many = f"{len(found)} runs have a key that begins with" if found else "there is no run"
-        raise NotFoundError(f"{many} {name!r}; type dynabro runs to see ids and keys")
+        raise NotFoundError(f"{many} {name!r}. Try: dynabro runs, which lists ids and keys")
     return {name: _plain(value) for name, value in found[0].items()}
 
 

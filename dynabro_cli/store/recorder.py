@@ -300,7 +300,7 @@ class Recorder:
     def _go_on(self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]) -> int:
         """Take ``row`` back to its checkpoint, and make this recorder its owner; return its id."""
         if row is None or self._resumption != (row["id"], row["checkpoint"]):
-            raise RunHeldError("another process has resumed the run meanwhile; repeat the command")
+            raise RunHeldError("another process has resumed the run meanwhile. Try: the same command")
         run_id: int = row["id"]
         done = self._totals.rounds
         connection.execute(delete(rounds).where(rounds.c.run_id == run_id, rounds.c.round >= done))

@@ -112,7 +112,7 @@ def _remove(connection: Connection, batch: Sequence[Doomed]) -> None:
     for run in batch:
         row = present.get(run.id, {})
         if (row.get("run_key"), row.get("status")) != (run.run_key, run.status):
-            raise BusyError(f"run {run.id} has changed; nothing is removed; repeat the command to see the runs")
+            raise BusyError(f"run {run.id} has changed; nothing is removed. Try: the same command")
         _refuse_if_live(connection, row)
     connection.execute(delete(runs).where(runs.c.id.in_(ids)))  # ON DELETE CASCADE removes their rows in other tables
 

@@ -63,10 +63,10 @@ def _engine(database: str, name: str, **options: Any) -> Engine:
     try:
         return create_engine(database, **options)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
-        way = "install it with pip, or use SQLite"
+        way = "pip install of the driver, or SQLite"
         if database.startswith("postgres"):
-            way = "type pip install 'psycopg[binary]', and begin the URL with postgresql+psycopg://"
-        raise DatabaseError(f"{name}: its driver is not installed ({error}); {way}") from error
+            way = "pip install 'psycopg[binary]', and a URL that begins with postgresql+psycopg://"
+        raise DatabaseError(f"{name}: its driver is not installed ({error}). Try: {way}") from error
 
 
 def _take_turns(connection: Connection, patience: float) -> None:

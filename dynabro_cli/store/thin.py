@@ -142,13 +142,13 @@ def thin(
 def _source(database: str, target: Path, every: int) -> Path:
     """Return the file to thin."""
     if not 1 <= every <= LARGEST_EVERY:
-        raise SpecError(f"every is {every}; legal: 1 to {LARGEST_EVERY}; type --every 100 to keep every 100th round")
+        raise SpecError(f"every={every}: it must be 1 to {LARGEST_EVERY}. Try: --every 100, which keeps every 100th round")
     path = sqlite_path(database)
     if path is None:
         name = shown(database)
-        raise SpecError(f"{name} is a server's; type dynabro db merge '{name}' --db FILE, and thin that file")
+        raise SpecError(f"{name} is a server's. Try: dynabro db merge '{name}' --db FILE, and thin that file")
     if path.exists() and target.exists() and path.samefile(target):
-        raise SpecError(f"{path} is to be thinned into itself; name another file")
+        raise SpecError(f"{path} is to be thinned into itself. Try: another file")
     return path
 
 

@@ -36,7 +36,7 @@ def upgrade_file(database: str) -> str:
     backup = ""
     if path is not None:
         if not path.exists():
-            raise NotFoundError(f"there is no database {path}; name another with --db or DYNABRO_DB")
+            raise NotFoundError(f"there is no database {path}. Try: another --db")
         version, found = examined(path)
         if version is None:
             raise DatabaseError(f"{path} is an empty database; there is nothing to upgrade")
@@ -67,7 +67,7 @@ def upgrade_file(database: str) -> str:
     if path is not None:
         copy = path.with_name(f"{path.name}.v{version}")
         if copy.exists():
-            raise DatabaseError(f"{copy} exists already, from an earlier upgrade; move it away, then repeat the command")
+            raise DatabaseError(f"{copy} exists already, from an earlier upgrade. Try: move it away, then the same command")
         output = new_database(copy, database)
         with translated_errors(database):
             copy_database(read_only_uri(path), output)

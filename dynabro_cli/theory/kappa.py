@@ -51,12 +51,12 @@ class Effort:
         limits = {"dimension": 1, "restarts": 1, "steps": 1, "seed": 0}
         values = {name: getattr(self, name) for name in limits}
         found = [
-            f"{name}={value} is not legal; type --{name} with a whole number >= {limits[name]}"
+            f"{name}={value} is not legal. Try: --{name} with a whole number >= {limits[name]}"
             for name, value in values.items()
             if value < limits[name]
         ]
         if not self.seconds > 0:
-            found.append(f"seconds={self.seconds:g} is not legal; type --seconds with a number > 0")
+            found.append(f"seconds={self.seconds:g} is not legal. Try: --seconds with a number > 0")
         return found
 
 
@@ -141,7 +141,7 @@ def subjects(
     problems = effort.problems()
     if not 0 <= 2 * byzantine < workers:
         most = max(0, workers - 1) // 2
-        problems.append(f"f={byzantine} of m={workers} is not legal: 0 <= 2f < m must hold; type --f with at most {most}")
+        problems.append(f"f={byzantine} of m={workers} is not legal: 0 <= 2f < m must hold. Try: --f with at most {most}")
     if problems:
         raise SpecError(problems)
     found: list[Subject] = []

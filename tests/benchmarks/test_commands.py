@@ -19,7 +19,7 @@ from dynabro_cli.machine import native
 
 pytestmark = pytest.mark.thorough
 
-WITHOUT_BYZFL = "byzfl, which this benchmark compares with, is not installed; type pip install '.[bench]'"
+WITHOUT_BYZFL = "byzfl, which this benchmark compares with, is not installed. Try: pip install '.[bench]'"
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ def test_a_wrong_command_is_one_line(arguments: tuple[str, ...], problem: str, d
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.problems
     assert problem in line
-    assert line.endswith("type 'dynabro --help'")
+    assert line.endswith("Try: dynabro --help")
 
 
 # --- settings

@@ -66,7 +66,7 @@ def test_an_older_database_is_upgraded_and_its_runs_are_found(dynabro: Dynabro, 
         outcome = dynabro(*command)
         assert (outcome.code, outcome.out) == (65, "")
         assert outcome.problems == [
-            f"results.db has schema version 1, and this dynabro needs {SCHEMA_VERSION}; type dynabro db upgrade --db results.db"
+            f"results.db has schema version 1, and this dynabro needs {SCHEMA_VERSION}. Try: dynabro db upgrade --db results.db"
         ]
     outcome = dynabro("db", "upgrade", "--db", "results.db")
     assert (outcome.code, outcome.err) == (0, "")
@@ -134,7 +134,7 @@ def test_a_backup(dynabro: Dynabro, results: Path) -> None:
     assert outcome.out.startswith("results.db copied to copy.db (")
     assert dynabro("runs", "--db", "copy.db").out == dynabro("runs").out
     again = dynabro("db", "backup", "copy.db")
-    assert (again.code, again.problems) == (73, ["copy.db is there already; name another file, or move it away"])
+    assert (again.code, again.problems) == (73, ["copy.db is there already. Try: another file"])
     outcome = dynabro("db", "backup")
     (path,) = results.parent.glob("results.db.*.backup")
     assert path.name in outcome.out
@@ -182,14 +182,14 @@ def test_a_thinned_run_that_is_run_again(dynabro: Dynabro, results: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (("results.db", "--every", "9"), 2, "results.db is to be thinned into itself; name another file"),
-        (("other.db", "--every", "9"), 73, "other.db is there already; name another file, or move it away"),
-        (("no/small.db", "--every", "9"), 73, "no/small.db: its folder no does not exist; type mkdir -p no"),
-        (("a.db", "--every", "0"), 2, "every is 0; legal: 1 to 2147483647; type --every 100 to keep every 100th round"),
-        (("a.db", "--every", "9", "--db", "missing.db"), 66, "there is no database missing.db; type 'dynabro run'"),
-        (("a.db", "--every", "9", "--where", "colour = 1"), 2, "SQL: no such column: colour; docs/columns.md lists tables"),
+        (("results.db", "--every", "9"), 2, "results.db is to be thinned into itself. Try: another file"),
+        (("other.db", "--every", "9"), 73, "other.db is there already. Try: another file"),
+        (("no/small.db", "--every", "9"), 73, "no/small.db: its folder no does not exist. Try: mkdir -p no"),
+        (("a.db", "--every", "0"), 2, "every=0: it must be 1 to 2147483647. Try: --every 100, which keeps every 100th round"),
+        (("a.db", "--every", "9", "--db", "missing.db"), 66, "there is no database missing.db. Try: dynabro run"),
+        (("a.db", "--every", "9", "--where", "colour = 1"), 2, "SQL: no such column: colour. Try: docs/columns.md"),
         (("a.db", "--every", "9", "--db", "postgresql://me:secret@host/results"), 2, "postgresql://me:***@host/results is a"),
-        (("a.db",), 2, "Missing option '--every'; type 'dynabro --help'"),
+        (("a.db",), 2, "Missing option '--every'. Try: dynabro --help"),
     ],
 )
 def test_what_cannot_be_thinned(arguments: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, resul
             "its columns do not agree with its spec: seed"
         ),
         f"run {key[:10]} differs: {ours}; there finished after 40 rounds, accuracy {accuracy!r}, loss 0.5",
-        "1 run of other.db not merged, as they are damaged; type dynabro db check --db other.db",
+        "1 run of other.db not merged, as they are damaged. Try: dynabro db check --db other.db",
     ]
 
 
@@ -263,9 +263,9 @@ def test_a_long_merge_says_how_far_it_is(dynabro: Dynabro, results: Path, monkey
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (("results.db",), 2, "results.db is to be merged into itself; name another with --db"),
-        (("missing.db",), 66, "there is no database missing.db; name another to merge"),
-        (("results.db", "--db", "no/where.db"), 73, "no/where.db: its folder no does not exist; type mkdir -p no"),
+        (("results.db",), 2, "results.db is to be merged into itself. Try: another --db"),
+        (("missing.db",), 66, "there is no database missing.db. Try: another database"),
+        (("results.db", "--db", "no/where.db"), 73, "no/where.db: its folder no does not exist. Try: mkdir -p no"),
     ],
 )
 def test_what_cannot_be_merged(arguments: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path) -> None:
@@ -290,7 +290,7 @@ def test_runs_are_removed_when_that_is_confirmed(dynabro: Dynabro, results: Path
     outcome = dynabro("db", "remove", *where)
     assert (outcome.code, outcome.problems) == (
         2,
-        ["nothing is removed, as there is no terminal to ask on; type --yes, or --dry-run to list the runs"],
+        ["nothing is removed, as there is no terminal to ask on. Try: --yes, or --dry-run, which lists the runs"],
     )
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     outcome = dynabro("db", "remove", *where)

@@ -124,7 +124,7 @@ def test_a_folder_in_its_place(dynabro: Dynabro, log: Path) -> None:
 
 
 def test_no_such_run(dynabro: Dynabro, log: Path) -> None:
-    assert dynabro("logs", "7").problems == ["there is no run '7'; type dynabro runs to see ids and keys"]
+    assert dynabro("logs", "7").problems == ["there is no run '7'. Try: dynabro runs, which lists ids and keys"]
 
 
 def test_logs_elsewhere(dynabro: Dynabro, log: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def test_it_asks_for_the_upgrade(dynabro: Dynabro, older: Path) -> None:
     before = older.read_bytes()
     outcome = dynabro(*RUN)
     assert outcome.code == 65
-    assert "type dynabro db upgrade" in outcome.err
+    assert "Try: dynabro db upgrade" in outcome.err
     assert older.read_bytes() == before
 
 

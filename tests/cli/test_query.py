@@ -60,7 +60,7 @@ def test_no_rows(dynabro: Dynabro, results: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (("SELECT 1", "--json", "--csv"), 2, "--json and --csv exclude each other; type one of them"),
+        (("SELECT 1", "--json", "--csv"), 2, "--json and --csv exclude each other. Try: one of them"),
         (("DELETE FROM runs",), 2, "only reading is allowed here"),
         (("UPDATE runs SET status = 'failed'",), 2, "only reading is allowed here"),
         (("INSERT INTO runs (id) VALUES (1)",), 2, "only reading is allowed here"),
@@ -70,7 +70,7 @@ def test_no_rows(dynabro: Dynabro, results: Path) -> None:
         (("SELECT nosuch FROM runs",), 2, "SQL: no such column: nosuch"),
         (("SELECT * FROM run",), 2, "SQL: no such table: run"),
         (("SELEC 1",), 2, "syntax error"),
-        (("",), 2, "type a SELECT"),
+        (("",), 2, "Try: a SELECT"),
         ((), 2, "SQL"),
         (("SELECT 1", "--db", "missing.db"), 66, "there is no database missing.db"),
     ],

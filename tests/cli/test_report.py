@@ -65,7 +65,7 @@ def test_a_report_for_a_pipe(dynabro: Dynabro, results: Path, folder: Path) -> N
         (
             "task = 'mnist'",
             66,
-            "where=task = 'mnist': it holds for no run that has a result; dynabro runs lists the stored runs",
+            "where=task = 'mnist': it holds for no run that has a result. Try: dynabro runs, which lists the stored runs",
         ),
         ("tusk = 1", 2, "SQL: no such column: tusk"),
         ("1) UNION SELECT (1", 2, "SQL: "),
@@ -84,4 +84,4 @@ def test_without_the_extra(missing: str, dynabro: Dynabro, results: Path, monkey
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == missing else find(name, *more))
     outcome: Any = dynabro("report")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.problems[-1].endswith("is not installed; type pip install 'dynabro[web]'")
+    assert outcome.problems[-1].endswith("is not installed. Try: pip install 'dynabro[web]'")

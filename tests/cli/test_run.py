@@ -226,7 +226,7 @@ def test_what_is_stored_is_not_run_again(dynabro: Dynabro, folder: Path, monkeyp
     second = dynabro(*DIGITS)
     assert (second.code, len(second.err.splitlines())) == (0, 1)  # what was asked for
     assert second.out.splitlines()[:2] == first.out.splitlines()[:2]
-    assert second.out.splitlines()[2] == "run 1, already in results.db; type --rerun to repeat it"
+    assert second.out.splitlines()[2] == "run 1, already in results.db; --rerun repeats it"
     assert json.loads(dynabro(*DIGITS, "--json").out)["id"] == 1
     assert read(folder / "results.db", "SELECT * FROM runs") == before
 
@@ -331,7 +331,7 @@ REFUSED: list[tuple[str, list[str]]] = [
         ["precision=tf32 is not legal on device cpu: only CUDA GPUs have TensorFloat-32. Try: --precision fp32 or bf16"],
     ),
     ("--compile maybe", ["compile=maybe is not legal. Try: --compile with auto or on or off"]),
-    ("--task quadratic --model mlp", ["task 'quadratic' has no model, and model=mlp; leave --model out"]),
+    ("--task quadratic --model mlp", ["task 'quadratic' has no model, and model=mlp. Try: no --model"]),
     ("--device cuda:7", ["device=cuda:7 is not here; legal on this machine: auto, cpu"]),
     ("--device gpu", ["device=gpu is not here"]),
     ("--threads 0", ["--threads"]),
@@ -376,9 +376,9 @@ def test_every_problem_is_a_line_and_nothing_runs(
 @pytest.mark.parametrize(
     ("database", "code", "problem"),
     [
-        ("notes.txt", 65, "notes.txt is not a dynabro database; name another file with --db"),
+        ("notes.txt", 65, "notes.txt is not a dynabro database. Try: another --db"),
         (".", 65, "is a folder"),
-        ("missing/results.db", 73, "type mkdir -p missing"),
+        ("missing/results.db", 73, "Try: mkdir -p missing"),
         ("/proc/results.db", 73, "/proc/results.db cannot be created"),
         ("sqlite://", 65, "names no file"),
         ("nosuch://host/results", 65, "its driver is not installed"),

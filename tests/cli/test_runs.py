@@ -103,7 +103,7 @@ def test_a_condition(dynabro: Dynabro, results: Path) -> None:
         (("--where", "nosuch = 1"), 2, "SQL: no such column: nosuch"),
         (("--where", "seed ="), 2, "SQL: "),
         (("--json", "--csv"), 2, "--json and --csv exclude each other"),
-        (("--db", "missing.db"), 66, "there is no database missing.db; type 'dynabro run' to make one"),
+        (("--db", "missing.db"), 66, "there is no database missing.db. Try: dynabro run, which makes one"),
         (("--db", "notes.txt"), 65, "notes.txt is not a dynabro database"),
         (("--db", "sqlite://"), 65, "names no file"),
         (("everything",), 2, "everything"),

@@ -177,7 +177,7 @@ def test_a_full_disk_leaves_a_run_to_resume(dynabro: Dynabro, folder: Path) -> N
     outcome = dynabro(*LOGISTIC, "--save-model", "/dev/full")
     assert outcome.code == 74
     (line,) = outcome.problems
-    assert line == "/dev/full cannot be written (No space left on device); make room, or name another file"
+    assert line == "/dev/full cannot be written (No space left on device). Try: make room, or another file"
     assert read(folder / "results.db", "SELECT status FROM runs") == [("interrupted",)]
     assert dynabro(*LOGISTIC, *SAVE).code == 0
 
@@ -212,7 +212,7 @@ def test_places_that_are_refused_before_anything_runs(name: str, dynabro: Dynabr
     ("words", "line"),
     [
         (("--save-at", "evaluations"), "save_at=evaluations is not valid here: it requires --save-model FILE"),
-        ((*SAVE, "--save-at", "now"), "save_at=now is not legal; type --save-at end or evaluations"),
+        ((*SAVE, "--save-at", "now"), "save_at=now is not legal. Try: --save-at end or evaluations"),
     ],
 )
 def test_options_that_are_refused(words: tuple[str, ...], line: str, dynabro: Dynabro, folder: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_sweep_is_chosen_from_and_what_is_chosen_is_trained(dynabro: Dynabro, 
     make_runs(grid)
     outcome = dynabro("select", grid, "--over", "learning_rate", "--worst", "attack", "--yaml", "chosen.yaml", "--json")
     assert outcome.code == 0
-    assert outcome.problems == ["the chosen runs are written to chosen.yaml; type dynabro sweep chosen.yaml to train them"]
+    assert outcome.problems == ["the chosen runs are written to chosen.yaml. Try: dynabro sweep chosen.yaml, which trains them"]
     told = json.loads(outcome.out)
     means = finals(folder / "results.db")
     for choice in told:

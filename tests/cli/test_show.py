@@ -99,7 +99,7 @@ def test_a_run_without_rounds(dynabro: Dynabro, results: Path) -> None:
 def test_a_run_that_is_not_there(name: str, dynabro: Dynabro, results: Path) -> None:
     outcome = dynabro("show", f"runs/{name}")
     assert (outcome.code, outcome.out) == (66, "")
-    assert outcome.problems == [f"there is no run {name!r}; type dynabro runs to see ids and keys"]
+    assert outcome.problems == [f"there is no run {name!r}. Try: dynabro runs, which lists ids and keys"]
 
 
 def test_a_database_that_is_not_there(dynabro: Dynabro) -> None:
@@ -111,12 +111,12 @@ def test_a_database_that_is_not_there(dynabro: Dynabro) -> None:
 @pytest.mark.parametrize(
     ("what", "problem"),
     [
-        ("cwtm", "cannot show 'cwtm'; type KIND/NAME with KIND one of tasks, models, "),
-        ("agregators/cwtm", "cannot show 'agregators/cwtm' (did you mean 'aggregators'?); type KIND/NAME"),
-        ("aggregators/", "type KIND/NAME"),
-        ("runs/", "type KIND/NAME"),
-        ("", "type KIND/NAME"),
-        ("/", "type KIND/NAME"),
+        ("cwtm", "cannot show 'cwtm'. Try: KIND/NAME with KIND one of tasks, models, "),
+        ("agregators/cwtm", "cannot show 'agregators/cwtm' (did you mean 'aggregators'?). Try: KIND/NAME"),
+        ("aggregators/", "Try: KIND/NAME"),
+        ("runs/", "Try: KIND/NAME"),
+        ("", "Try: KIND/NAME"),
+        ("/", "Try: KIND/NAME"),
         ("aggregators/cwmt", "unknown aggregator 'cwmt' (did you mean 'cwtm'?); legal: "),
         ("aggregators/cwtm/f", "unknown aggregator 'cwtm/f'"),
     ],

@@ -274,7 +274,7 @@ def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> 
     assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
     assert read(folder / "results.db", "SELECT rerun_after FROM sweeps ORDER BY id DESC LIMIT 1") == [(None,)]
     outcome = dynabro("sweep", small, "--rerun", "--rerun-changed")
-    assert (outcome.code, outcome.problems) == (2, ["--rerun and --rerun-changed exclude each other; type one of them"])
+    assert (outcome.code, outcome.problems) == (2, ["--rerun and --rerun-changed exclude each other. Try: one of them"])
 
 
 def test_a_dry_run_takes_the_usual_number_of_jobs(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def test_exclusions_that_leave_nothing_out_are_told(
         ),
         (("small.yaml", "--set", "bugdet=1"), 2, ["--set bugdet=1: unknown field 'bugdet' (did you mean 'budget'?)"]),
         (("small.yaml", "--set", "byzantine=2"), 2, ["byzantine=2 of workers=3 is not legal"]),
-        (("small.yaml", "--jobs", "0"), 2, ["jobs=0 is not legal; type --jobs with a whole number >= 1 or auto"]),
+        (("small.yaml", "--jobs", "0"), 2, ["jobs=0 is not legal. Try: --jobs with a whole number >= 1 or auto"]),
         (("small.yaml", "--jobs", "many"), 2, ["jobs=many is not legal"]),
         (("small.yaml", "--compile", "maybe"), 2, ["compile=maybe is not legal"]),
         (("small.yaml", "--device", "gpu"), 2, ["device=gpu is not here"]),

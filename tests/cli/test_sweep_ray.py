@@ -45,7 +45,7 @@ def test_the_address_and_the_options_are_handed_on(dynabro: Dynabro, asked: list
     ("arguments", "problem"),
     [
         (("--address", "auto"), "address=auto is not valid here: it requires --executor ray"),
-        (("--executor", "dask"), "executor=dask is not legal; type --executor local or ray"),
+        (("--executor", "dask"), "executor=dask is not legal. Try: --executor local or ray"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], problem: str, dynabro: Dynabro, folder: Path) -> None:

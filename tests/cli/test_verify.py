@@ -62,10 +62,10 @@ def test_a_broken_bound_is_loud(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--m", "4", "--f", "2"), "f=2 of m=4 is not legal: 0 <= 2f < m must hold; type --f with at most 1"),
-        (("--f", "-1"), "f=-1 of m=17 is not legal: 0 <= 2f < m must hold; type --f with at most 8"),
-        (("--dimension", "0"), "dimension=0 is not legal; type --dimension with a whole number >= 1"),
-        (("--seconds", "nan"), "seconds=nan is not legal; type --seconds with a number > 0"),
+        (("--m", "4", "--f", "2"), "f=2 of m=4 is not legal: 0 <= 2f < m must hold. Try: --f with at most 1"),
+        (("--f", "-1"), "f=-1 of m=17 is not legal: 0 <= 2f < m must hold. Try: --f with at most 8"),
+        (("--dimension", "0"), "dimension=0 is not legal. Try: --dimension with a whole number >= 1"),
+        (("--seconds", "nan"), "seconds=nan is not legal. Try: --seconds with a number > 0"),
         (("cwmd",), "unknown aggregator 'cwmd' (did you mean 'cwmed'?); legal: "),
         (("cwmed", "--pre", "nn"), "unknown pre-aggregator 'nn'"),
         (("cwtm:f=9",), "'cwtm': f=9 is not legal with 17 workers"),
@@ -119,7 +119,7 @@ def test_what_there_is_to_do(dynabro: Dynabro, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("round",), "part='round' is not legal (did you mean 'rounds'?); type one of rounds, delta, switches, all"),
+        (("round",), "part='round' is not legal (did you mean 'rounds'?). Try: one of rounds, delta, switches, all"),
         (("--seeds", "x"), "--set seeds=x: seeds=x is not legal"),
         (("--jobs", "0"), "jobs=0 is not legal"),
     ],

@@ -200,7 +200,7 @@ def test_a_batch_cannot_be_larger_than_the_data() -> None:
 
 def test_models_and_tasks() -> None:
     assert problems(task="quadratic:sigma=1", model="mlp") == [
-        "task 'quadratic:sigma=1' has no model, and model=mlp; leave --model out"
+        "task 'quadratic:sigma=1' has no model, and model=mlp. Try: no --model"
     ]
     (line,) = problems(task="digits", model="cnn-mnist")
     assert line.startswith("model 'cnn-mnist' needs images of at least 16 x 16 pixels, and the task's are 8 x 8. Try: --model")

@@ -324,7 +324,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     kinds, databases = given.kind or ["workers", "scheduler", "transaction"], given.db or ["sqlite"]
     if "postgres" in databases and not os.environ.get(VARIABLE):
-        parser.error(f"{VARIABLE} names no server; type .ci/postgres python -m tests.faults.campaign ...")
+        parser.error(f"{VARIABLE} names no server. Try: .ci/postgres python -m tests.faults.campaign ...")
     if given.folder is not None:
         given.folder.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # commands would inherit that it is ignored

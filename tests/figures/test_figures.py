@@ -147,7 +147,7 @@ def test_what_is_missing_is_told(folder: Path, dynabro: Dynabro) -> None:
     told, why = outcome.problems
     assert told.startswith("digits-periodic: 15 of 60 planned runs are missing, and no run at all of: dynabro periodic:K=5; ")
     assert told.endswith("; dynabro periodic:K=100; and 1 more")
-    assert why == "planned runs are missing; dynabro sweep NAME makes the runs of a figure"
+    assert why == "planned runs are missing. Try: dynabro sweep NAME, which makes the runs of a figure"
     drawn = pd.read_csv("plots/digits-periodic.csv")
     assert set(drawn.loc[drawn["switching"] == "static", "n"]) == {1}
     assert drawn.loc[drawn["switching"] == "static", "std"].isna().all()
@@ -230,7 +230,7 @@ def test_all(grids: Path, dynabro: Dynabro) -> None:
     outcome = dynabro("plot", "all", "--db", str(grids))
     assert outcome.code == 66  # as they are small, and all is for the sweeps as they come
     assert len(outcome.problems) == len(NAMES) + 1
-    assert outcome.problems[-1] == "no run of any figure is stored; dynabro list sweeps lists the sweeps"
+    assert outcome.problems[-1] == "no run of any figure is stored. Try: dynabro list sweeps"
 
 
 def test_all_for_which_a_condition_holds(folder: Path, dynabro: Dynabro) -> None:
@@ -238,7 +238,7 @@ def test_all_for_which_a_condition_holds(folder: Path, dynabro: Dynabro) -> None
     outcome = dynabro("plot", "all", "--where", "1 = 0")
     assert (outcome.code, outcome.out) == (66, "")
     assert "history-dependence: not drawn, as --where holds for no run of it" in outcome.problems
-    assert outcome.problems[-1] == "where=1 = 0: it holds for no run of any figure; type another condition"
+    assert outcome.problems[-1] == "where=1 = 0: it holds for no run of any figure. Try: another condition"
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_the_same_bytes_for_one_database(grids: Path, dynabro: Dynabro) -> None:
     ("arguments", "code", "problem"),
     [
         (["mnist-sf-cwmt"], 2, "unknown figure 'mnist-sf-cwmt' (did you mean 'mnist-sf-cwtm'?); legal: cifar10-ipm-cwmed, "),
-        (["mnist-sf-cwtm"], 66, "no run of mnist-sf-cwtm is stored; dynabro sweep mnist-sf-cwtm makes them"),
+        (["mnist-sf-cwtm"], 66, "no run of mnist-sf-cwtm is stored. Try: dynabro sweep mnist-sf-cwtm"),
         (
             ["mnist-sf-cwtm", "--set", "budget=7"],
             66,
@@ -284,9 +284,9 @@ def test_the_same_bytes_for_one_database(grids: Path, dynabro: Dynabro) -> None:
             2,
             "mnist-sf-cwtm is laid out as the paper has it; --x, --hue, --facet, --metric and --free-y",
         ),
-        (["all", "--set", "budget=7"], 2, "--set is for the figure of one sweep, and not for all; type --where"),
-        (["curves", "--set", "budget=7"], 2, "--set is for the figure of one sweep, and not for curves; type --where"),
-        (["curves", "--format", "jpg"], 2, "format=jpg is not legal; type --format with some of png,pdf,svg"),
+        (["all", "--set", "budget=7"], 2, "--set is for the figure of one sweep, and not for all. Try: --where"),
+        (["curves", "--set", "budget=7"], 2, "--set is for the figure of one sweep, and not for curves. Try: --where"),
+        (["curves", "--format", "jpg"], 2, "format=jpg is not legal. Try: --format with some of png,pdf,svg"),
         (
             ["timeline", "--where", "id = 1", "--format", "tex"],
             2,
@@ -309,7 +309,7 @@ def test_a_folder_that_cannot_be_written(grids: Path, folder: Path, dynabro: Dyn
     (folder / "file").write_text("no folder")
     outcome = dynabro("plot", "digits-alie-gm", "--db", str(grids), "--out", "file/plots", *SETTINGS)
     assert outcome.code == 73
-    assert outcome.problems == ["file/plots cannot be written (Not a directory); name another folder with --out"]
+    assert outcome.problems == ["file/plots cannot be written (Not a directory). Try: another --out"]
 
 
 @pytest.mark.parametrize(("width", "pixels"), [("column", 670), ("page", 1380)])

@@ -208,10 +208,10 @@ def test_what_is_told_of_recovery_can_be_plotted(dynabro: Dynabro) -> None:
             assert drawn["n"].to_dict() == expected["size"].to_dict()
         assert len(drawn) == (1 if "dip" in metric or "recovery" in metric else 2)
     outcome = dynabro("plot", "curves", "--metric", "dip")
-    assert outcome.problems == ["metric=dip is one number per run, not a curve; type dynabro plot final --metric dip"]
+    assert outcome.problems == ["metric=dip is one number per run, not a curve. Try: dynabro plot final --metric dip"]
     where = ("--where", "switching = 'static'")
     assert dynabro("plot", "final", "--metric", "dip", *where).problems == [
-        "no run here has a number for metric=dip; type another one of " + ", ".join(METRICS)
+        "no run here has a number for metric=dip. Try: another one of " + ", ".join(METRICS)
     ]
     shown = json.loads(dynabro("show", "runs/1", "--json").out)["recovery"]
     assert shown["dip"] == stored["dip"][0]
@@ -242,13 +242,13 @@ def test_a_timeline_of_other_identities_is_refused(dynabro: Dynabro) -> None:
         (["final", "--hue", "metod"], "hue=metod is not a column to plot by (did you mean 'method'?); legal: task, method, "),
         (["final", "--x", "wall_seconds"], "x=wall_seconds is not a column to plot by; legal: task, method, "),
         (["curves", "--x", "switching"], "x=switching is not a column to plot by; legal: samples, budget"),
-        (["final", "--metric", "gap"], "no run here has a number for metric=gap; type another one of accuracy, loss, gap"),
+        (["final", "--metric", "gap"], "no run here has a number for metric=gap. Try: another one of accuracy, loss, gap"),
         (
             ["final", "--metric", "acuracy"],
             "metric=acuracy is not legal (did you mean 'accuracy'?); legal: ",
         ),
-        (["histogram", "--hue", "method"], "a histogram has no hue; omit --hue"),
-        (["timeline", "--x", "method"], "a timeline has no x; omit --x"),
+        (["histogram", "--hue", "method"], "a histogram has no hue. Try: no --hue"),
+        (["timeline", "--x", "method"], "a timeline has no x. Try: no --x"),
         (
             ["curves"],
             "the runs differ in 120 ways, and 16 lines can be told apart; narrow them with --where, or",
@@ -266,11 +266,11 @@ def test_what_is_refused(arguments: list[str], problem: str, mixed: Path, dynabr
 def test_no_run_at_all(mixed: Path, dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro("plot", "final", "--db", str(mixed), "--where", "seed = 77")
     assert outcome.code == 66
-    assert outcome.problems == ["where=seed = 77: it holds for no run that has a result; type another condition"]
+    assert outcome.problems == ["where=seed = 77: it holds for no run that has a result. Try: another condition"]
     open_for_writing("empty.db")
     outcome = dynabro("plot", "final", "--db", "empty.db")
     assert outcome.code == 66
-    assert outcome.problems == ["no run here has a result; dynabro run or dynabro sweep makes some, and dynabro runs lists all"]
+    assert outcome.problems == ["no run here has a result. Try: dynabro run or dynabro sweep, which make some"]
 
 
 @pytest.mark.parametrize("name", ["curves", "final", "heatmap"])

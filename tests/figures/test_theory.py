@@ -54,9 +54,9 @@ def test_kappa(dynabro: Dynabro, folder: Path) -> None:
 def test_kappa_without_any(dynabro: Dynabro, results: Path) -> None:
     outcome = dynabro("plot", "kappa")
     assert outcome.code == 66
-    assert outcome.problems == ["no search for a kappa is stored here; dynabro verify kappa makes some"]
+    assert outcome.problems == ["no search for a kappa is stored here. Try: dynabro verify kappa"]
     assert dynabro("plot", "kappa", "--where", "seed = 1").problems == [
-        "where=seed = 1: it holds for no stored search for a kappa; type another condition"
+        "where=seed = 1: it holds for no stored search for a kappa. Try: another condition"
     ]
     wrong = dynabro("plot", "kappa", "--where", "seeed = 1")
     assert wrong.code == 2

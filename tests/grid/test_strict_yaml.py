@@ -52,8 +52,8 @@ def test_lines_are_those_of_the_file() -> None:
 
 def test_keys_given_twice_are_told_all_at_once() -> None:
     assert problems("a: 1\nb:\n  c: 1\n  c: 1\na: 2\n") == [
-        "x.yaml:4: 'c' is given twice, here and in line 3; leave one out",
-        "x.yaml:5: 'a' is given twice, here and in line 1; leave one out",
+        "x.yaml:4: 'c' is given twice, here and in line 3. Try: one of them",
+        "x.yaml:5: 'a' is given twice, here and in line 1. Try: one of them",
     ]
 
 
@@ -73,9 +73,9 @@ def test_keys_given_twice_are_told_all_at_once() -> None:
         ("a: b: c\n", ["x.yaml:1: invalid YAML: mapping values are not allowed here"]),
         ("a: 1\n\tb: 2\n", ["x.yaml:2: invalid YAML: "]),
         ("a: 1\nb: \x07\n", ["x.yaml:2: the character '\\x07' is not allowed in YAML"]),
-        ("", ["x.yaml: it is empty; write one"]),
-        ("# nothing\n", ["x.yaml: it is empty; write one"]),
-        ("a: 1\n---\nb: 2\n", ["x.yaml: it has several documents; write one"]),
+        ("", ["x.yaml: it is empty. Try: one document"]),
+        ("# nothing\n", ["x.yaml: it is empty. Try: one document"]),
+        ("a: 1\n---\nb: 2\n", ["x.yaml: it has several documents. Try: one document"]),
         ("[" * 100_000, ["x.yaml:1: this is nested more than 8 deep"]),
         ("- " * 100_000, ["x.yaml:1: this is nested more than 8 deep"]),
     ],

@@ -126,7 +126,7 @@ def test_a_backup_that_is_killed_leaves_no_file_of_that_name(engine: Engine, pat
 
 
 def test_a_missing_folder_is_named(engine: Engine, path: Path) -> None:
-    with pytest.raises(CannotWriteError, match="type mkdir -p"):
+    with pytest.raises(CannotWriteError, match="Try: mkdir -p"):
         back_up(str(path), path.parent / "no folder" / "copy.db")
 
 
@@ -153,5 +153,5 @@ def test_what_is_no_database_is_not_copied(path: Path) -> None:
 
 
 def test_a_server_has_its_own() -> None:
-    with pytest.raises(SpecError, match="type pg_dump, or dynabro db merge"):
+    with pytest.raises(SpecError, match="Try: pg_dump, or dynabro db merge"):
         back_up("postgresql+psycopg://me:secret@host/results")

@@ -432,7 +432,7 @@ def test_upgrade_keeps_a_copy_and_the_rows(path: Path, monkeypatch: pytest.Monke
         before.setattr(engine_module, "SCHEMA_VERSION", PRESENT)
         before.setattr(engine_module, "__file__", queries.__file__)
         record(open_for_writing(str(path)), whole_run())
-    with pytest.raises(DatabaseError, match="type dynabro db upgrade"):
+    with pytest.raises(DatabaseError, match="Try: dynabro db upgrade"):
         open_for_writing(str(path))
     rows = read(path, "SELECT * FROM runs")
 
@@ -461,7 +461,7 @@ def test_upgrade_never_overwrites_a_copy(path: Path, monkeypatch: pytest.MonkeyP
     copy.write_text("precious")
     with pytest.raises(DatabaseError) as caught:
         upgrade_file(str(path))
-    assert str(caught.value) == f"{copy} exists already, from an earlier upgrade; move it away, then repeat the command"
+    assert str(caught.value) == f"{copy} exists already, from an earlier upgrade. Try: move it away, then the same command"
     assert copy.read_text() == "precious"
     assert read(path, "PRAGMA user_version") == [(PRESENT,)]
 
@@ -511,7 +511,7 @@ def test_a_database_without_precision_says_upgrade_it(operation: Callable[[str],
     with pytest.raises(DatabaseError) as caught:
         operation(str(path))
     assert str(caught.value) == (
-        f"{path} has schema version 1, and this dynabro needs {PRESENT}; type dynabro db upgrade --db {path}"
+        f"{path} has schema version 1, and this dynabro needs {PRESENT}. Try: dynabro db upgrade --db {path}"
     )
     assert path.read_bytes() == before
 
@@ -557,7 +557,7 @@ def test_an_upgrade_that_breaks_off_changes_nothing(old: RunSpec, path: Path, mo
     assert [read(path, sql) for sql in tables] == before
 
     copy = path.with_name(path.name + ".v1")
-    with pytest.raises(DatabaseError, match="exists already, from an earlier upgrade; move it away"):
+    with pytest.raises(DatabaseError, match=r"exists already, from an earlier upgrade\. Try: move it away"):
         upgrade_file(str(path))
     copy.rename(copy.with_suffix(".old"))
     upgrade_file(str(path))

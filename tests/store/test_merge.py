@@ -270,7 +270,7 @@ def cut(path: str) -> None:
     [
         (view_that_calls, "has no table rounds, or another thing"),
         (not_a_database, "is not a dynabro database"),
-        (old, "type dynabro db upgrade --db"),
+        (old, "Try: dynabro db upgrade --db"),
         (cut, "is damaged"),
         (stale_index, "is damaged"),
     ],

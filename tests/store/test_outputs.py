@@ -258,7 +258,7 @@ def test_a_file_of_the_same_kind_is_replaced(name: str, content: bytes, kind: Ki
 )
 def test_a_file_of_another_kind_needs_force(name: str, content: bytes, kind: Kind, folder: Path) -> None:
     Path(name).write_bytes(content)
-    with pytest.raises(CannotWriteError, match=r"is there already; name another|is not an? .*type --force to replace it"):
+    with pytest.raises(CannotWriteError, match=r"is there already. Try: another|is not an? .*--force"):
         write(name, kind)
     assert everything(folder) == {name: content}
     write(name, kind, force=True)
@@ -342,7 +342,7 @@ def test_what_breaks_off_leaves_what_was_there(old: bytes | None, folder: Path) 
 @pytest.mark.usefixtures("_small_files")
 def test_a_full_disk_leaves_what_was_there(folder: Path) -> None:
     Path("out.csv").write_bytes(b"old")
-    with pytest.raises(StorageError, match=r"out\.csv cannot be written \(File too large\); make room"):
+    with pytest.raises(StorageError, match=r"out\.csv cannot be written \(File too large\)\. Try: make room"):
         write("out.csv", content=NEW * 10_000)
     assert everything(folder) == {"out.csv": b"old"}
 

@@ -143,7 +143,7 @@ def test_a_version_that_is_none(name: str | None, engine: Engine, database: str)
 
 
 def test_an_empty_database_cannot_be_read(database: str) -> None:
-    with pytest.raises(DatabaseError, match="has no tables yet; type 'dynabro run --db postgresql"):
+    with pytest.raises(DatabaseError, match=r"has no tables yet\. Try: dynabro run --db postgresql"):
         open_read_only(database)
     with pytest.raises(DatabaseError, match="there is nothing to upgrade"):
         upgrade_file(database)
@@ -165,7 +165,7 @@ def test_upgrade(old: int, database: str, monkeypatch: pytest.MonkeyPatch) -> No
         before.setattr(engine_module, "store_comments", lambda _: None)  # older versions had none
         open_for_writing(database).dispose()
     for operation in OPENERS:
-        with pytest.raises(DatabaseError, match="type dynabro db upgrade --db postgresql"):
+        with pytest.raises(DatabaseError, match="Try: dynabro db upgrade --db postgresql"):
             operation(database)
     name = shown(database)
     assert upgrade_file(database) == f"{name} upgraded from schema version {old} to {SCHEMA_VERSION}"
@@ -199,7 +199,7 @@ def test_a_password_is_shown_nowhere() -> None:
 @pytest.mark.parametrize("backend", ["sqlite"])
 def test_a_driver_that_is_missing(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(DatabaseError, match=r"its driver is not installed .*; type pip install 'psycopg\[binary\]'"):
+    with pytest.raises(DatabaseError, match=r"its driver is not installed .*. Try: pip install 'psycopg\[binary\]'"):
         open_for_writing("postgresql+psycopg://me:secret@host/results")
 
 

@@ -82,7 +82,7 @@ def test_an_id_goes_before_a_key(engine: Engine, database: str) -> None:
 
 def test_an_ambiguous_beginning(engine: Engine, database: str) -> None:
     record(engine, [event for letter in "ab" for event in whole_run(2, key=f"9{letter}" + "0" * 62)])
-    with pytest.raises(NotFoundError, match="2 runs have a key that begins with '9'; type dynabro runs"):
+    with pytest.raises(NotFoundError, match=r"2 runs have a key that begins with '9'\. Try: dynabro runs"):
         queries.find_run(open_read_only(database), "9")
 
 
@@ -90,7 +90,7 @@ def test_an_ambiguous_beginning(engine: Engine, database: str) -> None:
 def test_a_run_that_is_not_there(name: str, reader: Engine) -> None:
     with pytest.raises(NotFoundError) as caught:
         queries.find_run(reader, name)
-    assert str(caught.value) == f"there is no run {name!r}; type dynabro runs to see ids and keys"
+    assert str(caught.value) == f"there is no run {name!r}. Try: dynabro runs, which lists ids and keys"
 
 
 def test_the_histogram_of_a_run(engine: Engine, database: str) -> None:
@@ -182,7 +182,7 @@ WRONG = {
     "postgresql": [
         ("SELECT nosuch FROM runs", 'SQL: column "nosuch" does not exist'),
         ("SELECT * FROM run", 'SQL: relation "run" does not exist'),
-        ("SELEC 1", 'only reading is allowed here (syntax error at or near "SELEC"); type a SELECT'),
+        ("SELEC 1", 'only reading is allowed here (syntax error at or near "SELEC"). Try: a SELECT'),
         ("SELECT (", "SQL: syntax error at end of input"),
         ("SELECT 'a\nb' || c", 'SQL: column "c" does not exist'),
         ("SELECT 1; SELECT 2", "SQL: cannot insert multiple commands into a prepared statement"),

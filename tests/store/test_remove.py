@@ -138,7 +138,7 @@ def test_what_has_changed_meanwhile_is_not_removed(meanwhile: str, engine: Engin
     fill(engine, files)
     removal = choose(database, "id IN (2, 3)")
     change(database, meanwhile)
-    with pytest.raises(BusyError, match="run 3 has changed; nothing is removed; repeat the command"):
+    with pytest.raises(BusyError, match=r"run 3 has changed; nothing is removed\. Try: the same command"):
         remove(database, removal)
     assert 2 in ids(database)
 

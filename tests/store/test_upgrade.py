@@ -68,7 +68,7 @@ def test_an_older_database_names_the_command(old: int, path: Path) -> None:
         with pytest.raises(DatabaseError) as caught:
             operation(str(path))
         assert str(caught.value) == (
-            f"{path} has schema version {old}, and this dynabro needs {SCHEMA_VERSION}; type dynabro db upgrade --db {path}"
+            f"{path} has schema version {old}, and this dynabro needs {SCHEMA_VERSION}. Try: dynabro db upgrade --db {path}"
         )
     assert path.read_bytes() == before
 
@@ -154,7 +154,7 @@ def test_an_upgrade_that_is_killed_changes_nothing(place: str, old: int, path: P
     assert [read(path, sql) for sql in STATE] == before
     copy = path.with_name(f"{path.name}.v{old}")
     assert [read(copy, sql) for sql in STATE] == before
-    with pytest.raises(DatabaseError, match="exists already, from an earlier upgrade; move it away"):
+    with pytest.raises(DatabaseError, match=r"exists already, from an earlier upgrade\. Try: move it away"):
         upgrade_file(str(path))
     copy.unlink()
     upgrade_file(str(path))

@@ -290,10 +290,10 @@ def test_all_problems_at_once() -> None:
     with pytest.raises(SpecError) as caught:
         subjects(["cwmed"], [], 4, 2, Effort(dimension=0, restarts=0, seconds=0))
     assert caught.value.problems == [
-        "dimension=0 is not legal; type --dimension with a whole number >= 1",
-        "restarts=0 is not legal; type --restarts with a whole number >= 1",
-        "seconds=0 is not legal; type --seconds with a number > 0",
-        "f=2 of m=4 is not legal: 0 <= 2f < m must hold; type --f with at most 1",
+        "dimension=0 is not legal. Try: --dimension with a whole number >= 1",
+        "restarts=0 is not legal. Try: --restarts with a whole number >= 1",
+        "seconds=0 is not legal. Try: --seconds with a number > 0",
+        "f=2 of m=4 is not legal: 0 <= 2f < m must hold. Try: --f with at most 1",
     ]
     with pytest.raises(SpecError) as caught:
         subjects(["cwmd", "krum"], [], 5, 2, QUICK)

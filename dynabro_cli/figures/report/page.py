@@ -20,7 +20,7 @@ def check_installed() -> None:
     """Raise SpecError if a library of reports is not installed."""
     for name in ("altair", "jinja2", "vl_convert"):
         if importlib.util.find_spec(name) is None:
-            raise SpecError(f"a report needs {name}, which is not installed; type pip install 'dynabro[web]'")
+            raise SpecError(f"a report needs {name}, which is not installed. Try: pip install 'dynabro[web]'")
 
 
 def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:

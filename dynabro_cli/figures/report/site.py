@@ -71,7 +71,7 @@ def checked(database: str) -> Path:
     """
     for name in ("datasette", "uvicorn"):
         if importlib.util.find_spec(name) is None:
-            raise SpecError(f"browsing needs {name}, which is not installed; type pip install 'dynabro[web]'")
+            raise SpecError(f"browsing needs {name}, which is not installed. Try: pip install 'dynabro[web]'")
     path = sqlite_path(database)
     if path is None:
         name = shown(database)

@@ -64,7 +64,7 @@ def test_without_the_extra(missing: str, dynabro: Dynabro, results: Path, monkey
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == missing else find(name, *more))
     outcome = dynabro("browse")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.problems[-1].endswith("is not installed; type pip install 'dynabro[web]'")
+    assert outcome.problems[-1].endswith("is not installed. Try: pip install 'dynabro[web]'")
 
 
 needs_datasette = pytest.mark.skipif(
