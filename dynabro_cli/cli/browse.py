@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dynabro_cli.cli.output import Database
+from dynabro_cli.cli.options import Database
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import PreemptedError
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, Json, Where, emit, print_json
+from dynabro_cli.cli.options import Database, Json, Where
+from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import SpecError
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.output import Database, Force, emit, print_json, size
+from dynabro_cli.cli.options import Database, Force
+from dynabro_cli.cli.output import emit, print_json, size
 from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import complain, note, say
 from dynabro_cli.errors import DatabaseError, SpecError

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, Force, emit
+from dynabro_cli.cli.options import Database, Force, Quiet
+from dynabro_cli.cli.output import emit
 from dynabro_cli.cli.plot import studio
-from dynabro_cli.cli.sweep import jobs_of, make_runs
+from dynabro_cli.cli.sweep_runs import jobs_of, make_runs
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import SweepError
 
@@ -29,7 +30,7 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture.")] = Path("plots"),
     jobs: Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time; auto: as many as cores.")] = "auto",
     force: Force = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare SGD, momentum and DynaBRO on handwritten digits, with and without switching: a table and a picture.
 

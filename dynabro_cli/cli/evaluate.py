@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dynabro_cli.cli.options import DataDir, Device
 from dynabro_cli.cli.output import print_json
 from dynabro_cli.cli.run import KEY_DIGITS
 from dynabro_cli.cli.terminal import say
@@ -21,11 +22,8 @@ def evaluate(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Model that the weights belong to. [default: the model of the run]")
     ] = None,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")] = "auto",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(envvar="DYNABRO_DATA", metavar="DIR", help="Folder of data sets. [default: in the platform's cache]"),
-    ] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: one object.")] = False,
 ) -> None:
     """Print accuracy and loss of a saved model on the test set, or its gap.

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Json, print_json
+from dynabro_cli.cli.options import Json
+from dynabro_cli.cli.output import print_json
 from dynabro_cli.cli.terminal import one_line, say
 from dynabro_cli.components import Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.output import Database
+from dynabro_cli.cli.options import Database
 from dynabro_cli.cli.terminal import complain, is_terminal, show, write
 from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError
 

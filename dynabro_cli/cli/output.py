@@ -8,9 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from io import TextIOWrapper
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
-
-import typer
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from dynabro_cli.cli.terminal import complain, data, one_line, say
 from dynabro_cli.errors import SpecError
@@ -22,26 +20,6 @@ if TYPE_CHECKING:
 AT_ONCE = 10_000
 """Rows held in memory at a time."""
 T = TypeVar("T")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
-Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
-Database = Annotated[
-    str,
-    typer.Option("--db", envvar="DYNABRO_DB", metavar="FILE|URL", help="Results database: a file, or an SQLAlchemy URL."),
-]
-CheckpointEvery = Annotated[
-    float,
-    typer.Option("--checkpoint-every", min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run."),
-]
-Force = Annotated[
-    bool,
-    typer.Option("--force", help="Replace a file of another kind, too; databases, their files, and sweeps stay."),
-]
-TryAnyway = Annotated[
-    bool,
-    typer.Option("--force", help="Start even if the estimated memory exceeds the free memory."),
-]
-Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this SQL condition holds.")]
 
 
 def emit(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool = False, as_csv: bool = False) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, Force, Json, Where, print_json, tell_of_code
+from dynabro_cli.cli.options import Database, Force, Json, Where
+from dynabro_cli.cli.output import print_json, tell_of_code
 from dynabro_cli.cli.terminal import complain, hint, say
-from dynabro_cli.components.plugins import guarded
+from dynabro_cli.components.plugin_errors import guarded
 from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.output import Database, Force, Where, size, tell_of_code
+from dynabro_cli.cli.options import Database, Force, Where
+from dynabro_cli.cli.output import size, tell_of_code
 from dynabro_cli.cli.plot import window
 from dynabro_cli.cli.terminal import note, write
 from dynabro_cli.errors import NotFoundError

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import CheckpointEvery, Database, print_json, tell_of_code, warn
+from dynabro_cli.cli.options import CheckpointEvery, Database, DataDir, Device, Quiet
+from dynabro_cli.cli.output import print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.experiment.field import Field
 from dynabro_cli.experiment.label import OTHERS, cell
-from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields
+from dynabro_cli.experiment.spec import CHAIN, RunSpec, fields
 
 if TYPE_CHECKING:
     from dynabro_cli.experiment.resolve import Run
@@ -65,15 +67,12 @@ def _with_fields(command: Callable[..., None]) -> Callable[..., None]:
 @_with_fields
 def run(
     given: dict[str, str],
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")] = "auto",
+    device: Device = "auto",
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: torch's]")] = None,
     compile: Annotated[  # noqa: A002
         str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")
     ] = "auto",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(envvar="DYNABRO_DATA", metavar="DIR", help="Folder of data sets. [default: in the platform's cache]"),
-    ] = None,
+    data_dir: DataDir = None,
     db: Database = "results.db",
     checkpoint_every: CheckpointEvery = 60,
     save_model: Annotated[
@@ -96,7 +95,7 @@ def run(
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stored run as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run one experiment and store it.
 

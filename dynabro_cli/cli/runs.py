@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Csv, Database, Force, Json, Where, emit, save_csv, tell_of_code
+from dynabro_cli.cli.options import Csv, Database, Force, Json, Where
+from dynabro_cli.cli.output import emit, save_csv, tell_of_code
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
 from dynabro_cli.errors import SpecError, did_you_mean

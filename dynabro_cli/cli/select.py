@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, Force, Json, emit, print_json
+from dynabro_cli.cli.options import Database, Force, Json
+from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.terminal import complain, write
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError

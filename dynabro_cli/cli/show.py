@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, Json, emit, finite, print_json
+from dynabro_cli.cli.options import Database, Json
+from dynabro_cli.cli.output import emit, finite, print_json
 from dynabro_cli.cli.terminal import say
 from dynabro_cli.components import USERS, Component, Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean

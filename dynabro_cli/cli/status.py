@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.output import Database, Force, duration, finite, print_json, table_lines
+from dynabro_cli.cli.options import Database, Force
+from dynabro_cli.cli.output import duration, finite, print_json, table_lines
 from dynabro_cli.cli.terminal import is_terminal, note, one_line, say
 from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError, SpecError
 

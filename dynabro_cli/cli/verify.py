@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.output import Database, emit, print_json
+from dynabro_cli.cli.options import Database, Quiet
+from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.plugged import with_plugins
-from dynabro_cli.cli.sweep import foretell, jobs_of, make_runs
+from dynabro_cli.cli.sweep_runs import foretell, jobs_of, make_runs
 from dynabro_cli.cli.terminal import complain, say
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, VerificationError, did_you_mean
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 ALL = "all"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 app = typer.Typer(help="Check theory against numbers.", no_args_is_help=True)
 
@@ -63,16 +63,17 @@ def kappa(
     from dynabro_cli.cli.progress import SearchProgress
     from dynabro_cli.store import kappas
     from dynabro_cli.store.engine import open_for_writing
-    from dynabro_cli.theory import kappa as searching
+    from dynabro_cli.theory.kappa import search
+    from dynabro_cli.theory.subjects import Effort, subjects
 
-    effort = searching.Effort(dimension, restarts, steps, seed, seconds)
-    chosen, refused = searching.subjects(rules or (), pre or (), m, f, effort)
+    effort = Effort(dimension, restarts, steps, seed, seconds)
+    chosen, refused = subjects(rules or (), pre or (), m, f, effort)
     engine = open_for_writing(db)
     found = []
     with SearchProgress(len(chosen), quiet=quiet) as progress:
         for subject in chosen:
             progress.begin(subject.text)
-            found.append(searching.search(subject, effort, progress))
+            found.append(search(subject, effort, progress))
             kappas.store(engine, [found[-1].row], __version__)
     _report_kappas(found, refused, as_json)
 

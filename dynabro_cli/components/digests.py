@@ -29,8 +29,9 @@ KINDS = ("aggregators", "attacks", "methods", "models", "partitions", "pre_aggre
 ENGINE = "engine"
 DESCRIBING = (
     *("errors", "events", "machine/failpoints", "machine/settings"),
-    *(f"components/{name}" for name in ("component", "digests", "parameters", "plugins", "registry", "source_files")),
-    *(f"experiment/{name}" for name in ("fit", "key", "resolve", "spec")),
+    *(f"components/{name}" for name in ("component", "digests", "parameters", "plugin_errors", "plugins", "registry")),
+    "components/source_files",
+    *(f"experiment/{name}" for name in ("field", "fit", "key", "resolve", "spec")),
 )
 """Modules that describe a run or its errors; their effect on a spec is in its key."""
 NAME = re.compile(rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}")

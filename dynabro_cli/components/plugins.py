@@ -16,7 +16,6 @@ import re
 import shutil
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
@@ -24,7 +23,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from dynabro_cli.errors import DynabroError, PluginError, SpecError
+from dynabro_cli.components.plugin_errors import places, told, where
+from dynabro_cli.errors import PluginError, SpecError
 
 GROUP = "dynabro.plugins"
 """The entry points of installed packages; each names a module."""
@@ -51,7 +51,6 @@ class Plugin:
 
 
 _loaded: dict[str, Plugin] = {}
-_places: list[Path] = []
 _depth = 0
 _installed_done = False
 
@@ -163,54 +162,6 @@ def load_installed() -> None:
             raise PluginError(f"plugin of the installed package {package}: {told(error)}. {advice}") from error
 
 
-def told(error: BaseException) -> str:
-    """Return an exception in one line, with the file and line of the plugin's code that raised it, if one did."""
-    kind = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}".rstrip(": ")
-    place = where(error)
-    return kind if place is None else f"{place}: {kind}"
-
-
-def where(error: BaseException) -> str | None:
-    """Return ``FILE, line N`` of the plugin's code that raised an exception; None if no plugin's code did.
-
-    It is the last such line of the traceback, causes included.
-    """
-    if isinstance(error, SyntaxError) and error.filename and _is_plugins(error.filename):
-        return f"{error.filename}, line {error.lineno}"
-    chain: list[BaseException] = []
-    following: BaseException | None = error
-    while following is not None and following not in chain:
-        chain.append(following)
-        following = following.__cause__ or following.__context__
-    for one in chain:
-        for frame in reversed(traceback.extract_tb(one.__traceback__)):
-            if _is_plugins(frame.filename):
-                return f"{frame.filename}, line {frame.lineno}"
-    return None
-
-
-@contextlib.contextmanager
-def guarded(what: str) -> Iterator[None]:
-    """Within the context, turn an exception that went through a plugin's code into a PluginError.
-
-    Raises:
-        PluginError: With file and line. Errors raised on purpose, and exceptions of other code, are unchanged.
-    """
-    try:
-        yield
-    except DynabroError:
-        raise
-    except Exception as error:
-        if where(error) is None:
-            raise
-        raise PluginError(f"{what}: {told(error)}. Try: its test, which shows the traceback") from error
-
-
-def _is_plugins(file: str) -> bool:
-    path = Path(file)
-    return any(path == place or place in path.parents for place in _places)
-
-
 @contextlib.contextmanager
 def _importing() -> Iterator[None]:
     global _depth
@@ -259,7 +210,7 @@ def _load_file(name: str, content: bytes, folder: Path | None = None) -> None:
     path = Path(name) if folder is None else folder / Path(name).name
     module_name = _module_name(path)
     if _file_of(sys.modules.get(module_name)) == path:  # imported already, as by its test
-        _places.append(path)
+        places.append(path)
         _loaded[name] = Plugin(name, ((path.name, content),))
         return
     loader = _Loader(module_name, str(path), content, name)
@@ -268,9 +219,9 @@ def _load_file(name: str, content: bytes, folder: Path | None = None) -> None:
         raise SpecError(f"plugin={name}: it cannot be imported. Try: a file that ends in .py")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
-    _places.append(Path(name))
+    places.append(Path(name))
     if path != Path(name):
-        _places.append(path.parent)
+        places.append(path.parent)
         linecache.cache[name] = (len(content), None, content.decode(errors="replace").splitlines(keepends=True), name)
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
@@ -312,7 +263,7 @@ def _add_place(module: str) -> None:
     with contextlib.suppress(ImportError, AttributeError, ValueError):
         spec = importlib.util.find_spec(module.partition(".")[0])
         if spec is not None:
-            _places.extend(map(Path, spec.submodule_search_locations or [spec.origin or ""]))
+            places.extend(map(Path, spec.submodule_search_locations or [spec.origin or ""]))
 
 
 def _module_name(path: Path) -> str:

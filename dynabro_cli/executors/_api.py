@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from dynabro_cli.components import plugins
+from dynabro_cli.components import plugin_errors
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.events import Event
 
@@ -146,4 +146,4 @@ def failure_of(error: Exception) -> Failure:
     """Describe the exception that is being handled."""
     if isinstance(error, DynabroError):
         return Failure(str(error), str(error), expected=True)
-    return Failure(plugins.told(error), traceback.format_exc(), expected=False)
+    return Failure(plugin_errors.told(error), traceback.format_exc(), expected=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dynabro_cli import events
-from dynabro_cli.components import plugins
+from dynabro_cli.components import plugin_errors
 from dynabro_cli.errors import (
     BusyError,
     CannotWriteError,
@@ -95,7 +95,7 @@ def execute(
             failure = failure_of(error)
             log.failed(failure.details)
             text = f"the run failed ({failure.reason})"
-            kind = RunError if plugins.where(error) is None else PluginError
+            kind = RunError if plugin_errors.where(error) is None else PluginError
             if recorder.run_id is None:
                 raise kind(f"{text} before its first round; nothing is stored") from error
             recorder.failed(failure.details)

@@ -16,7 +16,8 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.machine.devices import devices_of, kind_of
 from dynabro_cli.methods._api import MethodSetting
-from dynabro_cli.store.engine import open_read_only, sqlite_path
+from dynabro_cli.store.database_files import sqlite_path
+from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.queries import query, tell_left_out
 from dynabro_cli.store.repetition import Rerun, UpTo, stand
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
 from dynabro_cli.store.copies import copy_database, new_database
-from dynabro_cli.store.engine import file_version, read_only_uri, sqlite_path
+from dynabro_cli.store.database_files import file_version, read_only_uri, sqlite_path
 from dynabro_cli.store.translation import shown, translated_errors
 
 

@@ -14,11 +14,13 @@ from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas
 from dynabro_cli.store.check import damage
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
-from dynabro_cli.store.engine import open_for_writing, refuse_to_write, sqlite_path
+from dynabro_cli.store.database_files import sqlite_path
+from dynabro_cli.store.engine import open_for_writing, refuse_to_write
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.snapshot import snapshot
-from dynabro_cli.store.soundness import TIMES, unsound_runs
+from dynabro_cli.store.sound_row import TIMES
+from dynabro_cli.store.soundness import unsound_runs
 from dynabro_cli.store.tables import byzantine_counts, evaluations, identities, recovery, rounds, runs, worker_labels
 from dynabro_cli.store.translation import shown, translated_errors
 from dynabro_cli.store.value_types import moment, sane_row

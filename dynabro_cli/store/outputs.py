@@ -16,8 +16,8 @@ from typing import BinaryIO
 import yaml
 
 from dynabro_cli.errors import CannotWriteError, StorageError
+from dynabro_cli.store.database_files import sqlite_path
 from dynabro_cli.store.disk import sync
-from dynabro_cli.store.engine import sqlite_path
 from dynabro_cli.store.reserved import SIDE_SUFFIXES, is_sqlite, owner
 from dynabro_cli.store.side_files import SideFiles
 

@@ -16,8 +16,8 @@ from sqlalchemy.engine import URL, make_url
 
 from dynabro_cli.errors import StorageError
 from dynabro_cli.machine.failpoints import failpoint
+from dynabro_cli.store.database_files import sqlite_path
 from dynabro_cli.store.disk import sync
-from dynabro_cli.store.engine import sqlite_path
 from dynabro_cli.store.reserved import SQLITE_MAGIC
 
 MAGIC = b"dynabro checkpoint 1\n"

@@ -20,7 +20,8 @@ from dynabro_cli.store import ownership
 from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.connections import connect_reader
 from dynabro_cli.store.copies import copy_database, making, new_database
-from dynabro_cli.store.engine import migrate, open_read_only, read_only_uri, sqlite_path
+from dynabro_cli.store.database_files import read_only_uri, sqlite_path
+from dynabro_cli.store.engine import migrate, open_read_only
 from dynabro_cli.store.queries import list_runs
 from dynabro_cli.store.stopping import watched
 from dynabro_cli.store.tables import (

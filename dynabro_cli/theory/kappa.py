@@ -3,70 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting
-from dynabro_cli.components import Component
-from dynabro_cli.errors import SpecError
-from dynabro_cli.pre_aggregators import _api as pre_aggregators
-from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
+from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.theory._moves import move
 from dynabro_cli.theory._starts import Matrix, made_by_hand, random_start
+from dynabro_cli.theory.subjects import Effort, Subject
 
 ROUNDING = 1e-7
 """A distance of this share of the largest number may be rounding; it is subtracted from the error and added to the spread."""
 LARGE = 1e6
 """At this ratio, or at a hundred times the proved kappa if that is larger, a search ends: no bound is in sight."""
 SLACK = 1e-6
-UNIT = 1.0
-"""Threshold of rules that need a length; any value would do, as the search chooses its own scale."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """Length of a search.
-
-    Attributes:
-        dimension: d.
-        restarts: Number of starts.
-        steps: Inputs tried from each start.
-        seed: Seed of starts and steps.
-        seconds: Processor time after which the search of a rule ends.
-    """
-
-    dimension: int = 2
-    restarts: int = 16
-    steps: int = 200
-    seed: int = 0
-    seconds: float = 60.0
-
-    def problems(self) -> list[str]:
-        """Return the problems of the values, one per line."""
-        limits = {"dimension": 1, "restarts": 1, "steps": 1, "seed": 0}
-        values = {name: getattr(self, name) for name in limits}
-        found = [
-            f"{name}={value} is not legal. Try: --{name} with a whole number >= {limits[name]}"
-            for name, value in values.items()
-            if value < limits[name]
-        ]
-        if not self.seconds > 0:
-            found.append(f"seconds={self.seconds:g} is not legal. Try: --seconds with a number > 0")
-        return found
-
-
-class Subject(NamedTuple):
-    """A rule to search: its text, the rule in its setting, and m and f."""
-
-    text: str
-    rule: Aggregator
-    workers: int
-    byzantine: int
 
 
 class Found(NamedTuple):
@@ -121,53 +74,6 @@ class Found(NamedTuple):
     def violated(self) -> bool:
         """True if the input disproves the proved kappa: a bug in the rule or in its bound."""
         return self.proved is not None and self.empirical > self.proved * (1 + SLACK) + SLACK
-
-
-def subjects(
-    texts: Sequence[str], pre: Sequence[str], workers: int, byzantine: int, effort: Effort
-) -> tuple[list[Subject], dict[str, list[str]]]:
-    """Return the rules to search, and the reasons why others cannot be searched, by name.
-
-    Args:
-        texts: Rules, each with pre-aggregators of its own if joined by ``+``; empty for every rule.
-        pre: Pre-aggregators before all of them.
-        workers: m.
-        byzantine: f.
-        effort: The effort, which is checked with the rest.
-
-    Raises:
-        SpecError: A named rule, m, f or the effort is not legal.
-    """
-    problems = effort.problems()
-    if not 0 <= 2 * byzantine < workers:
-        most = max(0, workers - 1) // 2
-        problems.append(f"f={byzantine} of m={workers} is not legal: 0 <= 2f < m must hold. Try: --f with at most {most}")
-    if problems:
-        raise SpecError(problems)
-    found: list[Subject] = []
-    refused: dict[str, list[str]] = {}
-    for text in texts or REGISTRY.entries():
-        try:
-            found.append(subject(text, pre, workers, byzantine))
-        except SpecError as error:
-            refused[text] = error.problems
-    if texts and refused:
-        raise SpecError(list(dict.fromkeys(line for lines in refused.values() for line in lines)))
-    return list({one.text: one for one in found}.values()), refused
-
-
-def subject(text: str, pre: Sequence[str], workers: int, byzantine: int) -> Subject:
-    """Return the rule that ``text`` names, behind the pre-aggregators ``pre``; raise SpecError if it is not legal."""
-    *own, rule = split_chain(text) or [text]
-    registry, setting = pre_aggregators.REGISTRY, AggregatorSetting(workers, byzantine, UNIT)
-    chain = [registry.parse(part) for part in [*(word for item in pre for word in split_chain(item)), *own]]
-    component: Component[Any] = REGISTRY.parse(rule)
-    built = build_chain(component, chain, setting)
-    shown = []
-    for stage in chain:
-        shown.append(stage.canonical(setting).text)
-        setting = AggregatorSetting(stage.build(setting).workers, byzantine, UNIT)
-    return Subject("+".join([*shown, component.canonical(setting).text]), built, workers, byzantine)
 
 
 def ratio(rule: Aggregator, messages: Tensor, byzantine: int) -> Tensor:

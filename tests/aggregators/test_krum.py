@@ -9,7 +9,7 @@ import torch
 from dynabro_cli.aggregators.krum import proved_kappa
 from dynabro_cli.api import make_aggregator
 from dynabro_cli.errors import SpecError
-from dynabro_cli.theory import kappa
+from dynabro_cli.theory import kappa, subjects
 
 
 def reference(messages: np.ndarray, scored: int) -> int:
@@ -96,8 +96,8 @@ def test_kappa_covers_the_default_number_of_neighbours() -> None:
 @pytest.mark.parametrize("variant", ["paper", "m-f-1"])
 @pytest.mark.parametrize(("m", "f"), [(5, 1), (7, 2)])
 def test_the_worst_input_found_does_not_disprove_kappa(m: int, f: int, variant: str) -> None:
-    subject = kappa.subject(f"krum:neighbours={variant}", [], m, f)
-    found = kappa.search(subject, kappa.Effort(dimension=2, restarts=6, steps=150, seed=0, seconds=60))
+    subject = subjects.subject(f"krum:neighbours={variant}", [], m, f)
+    found = kappa.search(subject, subjects.Effort(dimension=2, restarts=6, steps=150, seed=0, seconds=60))
     assert 1 < found.empirical <= proved_kappa(m, f)
     assert not found.violated
 

@@ -111,7 +111,7 @@ def test_no_log(dynabro: Dynabro, log: Path, folder: Path) -> None:
     outcome = dynabro("logs", "1")
     assert (outcome.code, outcome.out) == (66, "")
     (problem,) = outcome.problems
-    assert problem.startswith(f"run 1 ran here, and its log {folder}/results.db.d/logs/{KEY}.log is not there; ")
+    assert problem.startswith(f"run 1 ran here, and its log {folder}/results.db.d/logs/{KEY}.log is not there. Try: ")
     assert "DYNABRO_STATE" in problem
     change("results.db", "UPDATE runs SET host = 'elsewhere'")
     assert dynabro("logs", "1").problems[0].startswith("run 1 ran on elsewhere, and its log ")
@@ -120,7 +120,7 @@ def test_no_log(dynabro: Dynabro, log: Path, folder: Path) -> None:
 def test_a_folder_in_its_place(dynabro: Dynabro, log: Path) -> None:
     log.unlink()
     log.mkdir()
-    assert " cannot be read; " in dynabro("logs", "1").problems[0]
+    assert " cannot be read. Try: " in dynabro("logs", "1").problems[0]
 
 
 def test_no_such_run(dynabro: Dynabro, log: Path) -> None:

@@ -192,7 +192,7 @@ def test_only_a_model_of_the_same_run_is_replaced(dynabro: Dynabro, folder: Path
         outcome = dynabro(*LOGISTIC, "--seed", "1", *SAVE)
         assert (outcome.code, outcome.out) == (73, "")
         (line,) = outcome.problems
-        assert line.startswith("model.safetensors is there already, and is not a model of this run; ")
+        assert line.startswith("model.safetensors is there already, and is not a model of this run. Try: ")
         assert (folder / "model.safetensors").read_bytes() == content
     assert read(folder / "results.db", "SELECT seed FROM runs") == [(0,)], "found out before anything is computed"
     assert dynabro(*LOGISTIC, "--seed", "1", *SAVE, "--force").code == 0

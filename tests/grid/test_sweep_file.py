@@ -104,7 +104,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("base:\n  learning_rate: .nan\n", ["3: learning_rate=.nan is not legal"]),
     ("base:\n  lr_drop: 2:0.1\n", ["3: lr_drop=2:0.1 is not legal"]),
     ("base:\n  clock: hour\n", ["3: clock=hour is not legal; clock must be round or computation"]),
-    ("base:\n  model: ~\n", ["3: model has no value. Try: without it, or write auto"]),
+    ("base:\n  model: ~\n", ["3: model has no value. Try: without it, or auto"]),
     ("base:\n  method: [sgd]\n", ["3: method takes one value here; a list belongs under grid"]),
     ("base: {switching: bernoulli:p=0.1,D=3}\n", ["2: unknown field 'D=3'; legal: ", "needs quotes"]),
     ("grid: [sgd]\n", ["2: grid must be a mapping"]),

@@ -17,7 +17,7 @@ from dynabro_cli.experiment.key import canonical_json, run_key
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
-from dynabro_cli.store import kappas, soundness
+from dynabro_cli.store import kappas, sound_row, soundness
 from dynabro_cli.store.check import check
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
@@ -392,4 +392,4 @@ def test_a_folder_of_images_is_called_by_its_own_name(task: str, wrong: str) -> 
         "validation": 0.0,
     }
     expected = [f"its columns do not agree with its spec: {wrong}"] if wrong else []
-    assert soundness._of_identity(row) == expected  # type: ignore[arg-type]
+    assert sound_row._of_key(row) == expected  # type: ignore[arg-type]

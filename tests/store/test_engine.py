@@ -25,7 +25,8 @@ from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store import queries, server
 from dynabro_cli.store import upgrade as upgrade_module
 from dynabro_cli.store.connections import ATTEMPT_SECONDS
-from dynabro_cli.store.engine import open_for_writing, open_read_only, sqlite_path
+from dynabro_cli.store.database_files import read_only_uri, sqlite_path
+from dynabro_cli.store.engine import open_for_writing, open_read_only
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.tables import SCHEMA_VERSION, metadata
 from dynabro_cli.store.upgrade import upgrade_file
@@ -870,11 +871,11 @@ def test_the_files_shared_with_writers_are_asked_for_only_where_they_can_be(
     engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = f"{path.resolve().as_uri()}?mode=ro"
-    assert engine_module.read_only_uri(path) == uri
+    assert read_only_uri(path) == uri
     monkeypatch.setattr(engine_module.os, "access", lambda where, mode: not (where == path.parent and mode == os.W_OK))
-    assert engine_module.read_only_uri(path) == f"{uri}&immutable=1"
+    assert read_only_uri(path) == f"{uri}&immutable=1"
     path.with_name("results.db-wal").touch()  # a writer is or was at work: its log is to be read too
-    assert engine_module.read_only_uri(path) == uri
+    assert read_only_uri(path) == uri
 
 
 def test_a_link_is_judged_by_where_the_file_is(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -883,12 +884,12 @@ def test_a_link_is_judged_by_where_the_file_is(engine: Engine, path: Path, monke
     uri = f"{path.resolve().as_uri()}?mode=ro"
     closed = path.parent
     monkeypatch.setattr(engine_module.os, "access", lambda where, mode: not (Path(where) == closed and mode == os.W_OK))
-    assert engine_module.read_only_uri(link) == f"{uri}&immutable=1"
+    assert read_only_uri(link) == f"{uri}&immutable=1"
     closed = link.parent
-    assert engine_module.read_only_uri(link) == uri
+    assert read_only_uri(link) == uri
     path.with_name("results.db-wal").touch()
     closed = path.parent
-    assert engine_module.read_only_uri(link) == uri
+    assert read_only_uri(link) == uri
 
 
 def test_a_database_in_a_folder_that_cannot_be_written(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.theory import kappa
 from dynabro_cli.theory._moves import move
 from dynabro_cli.theory._starts import made_by_hand, random_start
-from dynabro_cli.theory.kappa import Effort, Subject, differentiable, ratio, search, subject, subjects
+from dynabro_cli.theory.kappa import differentiable, ratio, search
+from dynabro_cli.theory.subjects import Effort, Subject, subject, subjects
 
 QUICK = Effort(restarts=2, steps=30)
 

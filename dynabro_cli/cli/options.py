@@ -1,0 +1,34 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
+Database = Annotated[
+    str,
+    typer.Option("--db", envvar="DYNABRO_DB", metavar="FILE|URL", help="Results database: a file, or an SQLAlchemy URL."),
+]
+CheckpointEvery = Annotated[
+    float,
+    typer.Option("--checkpoint-every", min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run."),
+]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Replace a file of another kind, too; databases, their files, and sweeps stay."),
+]
+TryAnyway = Annotated[
+    bool,
+    typer.Option("--force", help="Start even if the estimated memory exceeds the free memory."),
+]
+Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this SQL condition holds.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(envvar="DYNABRO_DATA", metavar="DIR", help="Folder of data sets. [default: in the platform's cache]"),
+]
