@@ -92,9 +92,7 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, lis
         with path.open("rb") as file:
             head = file.read(len(SQLITE_MAGIC))
     except OSError as error:
-        raise NotFoundError(
-            f"{path} cannot be read ({error.strerror}); change its permissions, or name another with --db"
-        ) from error
+        raise NotFoundError(f"{path} cannot be read ({error.strerror}). Try: another --db") from error
     if not head:
         return None, []
     if head != SQLITE_MAGIC:

@@ -106,5 +106,5 @@ def server_error(error: DBAPIError, database: str, *, opening: bool, patience: f
             f"{database} was locked by another program for {patience:g} s; end that program, then repeat the command"
         )
     if code == "42501":
-        return CannotWriteError(f"{database}: {reason}; ask its owner for rights, or name another with --db")
+        return CannotWriteError(f"{database}: {reason}. Try: ask its owner for rights, or another --db")
     return None

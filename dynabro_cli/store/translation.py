@@ -59,7 +59,7 @@ def translate(error: DBAPIError | sqlite3.Error, database: str, *, opening: bool
     if "disk is full" in reason or "disk I/O" in reason:
         return StorageError(f"{database}: {reason}; make room; what was stored before is intact")
     if "image is malformed" in reason or "not a database" in reason:
-        return DatabaseError(f"{database} is damaged ({reason}); restore a backup, or name another file with --db")
+        return DatabaseError(f"{database} is damaged ({reason}). Try: restore a backup, or another --db")
     if "locked" in reason or "busy" in reason:
         return BusyError(
             f"{database} was locked by another program for {busy_seconds():g} s; end that program, then repeat the command"

@@ -668,7 +668,7 @@ def test_a_file_that_cannot_be_made() -> None:
 def test_a_file_that_cannot_be_written(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # permission bits do not bind root, so the answer of the system is put in its mouth
     monkeypatch.setattr(engine_module.os, "access", lambda _path, mode: mode != os.W_OK)
-    with pytest.raises(CannotWriteError, match="cannot be written; change its permissions"):
+    with pytest.raises(CannotWriteError, match=r"cannot be written\. Try: chmod u\+w"):
         open_for_writing(str(path))
 
 
