@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.theory import kappa
+from dynabro_cli.theory import subjects
 from tests.cli.conftest import Dynabro
 from tests.store.made import read
 from tests.theory.made_rates import fill
@@ -48,8 +48,8 @@ def test_findings_are_stored_and_printed_as_json(dynabro: Dynabro) -> None:
 
 
 def test_a_broken_bound_is_loud(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = kappa.build_chain
-    monkeypatch.setattr(kappa, "build_chain", lambda *parts: chain(*parts)._replace(kappa=0.5))
+    chain = subjects.build_chain
+    monkeypatch.setattr(subjects, "build_chain", lambda *parts: chain(*parts)._replace(kappa=0.5))
     outcome = dynabro("verify", "kappa", "cwmed", *SMALL)
     assert outcome.code == 1
     told, count = outcome.problems

@@ -204,7 +204,7 @@ def test_a_driver_that_is_missing(database: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_user_without_rights(engine: Engine, role: str, database: str) -> None:
-    with pytest.raises(CannotWriteError, match=r"permission denied .*; ask its owner for rights"):
+    with pytest.raises(CannotWriteError, match=r"permission denied .*\. Try: ask its owner for rights"):
         open_for_writing(role)
     name = make_url(role).username
     change(database, f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}")
