@@ -126,9 +126,9 @@ def make_runs(
 
         return [Outcome(run, "stored", None) for run in planned.runs]
     from dynabro_cli.cli.sweep_progress import SweepProgress
+    from dynabro_cli.executors.fitting import with_room
     from dynabro_cli.executors.processes import execute_all
     from dynabro_cli.executors.ray_cluster import execute_all_on_ray
-    from dynabro_cli.executors.room import with_room
     from dynabro_cli.grid.forecast import run_seconds
     from dynabro_cli.store.engine import open_for_writing
     from dynabro_cli.store.side_files import SideFiles

@@ -27,6 +27,7 @@ DOCUMENTATION = {"parameter": "help", "register": "reference"}
 MOVED = {
     **{f"dynabro_cli.components.{name}": f"dynabro_cli.{name}" for name in ("digests", "footprint", "plugins")},
     **{f"dynabro_cli.machine.{name}": f"dynabro_cli.{name}" for name in ("devices", "host_memory", "strangers_files")},
+    "dynabro_cli.simulation.problem": "dynabro_cli.simulation.problems",
 }
 """First names of modules: an import counts under the first name of what it imports, so that a move changes no digest."""
 MEANINGLESS = ("ctx", "type_comment", "type_ignores")

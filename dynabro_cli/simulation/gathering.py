@@ -10,7 +10,7 @@ from dynabro_cli.methods._api import GatheringMethod, Plan
 from dynabro_cli.simulation.defence import Strike, learn, strike_computation
 from dynabro_cli.simulation.identities import Identities, relabelling
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problems import Relabel
+from dynabro_cli.simulation.problem import Relabel
 from dynabro_cli.simulation.question import Question
 
 

@@ -11,7 +11,7 @@ from dynabro_cli.attacks._api import Attack
 from dynabro_cli.gradients.memory import send
 from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problems import Relabel
+from dynabro_cli.simulation.problem import Relabel
 
 
 class Tick(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.gradients.memory import send
-from dynabro_cli.simulation.problems import Observed, Relabel, Score, mean_gradients
+from dynabro_cli.simulation.problem import Observed, Relabel, Score, mean_gradients
 from dynabro_cli.simulation.shares import Labelled, Shares
 from dynabro_cli.streams import Name, Streams
 from dynabro_cli.tasks._api import Images

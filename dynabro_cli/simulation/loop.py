@@ -19,7 +19,7 @@ from dynabro_cli.simulation.gathering import gather
 from dynabro_cli.simulation.identities import Identities, identify
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.prefixes import Prefixes
-from dynabro_cli.simulation.problems import STATISTICS_MOMENTUM
+from dynabro_cli.simulation.problem import STATISTICS_MOMENTUM
 from dynabro_cli.simulation.records import Record, changes_of, point, read, round_event, totals_after
 from dynabro_cli.simulation.server import make_server
 from dynabro_cli.simulation.step import Step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
-from dynabro_cli.simulation.problems import Problem
+from dynabro_cli.simulation.problem import Problem
 from dynabro_cli.switching._api import Switching
 from dynabro_cli.vectors.lengths import lengths
 from dynabro_cli.vectors.means import weighted

@@ -13,7 +13,7 @@ from dynabro_cli.attacks._api import Attack
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.compilation import Compiler
-from dynabro_cli.simulation.problems import Problem
+from dynabro_cli.simulation.problem import Problem
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import Switching
 

@@ -34,7 +34,7 @@ from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.noise import measure_noise
 from dynabro_cli.simulation.objective_problem import ObjectiveProblem
 from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problems import Problem
+from dynabro_cli.simulation.problem import Problem
 from dynabro_cli.simulation.room import check_room
 from dynabro_cli.simulation.shares import Counts, hold_out, share_out
 from dynabro_cli.simulation.weights import weights_of

@@ -22,7 +22,7 @@ from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.machine.devices import pick_device
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.image_problem import ImageProblem
-from dynabro_cli.simulation.problems import Score
+from dynabro_cli.simulation.problem import Score
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images
 

@@ -20,11 +20,11 @@ from dynabro_cli.store.connections import (
     prepare_writer,
 )
 from dynabro_cli.store.database_files import examined, file_version, read_only_uri, sqlite_path
+from dynabro_cli.store.database_servers import server_reader, server_writer
 from dynabro_cli.store.file_systems import refuse_network
 from dynabro_cli.store.pinned_file import PinnedFile
 from dynabro_cli.store.reserved import owner
 from dynabro_cli.store.schema import Entry, entries, refuse_strangers
-from dynabro_cli.store.server import server_reader, server_writer
 from dynabro_cli.store.server_schema import refuse_server_strangers, store_comments
 from dynabro_cli.store.stopping import stoppable
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION

@@ -6,9 +6,9 @@ from dynabro_cli.errors import DatabaseError, NotFoundError
 from dynabro_cli.store import recovery
 from dynabro_cli.store.copies import copy_database, new_database
 from dynabro_cli.store.database_files import examined, read_only_uri, sqlite_path
+from dynabro_cli.store.database_servers import server_writer
 from dynabro_cli.store.engine import check_version, migrate, schema_at, server_version, sqlite_writer
 from dynabro_cli.store.schema import MISSING, refusal, strangers
-from dynabro_cli.store.server import server_writer
 from dynabro_cli.store.server_schema import server_strangers
 from dynabro_cli.store.stopping import watched
 from dynabro_cli.store.tables import SCHEMA_VERSION

@@ -10,8 +10,8 @@ Example:
 
 from __future__ import annotations
 
-from dynabro_cli.testing._data import check_model, check_partition, check_task
 from dynabro_cli.testing._figures import check_figure
+from dynabro_cli.testing._inputs import check_model, check_partition, check_task
 from dynabro_cli.testing._methods import check_method, directions
 from dynabro_cli.testing._rules import check_aggregator, check_pre_aggregator
 from dynabro_cli.testing._strangers import check_attack, check_switching

@@ -21,8 +21,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError, StorageError
 from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.store import database_servers, queries
 from dynabro_cli.store import engine as engine_module
-from dynabro_cli.store import queries, server
 from dynabro_cli.store import upgrade as upgrade_module
 from dynabro_cli.store.connections import ATTEMPT_SECONDS
 from dynabro_cli.store.database_files import read_only_uri, sqlite_path
@@ -970,7 +970,7 @@ def test_a_write_waits_for_another_program(engine: Engine, path: Path) -> None:
 def test_a_database_url_of_another_kind_is_checked_too(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     # stands for a server: SQLAlchemy gives the connection, and there is no file to look into
     foreign_database(path)
-    monkeypatch.setattr(server, "create_engine", lambda *_, **__: create_engine(f"sqlite:///{path}"))
+    monkeypatch.setattr(database_servers, "create_engine", lambda *_, **__: create_engine(f"sqlite:///{path}"))
     for operation in (open_for_writing, open_read_only):
         with pytest.raises(DatabaseError, match="is not a dynabro database"):
             operation("postgresql://host/results")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.executors import room
+from dynabro_cli.executors import fitting
 from dynabro_cli.executors._api import Options
-from dynabro_cli.executors.room import with_room
+from dynabro_cli.executors.fitting import with_room
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.need import Need
@@ -26,9 +26,9 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Free:
     def need_of(run: Run, *_: object, **__: object) -> Need:
         return Need(LARGE if run.method.name == "momentum" else SMALL, 0, "the messages [m, d]", "fewer --workers")
 
-    monkeypatch.setattr(room, "need_of", need_of)
-    monkeypatch.setattr(room, "cores", lambda: 4)
-    return lambda number: monkeypatch.setattr(room, "free_host_memory", lambda: number)
+    monkeypatch.setattr(fitting, "need_of", need_of)
+    monkeypatch.setattr(fitting, "cores", lambda: 4)
+    return lambda number: monkeypatch.setattr(fitting, "free_host_memory", lambda: number)
 
 
 def runs(large: int, small: int) -> list[Run]:
@@ -86,7 +86,7 @@ def test_runs_that_are_stored_need_nothing(free: Free, tmp_path: Path, monkeypat
         def of(self, key: str) -> str | None:
             return states.get(key)
 
-    monkeypatch.setattr(room, "stand", lambda *_: (None, Known()))
+    monkeypatch.setattr(fitting, "stand", lambda *_: (None, Known()))
     assert fitted(given, tmp_path, 2) == 2
     states[given[0].key] = "failed"
     assert fitted(given, tmp_path, 2) == 2
@@ -100,6 +100,6 @@ def test_runs_that_are_stored_need_nothing(free: Free, tmp_path: Path, monkeypat
 def test_runs_that_differ_in_their_seed_are_measured_once(free: Free, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free(4e9)
     measured = []
-    monkeypatch.setattr(room, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", ""))
+    monkeypatch.setattr(fitting, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", ""))
     fitted(runs(3, 50), tmp_path)
     assert len(measured) == 2
