@@ -18,7 +18,7 @@ from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.simulation.shares import hold_out, share_out
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, TaskSetting
-from tests.simulation.test_problems import ALL, CPU, B, M, by_hand, network, normalised, pictures
+from tests.simulation.test_problem import ALL, CPU, B, M, by_hand, network, normalised, pictures
 
 DIGITS: dict[str, Any] = {"task": "digits", "model": "logistic", "method": "sgd", "budget": 3, "eval_every": 1}
 SHARED = [*(f"dirichlet:alpha=0.3,by={by}" for by in ("worker", "label")), "gamma:similarity=0.5", "sorted"]
