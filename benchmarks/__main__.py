@@ -6,7 +6,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+try:
+    import typer
+except ModuleNotFoundError:
+    from benchmarks.gpu.steps import missing
+
+    sys.exit(f"benchmarks: missing packages: {' '.join(missing())}. Try: pip install them, from wheels without a network")
 
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import DynabroError
@@ -205,13 +210,18 @@ def gpu(
     data_dir: DataDir = None,
 ) -> None:
     """Find out all that is to be known of a GPU: right or wrong, fast or slow, many runs at once."""
-    from benchmarks.gpu.drive import measure
+    from benchmarks.gpu.drive import FolderError, measure
     from benchmarks.gpu.steps import STEPS, How
-    from benchmarks.measuring import chosen
 
-    names = chosen(step, [one.name for one in STEPS], "step") if step else []
+    legal = [one.name for one in STEPS]
+    for name in step or []:
+        if name not in legal:
+            raise typer.BadParameter(f"no step {name!r}; legal: {', '.join(legal)}")
     how = How(device, None if data_dir is None else str(data_dir.resolve()), tiny)
-    measure(out, how, minutes, only=names, again=again, anew=anew)
+    try:
+        measure(out, how, minutes, only=step or [], again=again, anew=anew)
+    except FolderError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 @app.command()

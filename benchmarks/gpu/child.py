@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from typing import Any
 
@@ -12,10 +15,16 @@ from benchmarks.gpu.steps import LOST, Found, How, Step
 
 STICKY = ("CUDA error", "device-side assert", "illegal memory access", "cudaError")
 """Texts of errors after which a process can use its GPU no more."""
+PATIENCE = 3.0
+"""Seconds between SIGTERM and SIGKILL."""
 
 
 def main(name: str, place: str, how: str, known: str) -> None:
     """Make the checks of a step that are not ``known``."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what a check has started is ended
+    threading.Thread(target=follow, args=(os.dup(0),), daemon=True).start()
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print goes to the log
 
@@ -37,6 +46,14 @@ def main(name: str, place: str, how: str, known: str) -> None:
         if any(text in str(outcome.get("error")) for text in STICKY) and "out of memory" not in str(outcome["error"]):
             sys.exit(LOST)
     tell(kind="end")
+
+
+def follow(parent: int) -> None:
+    """End this process and its children if the command that started them is killed, which closes the pipe from it."""
+    os.read(parent, 1)
+    os.killpg(os.getpgrp(), signal.SIGTERM)
+    time.sleep(PATIENCE)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def outcome_of(find: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -20,15 +20,28 @@ from benchmarks.gpu.report import tables
 from benchmarks.gpu.steps import LOST, STEPS, How, Step, here, missing
 
 RESERVE = 6.0
-"""Seconds at the end that belong to killing a process and writing the files."""
-START = 12.0
-"""Seconds that a process may take before its first check: torch and the driver are loaded."""
+"""Seconds at the end that belong to ending a process and writing the files."""
+POLITE = 3.0
+"""Seconds that a process has to end by itself after SIGTERM, as it may have started a service."""
+START = 45.0
+"""Seconds that a process may take before its first check: torch and the driver are loaded, at first from a cold disk."""
 LEAST = 15.0
 """A step begins only if so many seconds are left."""
 GRACE = 10.0
 """Seconds between two checks."""
 
+STARTING = "start"
+"""Name of the outcome of a process that did not come to its first check."""
+
 Results = dict[str, dict[str, dict[str, Any]]]
+
+
+class FolderError(Exception):
+    """The folder has results that do not belong to this command's."""
+
+
+def _in_words(how: How) -> str:
+    return f"--device {how.device}{' --tiny' if how.tiny else ''}"
 
 
 class Book:
@@ -38,9 +51,13 @@ class Book:
         folder.mkdir(parents=True, exist_ok=True)
         self._json, self._tables = folder / "gpu.json", folder / "gpu.md"
         self.results: Results = {}
-        if self._json.exists():
-            self.results = json.loads(self._json.read_text(encoding="utf-8"))["results"]
         self._head = {"how": asdict(how), "missing": missing()}
+        if self._json.exists():
+            known = json.loads(self._json.read_text(encoding="utf-8"))
+            before = How(**known["how"])
+            if (before.gpu, before.tiny) != (how.gpu, how.tiny):
+                raise FolderError(f"{self._json}: has results of {_in_words(before)}. Try: another folder")
+            self.results = known["results"]
 
     def known(self, step: str) -> set[str]:
         """Return the names of the step's checks that have an outcome."""
@@ -51,12 +68,15 @@ class Book:
         self.results.setdefault(step, {})[check] = outcome
         self.save()
 
-    def forget(self, *, all_of_them: bool) -> None:
-        """Drop the outcomes that are not ``done``, or all, so that they are found again."""
-        for step, checks in list(self.results.items()):
-            self.results[step] = {
-                name: outcome for name, outcome in checks.items() if outcome["state"] == "done" and not all_of_them
-            }
+    def forget(self, *steps: str, all_of_them: bool = False) -> None:
+        """Drop the outcomes of the steps that are not ``done``, or all, so that they are found again."""
+        for step in steps:
+            checks = self.results.get(step, {}).items()
+            self.results[step] = {name: found for name, found in checks if found["state"] == "done" and not all_of_them}
+
+    def whole(self, step: str) -> bool:
+        """Return True if every outcome of the step is ``done``."""
+        return all(outcome["state"] == "done" for outcome in self.results.get(step, {}).values())
 
     def save(self) -> None:
         """Write both files, each by a rename, so that none is ever half there."""
@@ -70,6 +90,10 @@ class Book:
             beside.replace(path)
 
 
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
 def measure(
     folder: Path,
     how: How,
@@ -78,7 +102,7 @@ def measure(
     only: Sequence[str] = (),
     again: bool = False,
     anew: bool = False,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = _say,
     steps: Sequence[Step] = STEPS,
 ) -> bool:
     """Make as much of the steps as fits into the time; return True if nothing is left to do.
@@ -96,22 +120,45 @@ def measure(
     end = time.monotonic() + 60 * minutes - RESERVE
     book = Book(folder, how)
     if again or anew:
-        book.forget(all_of_them=anew)
+        book.forget(*book.results, all_of_them=anew)
     if missing():
         say(f"missing: {' '.join(missing())} (carry them along as wheels; the steps that need them are left out)")
     complete = True
-    for step in steps:
-        if only and step.name not in only:
-            continue
-        lacking = [name for name in step.needs if not here(name)]
-        if lacking:
-            book.write(step.name, "all", {"state": "left out", "error": f"needs {', '.join(lacking)}"})
-            continue
-        book.results.get(step.name, {}).pop("all", None)
-        complete &= _whole_step(step, how, book, folder, end, say)
+    with _stoppable():
+        for step in steps:
+            if only and step.name not in only:
+                continue
+            lacking = [name for name in step.needs if not here(name)]
+            if lacking:
+                book.write(step.name, "all", {"state": "left out", "error": f"needs {', '.join(lacking)}"})
+                continue
+            for place in ("all", STARTING):
+                book.results.get(step.name, {}).pop(place, None)
+            if step.part == 0:
+                book.forget(step.name)
+            complete &= _whole_step(step, how, book, folder, end, say)
+            if step.part == 0 and not book.whole(step.name):
+                say("the device does not compute: nothing else is tried")
+                complete = False
+                break
     book.save()
     say(f"{'complete' if complete else 'more is left: the same command goes on'}: {folder / 'gpu.json'}, {folder / 'gpu.md'}")
     return complete
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[None]:
+    """Exit on SIGTERM and SIGHUP as on an error, so that the process of a step is ended, too."""
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _whole_step(step: Step, how: How, book: Book, folder: Path, end: float, say: Callable[[str], None]) -> bool:
@@ -133,7 +180,7 @@ def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say
     log.flush()
     child = subprocess.Popen(
         [*command, json.dumps(sorted(book.known(step.name)))],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,  # the process ends if this end is closed, so if this process is killed
         stdout=subprocess.PIPE,
         stderr=log,
         start_new_session=True,
@@ -156,11 +203,12 @@ def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say
                 continue
             outcome = message["outcome"] | {"seconds": round(now - before, 3)}
             book.write(step.name, str(begun), outcome)
-            say(f"{step.name}: {begun}: {outcome['state']}")
+            why = f" ({outcome['error'].splitlines()[0]})" if outcome.get("error") else ""
+            say(f"{step.name}: {begun}: {outcome['state']}{why}")
             begun, before, limit = None, now, min(until, now + GRACE)
     finally:
-        code = _end(child)
-    name = begun or "start"
+        code = _end(child, 0.5 if lines.late else 2.0)
+    name = begun or STARTING
     if lines.late and limit >= until:
         return False  # the step's time is up, not the check's: the next call begins with this check
     if not begun and code == LOST:
@@ -200,12 +248,16 @@ class _Lines:
             self._left += more
 
 
-def _end(child: subprocess.Popen[bytes]) -> int:
-    """End the process with all its children, and return its exit code."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(0.5)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    if child.stdout is not None:
-        child.stdout.close()
+def _end(child: subprocess.Popen[bytes], patience: float) -> int:
+    """End the process with all its children, if it does not end by itself, and return its exit code."""
+    for number, seconds in ((None, patience), (signal.SIGTERM, POLITE), (signal.SIGKILL, 0.0)):
+        with contextlib.suppress(ProcessLookupError):
+            if number is not None:
+                os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if seconds:
+                child.wait(seconds)
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            pipe.close()
     return child.wait()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.gpu import drive
-from benchmarks.gpu.drive import measure
+from benchmarks.gpu.drive import FolderError, measure
 from benchmarks.gpu.report import tables
 from benchmarks.gpu.steps import STEPS, Check, Found, How, Step
 
@@ -51,6 +54,29 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
         Step("faulty", 1, "tests.benchmarks.test_gpu:faulty", 120),
         Step("lacks", 2, "right:rules", 60, ("no_such_module",)),
     ]
+
+
+def slow(how: How) -> Iterator[Check]:
+    """A check that tells its process, and does not end."""
+
+    def find() -> Found:
+        Path(str(how.data_dir), "process").write_text(str(os.getpid()))
+        time.sleep(60)
+        return {}
+
+    yield Check("one", lambda: {"value": 1.0})
+    yield Check("slow", find)
+
+
+def broken(how: How) -> Iterator[Check]:
+    """A device that does not compute until a file says that it does."""
+
+    def find() -> Found:
+        if not Path(str(how.data_dir), "works").exists():
+            raise RuntimeError("no driver")
+        return {"ok": True}
+
+    yield Check("computes", find)
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
@@ -98,6 +124,63 @@ def test_the_time_is_kept_and_the_next_call_goes_on(tmp_path: Path, steps: list[
     assert not measure(tmp_path / "out", how, 1, steps=steps[:1])  # too little time to begin with
     assert time.monotonic() - begun < 60
     assert not read(tmp_path / "out")
+
+
+STOPPED = """
+import sys
+from pathlib import Path
+from benchmarks.gpu.drive import FolderError, measure
+from benchmarks.gpu.steps import How, Step
+folder = Path(sys.argv[1])
+measure(folder, How("cpu", sys.argv[1], False), 1, steps=[Step("slow", 1, "tests.benchmarks.test_gpu:slow", 50)])
+"""
+
+
+@pytest.mark.usefixtures("steps")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_command_that_is_stopped_leaves_no_process(number: int, tmp_path: Path) -> None:
+    command = subprocess.Popen([sys.executable, "-c", STOPPED, str(tmp_path)])
+    until((tmp_path / "process").exists)
+    until(lambda: bool((tmp_path / "process").read_text()))
+    process = int((tmp_path / "process").read_text())
+    command.send_signal(number)
+    assert command.wait(20) == (-number if number == signal.SIGKILL else 128 + number)
+    until(lambda: not alive(process))
+    assert read(tmp_path)["slow"].keys() == {"one"}  # what is known stays, and the check that was stopped is not a fault
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def alive(process: int) -> bool:
+    """Return True if a process computes or sleeps; a zombie does neither."""
+    found = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False).stdout
+    return bool(found.strip()) and not found.startswith("Z")
+
+
+@pytest.mark.usefixtures("steps")
+def test_without_a_device_nothing_else_is_tried(tmp_path: Path) -> None:
+    how, said = How("cpu", str(tmp_path), False), []
+    both = [Step("first", 0, "tests.benchmarks.test_gpu:broken", 60), Step("second", 1, "tests.benchmarks.test_gpu:broken", 60)]
+    assert not measure(tmp_path / "out", how, 1, steps=both, say=said.append)
+    assert set(read(tmp_path / "out")) == {"first"}
+    assert "first: computes: error (RuntimeError: no driver)" in said
+    (tmp_path / "works").touch()
+    assert measure(tmp_path / "out", how, 1, steps=both)  # the device is tried again without being asked for
+    assert {name: list(checks) for name, checks in read(tmp_path / "out").items()} == {
+        "first": ["computes"],
+        "second": ["computes"],
+    }
+
+
+def test_results_of_a_trial_are_not_taken_for_those_of_a_gpu(tmp_path: Path) -> None:
+    assert measure(tmp_path, How("cpu", None, True), 1, steps=[])
+    with pytest.raises(FolderError, match=r"--device cpu --tiny\. Try: another folder"):
+        measure(tmp_path, How("cuda", None, False), 1, steps=[])
 
 
 def test_every_step_has_tables_and_none_needs_a_gpu_to_be_listed(tmp_path: Path) -> None:
