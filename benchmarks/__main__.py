@@ -225,6 +225,32 @@ def gpu(
 
 
 @app.command()
+def same(
+    other: Annotated[Path, typer.Argument(help="Another checkout, such as by git worktree add FOLDER COMMIT.")],
+    repeats: Repeats = 3,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of a process.")] = 1,
+    data_dir: DataDir = None,
+) -> None:
+    """Compare numbers and CPU time of short runs with another checkout's; ends with 1 if numbers differ."""
+    from benchmarks.same import measure
+
+    text, equal = measure(other, repeats, threads, data_dir)
+    print(text)
+    sys.exit(0 if equal else 1)
+
+
+@app.command()
+def launches(
+    rule: Annotated[list[str], typer.Option(help="Aggregation rule; repeat for more.")] = ["cwtm", "gm"],  # noqa: B006
+    method: Annotated[str, typer.Option(help="Of one computation a round.")] = "momentum:beta=0.9",
+) -> None:
+    """Count the operations that a round launches on a GPU; needs none."""
+    from benchmarks.launches import measure
+
+    print(measure(rule, method))
+
+
+@app.command()
 def counts() -> None:
     """Count rules and attacks here, and in the installed peers."""
     from benchmarks.counts import count

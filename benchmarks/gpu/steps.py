@@ -92,6 +92,7 @@ STEPS = (
     Step("mnist", 2, "fast:mnist", 150, RUNS),
     Step("cifar", 2, "fast:cifar", 150, RUNS),
     Step("kernels", 2, "fast:kernels", 60, RUNS),
+    Step("host", 2, "host:checks", 90, RUNS),
     Step("ways", 2, "fast:ways", 150, RUNS),
     Step("jobs", 3, "many:jobs", 240, STORED),
     Step("largest", 3, "many:largest", 90, RUNS),

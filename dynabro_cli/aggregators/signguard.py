@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, numbered, tolerated
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 STEPS = 300
 """Most steps of a mean shift, as in scikit-learn; few are needed."""
+
+MOST_IN_KERNEL = 64
+"""Workers whose distances fit into the registers of one block of a GPU."""
 
 SLACK = 1e-9  # shares are at most 1: rounding must not decide if a point at the bandwidth is within it
 
@@ -67,16 +71,27 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     return numbered(rule, None)
 
 
+@opaque("mean_shift_kernel(Tensor features) -> Tensor", lambda features: features.new_empty(len(features), dtype=torch.bool))
+def mean_shift_kernel(features: Tensor) -> Tensor:
+    """Return what ``largest_cluster`` returns, by one kernel of a GPU."""
+    from dynabro_cli.aggregators._mean_shift_kernel import launch
+
+    return launch(features, SLACK, STEPS)
+
+
 @opaque("largest_cluster(Tensor features) -> Tensor", lambda features: features.new_empty(len(features), dtype=torch.bool))
 def largest_cluster(features: Tensor) -> Tensor:
-    """Return the bool mask [m] of the largest cluster of points [m, k], by mean shift with a flat kernel.
+    """Return the bool mask [m] of the largest cluster of points [m, 3], by mean shift with a flat kernel.
 
     The bandwidth is the mean distance of a point to its floor(m/2)-th nearest, itself counted. Every point climbs: it is
     replaced by the mean of all points within the bandwidth of its place, until it rests. The cluster has the points within the
     bandwidth of the summit with most points; in a tie, the summit with the lowest index.
 
-    Runs on the CPU, wherever the messages are: a step on so small a matrix is shorter than its launch elsewhere.
+    On a GPU all steps are one kernel of Triton's, for at most 64 workers; of more, and without Triton, they run on the CPU.
     """
+    if features.is_cuda and len(features) <= MOST_IN_KERNEL and find_spec("triton") is not None:
+        found: Tensor = torch.ops.dynabro.mean_shift_kernel(features)
+        return found
     points = features.cpu()
     m = len(points)
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")

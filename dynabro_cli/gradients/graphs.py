@@ -53,7 +53,7 @@ class GraphedGradients:
         self.reasons: dict[Key, str] = {}
         self.state = "on"
 
-    def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int]) -> Tensor:
+    def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int] | Tensor) -> Tensor:
         """As ``WorkerGradients``; the losses [k] are overwritten by the next call."""
         if self.state == "on" and self._seen and self._engine.kind == LOOP:
             self.state = f"off: {LOOP}"
@@ -61,9 +61,11 @@ class GraphedGradients:
         if self._engine.kind == LOOP or key not in self._seen or key in self.reasons:
             self._seen.add(key)
             return self._engine(inputs, labels, batches, seeds)
-        given = send(torch.tensor(seeds), inputs.device) if len(seeds) else None
-        if key not in self._replays:
-            return self._record(key, inputs.clone(), labels.clone(), given)
+        given = None
+        if len(seeds):
+            given = seeds if isinstance(seeds, Tensor) else send(torch.tensor(seeds), inputs.device)
+        if key not in self._replays:  # with copies, as replays overwrite what they read
+            return self._record(key, inputs.clone(), labels.clone(), None if given is None else given.clone())
         replay = self._replays[key]
         replay.inputs.copy_(inputs)
         replay.labels.copy_(labels)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import Attack
-from dynabro_cli.gradients.memory import send
+from dynabro_cli.gradients.memory import send_once
 from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.parts import Parts, State
 from dynabro_cli.simulation.problem import Relabel
@@ -101,10 +101,10 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
     decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
     return Identities(
         ticks=[_tick(parts, byzantine, decides, answering) for byzantine, decides in zip(masks, decisive, strict=True)],
-        ever=(on_device := send(ever, device)),
+        ever=(on_device := send_once(ever, device)),
         honest=~ever,
-        unseen=on_device if answering is None else send(unseen, device),
-        answering=None if answering is None else send(answering, device),
+        unseen=on_device if answering is None else send_once(unseen, device),
+        answering=None if answering is None else send_once(answering, device),
         dynamic=any(changed[1:]),
         drawn=Drawn(first, drawn, sum(changed)),
     )
@@ -134,11 +134,11 @@ def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | 
     numbers = torch.arange(len(decides)) if answering is None else answering
     lives_on = parts.spec.attack_entry == "message" and senders(parts.method).remembers
     if parts.attack.reads_own or lives_on or not decides.any() or decides.all():
-        return Tick(send(byzantine, device), numbers, None)
+        return Tick(send_once(byzantine, device), numbers, None)
     computed = (~decides).nonzero()[:, 0]
     places = torch.zeros(len(decides), dtype=torch.int64)
     places[computed] = torch.arange(len(computed))
-    return Tick(send(byzantine, device), numbers[computed], send(places, device))
+    return Tick(send_once(byzantine, device), numbers[computed], send_once(places, device))
 
 
 def relabelling(attack: Attack, who: Identities) -> Relabel | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynabro_cli.gradients.engine import WorkerGradients
+from dynabro_cli.gradients.engine import SHARED, WorkerGradients
 from dynabro_cli.gradients.graphs import GraphedGradients
-from dynabro_cli.gradients.memory import send
+from dynabro_cli.gradients.memory import Ahead, send, send_once
 from dynabro_cli.simulation.problem import Observed, Relabel, Score, mean_gradients
 from dynabro_cli.simulation.shares import Labelled, Shares
 from dynabro_cli.streams import Name, Streams
@@ -66,6 +67,7 @@ class ImageProblem:
         self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
+        self._ahead = Ahead(device) if device.type == "cuda" else None
         self.x, self.buffers = self._engine.parameters, self._engine.buffers
         self._losses = self.x.new_zeros(workers)
         self._counts = self.x.new_zeros(workers)
@@ -89,6 +91,8 @@ class ImageProblem:
         shape, shares = (self._workers, self._batch_size), self._shares
 
         def draw(name: Name, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
+            if self._is_ahead(round_, computations):
+                return self._of_round(name, round_, workers, from_)
             parts = [from_(self._streams.generator(name, round_, computation)) for computation in computations]
             return send(torch.from_numpy(np.concatenate(parts, axis=1))[workers], self._device)
 
@@ -102,10 +106,21 @@ class ImageProblem:
             pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
         return pixels.view(*indices.shape, *pixels.shape[1:]), labels[indices]
 
-    def _seeds(self, round_: int, computations: Sequence[int], workers: Tensor) -> list[int]:
+    def _is_ahead(self, round_: int, computations: Sequence[int]) -> bool:
+        """Return True if the draws for these computations are sent to the device with the draws of later rounds."""
+        return self._ahead is not None and tuple(computations) == (0,) and round_ != TRIAL_ROUND
+
+    def _of_round(self, name: Name, round_: int, workers: Tensor, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
+        """Return the draws of the round's first computation, on the device, for ``workers``."""
+        drawn = cast(Ahead, self._ahead).of(name, round_, lambda later: from_(self._streams.generator(name, later, 0)))
+        return drawn if len(workers) == len(drawn) else drawn.index_select(0, send_once(workers, self._device))
+
+    def _seeds(self, round_: int, computations: Sequence[int], workers: Tensor) -> Sequence[int] | Tensor:
         """Return the seeds of dropout of each worker's computations, independent of other workers and of the pass."""
         if not self._engine.random:
             return []
+        if self._is_ahead(round_, computations) and self._engine.kind == SHARED:
+            return self._of_round("dropout", round_, workers, lambda generator: generator.integers(2**63, size=self._workers))
         drawn = [self._streams.generator("dropout", round_, c).integers(2**63, size=self._workers) for c in computations]
         return [int(seeds[worker]) for worker in workers.tolist() for seeds in drawn]
 
@@ -144,7 +159,7 @@ class ImageProblem:
         if k == self._workers:
             return lambda total, rows, n: total.add_(rows, alpha=n)
         found = torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
-        places = send(found, self._device)  # of each worker's row; the last row, of zeros, for the others
+        places = send_once(found, self._device)  # of each worker's row; the last row, of zeros, for the others
 
         def add(total: Tensor, rows: Tensor, n: int) -> Tensor:
             padded = torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])

@@ -80,5 +80,5 @@ class Prefixes:
     def _count(self, prefix: int) -> Tensor:
         """Return ``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
         if prefix not in self._counts:
-            self._counts[prefix] = self._parts.problem.x.new_tensor(prefix)
+            self._counts[prefix] = self._parts.problem.x.new_full((), prefix)
         return self._counts[prefix]

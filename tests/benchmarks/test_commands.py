@@ -223,3 +223,18 @@ def test_bigdb_times_commands_on_a_database_that_is_sound(call: Any) -> None:
     found = {row["dynabro"]: row for row in rows(out)}
     assert found["sweep digits-worst-case --quiet"]["with the write lock taken"] == "as without"
     assert all(number(row["CPU, min, s"]) > 0 for row in found.values())
+
+
+def test_launches_of_gradients_do_not_grow_with_the_workers_and_later_rounds_send_nothing(call: Any) -> None:
+    code, out, _ = call("launches", "--rule", "cwtm", "--method", "sgd")
+    assert code == 0
+    table = rows(out)
+    assert [row["round"] for row in table[:2]] == ["mnist, cwtm, m = 5", "mnist, cwtm, m = 17"]
+    for row in table:
+        parts = [number(row[phase]) for phase in ("batches", "gradients", "server", "rest")]
+        assert sum(parts) == number(row["all"])
+        assert min(parts) > 0
+        assert number(row["sent by the host"]) == 0
+    few, many = table[:2]
+    assert few["gradients"] == many["gradients"]
+    assert number(few["server"]) < number(many["server"])  # a sorting network has more comparators for more workers

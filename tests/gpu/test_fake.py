@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.gpu.fake import FakeGPU, HiddenWaitError, on_gpu
+from benchmarks.fake_gpu import FakeGPU, HiddenWaitError, launches, on_gpu
+from dynabro_cli.gradients.memory import send_once
 
 WAITS: dict[str, Callable[[Tensor], object]] = {
     "item": lambda x: x.sum().item(),
@@ -48,3 +49,22 @@ def test_values_can_be_read_where_that_is_allowed(gpu: FakeGPU) -> None:
         assert bool(x.any())
     assert "aten::any" in gpu.counted()
     assert not gpu.counted()
+
+
+def test_launches_are_operations_that_compute(gpu: FakeGPU) -> None:
+    x = on_gpu(torch.ones(3, 4))
+    gpu.counted()
+    torch.empty_like(x.t()[0])
+    assert launches(gpu.counted()) == 0
+    (x.t() @ x).add_(1)
+    assert launches(gpu.counted()) == 2
+
+
+def test_values_that_come_again_are_sent_once(gpu: FakeGPU) -> None:
+    gpu_, one, two = torch.device("cuda"), torch.tensor([True, False]), torch.tensor([False, True])
+    kinds = [one, one.clone(), two, one.to(torch.int64), one[None], one[:1], two[1:], one.clone()]
+    found = [send_once(tensor, gpu_) for tensor in kinds]
+    assert gpu.sent == 5
+    assert found[0] is found[1] is found[-1]
+    assert [tensor.shape for tensor in found] == [tensor.shape for tensor in kinds]
+    assert [tensor.dtype for tensor in found] == [tensor.dtype for tensor in kinds]

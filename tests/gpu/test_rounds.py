@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,13 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.fake_gpu import FakeGPU, HiddenWaitError
 from dynabro_cli import RunSpec, events
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.setup import simulate_run
-from tests.gpu.fake import FakeGPU
+from tests.contract.test_attacks import TEXTS as ATTACKS
+from tests.contract.test_switching import NAMES as STRATEGIES
+from tests.contract.test_switching import NEEDED as SWITCHING
 
 pytestmark = pytest.mark.thorough
 
@@ -109,3 +113,38 @@ def test_a_rule_that_waits_or_is_elsewhere_is_found(
     monkeypatch.setattr(Simulation, "_observe", waits)
     with pytest.raises((AssertionError, RuntimeError), match=r"host|device"):
         run_of(rounds, small())
+
+
+@pytest.mark.parametrize("attack", [text.replace("worker=8", "worker=4") for text in ATTACKS])
+def test_attacks(attack: str, rounds: FakeGPU) -> None:
+    run_of(rounds, small(attack=attack, method="momentum:beta=0.9", budget=7, eval_every=100))
+
+
+FOLLOWING = {"adaptive"}
+"""Strategies that read a value of every round, as it decides who is Byzantine in the next one."""
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies(strategy: str, rounds: FakeGPU) -> None:
+    text, nine = SWITCHING.get(strategy, strategy), {"workers": 9, "byzantine": 3}
+    spec = small(switching=text, method="dynabro:jmax=4", budget=60, eval_every=1000, **nine)
+    with pytest.raises(HiddenWaitError) if strategy in FOLLOWING else contextlib.nullcontext():
+        run_of(rounds, spec)
+
+
+@pytest.mark.parametrize("model", ["cnn-digits", "cnn-cifar"])  # the second one has dropout
+def test_nothing_is_sent_in_later_rounds(model: str, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches, seeds and identities of many rounds are on the GPU after the first ones."""
+    sent = []
+    one = Simulation._round
+
+    def round_(simulation: Simulation) -> Any:
+        before = rounds.sent
+        record = one(simulation)
+        sent.append(rounds.sent - before)
+        return record
+
+    monkeypatch.setattr(Simulation, "_round", round_)
+    run_of(rounds, small(model=model, attack="ipm", budget=8, eval_every=100))
+    assert any(sent[:FIRST])
+    assert not any(sent[FIRST:])

@@ -7,14 +7,17 @@ a GPU. What would make the host wait for the GPU raises ``HiddenWaitError``, unl
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from dynabro_cli.gradients.memory import kept
 
 aten = torch.ops.aten
 VALUES = (aten._local_scalar_dense.default, aten.item.default, aten.is_nonzero.default, aten.equal.default)
@@ -36,17 +39,20 @@ class FakeGPU(TorchDispatchMode):
 
     Attributes:
         counts: Operations on the GPU since the last ``counted``, by name.
+        follows: Torch's mode that follows shapes and devices.
+        sent: Tensors of the CPU that were sent to the GPU.
     """
 
     _mode_key = torch._C._TorchDispatchModeKey.FAKE  # torch initialises no device while there is such a mode
 
     def __init__(self) -> None:
         super().__init__()
-        self._fake = _NoDriver(allow_non_fake_inputs=True)
-        with self._fake:
+        self.follows = _NoDriver(allow_non_fake_inputs=True)
+        with self.follows:
             pass  # torch's guard of devices is then one that asks no driver
         self._allowed = False
         self.counts: dict[str, int] = {}
+        self.sent = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -65,7 +71,7 @@ class FakeGPU(TorchDispatchMode):
                 raise HiddenWaitError(f"{func}: the shape of the result depends on values")
         name = func.name()
         self.counts[name] = self.counts.get(name, 0) + 1
-        with self._fake:
+        with self.follows:
             return func(*args, **kwargs)
 
     def _read(self, func: Any, args: Any) -> Any:
@@ -84,6 +90,9 @@ class FakeGPU(TorchDispatchMode):
         """Raise if the host waits until a tensor has been sent to the GPU."""
         to = func is aten._to_copy.default and not kwargs.get("non_blocking", False)
         into = func is aten.copy_.default and not (len(args) > 2 and args[2])
+        either = func in (aten._to_copy.default, aten.copy_.default)
+        source = None if not either else args[0] if func is aten._to_copy.default else args[1]
+        self.sent += isinstance(source, Tensor) and not isinstance(source, FakeTensor)
         sent = args[0] if to else args[1] if into else None
         if not self._allowed and isinstance(sent, Tensor) and not isinstance(sent, FakeTensor) and (sent.ndim or to):
             raise HiddenWaitError(f"{func}: the host waits until a tensor of it is on the GPU")
@@ -108,6 +117,49 @@ class FakeGPU(TorchDispatchMode):
         """Return the operations since the last call, by name, and begin anew."""
         found, self.counts = self.counts, {}
         return found
+
+
+@contextlib.contextmanager
+def one_gpu() -> Iterator[FakeGPU]:
+    """Have torch find one GPU, whose tensors have no values."""
+    mode = FakeGPU()  # before torch believes in a GPU, so that it asks no driver about it
+    found: dict[str, Callable[..., object]] = {
+        "is_current_stream_capturing": lambda: False,
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "get_device_name": lambda *_: "a GPU that is not there",
+        "mem_get_info": lambda *_: (100 << 30, 140 << 30),
+    }
+    lifts = torch._C._only_lift_cpu_tensors()
+    before = torch.are_deterministic_algorithms_enabled()
+    with contextlib.ExitStack() as stack:
+        for name, answer in found.items():
+            stack.enter_context(patch.object(torch.cuda, name, answer))
+        stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self: self))
+        stack.enter_context(patch.object(torch.Tensor, "backward", backward))
+        stack.enter_context(patch.object(torch.__future__, "_overwrite_module_params_on_conversion", True))
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") makes a tensor on the CPU and sends it
+        kept.cache_clear()  # tensors of another fake GPU
+        try:
+            with mode:
+                yield mode
+        finally:
+            kept.cache_clear()
+            torch._C._set_only_lift_cpu_tensors(lifts)
+            torch.use_deterministic_algorithms(before)
+
+
+def launches(counts: dict[str, int]) -> int:
+    """Return how many of the counted operations compute or copy: views, empty tensors and questions launch nothing."""
+    return sum(number for name, number in counts.items() if not _is_free(name))
+
+
+def _is_free(name: str) -> bool:
+    operator, _, overload = name.partition(".")
+    if operator.startswith(("prim::", "aten::empty", "aten::new_empty", "aten::_unsafe_view")):
+        return True
+    results = torch._C._get_schema(operator, overload).returns
+    return any(result.alias_info is not None and not result.alias_info.is_write for result in results)
 
 
 def on_gpu(value: Any) -> Any:

@@ -1,0 +1,112 @@
+"""Operations that a round launches on a GPU, counted on a fake one: numbers of kernels, and no times."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.fake_gpu import FakeGPU, launches, one_gpu
+from benchmarks.gpu.steps import How
+from benchmarks.gpu.whole import cell, stream
+from benchmarks.measuring import table
+from dynabro_cli import RunSpec, events
+from dynabro_cli.gradients.graphs import GraphedGradients
+from dynabro_cli.simulation import loop
+from dynabro_cli.simulation.image_problem import ImageProblem
+from dynabro_cli.simulation.loop import Simulation
+
+ROUNDS = 6
+"""Rounds of a run; the last one is counted, as the first ones send tables that stay."""
+PHASES = ("batches", "gradients", "server", "rest")
+HEADER = ["round", *PHASES, "all", "with graphs", "sent by the host"]
+CELLS = (("mnist", 17), ("cifar10", 25))
+"""Tasks with the paper's numbers of workers."""
+
+
+def measure(rules: list[str], method: str) -> str:
+    """Return a table of the launches of a round: of each task's cell, with its m, and with m = 5."""
+    rows = []
+    for task, workers in CELLS:
+        for rule in rules:
+            for m in (5, workers):
+                spec = cell(task, method, rule, workers=m, byzantine=1 if m == 5 else None, switching="static", budget=ROUNDS)
+                rows.append([f"{task}, {rule}, m = {m}", *(str(number) for number in count(spec))])
+    return table(HEADER, rows)
+
+
+def count(spec: RunSpec) -> list[int]:
+    """Return the launches of a run's last round by phase, in all, in all if a pass is a graph, and the tensors sent."""
+    with one_gpu() as gpu, gpu.allowed():
+        phases = _Phases(gpu)
+        with contextlib.ExitStack() as stack:
+            for place, name, phase in (
+                (Simulation, "_round", "rest"),
+                (ImageProblem, "_batches", "batches"),
+                (GraphedGradients, "__call__", "gradients"),
+            ):
+                function = _plainly if phase == "gradients" else getattr(place, name)
+                stack.enter_context(patch.object(place, name, phases.around(phase, function)))
+            make = loop.make_server
+
+            def server(*arguments: Any) -> Any:
+                made = make(*arguments)
+                return made._replace(answer=phases.around("server", made.answer))
+
+            stack.enter_context(patch.object(loop, "make_server", server))
+            for event in stream(spec, How("cuda", None, True), compile="off"):
+                if isinstance(event, events.RoundsDone):
+                    break
+    every = sum(phases.counts.values())
+    copies = 3 if task_drops(spec) else 2  # the inputs of a graph: images, labels, and seeds of dropout
+    return [*(phases.counts[name] for name in PHASES), every, every - phases.counts["gradients"] + 1 + copies, phases.sent]
+
+
+def task_drops(spec: RunSpec) -> bool:
+    """Return True if the network of the cell has dropout."""
+    return spec.task == "cifar10"
+
+
+def _plainly(graphed: GraphedGradients, *arguments: Any) -> Any:
+    return graphed._engine(*arguments)
+
+
+class _Phases:
+    """Counter of the launches of functions; a launch belongs to the innermost one. A new round begins anew."""
+
+    def __init__(self, gpu: FakeGPU) -> None:
+        self._gpu = gpu
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.sent = 0
+        self._open: list[str] = []
+
+    def _settle(self) -> None:
+        found = launches(self._gpu.counted())
+        if self._open:
+            self.counts[self._open[-1]] += found
+
+    @contextlib.contextmanager
+    def _within(self, phase: str) -> Iterator[None]:
+        self._settle()
+        if phase == "rest":
+            self.counts.clear()
+            before = self._gpu.sent
+        self._open.append(phase)
+        try:
+            yield
+        finally:
+            self._settle()
+            self._open.pop()
+            if phase == "rest":
+                self.sent = self._gpu.sent - before
+
+    def around(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``function`` with its launches counted as the phase's."""
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            with self._within(phase):
+                return function(*arguments, **keywords)
+
+        return call

@@ -1,0 +1,74 @@
+"""Numbers and time of short runs here and in another checkout, such as of an earlier commit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import machine, ratio, table
+from dynabro_cli.errors import SpecError
+
+HEADER = ["run", "same numbers", "CPU s here", "CPU s there", "here over there"]
+COMMON = {"workers": 7, "byzantine": 2, "batch_size": 4, "switching": "periodic:K=5"}
+RUNS = (
+    ("digits", "cnn-digits", "sgd", "cwtm", "sf", 120),
+    ("digits", "cnn-digits", "momentum:beta=0.9", "gm", "sf", 120),
+    ("digits", "cnn-digits", "dynabro", "nnm+cwtm", "ipm", 120),
+    ("digits", "cnn-digits", "sgd", "signguard", "alie", 60),
+    ("digits", "mlp", "momentum:beta=0.9", "krum", "alie", 120),
+    ("digits", "cnn-cifar", "momentum:beta=0.9", "cwmed", "ipm", 6),
+    ("mnist", "cnn-mnist", "momentum:beta=0.9", "cwtm", "sf", 40),
+)
+"""Task, model, method, pre-aggregators and rule, attack, and budget; mnist is left out without a folder of data sets."""
+
+PROGRAM = """
+import hashlib, json, sys, time
+from dynabro_cli import RunSpec, simulate
+spec, place, threads = json.loads(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3])
+digest = hashlib.sha256()
+stream = simulate(RunSpec(**spec), data_dir=place, device="cpu", compile="off", threads=threads)
+next(stream)  # set-up
+before = time.process_time()
+for event in stream:
+    digest.update(repr(event).encode())
+import dynabro_cli
+print(json.dumps([digest.hexdigest(), time.process_time() - before, dynabro_cli.__file__]))
+"""
+
+
+def measure(other: Path, repeats: int, threads: int, data_dir: Path | None) -> tuple[str, bool]:
+    """Run each spec here and there in turn; return a table with the least times, and True if all numbers are the same."""
+    here, there = Path(__file__).parents[1], other.resolve()
+    if not (there / "dynabro_cli").is_dir():
+        raise SpecError(f"{other}: has no folder dynabro_cli. Try: git worktree add FOLDER COMMIT")
+    rows: list[Sequence[object]] = []
+    for task, model, method, chain, attack, budget in RUNS:
+        if task == "mnist" and data_dir is None:
+            continue
+        *stages, rule = chain.split("+")
+        fields = COMMON | {"task": task, "model": model, "method": method, "attack": attack, "aggregator": rule}
+        fields |= {"pre_aggregators": "+".join(stages) or "none", "budget": budget, "eval_every": budget}
+        found: dict[Path, list[tuple[str, float]]] = {here: [], there: []}
+        for _ in range(repeats):
+            for checkout, results in found.items():
+                results.append(_run(checkout, fields, data_dir, threads))
+        numbers = {digest for results in found.values() for digest, _ in results}
+        least = [min(seconds for _, seconds in results) for results in found.values()]
+        rows.append([f"{model}, {method}, {chain}, {attack}", "yes" if len(numbers) == 1 else "NO", *least, ratio(*least)])
+    return f"{machine()}\n\n{table(HEADER, rows)}", all(row[1] == "yes" for row in rows)
+
+
+def _run(checkout: Path, fields: dict[str, Any], data_dir: Path | None, threads: int) -> tuple[str, float]:
+    """Return the digest of a run's events and the CPU time of its rounds, in a process with a checkout's code."""
+    command = [sys.executable, "-c", PROGRAM, json.dumps(fields), str(data_dir.resolve() if data_dir else ""), str(threads)]
+    ended = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise SpecError(f"{checkout}: a run failed: {(ended.stderr.strip().splitlines() or ['?'])[-1]}")
+    digest, seconds, file = json.loads(ended.stdout.splitlines()[-1])
+    if Path(file).parents[1] != checkout:
+        raise SpecError(f"{checkout}: the code of {file} was loaded instead")
+    return digest, seconds

@@ -1,0 +1,32 @@
+"""The compiled server function: its kernels are built for two architectures without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.thorough
+
+PAIRS = ("momentum:beta=0.9", "cwtm", "dynabro", "gm", "sgd", "nnm+cwmed", "sgd", "signguard")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("architecture", [80, 90])
+def test_every_kernel_is_built(architecture: int, tmp_path: Path) -> None:
+    """Each of these methods and rules has kernels of its own, for the architecture that was asked for and no other."""
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.compiled", str(architecture), *PAIRS]
+    ended = subprocess.run(command, cwd=ROOT, env=os.environ | caches, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    found = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [(one["method"], one["rule"]) for one in found] == list(zip(PAIRS[::2], PAIRS[1::2], strict=True))
+    for one in found:
+        assert one["kernels"] > 0
+        assert {target.rstrip("a,") for target in one["targets"]} == {f"sm_{architecture}"}
+        assert one["launches"] < 40  # without compiling it is hundreds
