@@ -140,6 +140,7 @@ measure(folder, How("cpu", sys.argv[1], False), 1, steps=[Step("slow", 1, "tests
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_command_that_is_stopped_leaves_no_process(number: int, tmp_path: Path) -> None:
     command = subprocess.Popen([sys.executable, "-c", STOPPED, str(tmp_path)])
+    until((tmp_path / "gpu.json").exists)  # the first check is written down
     until((tmp_path / "process").exists)
     until(lambda: bool((tmp_path / "process").read_text()))
     process = int((tmp_path / "process").read_text())
