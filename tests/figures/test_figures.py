@@ -275,7 +275,7 @@ def test_the_same_bytes_for_one_database(grids: Path, dynabro: Dynabro) -> None:
         (
             ["mnist-sf-cwtm", "--set", "budget=7"],
             66,
-            "no run of mnist-sf-cwtm is stored; dynabro sweep mnist-sf-cwtm --set budget=7 makes them",
+            "no run of mnist-sf-cwtm is stored. Try: dynabro sweep mnist-sf-cwtm --set budget=7",
         ),
         (["mnist-sf-cwtm", "--where", "1 = 0"], 66, "where=1 = 0: it holds for no run of mnist-sf-cwtm that has a result"),
         (["mnist-sf-cwtm", "--set", "bugdet=7"], 2, "--set bugdet=7: unknown field 'bugdet' (did you mean 'budget'?)"),
