@@ -62,14 +62,13 @@ def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
 
 
 def _list_sweeps(as_json: bool) -> None:
-    from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
 
-    plans = [plan(load_sweep(name)) for name in shipped()]
+    sweeps = [load_sweep(name) for name in shipped()]  # a point is a run there: none is excluded, no two are one run
     if as_json:
-        print_json([{"name": own.sweep.name, "description": own.sweep.description, "runs": len(own.runs)} for own in plans])
+        print_json([{"name": sweep.name, "description": sweep.description, "runs": sweep.points} for sweep in sweeps])
         return
-    _print_lines(SWEEPS, [(own.sweep.name, f"{len(own.runs):5d} runs  {own.sweep.description}") for own in plans])
+    _print_lines(SWEEPS, [(sweep.name, f"{sweep.points:5d} runs  {sweep.description}") for sweep in sweeps])
     say("", "'dynabro sweep NAME --dry-run' shows what is to do, and 'dynabro sweep NAME' does it.")
 
 

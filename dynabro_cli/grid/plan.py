@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +49,7 @@ def plan(sweep: Sweep) -> PlannedRuns:
         SpecError: Some points cannot run: a line for each distinct problem, with the number of its points and the first of
             them. A problem of a single component is reported once, with its place in the file.
     """
-    total = math.prod(len(axis.points) for axis in sweep.grid) * max(1, len(sweep.seeds))
+    total = sweep.points
     if total > MOST_RUNS:
         raise SpecError(f"{sweep.name}: {too_many(f'{total:,} points')}")
     components = _component_problems(sweep)

@@ -6,6 +6,7 @@ texts, and are read as on the command line; only ``plan`` knows components.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,11 @@ class Sweep:
     places: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
     exclude_places: tuple[str, ...] = field(default=(), compare=False, repr=False)
     plugins: tuple[str, ...] = ()
+
+    @property
+    def points(self) -> int:
+        """The number of points with their seeds: of runs, if none is excluded and no two are one run."""
+        return math.prod(len(axis.points) for axis in self.grid) * max(1, len(self.seeds))
 
 
 def parse_sweep(text: str, source: str) -> Sweep:

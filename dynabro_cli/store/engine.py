@@ -24,7 +24,7 @@ from dynabro_cli.store.database_servers import server_reader, server_writer
 from dynabro_cli.store.file_systems import refuse_network
 from dynabro_cli.store.pinned_file import PinnedFile
 from dynabro_cli.store.reserved import owner
-from dynabro_cli.store.schema import Entry, entries, refuse_strangers
+from dynabro_cli.store.schema import Entry, entries, present, refuse_strangers
 from dynabro_cli.store.server_schema import refuse_server_strangers, store_comments
 from dynabro_cli.store.stopping import stoppable
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION
@@ -143,7 +143,10 @@ def _create_or_check(connection: Connection, database: str) -> None:
         refuse_to_write(connection, database)  # by its name, before the table that it replaces is reported as missing
     version = server_version(connection, database)
     if version is None:
-        migrate(connection)
+        if connection.dialect.name == "sqlite":
+            create_tables(connection)
+        else:
+            migrate(connection)
         return
     check_version(version, database)
     if connection.dialect.name != "sqlite":
@@ -172,13 +175,26 @@ def schema_at(version: int) -> list[Entry]:
         return schema_of(connection)
 
 
+def create_tables(connection: Connection) -> None:
+    """Make the tables and views of an empty SQLite database, in the caller's transaction: what ``migrate`` makes, at once."""
+    for entry in present().values():
+        connection.exec_driver_sql(entry.sql or "")
+    connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (f"{SCHEMA_VERSION:04}",))
+    _stamp(connection)
+
+
 def migrate(connection: Connection) -> None:
     """Bring the schema to this program's version, in the caller's transaction, and stamp the file."""
     _migrate_to(connection, "head")
     store_comments(connection)
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        _stamp(connection)
+
+
+def _stamp(connection: Connection) -> None:
+    """Say in the file's header that an SQLite database is dynabro's, and of which version."""
+    connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _migrate_to(connection: Connection, revision: str) -> None:

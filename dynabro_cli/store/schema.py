@@ -122,7 +122,7 @@ def strangers(found: Iterable[Entry], made: Iterable[Entry] | None = None) -> li
         found: The schema of a database.
         made: The schema as dynabro makes it; None for the present version.
     """
-    expected = _present() if made is None else {one.name: one for one in made if one.sql is not None}
+    expected = present() if made is None else {one.name: one for one in made if one.sql is not None}
     tables = {name for name, one in expected.items() if one.type == "table"}
     missing = {name: one for name, one in expected.items() if one.type != "index"}  # a missing index only slows reading down
     strange = []
@@ -178,7 +178,7 @@ def _kind(entry: Entry) -> Kind:
 
 
 @functools.cache
-def _present() -> dict[str, Entry]:
+def present() -> dict[str, Entry]:
     """Return the schema of the present version."""
     found = [Entry("table", "alembic_version", "alembic_version", _VERSION)]
     dialect = sqlite.dialect()

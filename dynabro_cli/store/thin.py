@@ -21,7 +21,7 @@ from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.connections import connect_reader
 from dynabro_cli.store.copies import copy_database, making, new_database
 from dynabro_cli.store.database_files import read_only_uri, sqlite_path
-from dynabro_cli.store.engine import migrate, open_read_only
+from dynabro_cli.store.engine import create_tables, open_read_only
 from dynabro_cli.store.queries import list_runs
 from dynabro_cli.store.stopping import watched
 from dynabro_cli.store.tables import (
@@ -156,7 +156,7 @@ def _source(database: str, target: Path, every: int) -> Path:
 def _make_tables(path: Path) -> None:
     engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
     with engine.begin() as connection:
-        migrate(connection)
+        create_tables(connection)
     engine.dispose()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import func, insert, select
 
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.grid.plan import plan
@@ -18,6 +19,8 @@ from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.tables import evaluations, rounds, runs
 
 Row = dict[str, Any]
+SCHEDULE = ("method", "switching", "clock", "workers", "byzantine", "budget", "seed")
+"""Columns that determine who is Byzantine when."""
 SMALL = ("budget=40", "eval_every=10")
 """Settings that keep made-up runs small."""
 
@@ -30,12 +33,16 @@ def planned(sweep: str, *settings: str) -> list[Row]:
 def fill(database: Path, rows: Sequence[Row], *, diverged: Callable[[Row], bool] = lambda _: False) -> None:
     """Store a made-up result of each planned run; those that diverged end half-way."""
     engine = open_for_writing(str(database))
+    made: dict[Any, list[Row]] = {runs: [], evaluations: [], rounds: []}
     with engine.begin() as connection:
-        for row in rows:
+        before = connection.execute(select(func.max(runs.c.id))).scalar() or 0
+        for run_id, row in enumerate(rows, before + 1):
             chance, half = random.Random(row["run_key"]), diverged(row)
-            run_id = connection.execute(insert(runs).values(_run(row, chance, half))).inserted_primary_key[0]
-            connection.execute(insert(evaluations), _evaluations(run_id, row, chance, half))
-            connection.execute(insert(rounds), _rounds(run_id, row))
+            made[runs].append({"id": run_id, **_run(row, chance, half)})
+            made[evaluations] += _evaluations(run_id, row, chance, half)
+            made[rounds] += _rounds(run_id, row)
+        for table, values in made.items():
+            connection.execute(insert(table), values)
     engine.dispose()
 
 
@@ -85,8 +92,15 @@ def _evaluations(run_id: int, row: Row, chance: random.Random, half: bool) -> li
     ]
 
 
+@functools.cache
+def _byzantine(*schedule: Any) -> list[int]:
+    """The number of Byzantine workers in each round, the same for all runs with one schedule."""
+    row = dict(zip(SCHEDULE, schedule, strict=True))
+    return [int(count) for count in identities(row, row["budget"]).sum(1)]
+
+
 def _rounds(run_id: int, row: Row) -> list[Row]:
-    counts = identities(row, row["budget"]).sum(1)
+    counts = _byzantine(*(row[name] for name in SCHEDULE))
     return [
         {
             "run_id": run_id,
@@ -94,7 +108,7 @@ def _rounds(run_id: int, row: Row) -> list[Row]:
             "budget": number + 1,
             "level": None,
             "cost": 1,
-            "byzantine": int(count),
+            "byzantine": count,
             "switched": False,
             "dynamic": False,
             "accepted": None,

@@ -120,7 +120,7 @@ def test_labels_of_one_worker_are_changed_as_among_all() -> None:
 @pytest.mark.parametrize("clock", ["round", "computation"])
 def test_every_kind_of_attack_on_every_kind_of_method(method: str, attack: str, clock: str) -> None:
     spec = RunSpec(
-        task="digits", model="logistic", workers=M, byzantine=1, budget=60, method=method, attack=attack, clock=clock,
-        switching="periodic:K=3", batch_size=64, eval_every=60,
+        task="digits", model="logistic", workers=M, byzantine=1, budget=24, method=method, attack=attack, clock=clock,
+        switching="periodic:K=3", batch_size=64, eval_every=24,
     )  # fmt: skip
     assert isinstance(list(simulate(spec))[-1], Finished)

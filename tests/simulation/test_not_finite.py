@@ -53,7 +53,7 @@ class Sends:
 
 
 def outcome(attack: Sends, **fields: Any) -> tuple[list[events.Round], events.Event]:
-    spec = RunSpec(**{"task": "quadratic", "workers": 9, "byzantine": 2, "budget": 60, "method": "sgd"} | fields)
+    spec = RunSpec(**{"task": "quadratic", "workers": 9, "byzantine": 2, "budget": 24, "method": "sgd"} | fields)
     run = dataclasses.replace(resolve(spec), attack=attack)  # type: ignore[arg-type]
     stream = list(simulate_run(run, threads=1))
     return [item for event in stream if isinstance(event, events.RoundsDone) for item in event.rounds], stream[-1]

@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.schema import _tokens
 from tests import postgres
 
 KEY = "ab" * 32
@@ -150,6 +151,13 @@ def read(database: Path | str, sql: str, *values: Any) -> list[tuple[Any, ...]]:
     with closing(_connect(database)) as connection:
         rows: list[tuple[Any, ...]] = _execute(connection, sql, values).fetchall()
         return rows
+
+
+def schema(path: Path) -> list[tuple[Any, ...]]:
+    """Tables, columns in their order, indexes and views of a file, however its statements are spaced; and its version."""
+    statements = [(kind, name, _tokens(sql)) for kind, name, sql in read(path, "SELECT type, name, sql FROM sqlite_master")]
+    stamps = [read(path, sql)[0] for sql in ("PRAGMA application_id", "SELECT * FROM alembic_version")]
+    return [*sorted(statements), *stamps]
 
 
 def change(database: Path | str, sql: str, *values: Any) -> None:

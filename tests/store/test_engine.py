@@ -30,7 +30,7 @@ from dynabro_cli.store.engine import open_for_writing, open_read_only
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.tables import SCHEMA_VERSION, metadata
 from dynabro_cli.store.upgrade import upgrade_file
-from tests.store.made import change, read, record, rounds, started, whole_run
+from tests.store.made import change, read, record, rounds, schema, started, whole_run
 
 # The public schema: name, type, NOT NULL, place in the primary key. Users write SQL against it: only ever add to it.
 TABLES = {
@@ -423,6 +423,7 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "    op.add_column('runs', sa.Column('note', sa.Text()))\n"
     )
     monkeypatch.setattr(engine_module, "__file__", str(folder / "engine.py"))
+    monkeypatch.setattr(engine_module, "create_tables", engine_module.migrate)
     for module in (engine_module, upgrade_module):
         monkeypatch.setattr(module, "SCHEMA_VERSION", NEXT)
 
@@ -490,6 +491,7 @@ def old(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
     with monkeypatch.context() as before:
         before.setattr(engine_module, "SCHEMA_VERSION", 1)
         before.setattr(engine_module, "__file__", str(folder / "engine.py"))
+        before.setattr(engine_module, "create_tables", engine_module.migrate)
         open_for_writing(str(path))
     spec = resolve(RunSpec()).spec
     row = {name: value for name, value in dataclasses.asdict(spec).items() if name not in LATER} | {
@@ -536,8 +538,7 @@ def test_an_upgraded_database_is_as_a_new_one(old: RunSpec, path: Path) -> None:
     upgrade_file(str(path))
     new = path.with_name("new.db")
     open_for_writing(str(new))
-    schema = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
-    assert read(path, schema) == read(new, schema)
+    assert schema(path) == schema(new)
     record(open_for_writing(str(path)), whole_run(precision="bf16"))
     assert read(path, "SELECT precision FROM runs ORDER BY id") == [("fp32",), ("bf16",)]
 
