@@ -162,7 +162,7 @@ CELLS: dict[str, dict[str, Any]] = {
 
 
 def made(cell: str) -> list[Any]:
-    return rows(list(simulate_run(resolve(RunSpec(**DIGITS | CELLS[cell])), threads=1, compile="off")))
+    return rows(list(simulate_run(resolve(RunSpec(**DIGITS | {"budget": 100} | CELLS[cell])), threads=1, compile="off")))
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -183,7 +183,7 @@ def test_measuring_changes_nothing(cell: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_grid_and_rounds_without_byzantine_workers() -> None:
-    spec = RunSpec(**DIGITS | {"method": "sgd", "switching": "bernoulli:p=0.02,D=30,delta_max=0.4"})
+    spec = RunSpec(**DIGITS | {"method": "sgd", "budget": 100, "switching": "bernoulli:p=0.02,D=30,delta_max=0.4"})
     done = [item for event in simulate_run(resolve(spec), threads=1) if isinstance(event, RoundsDone) for item in event.rounds]
     grid = {item.round for item in done if item.round % ACCEPTANCE_ROUNDS == 0}
     measured = {item.round for item in done if item.acceptance is not None}
