@@ -198,6 +198,30 @@ SELECT sum(accepted = 1) FILTER (WHERE method = 'dynabro:filter=option1') AS acc
        max(noise_bound) FILTER (WHERE method = 'dynabro:filter=option2') AS v
 FROM results.rounds JOIN results.runs AS r ON r.id = run_id WHERE r.run_key IN (SELECT run_key FROM csv_history_dependence_runs);
 
+-- query: rates_chosen
+SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS method,
+       learning_rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
+FROM (SELECT method, learning_rate, worst,
+             max(worst) FILTER (WHERE learning_rate = 0.01) OVER (PARTITION BY method) AS usual
+      FROM (SELECT r.method, r.learning_rate,
+                   min((SELECT validation_accuracy FROM results.evaluations AS e WHERE e.run_id = r.id ORDER BY budget DESC LIMIT 1)) AS worst
+            FROM results.runs AS r WHERE r.sweep = 'digits-rates' GROUP BY r.method, r.learning_rate))
+WHERE (method, learning_rate) IN (SELECT method, learning_rate FROM results.runs
+                                  WHERE run_key IN (SELECT run_key FROM csv_digits_best_runs))
+ORDER BY worst DESC, method;
+
+-- query: rates_tried
+SELECT group_concat(rate, ', ') AS rates, max(rate) AS highest
+FROM (SELECT DISTINCT learning_rate AS rate FROM results.runs WHERE sweep = 'digits-rates' ORDER BY 1);
+
+-- query: rates_best
+SELECT min(n) || ' to ' || max(n) AS n, min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
+       min(mean) FILTER (WHERE method LIKE 'momentum%') AS momentum, max(mean) FILTER (WHERE method LIKE 'momentum%') AS momentum_high,
+       min(mean) FILTER (WHERE method = 'sgd') AS sgd,
+       (SELECT mean FROM digits_sf WHERE method = 'momentum:beta=0.99' AND k = 5) AS given_099,
+       min(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS chosen_099
+FROM (SELECT *, k(switching) AS k FROM csv_digits_best);
+
 -- query: digits_sf
 SELECT min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
        max(mean) FILTER (WHERE method = 'momentum' AND k > 1e9) AS m09_static, max(mean) FILTER (WHERE method = 'momentum' AND k = 5) AS m09_5,

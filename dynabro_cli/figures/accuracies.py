@@ -61,6 +61,7 @@ ROWS = (
         "digits-bernoulli",
         delta_max=0.48,
     ),
+    Row("digits-best", "1, on digits, at chosen learning rates", FINAL.format("digits", FLIPS), final_against_rate),
     Row("digits-periodic", "1, on digits", FINAL.format("digits", FLIPS), final_against_rate),
     Row("digits-periodic-curves", "5, on digits", CURVES.format("digits", FLIPS), curves_by_rate, "digits-periodic"),
     Row("mnist-alie-gm", "6", FINAL.format("MNIST", ALIE), final_against_rate),
