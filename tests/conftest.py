@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.postgres import empty_database
 
@@ -16,3 +17,11 @@ def postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
     with empty_database() as url:
         yield url
+
+
+@pytest.fixture
+def same_threads_after() -> Iterator[None]:
+    """Set torch's number of threads as before when the test ends."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

@@ -99,7 +99,7 @@ def weiszfeld_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int)
 
 
 def _by_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor | None:
-    """Return what ``weiszfeld`` does, by a compiled kernel; None on a GPU, and if there is none."""
+    """Return what ``weiszfeld`` does, by a compiled kernel; None on a GPU, in single precision, or without a C++ compiler."""
     steps = None if gram.is_cuda or gram.dtype != torch.float64 else _compiled_steps()
     if steps is None:
         return None

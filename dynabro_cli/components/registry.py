@@ -81,7 +81,7 @@ class Registry(Generic[Factory]):
         return dict(self._entries)
 
     def entry(self, name: str) -> Entry[Factory]:
-        """Return the entry called ``name``; raise SpecError with the legal names if there is none."""
+        """Return the entry called ``name``; raise SpecError with the legal names if it is unknown."""
         self._discover()
         if name not in self._entries:
             entries = self.entries()

@@ -39,7 +39,7 @@ def _square(messages: Tensor) -> Tensor:
 
 
 def _by_kernel(messages: Tensor) -> Tensor | None:
-    """Return what ``gram`` does, by a kernel of this processor; None if there is none, or if it is not for these messages."""
+    """Return what ``gram`` does, by a compiled kernel; None without a kernel that serves these messages."""
     if messages.device.type != "cpu" or messages.dtype != torch.float32 or messages.numel() <= SMALL:
         return None
     kernel = gram_kernel.load()

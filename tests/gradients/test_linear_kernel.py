@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,14 +11,10 @@ from torch import nn
 from dynabro_cli.gradients import WorkerGradients, linear_kernel
 from dynabro_cli.machine import native
 
-pytestmark = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("same_threads_after"),
+]
 
 
 def kernel() -> linear_kernel.Products:

@@ -1,4 +1,4 @@
-"""What the server does for a method becomes two whole graphs, of messages and of the aggregate, with the same numbers."""
+"""The server is compiled as two graphs, messages and aggregate, and computes the same numbers."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -16,6 +14,8 @@ from dynabro_cli.simulation.compilation import missing_tool
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.setup import simulate
 
+pytestmark = pytest.mark.usefixtures("same_threads_after")
+
 CELLS = {
     "momentum": {"method": "momentum", "attack": "ipm", "aggregator": "cwtm"},
     "dynabro": {"method": "dynabro:jmax=3", "attack": "sf", "aggregator": "gm", "pre_aggregators": "nnm"},
@@ -23,13 +23,6 @@ CELLS = {
     "participation": {"method": "momentum", "attack": "alie", "aggregator": "cwtm", "participation": 0.6},
     "mfm": {"method": "sgd", "attack": "none", "aggregator": "mfm:threshold=10"},
 }
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def steps(cell: str, threads: int = 1, compile_: str = "off", count: int = 3) -> list[torch.Tensor]:

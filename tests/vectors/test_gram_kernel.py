@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -16,14 +15,10 @@ from dynabro_cli.vectors import gram as module
 from dynabro_cli.vectors import gram_kernel
 from dynabro_cli.vectors.gram import SMALL, squared_distances
 
-pytestmark = pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("same_threads_after"),
+]
 
 
 def kernel() -> gram_kernel.Products:
