@@ -33,7 +33,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _reading: dict[int, Any] = {}
 """Connections whose statements are stopped."""
-_hard = threading.Event()
+_commands: list[object] = []
+"""The command in progress, if any: what a signal ends is the command that was in progress when it arrived."""
 _came: list[int] = []
 _ends: list[socket.socket] = []
 
@@ -118,7 +119,8 @@ def ending_the_process() -> Iterator[None]:
         PreemptedError: In place of another error, after SIGTERM.
     """
     _came.clear()
-    _hard.set()
+    command = object()
+    _commands.append(command)
     if not _ends and threading.current_thread() is threading.main_thread():
         _listen()
     try:
@@ -133,7 +135,7 @@ def ending_the_process() -> Iterator[None]:
             raise PreemptedError("terminated") from None
         raise
     finally:
-        _hard.clear()
+        _commands.remove(command)
 
 
 def _signal_that_came() -> int | None:
@@ -172,21 +174,21 @@ def _listen() -> None:
 
 
 def _stop_at_signals(reading: socket.socket, _writing: socket.socket) -> None:
-    """Stop the statements of all connections at each signal, until they are closed."""
+    """Stop the statements of all connections at each signal, until they are closed or the command has ended."""
     while came := reading.recv(64, socket.MSG_PEEK):
         _came.extend(came)  # before it is removed from the socket, so that one of the two always has it
         reading.recv(len(came))
         number = next((one for one in came if one in SIGNALS), None)
         if number is None:
             continue
-        began = time.monotonic()
-        while _reading and time.monotonic() < began + HARD_SECONDS:
+        began, commands = time.monotonic(), list(_commands)
+        while _reading and commands == _commands and time.monotonic() < began + HARD_SECONDS:
             for connection in list(_reading.values()):
                 stop(connection)
             time.sleep(STOP_SECONDS)
-        while not _reading and _hard.is_set() and time.monotonic() < began + LATEST_SECONDS:
+        while not _reading and commands and commands == _commands and time.monotonic() < began + LATEST_SECONDS:
             time.sleep(STOP_SECONDS)
-        if _hard.is_set():
+        if commands and commands == _commands:
             _end(number)
 
 

@@ -46,12 +46,16 @@ def views(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def between(*happenings: Callable[[], object]) -> None:
         left = iter(happenings)
+        pause = time.sleep
 
         def sleep(seconds: float) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                return pause(seconds)
             happening = next(left, None)
             if happening is None:
                 raise KeyboardInterrupt
             happening()
+            return None
 
         monkeypatch.setattr(status.time, "sleep", sleep)
 

@@ -191,3 +191,19 @@ def test_a_servers_statement_ends_when_its_time_is_over(dynabro: Dynabro, server
     ended = dynabro("query", SERVERS, "--db", server, "--timeout", "0.3")
     assert (ended.code, len(ended.problems)) == (124, 1)
     assert dynabro("query", "SELECT 1 AS one", "--db", server, "--timeout", "60", "--csv").out == "one\n1\n"
+
+
+def test_a_signal_ends_only_the_command_that_it_came_to() -> None:
+    program = """
+import os, signal, sqlite3, time
+from dynabro_cli.store.stopping import ending_the_process, watched
+signal.signal(signal.SIGTERM, lambda *_: None)
+with ending_the_process():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.2)
+with ending_the_process(), watched(sqlite3.connect(":memory:")):
+    time.sleep(1.2)
+print("ended by itself")
+"""
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (0, "ended by itself\n", "")
