@@ -143,6 +143,16 @@ class LeftOutWarning(UserWarning):
     """Rows of a database are skipped, as dynabro would not write their values; the command line prints this warning."""
 
 
+def first_line(text: object) -> str:
+    """Return the first line of a message; empty if it has none."""
+    return str(text).strip().partition("\n")[0].strip()
+
+
+def many(number: int, what: str) -> str:
+    """Return a number of things, such as ``1 run`` or ``2 runs``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def did_you_mean(got: str, legal: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` if one of ``legal`` is close to ``got``, else an empty string."""
     names = {name.lower(): name for name in legal}

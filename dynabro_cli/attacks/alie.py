@@ -51,9 +51,7 @@ def _usual_z(setting: AttackSetting) -> float | None:
 
 
 @REGISTRY.register(
-    "alie",
-    Parameters,
-    reference="Baruch, Baruch & Goldberg, NeurIPS 2019 (Algorithm 3); DynaBRO (ICML 2024), App. J",
+    "alie", Parameters, reference="Baruch, Baruch & Goldberg, NeurIPS 2019 (Algorithm 3); DynaBRO (ICML 2024), App. J"
 )
 def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
     """A little is enough (ALIE): the honest mean, moved by z standard deviations in every coordinate.

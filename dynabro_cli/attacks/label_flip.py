@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 @REGISTRY.register(
-    "label-flip",
-    reference="Tolpegin, Truex, Gursoy & Liu, ESORICS 2020; the map of Karimireddy, He & Jaggi, ICML 2021",
+    "label-flip", reference="Tolpegin, Truex, Gursoy & Liu, ESORICS 2020; the map of Karimireddy, He & Jaggi, ICML 2021"
 )
 def label_flip(_: NoParameters, setting: AttackSetting) -> Attack:
     """Label flip: a Byzantine worker follows the protocol, on wrong labels.

@@ -22,17 +22,10 @@ EXACT = 1e-9
 class Parameters:
     lambda_: float = parameter(help="strength: v = lambda (1, ..., 1)")
     beta: float | None = parameter(
-        None,
-        minimum=0,
-        below=1,
-        auto=lambda _, setting: setting.beta,
-        help="momentum parameter aimed at; auto: the method's",
+        None, minimum=0, below=1, auto=lambda _, setting: setting.beta, help="momentum parameter aimed at; auto: the method's"
     )
     schedule: str = parameter(
-        "lemma",
-        choices=("lemma", "printed"),
-        later=True,
-        help="sizes v_t: as the lemma needs them, or as printed",
+        "lemma", choices=("lemma", "printed"), later=True, help="sizes v_t: as the lemma needs them, or as printed"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ from dynabro_cli.cli.options import Database, Force
 from dynabro_cli.cli.output import emit, print_json, size
 from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import complain, note, say
-from dynabro_cli.errors import DatabaseError, SpecError
+from dynabro_cli.errors import DatabaseError, SpecError, many
 
 if TYPE_CHECKING:
     from dynabro_cli.store.merge import Difference, Merged
@@ -66,7 +65,7 @@ def check(db: Database = "results.db", as_json: AsJson = False) -> None:
             say("no problem found")
     if report.problems:
         raise DatabaseError(
-            f"{shown(db)} has {_count(report.problems, 'problem')}; restore a backup, or repeat these runs with "
+            f"{shown(db)} has {many(len(report.problems), 'problem')}; restore a backup, or repeat these runs with "
             "dynabro run --rerun"
         )
 
@@ -107,8 +106,7 @@ def thin(
         ),
     ] = None,
     anonymous: Annotated[
-        bool,
-        typer.Option("--anonymous", help="Remove hosts, processes and commits, as for a double-blind review."),
+        bool, typer.Option("--anonymous", help="Remove hosts, processes and commits, as for a double-blind review.")
     ] = False,
     db: Database = "results.db",
     force: Force = False,
@@ -126,7 +124,7 @@ def thin(
 
     with RunsProgress("thinning") as progress:
         copy = thinning.thin(db, target, every, where=where, points=points, anonymous=anonymous, force=force, progress=progress)
-    parts = [f"{copy.runs} run{'' if copy.runs == 1 else 's'}, {copy.rows_before} -> {copy.rows_after} rows of rounds"]
+    parts = [f"{many(copy.runs, 'run')}, {copy.rows_before} -> {copy.rows_after} rows of rounds"]
     parts.append(f"{size(copy.size_before)} -> {size(copy.size_after)}")
     if copy.kept:
         parts.append(f"{copy.kept} unchanged, as {every} is not a multiple of their earlier K")
@@ -162,7 +160,7 @@ def merge(
         say(_summary(merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"))
     wrong = [(merged.unsound, "run"), (merged.unsound_kappas, "kappa")]
     if merged.unsound or merged.unsound_kappas:
-        told = " and ".join(_count(found, name) for found, name in wrong if found)
+        told = " and ".join(many(len(found), name) for found, name in wrong if found)
         raise DatabaseError(
             f"{told} of {shown(other)} not merged, as they are damaged. Try: dynabro db check --db {shown(other)}"
         )
@@ -197,7 +195,8 @@ def remove(
     if len(removal.runs) > MOST_LINES:
         say(f"... and {len(removal.runs) - MOST_LINES} more")
     statuses = ", ".join(f"{count} {status}" for status, count in removal.statuses.items())
-    what = f"{_count(removal.runs, 'run')} ({statuses}) of {shown(db)}, with {_count(removal.files, 'checkpoint or log file')}"
+    files = many(len(removal.files), "checkpoint or log file")
+    what = f"{many(len(removal.runs), 'run')} ({statuses}) of {shown(db)}, with {files}"
     if dry_run:
         say(f"would be removed: {what}")
         return
@@ -208,7 +207,7 @@ def remove(
     say(f"removed: {what}")
     if left:
         complain(
-            f"warning: {_count(left, 'file')} could not be removed, such as {left[0]}; change permissions, and remove them"
+            f"warning: {many(len(left), 'file')} could not be removed, such as {left[0]}; change permissions, and remove them"
         )
 
 
@@ -263,7 +262,7 @@ def _ends(item: Difference) -> str:
 
 
 def _summary(merged: Merged, what: str) -> str:
-    parts = [_count(merged.copied, "run") + " copied"]
+    parts = [many(len(merged.copied), "run") + " copied"]
     if merged.replaced:
         parts.append(f"{len(merged.replaced)} replaced a run without a result")
     if merged.here:
@@ -276,10 +275,5 @@ def _summary(merged: Merged, what: str) -> str:
     if merged.unsound:
         parts.append(f"{len(merged.unsound)} damaged and not merged")
     if merged.kappas:
-        parts.append(f"{_count(range(merged.kappas), 'finding')} of verify kappa copied")
+        parts.append(f"{many(merged.kappas, 'finding')} of verify kappa copied")
     return f"{what}: {', '.join(parts)}"
-
-
-def _count(items: Sized, name: str) -> str:
-    number = len(items)
-    return f"{number} {name}{'' if number == 1 else 's'}"

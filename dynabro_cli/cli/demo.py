@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Quiet
-from dynabro_cli.cli.output import emit
+from dynabro_cli.cli.options import Database, Force, Jobs, Quiet
+from dynabro_cli.cli.output import emit, named_database
 from dynabro_cli.cli.plot import studio
 from dynabro_cli.cli.sweep_runs import jobs_of, make_runs
 from dynabro_cli.cli.terminal import note, say
@@ -28,7 +27,7 @@ NAMES = {"sgd": "SGD", "momentum": "momentum 0.9", "dynabro": "DynaBRO"}
 def demo(
     db: Database = "results.db",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the picture.")] = Path("plots"),
-    jobs: Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time; auto: as many as cores.")] = "auto",
+    jobs: Jobs = "auto",
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
@@ -54,7 +53,7 @@ def demo(
         "curves", Choice("budget", "method", "switching", None), saved_as=SWEEP
     )
     say("", str(drawn.files[0]))
-    where = "" if db == "results.db" else f" --db {shlex.quote(db)}"
+    where = named_database(db)
     note(f"next: dynabro runs{where}")
     note(f'      dynabro run --method dynabro --attack alie --switching "bernoulli:p=0.01,D=10,delta_max=0.48"{where}')
     note("      dynabro new aggregator my-rule")

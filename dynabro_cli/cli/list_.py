@@ -98,10 +98,4 @@ def _signature(entry: Entry[Any]) -> str:
 
 def _details(kind: str, entry: Entry[Any]) -> dict[str, Any]:
     parameters = {info.key: None if info.required else format_value(info.default) for info in entry.infos}
-    return {
-        "kind": kind,
-        "name": entry.name,
-        "parameters": parameters,
-        "summary": entry.summary,
-        "reference": entry.reference,
-    }
+    return {"kind": kind, "name": entry.name, "parameters": parameters, "summary": entry.summary, "reference": entry.reference}

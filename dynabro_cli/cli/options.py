@@ -10,20 +10,21 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
 Database = Annotated[
-    str,
-    typer.Option("--db", envvar="DYNABRO_DB", metavar="FILE|URL", help="Results database: a file, or an SQLAlchemy URL."),
+    str, typer.Option("--db", envvar="DYNABRO_DB", metavar="FILE|URL", help="Results database: a file, or an SQLAlchemy URL.")
 ]
 CheckpointEvery = Annotated[
-    float,
-    typer.Option("--checkpoint-every", min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run."),
+    float, typer.Option("--checkpoint-every", min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run.")
 ]
 Force = Annotated[
-    bool,
-    typer.Option("--force", help="Replace a file of another kind, too; databases, their files, and sweeps stay."),
+    bool, typer.Option("--force", help="Replace a file of another kind, too; databases, their files, and sweeps stay.")
 ]
-TryAnyway = Annotated[
-    bool,
-    typer.Option("--force", help="Start even if the estimated memory exceeds the free memory."),
+TryAnyway = Annotated[bool, typer.Option("--force", help="Start even if the estimated memory exceeds the free memory.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")]
+Compile = Annotated[str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")]
+Jobs = Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores.")]
+SameSettings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="For a sweep that was run with the same --set; repeat for several."),
 ]
 Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this SQL condition holds.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Json, Where
+from dynabro_cli.cli.options import Database, Force, Json, SameSettings, Where
 from dynabro_cli.cli.output import print_json, tell_of_code
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.components.plugin_errors import guarded
-from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError
+from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError, many
 
 if TYPE_CHECKING:
     from dynabro_cli.components.digests import Comparison
@@ -48,12 +48,7 @@ def plot(
         str | None, typer.Option(metavar="column|page", help="Width for print, with text of 8 pt. [default: the figure's own]")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="End with exit code 4 if planned runs are missing.")] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="For the runs of a sweep that was run with the same --set; repeat for several."
-        ),
-    ] = None,
+    settings: SameSettings = None,
     x: Annotated[str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: column along the axis.")] = None,
     hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... column with a line, or a row, per value.")] = None,
     facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... column with a panel per value.")] = None,
@@ -190,7 +185,7 @@ def _report(made: Sequence[Made], grids: Sequence[str], as_json: bool) -> None:
         return
     for one in made:
         pictures = " ".join(str(path) for path in one.files if path.suffix != ".csv")
-        say(f"{pictures}  ({one.runs} run{'s' if one.runs > 1 else ''})" if one.runs else pictures)
+        say(f"{pictures}  ({many(one.runs, 'run')})" if one.runs else pictures)
     if len(grids) > 1:
         say(f"{len(made)} of {len(grids)} figures drawn")
 

@@ -7,15 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TimeRemainingColumn
 from rich.text import Text
 
 from dynabro_cli import events
@@ -92,12 +84,7 @@ class RunProgress(Display):
 
     def __init__(self, budget: int, samples: int, *, quiet: bool) -> None:
         super().__init__(
-            SpinnerColumn("line"),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            Description(),
-            ToGo(self._to_go),
-            quiet=quiet,
+            SpinnerColumn("line"), BarColumn(bar_width=30), MofNCompleteColumn(), Description(), ToGo(self._to_go), quiet=quiet
         )
         self._budget, self._samples = budget, samples
         self._score = self._byzantine = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import CheckpointEvery, Database, DataDir, Device, Quiet
-from dynabro_cli.cli.output import print_json, tell_of_code, warn
+from dynabro_cli.cli.options import CheckpointEvery, Compile, Database, DataDir, Device, Quiet
+from dynabro_cli.cli.output import named_database, print_json, tell_of_code, warn
+from dynabro_cli.cli.plugged import option, parameters_of, signed
 from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.field import Field
@@ -40,7 +40,6 @@ def _option(field: Field) -> Any:
 
 def _with_fields(command: Callable[..., None]) -> Callable[..., None]:
     """Give ``command`` an option for every field of a run, in place of its first parameter, which gets those that are set."""
-    signature = inspect.signature(command, eval_str=True)
 
     @functools.wraps(command)
     def taking(**values: Any) -> None:
@@ -49,19 +48,9 @@ def _with_fields(command: Callable[..., None]) -> Callable[..., None]:
             given[CHAIN] = "+".join(given[CHAIN])
         command(given, **values)
 
-    options = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[list[str] | None if name == CHAIN else str | None, _option(field)],
-        )
-        for name, field in fields().items()
-    ]
-    _, *others = (own.replace(kind=inspect.Parameter.KEYWORD_ONLY) for own in signature.parameters.values())
-    taking.__signature__ = signature.replace(parameters=[*options, *others])  # type: ignore[attr-defined]
-    taking.__annotations__ = {own.name: own.annotation for own in (*options, *others)}
-    return taking
+    kinds = {name: list[str] | None if name == CHAIN else str | None for name in fields()}
+    options = [option(name, Annotated[kinds[name], _option(field)]) for name, field in fields().items()]
+    return signed(taking, [*options, *parameters_of(command)[1:]])
 
 
 @_with_fields
@@ -69,9 +58,7 @@ def run(
     given: dict[str, str],
     device: Device = "auto",
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: torch's]")] = None,
-    compile: Annotated[  # noqa: A002
-        str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")
-    ] = "auto",
+    compile: Compile = "auto",  # noqa: A002
     data_dir: DataDir = None,
     db: Database = "results.db",
     checkpoint_every: CheckpointEvery = 60,
@@ -213,7 +200,7 @@ def _report(db: str, run_id: int, as_json: bool, where: str, model: Path | None)
     say(f"run {run_id}, {where}")
     if model is not None:
         say(f"model saved in {model}")
-    named = "" if db == "results.db" else f" --db {shlex.quote(db)}"
+    named = named_database(db)
     hint(f"next: dynabro show {run_id}{named}")
     hint(f'      dynabro plot curves --where "id = {run_id}"{named}')
     if model is not None:

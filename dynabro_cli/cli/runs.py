@@ -181,8 +181,7 @@ def query(
     as_json: Json = False,
     as_csv: Csv = False,
     timeout: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Time limit in seconds, with exit code 124. [default: no limit]"),
+        float | None, typer.Option(metavar="SECONDS", help="Time limit in seconds, with exit code 124. [default: no limit]")
     ] = None,
 ) -> None:
     """Read the database with SQL; nothing can be written.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Json
+from dynabro_cli.cli.options import Database, Force, Json, SameSettings
 from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.terminal import complain, write
 from dynabro_cli.components import format_value
@@ -30,10 +30,7 @@ def select(
         list[str] | None,
         typer.Option(metavar="FIELD", help="Field that an adversary chooses; repeat for several fields. [default: attack]"),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=VALUE", help="For a sweep that was run with the same --set; repeat for several."),
-    ] = None,
+    settings: SameSettings = None,
     db: Database = "results.db",
     yaml: Annotated[
         Path | None,

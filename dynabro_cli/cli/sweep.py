@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.options import CheckpointEvery, Database, DataDir, Device, Quiet, TryAnyway
+from dynabro_cli.cli.options import CheckpointEvery, Compile, Database, DataDir, Device, DryRun, Quiet, TryAnyway
 from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.sweep_runs import code_of, foretell, jobs_of, run_all, tell_of_rerun
 from dynabro_cli.errors import SpecError
@@ -17,84 +17,96 @@ if TYPE_CHECKING:
     from dynabro_cli.store.repetition import Rerun
 
 
+Name = Annotated[
+    str, typer.Argument(metavar="FILE|NAME|-", help="A YAML file, a sweep of 'dynabro list sweeps', or standard input.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Set a field of every run, or seeds=0..4, in place of the sweep's own; repeat for several fields, or for "
+        "several values of one.",
+    ),
+]
+ShardText = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER/COUNT",
+        help="Make only one of COUNT disjoint parts, counted from 1. A run stays in its part when the sweep grows.",
+    ),
+]
+SweepJobs = Annotated[
+    str,
+    typer.Option(
+        metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores, or --jobs-per-gpu on every GPU."
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="CPU threads of each run. [default: the cores, shared out]")
+]
+JobsPerGpu = Annotated[
+    int, typer.Option("--jobs-per-gpu", min=1, metavar="N", help="Runs that share a GPU, if --jobs is auto.")
+]
+SaveModels = Annotated[
+    Path | None,
+    typer.Option("--save-models", metavar="DIR", help="Save the model at the end of each run to DIR/RUN_KEY.safetensors."),
+]
+Timeout = Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]")]
+MaxRetries = Annotated[
+    int, typer.Option("--max-retries", min=0, metavar="N", help="Number of retries of a run whose process died.")
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")]
+RerunAll = Annotated[
+    bool,
+    typer.Option(
+        "--rerun",
+        help="Repeat stored runs; a new result replaces the old one when it is complete. The same command continues an "
+        "interrupted rerun. After a complete one it starts another.",
+    ),
+]
+RerunChanged = Annotated[
+    bool,
+    typer.Option(
+        "--rerun-changed",
+        help="Repeat runs that were made with other code of a component. A change of the engine does not count: it "
+        "often changes the speed only.",
+    ),
+]
+FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop everything at the first failure.")]
+Executor = Annotated[str, typer.Option(metavar="local|ray", help="Make runs on this machine, or in a Ray cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="auto|ray://HOST:PORT|HOST:PORT", help="The Ray cluster, with --executor ray. [default: auto]"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the outcomes, or the forecast, as JSON.")]
+
+
 def sweep(
-    name: Annotated[
-        str, typer.Argument(metavar="FILE|NAME|-", help="A YAML file, a sweep of 'dynabro list sweeps', or standard input.")
-    ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="FIELD=VALUE",
-            help="Set a field of every run, or seeds=0..4, in place of the sweep's own; repeat for several fields, or for "
-            "several values of one.",
-        ),
-    ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER/COUNT",
-            help="Make only one of COUNT disjoint parts, counted from 1. A run stays in its part when the sweep grows.",
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")] = False,
+    name: Name,
+    settings: Settings = None,
+    shard: ShardText = None,
+    dry_run: DryRun = False,
     db: Database = "results.db",
-    jobs: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores, or --jobs-per-gpu on every GPU."
-        ),
-    ] = "auto",
+    jobs: SweepJobs = "auto",
     device: Device = "auto",
     data_dir: DataDir = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="CPU threads of each run. [default: the cores, shared out]")
-    ] = None,
-    compile: Annotated[  # noqa: A002
-        str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")
-    ] = "auto",
-    jobs_per_gpu: Annotated[
-        int, typer.Option("--jobs-per-gpu", min=1, metavar="N", help="Runs that share a GPU, if --jobs is auto.")
-    ] = 1,
+    threads: Threads = None,
+    compile: Compile = "auto",  # noqa: A002
+    jobs_per_gpu: JobsPerGpu = 1,
     checkpoint_every: CheckpointEvery = 60,
-    save_models: Annotated[
-        Path | None,
-        typer.Option("--save-models", metavar="DIR", help="Save the model at the end of each run to DIR/RUN_KEY.safetensors."),
-    ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]")
-    ] = None,
-    max_retries: Annotated[
-        int, typer.Option("--max-retries", min=0, metavar="N", help="Number of retries of a run whose process died.")
-    ] = 0,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")] = False,
-    rerun: Annotated[
-        bool,
-        typer.Option(
-            "--rerun",
-            help="Repeat stored runs; a new result replaces the old one when it is complete. The same command continues an "
-            "interrupted rerun. After a complete one it starts another.",
-        ),
-    ] = False,
-    rerun_changed: Annotated[
-        bool,
-        typer.Option(
-            "--rerun-changed",
-            help="Repeat runs that were made with other code of a component. A change of the engine does not count: it "
-            "often changes the speed only.",
-        ),
-    ] = False,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop everything at the first failure.")] = False,
-    executor: Annotated[
-        str, typer.Option(metavar="local|ray", help="Make runs on this machine, or in a Ray cluster.")
-    ] = "local",
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="auto|ray://HOST:PORT|HOST:PORT", help="The Ray cluster, with --executor ray. [default: auto]"),
-    ] = None,
+    save_models: SaveModels = None,
+    timeout: Timeout = None,
+    max_retries: MaxRetries = 0,
+    retry_failed: RetryFailed = False,
+    rerun: RerunAll = False,
+    rerun_changed: RerunChanged = False,
+    fail_fast: FailFast = False,
+    executor: Executor = "local",
+    address: Address = None,
     force: TryAnyway = False,
     quiet: Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcomes, or the forecast, as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run every point of a grid, several at a time, and store the results. Stored runs are skipped.
 

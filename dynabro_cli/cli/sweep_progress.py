@@ -15,6 +15,7 @@ from dynabro_cli import events
 from dynabro_cli.cli.pace import Pace, ToGo, in_words
 from dynabro_cli.cli.progress import Description, Display, score
 from dynabro_cli.cli.terminal import one_line
+from dynabro_cli.errors import first_line
 from dynabro_cli.experiment.label import cell, telling_apart
 
 if TYPE_CHECKING:
@@ -97,9 +98,7 @@ class SweepProgress(Display):
                 self._skip(shown, event.budget)
         text = ", ".join(filter(None, (shown.score, shown.byzantine)))
         self._live.update(
-            shown.task,
-            completed=shown.spent,
-            description=f"{text}; {self._cell(run)}" if text else self._cell(run),
+            shown.task, completed=shown.spent, description=f"{text}; {self._cell(run)}" if text else self._cell(run)
         )
         self._show()
 
@@ -115,7 +114,7 @@ class SweepProgress(Display):
         self._total -= work - done  # the rest of the run takes no time
         self._show()
         if outcome.status == "failed":
-            self._tell(f"failed: {self._cell(outcome.run)}: {(outcome.message or '').strip().partition(chr(10))[0]}")
+            self._tell(f"failed: {self._cell(outcome.run)}: {first_line(outcome.message or '')}")
         elif self._plain and outcome.status in ("finished", "diverged"):
             self._tell(": ".join(filter(None, (f"{self._cell(outcome.run)}: {outcome.status}", last))))
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from dynabro_cli.cli.output import duration, emit, print_json, size, tell_of_code, warn
+from dynabro_cli.cli.output import duration, emit, named_database, print_json, size, tell_of_code, warn
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.components import parse_whole
-from dynabro_cli.errors import SpecError, SweepError
+from dynabro_cli.errors import SpecError, SweepError, first_line
 
 if TYPE_CHECKING:
     from dynabro_cli.components.digests import Comparison
@@ -181,15 +180,11 @@ def _report(planned: PlannedRuns, outcomes: list[Outcome], seconds: float, db: s
         told = told or ["nothing to do"]
         say(f"{options.entry}: {len(outcomes)} runs in {shown(db)}: {', '.join(told)}; took {duration(seconds)}")
         if wrong:
-            emit(("run", "status", "why"), [(row["run"], row["status"], _first_line(row["why"])) for row in wrong])
-        named = "" if db == "results.db" else f" --db {shlex.quote(db)}"
+            emit(("run", "status", "why"), [(row["run"], row["status"], first_line(row["why"] or "")) for row in wrong])
+        named = named_database(db)
         hint(f"next: dynabro plot {planned.sweep.name}{named}")
         hint(f"      dynabro runs --where \"sweep = '{planned.sweep.name}'\"{named}")
     if counts["failed"]:
         raise SweepError(
             f"{counts['failed']} of {len(outcomes)} runs failed; the same command with --retry-failed repeats them"
         )
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Quiet
+from dynabro_cli.cli.options import Database, DataDir, DryRun, Jobs, Json, Quiet
 from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.sweep_runs import foretell, jobs_of, make_runs
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from dynabro_cli.theory.rate import Slope
 
 ALL = "all"
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
 
 app = typer.Typer(help="Check theory against numbers.", no_args_is_help=True)
 
@@ -49,7 +47,7 @@ def kappa(
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of starts and steps.")] = 0,
     seconds: Annotated[float, typer.Option(metavar="S", help="Processor time after which the search of a rule ends.")] = 60.0,
     db: Database = "results.db",
-    as_json: AsJson = False,
+    as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Search for the input at which an aggregation rule is least robust, and compare it with the rule's proved kappa.
@@ -125,10 +123,8 @@ def tau(
     f: Annotated[int, typer.Option("--f", metavar="F", help="Byzantine workers that the rule is built for.")] = 8,
     budget: Annotated[int, typer.Option(metavar="N", help="Gradient computations of each worker in a run.")] = 2000,
     seeds: Annotated[str, typer.Option(metavar="FIRST..LAST", help="Seeds; one run each.")] = "0..3",
-    data_dir: Annotated[
-        Path | None, typer.Option(envvar="DYNABRO_DATA", help="Folder of data sets.", show_default=False)
-    ] = None,
-    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    as_json: Json = False,
 ) -> None:
     """Measure what dynabro:filter=adaptive compares with tau in static rounds, by default with honest workers only.
 
@@ -158,11 +154,9 @@ def rate(
     part: Annotated[str, typer.Argument(metavar="[rounds|delta|switches|all]", help="One experiment only.")] = ALL,
     seeds: Annotated[str | None, typer.Option(metavar="FIRST..LAST", help="Seeds of every run. [default: the sweep's]")] = None,
     db: Database = "results.db",
-    jobs: Annotated[
-        str, typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores.")
-    ] = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")] = False,
-    as_json: AsJson = False,
+    jobs: Jobs = "auto",
+    dry_run: DryRun = False,
+    as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, beside the theorems' exponents.

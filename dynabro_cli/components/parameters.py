@@ -67,13 +67,7 @@ class ParameterInfo:
         """The legal values, in words."""
         if self.limits["choices"]:
             return " or ".join([*self.limits["choices"], *([AUTO] if self.optional else [])])
-        words = {
-            int: "a whole number",
-            float: "a number",
-            bool: "true or false",
-            str: "a word",
-            tuple: "numbers a:b:...",
-        }
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", tuple: "numbers a:b:..."}
         text = words[self.type]
         signs = (("minimum", ">="), ("above", ">"), ("maximum", "<="), ("below", "<"))
         ranges = [f"{sign} {format_value(self.limits[name])}" for name, sign in signs if self.limits[name] is not None]

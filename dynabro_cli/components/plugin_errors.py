@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from dynabro_cli.errors import DynabroError, PluginError
+from dynabro_cli.errors import DynabroError, PluginError, first_line
 
 places: list[Path] = []
 """Files and folders with the code of plugins."""
@@ -15,7 +15,7 @@ places: list[Path] = []
 
 def told(error: BaseException) -> str:
     """Return an exception in one line, with the file and line of the plugin's code that raised it, if one did."""
-    kind = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}".rstrip(": ")
+    kind = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
     place = where(error)
     return kind if place is None else f"{place}: {kind}"
 

@@ -10,15 +10,7 @@ from typing import Any
 
 from dynabro_cli import events
 from dynabro_cli.components import plugin_errors
-from dynabro_cli.errors import (
-    BusyError,
-    CannotWriteError,
-    DynabroError,
-    LostDatabaseError,
-    PluginError,
-    RunError,
-    StorageError,
-)
+from dynabro_cli.errors import BusyError, CannotWriteError, DynabroError, LostDatabaseError, PluginError, RunError, StorageError
 from dynabro_cli.executors._api import CHECKPOINT_SECONDS, Due, failure_of
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
 from dynabro_cli.executors.run_log import RunLog

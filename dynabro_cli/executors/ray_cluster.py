@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from dynabro_cli import __version__
-from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError
+from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError, first_line
 from dynabro_cli.executors._api import Listener, Options, Outcome
 from dynabro_cli.executors.many import check_options, make_all
 from dynabro_cli.executors.ray_share import share_of
@@ -141,8 +141,8 @@ def _connected(ray: Any, address: str) -> Iterator[Any]:
     except DynabroError:
         raise
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise NotFoundError(f"no Ray cluster can be used at --address {address} ({first})") from error
+        why = first_line(error) or type(error).__name__
+        raise NotFoundError(f"no Ray cluster can be used at --address {address} ({why})") from error
     try:
         yield ray
     finally:

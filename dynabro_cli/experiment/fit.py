@@ -10,15 +10,7 @@ from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.attacks._api import ON_VECTORS, Attack
 from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.build import (
-    Built,
-    attack_setting,
-    build_cohort,
-    chain_setting,
-    need_all,
-    switching_setting,
-    tell,
-)
+from dynabro_cli.experiment.build import Built, attack_setting, build_cohort, chain_setting, need_all, switching_setting, tell
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.samples import sample_conflicts
 from dynabro_cli.experiment.spec import RunSpec

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -101,9 +101,4 @@ def record(
 
 def plot(name: str) -> Callable[[Callable[..., Drawn]], Callable[..., Drawn]]:
     """Register the decorated function as the plot ``name`` of any runs."""
-
-    def decorate(draw: Callable[[Results, Choice], Drawn]) -> Callable[[Results, Choice], Drawn]:
-        registered: Any = REGISTRY.register(name, reference="any runs of the database")(draw)
-        return registered  # type: ignore[no-any-return]
-
-    return decorate
+    return REGISTRY.register(name, reference="any runs of the database")

@@ -56,10 +56,7 @@ def _by_form(results: Results) -> list[tuple[str, list[str]]]:
     own = list(dict.fromkeys(form for form in forms.values() if form))
     if len(own) < 2:
         return [("", list(forms))]
-    titles = {
-        "ema": "momentum as a moving average (ema)",
-        "heavy-ball": "momentum as heavy ball",
-    }
+    titles = {"ema": "momentum as a moving average (ema)", "heavy-ball": "momentum as heavy ball"}
     return [(titles[form], [name for name, had in forms.items() if had in (None, form)]) for form in own]
 
 

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from dynabro_cli.errors import many
 from dynabro_cli.figures._data import Results, missing
 from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, method_label, narrow, note_size, rate, short, width_of
 
@@ -96,14 +97,13 @@ def draw_finals(
     axes.grid(axis="x", visible=False)
 
 
-def draw_curves(axes: Axes, numbers: pd.DataFrame, series: dict[str, Line], band: tuple[str, str] = ("low", "high")) -> None:
+def draw_curves(axes: Axes, numbers: pd.DataFrame, series: dict[str, Line]) -> None:
     """Draw the curve of each series, with a band around it if there are several seeds.
 
     Args:
         axes: The panel.
-        numbers: ``x``, ``series``, ``mean``, ``diverged``, and the columns of the band.
+        numbers: ``x``, ``series``, ``mean``, ``low``, ``high``, ``diverged``.
         series: The look of each series.
-        band: The columns of the band's edges.
     """
     for number, (name, line) in enumerate(series.items()):
         own = numbers[numbers["series"] == name]
@@ -113,7 +113,7 @@ def draw_curves(axes: Axes, numbers: pd.DataFrame, series: dict[str, Line], band
         first = (number * step) // max(1, len(series))  # so that the markers of coinciding curves do not coincide
         look = {"color": line.color, "linestyle": line.dash, "marker": line.marker}
         axes.plot(own["x"], own["mean"], **look, markersize=3, markevery=(first, step))
-        axes.fill_between(own["x"], own[band[0]], own[band[1]], color=line.color, alpha=0.15, linewidth=0)
+        axes.fill_between(own["x"], own["low"], own["high"], color=line.color, alpha=0.15, linewidth=0)
         mark_diverged(axes, own["x"].tail(1), own["mean"].tail(1), own["diverged"].tail(1))
 
 
@@ -210,7 +210,7 @@ def write_above(figure: Figure, lines: Sequence[str]) -> None:
 
 def _seeds(numbers: pd.DataFrame, spread: str) -> str:
     few, most = int(numbers["n"].min()), int(numbers["n"].max())
-    seeds = f"{most} seed{'s' if most > 1 else ''}" if few == most else f"{few} to {most} seeds a point"
+    seeds = many(most, "seed") if few == most else f"{few} to {most} seeds a point"
     as_points = spread and "budget" not in numbers
     told = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
     if as_points and 1 < most < FEW:

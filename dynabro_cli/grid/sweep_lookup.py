@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
-from dynabro_cli.grid.sweep_file import (
-    MOST_CHARACTERS,
-    MOST_RUNS,
-    Axis,
-    Sweep,
-    check_value,
-    parse_seeds,
-    parse_sweep,
-    too_many,
-)
+from dynabro_cli.grid.sweep_file import MOST_CHARACTERS, MOST_RUNS, Axis, Sweep, check_value, parse_seeds, parse_sweep, too_many
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -35,9 +35,7 @@ class Parameters:
         help="largest level with a correction; auto: floor(log2 T)",
     )
     filter: str = parameter(
-        "none",
-        choices=FILTERS,
-        help="fail-safe filter: none, for any robust rule (option1), for MFM (option2), or adaptive",
+        "none", choices=FILTERS, help="fail-safe filter: none, for any robust rule (option1), for MFM (option2), or adaptive"
     )
     noise_bound: float | None = parameter(None, above=0, help="V, the largest noise of a gradient; auto: measured at the start")
     tau: float = parameter(2.0, above=0, later=True, help="factor of the limit of filter=adaptive")

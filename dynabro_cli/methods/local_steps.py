@@ -6,16 +6,7 @@ from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
 from dynabro_cli.components.footprint import copies
-from dynabro_cli.methods._api import (
-    REGISTRY,
-    Computing,
-    Gathered,
-    GatheringMethod,
-    MethodSetting,
-    Plan,
-    State,
-    Told,
-)
+from dynabro_cli.methods._api import REGISTRY, Computing, Gathered, GatheringMethod, MethodSetting, Plan, State, Told
 
 SENDS = ("gradient", "difference")
 
@@ -61,9 +52,7 @@ def local_steps(parameters: Parameters, setting: MethodSetting) -> GatheringMeth
             return Gathered(moved / (rate * steps) if parameters.sends == "gradient" else moved, state, True)
 
         return GatheringMethod(
-            plan=lambda _: Plan(None, (steps,)),
-            gather=gather,
-            told=told if parameters.rate is None else None,
+            plan=lambda _: Plan(None, (steps,)), gather=gather, told=told if parameters.rate is None else None
         )
 
     def told(known: Told) -> GatheringMethod:

@@ -12,15 +12,7 @@ from dynabro_cli.components import parameter
 from dynabro_cli.components.footprint import copies
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
-from dynabro_cli.methods._api import (
-    REGISTRY,
-    Computing,
-    Gathered,
-    GatheringMethod,
-    MethodSetting,
-    Plan,
-    State,
-)
+from dynabro_cli.methods._api import REGISTRY, Computing, Gathered, GatheringMethod, MethodSetting, Plan, State
 from dynabro_cli.vectors.lengths import clipped, length, lengths
 
 if TYPE_CHECKING:
@@ -118,10 +110,5 @@ def marina_pp(parameters: Parameters, setting: MethodSetting) -> GatheringMethod
         return direction, {"x": state["x"], "g": direction}
 
     return GatheringMethod(
-        plan=plan,
-        first=Plan(None, (batches,)),
-        gather=gather,
-        receive=receive,
-        settle=settle,
-        cohort=chosen,
+        plan=plan, first=Plan(None, (batches,)), gather=gather, receive=receive, settle=settle, cohort=chosen
     )

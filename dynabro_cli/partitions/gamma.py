@@ -17,9 +17,7 @@ class Parameters:
 
 
 @REGISTRY.register(
-    "gamma",
-    Parameters,
-    reference="Karimireddy et al., ICML 2020 (SCAFFOLD), experiments; gamma-similarity of ByzFL",
+    "gamma", Parameters, reference="Karimireddy et al., ICML 2020 (SCAFFOLD), experiments; gamma-similarity of ByzFL"
 )
 def gamma(parameters: Parameters, setting: PartitionSetting) -> Partition:
     """Gamma-similarity: a share of the training set is dealt at random, the rest in the order of its labels.

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
+from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.store.copies import copy_database, new_database
 from dynabro_cli.store.database_files import file_version, read_only_uri, sqlite_path
 from dynabro_cli.store.translation import shown, translated_errors
@@ -39,8 +39,6 @@ def back_up(database: str, target: Path | None = None, *, force: bool = False) -
         raise SpecError(
             f"{name} is a server's. Try: pg_dump, or dynabro db merge '{name}' --db FILE, which copies it to an SQLite file"
         )
-    if not path.exists():
-        raise NotFoundError(f"there is no database {path}. Try: another --db")
     if file_version(path) is None:
         raise DatabaseError(f"{path} is an empty database; there is nothing to back up")
     copy = target or path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}.backup")

@@ -10,9 +10,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
-from dynabro_cli.store.connections import (
-    connect_reader,
-)
+from dynabro_cli.store.connections import connect_reader
 from dynabro_cli.store.reserved import SQLITE_MAGIC
 from dynabro_cli.store.schema import Entry, entries
 from dynabro_cli.store.tables import APPLICATION_ID
@@ -91,6 +89,8 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, lis
     try:
         with path.open("rb") as file:
             head = file.read(len(SQLITE_MAGIC))
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no database {path}. Try: dynabro run, which makes one, or another --db") from error
     except OSError as error:
         raise NotFoundError(f"{path} cannot be read ({error.strerror}). Try: another --db") from error
     if not head:

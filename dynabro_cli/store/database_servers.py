@@ -17,6 +17,7 @@ from dynabro_cli.errors import (
     DynabroError,
     NotFoundError,
     StorageError,
+    first_line,
 )
 from dynabro_cli.store.stopping import stop
 
@@ -90,7 +91,7 @@ def server_error(error: DBAPIError, database: str, *, opening: bool, patience: f
         patience: Seconds spent waiting for other writers.
     """
     code = getattr(error.orig, "sqlstate", None) or ""
-    reason = (str(error.orig).strip().splitlines() or [""])[0]
+    reason = first_line(error.orig)
     if "connection failed" in reason or "could not connect" in reason:
         if opening and not any(words in reason for words in FOR_NOW):
             return NotFoundError(

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
-from dynabro_cli.errors import CannotWriteError, DatabaseError, EmptyDatabaseError, LostDatabaseError, NotFoundError
+from dynabro_cli.errors import CannotWriteError, DatabaseError, EmptyDatabaseError, LostDatabaseError
 from dynabro_cli.store.connections import (
     ATTEMPT_SECONDS,
     allow_reading_only,
@@ -93,8 +93,6 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
             if not any_schema:
                 refuse_server_strangers(connection, database, writing=False)
         return engine
-    if not path.exists():
-        raise NotFoundError(f"there is no database {path}. Try: dynabro run, which makes one, or another --db")
     version, found = examined(path, patience)
     if version is None:
         raise EmptyDatabaseError(f"{path} has no tables yet. Try: dynabro run --db {path}")

@@ -90,9 +90,7 @@ def _process(pid: int) -> _Process | None:
     """Return the process with a number; None if it has ended."""
     with contextlib.suppress(OSError, IndexError):
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (
-            None if state == "Z" else _Process(fields[18], state in "Tt")
-        )  # Z: the process has ended, and its parent has not waited for it
+        return None if state == "Z" else _Process(fields[18], state in "Tt")  # Z: ended, and its parent has not waited for it
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Engine
 
 from dynabro_cli.components import Registry, format_value
-from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
+from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields
 from dynabro_cli.store.queries import query, tell_left_out
@@ -64,13 +64,13 @@ class Comparison(NamedTuple):
         """Lines that a reader of the numbers must know."""
         found = []
         if self.alone:
-            found.append(f"{self.alone} run{'s' if self.alone > 1 else ''} without a partner left out")
+            found.append(f"{many(self.alone, 'run')} without a partner left out")
         if not self.same_identities:
             found.append("A and B do not have the same Byzantine workers: pairs share the seed only")
         few = min(cell.test.n for cell in self.cells)
         if few < FEW:
             least = min(1.0, 2 / 2**few)
-            found.append(f"with {few} pair{'s' if few > 1 else ''} in a row, Wilcoxon's p is at least {least:g}")
+            found.append(f"with {many(few, 'pair')} in a row, Wilcoxon's p is at least {least:g}")
         return found
 
 

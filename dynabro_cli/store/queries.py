@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from dynabro_cli.components.digests import Comparison, compare
-from dynabro_cli.errors import DisconnectedError, LeftOutWarning, NotFoundError, SpecError, TimeLimitError
+from dynabro_cli.errors import DisconnectedError, LeftOutWarning, NotFoundError, SpecError, TimeLimitError, first_line, many
 from dynabro_cli.store.stopping import TimeLimit, within
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.translation import shown, translate, translated_errors
@@ -92,7 +92,7 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
     except DBAPIError as error:
         if limit.over:
             raise _too_late(timeout) from error
-        reason = (str(error.orig).strip().splitlines() or [""])[0]
+        reason = first_line(error.orig)
         no_select = re.match(r'syntax error at or near "(\w+)"', reason)  # a server declares a cursor for the statement
         writes = any(
             word in reason for word in ("authoriz", "readonly", "read-only", "prohibited", "data-modifying", "cannot modify")
@@ -143,7 +143,7 @@ def tell_left_out(engine: Engine, names: Iterable[str], condition: str = "TRUE")
         unreadable = f"NOT {readable_row(metadata.tables[name])} AND ({condition})"
         count = next(query(engine, f"SELECT COUNT(*) FROM main.{name} WHERE {unreadable}").rows)[0]
         if count:
-            warn_left_out(engine, f"{count} row{'s' if count > 1 else ''} of {name}", "a value is not of its column's type")
+            warn_left_out(engine, f"{many(count, 'row')} of {name}", "a value is not of its column's type")
 
 
 def warn_left_out(engine: Engine, what: str, why: str) -> None:
@@ -187,18 +187,11 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
     Raises:
         NotFoundError: No run, or more than one.
     """
-    by_id = text("SELECT * FROM runs WHERE id = :name") if name.isascii() and name.isdigit() and len(name) < 19 else None
+    is_id = name.isascii() and name.isdigit() and len(name) < 19
+    by_id, by_key = (text(f"SELECT * FROM runs WHERE {one}") for one in ("id = :id", "substr(run_key, 1, :length) = :name"))
     with translated_errors(engine.url), engine.connect() as connection:
-        found = connection.execute(by_id, {"name": int(name)}).mappings().all() if by_id is not None else []
-        if not found:
-            found = (
-                connection.execute(
-                    text("SELECT * FROM runs WHERE substr(run_key, 1, :length) = :name"),
-                    {"name": name, "length": len(name)},
-                )
-                .mappings()
-                .all()
-            )
+        found = connection.execute(by_id, {"id": int(name)}).mappings().all() if is_id else []
+        found = found or connection.execute(by_key, {"name": name, "length": len(name)}).mappings().all()
     tell_left_out(engine, ("runs",))
     if len(found) != 1:
         many = f"{len(found)} runs have a key that begins with" if found else "there is no run"

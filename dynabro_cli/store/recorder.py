@@ -242,12 +242,7 @@ class Recorder:
             row = claim(connection, run_key, repeat=self._repeat)
             if row is None or row["checkpoint"] is None:
                 return False
-            ending = {
-                "status": "failed",
-                "error": cut_text(error),
-                "finished_at": database_time(connection),
-                **NOBODY,
-            }
+            ending = {"status": "failed", "error": cut_text(error), "finished_at": database_time(connection), **NOBODY}
             connection.execute(update(runs).where(runs.c.id == row["id"]).values(ending))
         return True
 

@@ -53,15 +53,7 @@ class SweepEntry:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        *,
-        name: str,
-        runs: int,
-        to_make: ToMake,
-        jobs: int,
-        executor: str,
-        rerun_after: int | None = None,
+        self, engine: Engine, *, name: str, runs: int, to_make: ToMake, jobs: int, executor: str, rerun_after: int | None = None
     ) -> None:
         self.owner = new_owner()
         self.failed = self.complete = False

@@ -111,15 +111,9 @@ runs = Table(
         comment="1; K if `dynabro db thin` kept every K-th row of `rounds`, the first and the last",
     ),
     *_columns(3, 6),
+    Column("squared_gradients", Double, comment="sum of the squared norms of grad f(x_t) over the rounds; NULL for networks"),
     Column(
-        "squared_gradients",
-        Double,
-        comment="sum of the squared norms of grad f(x_t) over the rounds; NULL for networks",
-    ),
-    Column(
-        "code_digests",
-        Text,
-        comment="digests of the source of each component and of the `engine`, as JSON; NULL if unknown",
+        "code_digests", Text, comment="digests of the source of each component and of the `engine`, as JSON; NULL if unknown"
     ),
     Column("heartbeat_clock", Text, comment="last heartbeat as `MACHINE:SECONDS`, by the monotonic clock of the machine"),
     *_columns(7, SCHEMA_VERSION),
@@ -176,16 +170,8 @@ rounds = Table(
     Column("accepted", Boolean, comment="true if the fail-safe filter accepted the correction; NULL if it had none to judge"),
     Column("learning_rate", Double, nullable=False, comment="learning rate eta_t"),
     Column("gradient_norm", Double, comment="norm of the update direction g_t; NULL if not finite"),
-    Column(
-        "aggregation_error",
-        Double,
-        comment="distance of the aggregate from the honest mean; NULL if no worker was honest",
-    ),
-    Column(
-        "acceptance",
-        Double,
-        comment="acceptance ratio of the Byzantine messages; NULL if it was not measured",
-    ),
+    Column("aggregation_error", Double, comment="distance of the aggregate from the honest mean; NULL if no worker was honest"),
+    Column("acceptance", Double, comment="acceptance ratio of the Byzantine messages; NULL if it was not measured"),
     sqlite_with_rowid=False,
     comment="one row per round; some rounds only if the run is thinned",
 )
@@ -230,11 +216,7 @@ recovery = Table(
     ),
     Column("acceptance", Double, comment="mean of `rounds.acceptance`"),
     Column("aggregation_error", Double, comment="mean of `rounds.aggregation_error`"),
-    Column(
-        "reason",
-        Text,
-        comment="why columns are NULL, such as `diverged`, `thinned` or `no switch`",
-    ),
+    Column("reason", Text, comment="why columns are NULL, such as `diverged`, `thinned` or `no switch`"),
     sqlite_with_rowid=False,
     comment="one row per run with a result: how the run recovers from switches",
 )
@@ -271,11 +253,7 @@ sweeps = Table(
     Column("owner", Text, nullable=False, comment="identifier of the process"),
     Column("host", Text, nullable=False, comment="machine of the process"),
     Column("pid", Integer, nullable=False, comment="process ID"),
-    Column(
-        "rerun_after",
-        Integer,
-        comment="with `--rerun`: the largest run `id` to repeat; NULL when complete",
-    ),
+    Column("rerun_after", Integer, comment="with `--rerun`: the largest run `id` to repeat; NULL when complete"),
     Column("heartbeat_clock", Text, comment="last heartbeat by the monotonic clock of the machine"),
     Column("wall_seconds", Double, comment="duration in seconds, independent of changes of the clock"),
     CheckConstraint(f"status IN {SWEEP_STATUSES}", name="known_sweep_status"),

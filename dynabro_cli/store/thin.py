@@ -114,9 +114,7 @@ def thin(
     path = _source(database, target, every)
     reader = open_read_only(database)
     for condition in filter(None, (where, points)):
-        next(
-            list_runs(reader, condition).rows, None
-        )  # refuse what is not a condition, or would do more than read, with a clear message
+        next(list_runs(reader, condition).rows, None)  # a clear message if it is not a condition, or writes
     output = new_database(target, database, force=force)
     with making(target):
         folder = Path(tempfile.mkdtemp(prefix=".dynabro.", suffix=".part", dir=target.parent))

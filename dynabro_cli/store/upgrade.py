@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynabro_cli.errors import DatabaseError, NotFoundError
+from dynabro_cli.errors import DatabaseError
 from dynabro_cli.store import recovery
 from dynabro_cli.store.copies import copy_database, new_database
 from dynabro_cli.store.database_files import examined, read_only_uri, sqlite_path
@@ -27,8 +27,6 @@ def upgrade_file(database: str) -> str:
     path = sqlite_path(database)
     backup = ""
     if path is not None:
-        if not path.exists():
-            raise NotFoundError(f"there is no database {path}. Try: another --db")
         version, found = examined(path)
         if version is None:
             raise DatabaseError(f"{path} is an empty database; there is nothing to upgrade")
@@ -64,11 +62,7 @@ def upgrade_file(database: str) -> str:
         with translated_errors(database):
             copy_database(read_only_uri(path), output)
         backup = f"; the old one is {copy}"
-    with (
-        translated_errors(database),
-        engine.begin() as connection,
-        watched(connection.connection.dbapi_connection),
-    ):
+    with translated_errors(database), engine.begin() as connection, watched(connection.connection.dbapi_connection):
         migrate(connection)
         recovery.store(connection)
     return f"{shown(database)} upgraded from schema version {version} to {SCHEMA_VERSION}{backup}"

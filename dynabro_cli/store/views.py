@@ -50,11 +50,7 @@ def student_sql(freedom: str) -> str:
         freedom: SQL expression for the degrees of freedom, an integer.
     """
     z = NORMAL
-    orders = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
+    orders = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
     listed = " ".join(f"WHEN {place} THEN {value}" for place, value in enumerate(STUDENT, 1))
     first, second, third = orders
     beyond = f"{z} + ({first} + ({second} + {third} / {freedom}) / {freedom}) / {freedom}"

@@ -45,10 +45,7 @@ def adaptive(parameters: Parameters, setting: SwitchingSetting) -> Switching:
             return state
         rejected = int(state["rejected"]) + 1 if acceptance < parameters.below else 0
         moves = rejected >= parameters.patience
-        return {
-            "draws": state["draws"] + int(moves),
-            "rejected": torch.tensor(0 if moves else rejected),
-        }
+        return {"draws": state["draws"] + int(moves), "rejected": torch.tensor(0 if moves else rejected)}
 
     follow = Follow(
         initial=Late(lambda: {"draws": torch.tensor(0), "rejected": torch.tensor(0)}),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.api import BoundAggregator, make_aggregator, make_pre_aggregator
+from dynabro_cli.errors import first_line
 from dynabro_cli.testing._common import check_run, component, require
 
 PROMISES = ("order", "origin", "scale", "identical")
@@ -148,9 +149,8 @@ def _check_state(text: str, make: Callable[[], BoundAggregator], m: int) -> None
     try:
         aggregate, _ = traced(_draw(0, m), {}, torch.tensor(1.0))
     except Exception as error:
-        first = (str(error).strip().splitlines() or [""])[0]
         advice = "Use torch's functions, and no value of a tensor"
-        raise AssertionError(f"{text}: it cannot be compiled ({first}). {advice}") from error
+        raise AssertionError(f"{text}: it cannot be compiled ({first_line(error)}). {advice}") from error
     finally:
         torch.compiler.reset()
     require(_close(aggregate, make()(_draw(0, m))), f"{text}: compiled, it has other numbers")

@@ -1,4 +1,4 @@
-"""The paper's bounds on (1/T) sum_t E|grad f(x_t)|^2, with their learning rates; numbers only, no torch.
+"""The paper's bounds on (1/T) sum_t E|grad f(x_t)|^2; numbers only, no torch.
 
 "log T" is log2 T, which is what the proofs need (2^J <= T); the log within C is the natural one, as in the concentration
 inequality that it comes from.
@@ -28,24 +28,12 @@ def gamma_mfm(workers: int, byzantine: int) -> float:
     return 32 * (byzantine / workers) ** 2 + 1 / workers
 
 
-def static_rate(T: float, gamma: float, sigma: float, L: float, gap: float) -> float:
-    """Return the learning rate of the theorem on Algorithm 1 (``thm:nonconvex-static``); gamma = kappa + 1/m, gap = f(x_1) -
-    f*.
-    """
-    return min(math.sqrt(gap) / (4 * sigma * math.sqrt(L * gamma * T * math.log2(T))), 1 / L)
-
-
 def static_bound(T: float, gamma: float, sigma: float, L: float, gap: float) -> float:
     """Return the bound of ``thm:nonconvex-static``."""
     return (
         16 * math.sqrt(L * gap * sigma**2 * gamma * math.log2(T) / T)
         + 2 * (L * gap + 2 * sigma**2 * gamma) / T
     )  # fmt: skip
-
-
-def dynamic_rate(T: float, gamma: float, CV: float, L: float, gap: float) -> float:
-    """Return the learning rate of the theorem on Algorithm 2, Option 1 (``thm:nonconvex``); gamma = 2 kappa + 1/m."""
-    return min(math.sqrt(gap) / (3 * CV * math.sqrt(L * gamma * T * math.log2(T))), 1 / L)
 
 
 def dynamic_bound(T: float, gamma: float, CV: float, L: float, gap: float, dynamic: float = 0) -> float:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from sqlalchemy import Engine
 
+from dynabro_cli.errors import many
 from dynabro_cli.methods._levels import planned, universal_coefficient
 from dynabro_cli.store.queries import query, warn_left_out
 from dynabro_cli.store.sound_row import spec_of
@@ -119,7 +120,7 @@ def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
     kept = [spec is not None for spec in specs]
     if not all(kept):
         count = kept.count(False)
-        warn_left_out(engine, f"{count} run{'s' if count > 1 else ''}", "the values of a row do not agree")
+        warn_left_out(engine, many(count, "run"), "the values of a row do not agree")
     kept_runs = runs.loc[pd.Series(kept, index=runs.index, dtype=bool)]
     return kept_runs.assign(spec=[spec for spec in specs if spec is not None]).reset_index(drop=True)
 

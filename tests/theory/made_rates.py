@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,3 +63,15 @@ def fill(database: Path, settings: Sequence[str] = ("seeds=0..1",), *, spread: f
 
 def _evaluation(run_id: int, number: int, gap: float) -> dict[str, Any]:
     return {"run_id": run_id, "round": number, "budget": number, "samples": number, "gap": gap}
+
+
+def static_rate(T: float, gamma: float, sigma: float, L: float, gap: float) -> float:
+    """Return the learning rate of the theorem on Algorithm 1 (``thm:nonconvex-static``); gamma = kappa + 1/m, gap = f(x_1) -
+    f*.
+    """
+    return min(math.sqrt(gap) / (4 * sigma * math.sqrt(L * gamma * T * math.log2(T))), 1 / L)
+
+
+def dynamic_rate(T: float, gamma: float, CV: float, L: float, gap: float) -> float:
+    """Return the learning rate of the theorem on Algorithm 2, Option 1 (``thm:nonconvex``); gamma = 2 kappa + 1/m."""
+    return min(math.sqrt(gap) / (3 * CV * math.sqrt(L * gamma * T * math.log2(T))), 1 / L)

