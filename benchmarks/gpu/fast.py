@@ -109,11 +109,13 @@ def _how(record: dict[str, Any]) -> Found:
 
 
 def cifar(how: How) -> Iterator[Check]:
-    """The CIFAR-10 cell, extrapolated from 300 rounds, in each precision."""
+    """The CIFAR-10 cell, extrapolated from 300 rounds, in each precision; momentum without compiled functions, too."""
     for name in PRECISIONS if how.gpu else ("fp32",):
         for method in ("momentum:beta=0.9", "dynabro"):
             spec = cell("cifar10", method, "cwmed", precision=name, budget=8000)
             yield Check(f"{method}, {name}", functools.partial(_part, spec, how, how.of(300, 4), 40), 60)
+        spec = cell("cifar10", "momentum:beta=0.9", "cwmed", precision=name, budget=8000)
+        yield Check(f"momentum, {name}, compile off", functools.partial(_part, spec, how, how.of(300, 4), 20, "off"), 40)
 
 
 def _part(spec: RunSpec, how: How, most: int, limit: float, compile: str = "auto") -> Found:  # noqa: A002

@@ -172,7 +172,8 @@ def _gradients(build: Callable[[], nn.Module], shape: ImageShape, kinds: tuple[s
 
 
 def graphs(how: How) -> Iterator[Check]:
-    """Gradients by graph against gradients without, for shapes that come again."""
+    """Gradients by graph against gradients without, for shapes that come again; and with layers that are compiled."""
+    yield Check("cnn-cifar, layers compiled", functools.partial(_layers, how))
     for name, shape in (("mlp", RGB), ("cnn-mnist", ImageShape(1, 28, 28, 10)), ("cnn-cifar", RGB)):
         yield Check(name, functools.partial(_graphs, name, shape, how))
 
@@ -192,6 +193,23 @@ def _graphs(name: str, shape: ImageShape, how: How) -> Found:
         worst = max(worst, relative(losses, expected), relative(engine.matrix, plain.matrix))
     state = graphed.state if isinstance(graphed, GraphedGradients) else "no GPU"
     return judged(worst, 1e-6, graphs=state) | ({"ok": False} if state.startswith("off") else {})
+
+
+def _layers(how: How) -> Found:
+    """Compiled batch norm, ReLU and dropout, for sizes that change, by graph from the second call of a size on."""
+    precision.apply("fp32", torch.device(how.device))
+    workers = how.of(WORKERS, 2)
+    plain, engine = (WorkerGradients(network("cnn-cifar").to(how.device), workers) for _ in range(2))
+    engine.fuse(functools.partial(torch.compile, fullgraph=True, backend="inductor" if how.gpu else "eager"))
+    compute = GraphedGradients(engine) if how.gpu else engine
+    worst = 0.0
+    for batches in (1, 1, 2, 2, 4, 2, 1):
+        inputs, labels = (part.to(how.device) for part in batch(workers, batches * how.of(16, 2)))
+        seeds = torch.arange(workers * batches).to(how.device)
+        losses, expected = compute(inputs, labels, batches, seeds), plain(inputs, labels, batches, seeds)
+        worst = max(worst, relative(losses, expected), relative(engine.matrix, plain.matrix))
+        worst = max(worst, relative(engine.statistics, plain.statistics))
+    return judged(worst, 5e-3)  # rounding flips kinks
 
 
 def memory(how: How) -> Iterator[Check]:

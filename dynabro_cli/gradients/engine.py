@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from dynabro_cli.gradients import linear_kernel
 from dynabro_cli.gradients.conv_block import compile_blocks
 from dynabro_cli.gradients.failures import of_the_device, out_of_memory
+from dynabro_cli.gradients.fusible import Compile, Functions, accurate
 from dynabro_cli.gradients.memory import free_memory
-from dynabro_cli.gradients.twin import UnsupportedError, is_random, twin
-from dynabro_cli.gradients.worker_layers import Shared, accurate
+from dynabro_cli.gradients.twin import UnsupportedError, is_random, join_relus, twin
+from dynabro_cli.gradients.worker_layers import Shared
 
 SHARED, MAPPED, LOOP = "shared pass", "vmap(grad)", "loop over workers"
 KINDS = (SHARED, MAPPED, LOOP)
@@ -92,6 +93,16 @@ class WorkerGradients:
     @property
     def kind(self) -> str:
         return self._kinds[0]
+
+    def fuse(self, compile: Compile) -> None:  # noqa: A002
+        """Compile batch norm with the ReLU before it, and dropout, as far as all workers share a pass.
+
+        Args:
+            compile: Such as ``torch.compile``. It is for a GPU; it changes the gradients by rounding at most.
+        """
+        self._shared.functions = Functions(*(compile(function) for function in Functions()))
+        if self._twin is not None:
+            join_relus(self._twin)
 
     def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """Compute the gradient of each of k <= m workers' mean loss over its samples.

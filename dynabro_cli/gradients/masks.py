@@ -29,8 +29,8 @@ def kept(seeds: Tensor, layer: int, count: int, p: float) -> Tensor:
     low, high = (seeds ^ _signed(layer)).to(torch.int32), (seeds >> 32).to(torch.int32)
     first, second = _mix(low ^ _signed(WORDS[2]))[:, None], _mix(_mix(high) ^ low)[:, None]
     hashed = _mix(_mix(words + first).bitwise_xor_(second))  # [batches, count / 2]
-    drawn = hashed.view(torch.int16)[:, :count]  # uniform on [-2^15, 2^15)
-    return drawn >= round(p * 2 * HALF) - HALF
+    least = (min(round(p * 2 * HALF), 2 * HALF - 1) - HALF) << 16  # for each half of a word, uniform on [-2^15, 2^15)
+    return torch.stack((hashed << 16 >= least, hashed >= least), 2).flatten(1)[:, :count]
 
 
 def _signed(word: int) -> int:

@@ -68,6 +68,16 @@ def _fuse(layers: nn.Sequential) -> None:
             layers[i], layers[i + 1] = layers[i + 1], layers[i]
 
 
+def join_relus(model: nn.Module) -> None:
+    """Join every ReLU of a twin with the batch norm after it, which computes both at once."""
+    for layers in model.modules():
+        if isinstance(layers, nn.Sequential):
+            for i in range(len(layers) - 1):
+                norm = layers[i + 1]
+                if type(layers[i]) is nn.ReLU and isinstance(norm, WorkerBatchNorm2d):
+                    layers[i], norm.relu = nn.Identity(), True
+
+
 def is_random(module: nn.Module) -> bool:
     """Return True if the module draws random numbers in training."""
     drops = "dropout" in type(module).__name__.lower() and getattr(module, "p", 1) > 0

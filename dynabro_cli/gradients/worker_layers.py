@@ -20,7 +20,7 @@ from torch.autograd import Function
 
 from dynabro_cli.gradients import linear_kernel
 from dynabro_cli.gradients.at_once import Geometry, weight_gradients
-from dynabro_cli.gradients.masks import kept
+from dynabro_cli.gradients.fusible import Functions
 from dynabro_cli.gradients.memory import send
 
 
@@ -33,7 +33,7 @@ class Shared:
     batches mini-batches if the model is random; or, on a GPU, ``seeds`` has their seeds as a tensor there. ``gradients``
     are the views [m, *shape] that the layers write to, each of which notes in ``written`` that it did. ``statistics`` maps
     a batch-norm buffer's name to [m, features] means over the worker's mini-batches of this pass. ``linear`` is the compiled
-    kernel of linear layers, if there is one.
+    kernel of linear layers, if there is one. ``functions`` of batch norm and dropout may be compiled.
     """
 
     workers: int
@@ -44,6 +44,7 @@ class Shared:
     written: list[str] = field(default_factory=list)
     statistics: dict[str, Tensor] = field(default_factory=dict)
     linear: linear_kernel.Products | None = None
+    functions: Functions = field(default_factory=Functions)
 
     def sow(self, seeds: Sequence[int] | Tensor, device: torch.device) -> None:
         """Take the seeds of the pass's mini-batches; none if the model is not random."""
@@ -54,11 +55,6 @@ class Shared:
             self.seeds = seeds if isinstance(seeds, Tensor) else send(torch.tensor(seeds), device)
         else:
             self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
-
-
-def accurate(x: Tensor) -> Tensor:
-    """Return ``x`` in single precision, or in double if it is double."""
-    return x.float() if x.dtype == torch.bfloat16 else x
 
 
 def product(left: Tensor, right: Tensor, out: Tensor) -> None:
@@ -121,6 +117,22 @@ class _Conv2d(Function):
         layer.write_gradients(gy, x, weight)
         gx = layer.backward(gy, x, weight, [True, False, False])[0] if ctx.needs_input_grad[0] else None
         return gx, None, None, None
+
+
+class _Dropout(Function):
+    """Dropout whose masks are drawn for all mini-batches at once, from their seeds."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seeds: Tensor, layer: WorkerDropout) -> Tensor:
+        out, dropped = layer.shared.functions.drop(x, seeds, layer.number, layer.p)
+        ctx.save_for_backward(dropped)
+        ctx.layer = layer
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> Any:
+        (dropped,), layer = ctx.saved_tensors, ctx.layer
+        return layer.shared.functions.drop_backward(outputs[0], dropped, layer.p), None, None
 
 
 class WorkerLayer(nn.Module):
@@ -208,16 +220,11 @@ class WorkerDropout(WorkerLayer):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or not self.p:
             return x
+        if self.p >= 1:
+            return x * 0
         if self.shared.seeds is not None:
-            return self._by_seeds(x, self.shared.seeds)
+            return cast(Tensor, _Dropout.apply(x, self.shared.seeds, self))
         mask = torch.empty_like(x)
         for part, generator in zip(mask.chunk(len(self.shared.generators)), self.shared.generators, strict=True):
             part.bernoulli_(1 - self.p, generator=generator)
-        return x * mask.div_(1 - self.p) if self.p < 1 else x * 0
-
-    def _by_seeds(self, x: Tensor, seeds: Tensor) -> Tensor:
-        """Draw the masks of all mini-batches at once, in the order of channels-last images in memory."""
-        keep = kept(seeds, self.number, x.numel() // len(seeds), self.p)
-        n, *sizes = x.shape
-        keep = keep.reshape(n, *sizes[1:], sizes[0]).movedim(-1, 1) if len(sizes) > 1 else keep.reshape(x.shape)
-        return (x * (1 / (1 - self.p))).masked_fill(~keep, 0) if self.p < 1 else x * 0
+        return x * mask.div_(1 - self.p)

@@ -9,40 +9,33 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from dynabro_cli.gradients.worker_layers import Shared, WorkerLayer, accurate
+from dynabro_cli.gradients.fusible import accurate
+from dynabro_cli.gradients.worker_layers import Shared, WorkerLayer
 
 
 class _BatchNorm2d(Function):
-    """Batch normalisation of every mini-batch by its own statistics (Ioffe & Szegedy, 2015)."""
+    """Batch normalisation of every mini-batch by its own statistics, after ReLU if the layer is joined with one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: WorkerBatchNorm2d) -> Tensor:
-        groups = accurate(layer.grouped(x))  # [m * batches, B * H * W, C]
-        variance, mean = torch.var_mean(groups, 1, keepdim=True, correction=0)
-        inverse = (variance + layer.eps).rsqrt()
-        normal = (groups - mean) * inverse
+        groups = layer.grouped(x)  # [m * batches, B * H * W, C]
+        functions = layer.shared.functions
+        out, normal, inverse, mean, variance, closed = functions.normalise(groups, weight, bias, layer.eps, layer.relu)
         layer.record(mean, variance, groups.shape[1])
-        ctx.save_for_backward(normal, inverse, weight)
+        ctx.save_for_backward(normal, inverse, weight, closed)
         ctx.layer = layer
-        out = normal if weight is None else torch.addcmul(cast(Tensor, bias), normal, weight)
-        return layer.ungrouped(out.to(x.dtype), x)
+        return layer.ungrouped(out, x)
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> Any:
-        normal, inverse, weight = ctx.saved_tensors
-        layer = ctx.layer
-        gy = accurate(layer.grouped(outputs[0]))
-        sum_gy, sum_gy_normal = gy.sum(1, keepdim=True), (gy * normal).sum(1, keepdim=True)
+        (normal, inverse, weight, closed), layer = ctx.saved_tensors, ctx.layer
+        groups, shared = layer.grouped(outputs[0]), layer.shared
+        wanted = ctx.needs_input_grad[0]
+        gx, *own = shared.functions.normalise_backward(groups, normal, inverse, weight, closed, shared.workers, wanted)
         if weight is not None:
-            m, features = layer.shared.workers, gy.shape[2]
-            torch.sum(sum_gy_normal.view(m, -1, features), 1, out=layer.gradient("weight"))
-            torch.sum(sum_gy.view(m, -1, features), 1, out=layer.gradient("bias"))
-        gx = None
-        if ctx.needs_input_grad[0]:
-            scale = inverse if weight is None else inverse * weight
-            n = gy.shape[1]
-            gx = layer.ungrouped(scale * (gy - (sum_gy + normal * sum_gy_normal) / n), outputs[0]).to(outputs[0].dtype)
-        return gx, None, None, None
+            for name, gradient in zip(("weight", "bias"), own, strict=True):
+                layer.gradient(name).copy_(gradient)
+        return (None if gx is None else layer.ungrouped(gx, outputs[0])), None, None, None
 
 
 class _GroupNorm(Function):
@@ -85,8 +78,13 @@ def layout(x: Tensor) -> torch.memory_format:
 
 
 class WorkerBatchNorm2d(WorkerLayer):
-    """Replace ``nn.BatchNorm2d``; in training every mini-batch of every worker uses its own statistics."""
+    """Replace ``nn.BatchNorm2d``; in training every mini-batch of every worker uses its own statistics.
 
+    Attributes:
+        relu: Whether the layer is joined with a ReLU before it.
+    """
+
+    relu = False
     running_mean: Tensor | None
     running_var: Tensor | None
 
@@ -118,7 +116,7 @@ class WorkerBatchNorm2d(WorkerLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
-            statistics = self.running_mean, self.running_var
+            statistics, x = (self.running_mean, self.running_var), torch.relu(x) if self.relu else x
             return F.batch_norm(x, *statistics, self.weight, self.bias, training=not self.tracks, eps=self.eps)
         return cast(Tensor, _BatchNorm2d.apply(x, self.weight, self.bias, self))
 

@@ -64,8 +64,10 @@ class Compiler:
         elif missing:
             self.enabled, self.reason = False, f"off: no {missing.removeprefix('a ')}"
 
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+    def __call__(self, function: Callable[P, R], *, dynamic: bool | None = False) -> Callable[P, R]:
         """Return a callable that behaves as ``function``, compiled at its first call with each shape of its arguments.
+
+        With ``dynamic=None``, sizes that change are variables of the compiled function from then on.
 
         All of ``function`` becomes one graph, so it is compiled before any of it has run: if compiling fails, the arguments are
         unchanged, and the function runs eagerly from then on.
@@ -81,7 +83,7 @@ class Compiler:
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             nonlocal compiled
             if compiled is None and self.enabled:
-                compiled = self._compile(function)
+                compiled = self._compile(function, dynamic)
             if compiled is None or not self.enabled:
                 return function(*args, **kwargs)
             from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
@@ -96,11 +98,11 @@ class Compiler:
 
         return call
 
-    def _compile(self, function: Callable[P, R]) -> Callable[P, R] | None:
+    def _compile(self, function: Callable[P, R], dynamic: bool | None) -> Callable[P, R] | None:
         """Wrap ``function`` for compiling; None if torch cannot compile here at all."""
         try:
             _prepare()
-            return torch.compile(function, dynamic=False, fullgraph=True)
+            return torch.compile(function, dynamic=dynamic, fullgraph=True)
         except Exception as error:  # an error of torch's own modules: the function has not run yet
             self._give_up(error)
         return None

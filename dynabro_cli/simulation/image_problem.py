@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.gradients.memory import Ahead, send, send_once
+from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.problem import Observed, Relabel, Score, mean_gradients
 from dynabro_cli.simulation.shares import Labelled, Shares
 from dynabro_cli.streams import Name, Streams
@@ -78,6 +80,11 @@ class ImageProblem:
         self.how["blocks"] = self._engine.blocks
         if isinstance(self._compute, GraphedGradients):
             self.how["graphs"] = self._compute.state
+
+    def fuse(self, compiler: Compiler) -> None:
+        """Compile the layers between convolutions, on a GPU and if this run compiles."""
+        if self._device.type == "cuda" and compiler.enabled:
+            self._engine.fuse(functools.partial(compiler, dynamic=None))  # MLMC's levels have many sizes
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)

@@ -200,6 +200,8 @@ def _prepare(
     method, aggregator = run.assemble()
     work = _aggregations(method, streams, spec.budget) * senders * problem.x.numel()
     compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
+    if isinstance(problem, ImageProblem):
+        problem.fuse(compiler)
     attack, switching = run.parts.attack, run.parts.switching
     state = State()
     if method.wants_noise:

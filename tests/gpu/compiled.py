@@ -1,8 +1,9 @@
-"""Kernels of the compiled server function, built for a GPU that is not there.
+"""Kernels of compiled functions, built for a GPU that is not there: of the server, and of the layers between convolutions.
 
-``python -m tests.gpu.compiled ARCHITECTURE METHOD RULE [METHOD RULE ...]`` prints a JSON object for each pair. The function is
-taken from a run on a fake GPU and traced with its own arguments; Inductor writes its kernels in Triton's language, and Triton
-compiles them to machine code. torch and Triton ask a driver for the properties of the GPU, and are given them instead.
+``python -m tests.gpu.compiled ARCHITECTURE METHOD RULE [METHOD RULE ...]`` prints a JSON object for each pair, and one for each
+function of ``gradients.fusible``. A function is taken from a run on a fake GPU and traced with its own arguments; Inductor
+writes its kernels in Triton's language, and Triton compiles them to machine code. torch and Triton ask a driver for the
+properties of the GPU, and are given them instead.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from benchmarks.fake_gpu import one_gpu
+from benchmarks.fake_gpu import FakeGPU, launches, on_gpu, one_gpu
 from dynabro_cli import RunSpec
-from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
+from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.setup import simulate_run
+from dynabro_cli.tasks._api import ImageShape
 
 PROCESSORS = {80: 108, 90: 132}
 """Multiprocessors of an A100 and of an H100, by architecture."""
@@ -44,7 +47,33 @@ def traced(method: str, chain: str, workers: int = 17) -> tuple[Any, list[Tensor
 
     with one_gpu() as gpu, gpu.allowed(), mock.patch.object(Compiler, "__call__", remember):
         list(simulate_run(resolve(spec), device="cuda", compile="off"))
-    function, arguments = calls[-1]
+    return trace(*calls[-1], gpu)
+
+
+def traced_layers(precision: torch.dtype) -> Iterator[tuple[str, int, tuple[Any, list[Tensor], Any]]]:
+    """Yield each function of the layers between convolutions: its name, its launches as it is, and what ``trace`` returns."""
+    with one_gpu() as gpu, gpu.allowed():
+        model = REGISTRIES["models"].parse("cnn-cifar:width=0.1").build(ImageShape(3, 8, 8, 10)).to("cuda")
+        engine = WorkerGradients(model, 3, dtype=precision)
+        calls: dict[str, tuple[int, Callable[..., Any], Any]] = {}
+
+        def remember(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                gpu.counted()
+                found = function(*arguments)
+                calls[function.__name__] = launches(gpu.counted()), function, arguments
+                return found
+
+            return call
+
+        engine.fuse(remember)
+        engine(on_gpu(torch.randn(3, 4, 3, 8, 8)), on_gpu(torch.zeros(3, 4, dtype=torch.int64)), 2, range(6))
+    for name, (launched, *call) in calls.items():
+        yield name, launched, trace(*call, gpu)
+
+
+def trace(function: Callable[..., Any], arguments: Any, gpu: FakeGPU) -> tuple[Any, list[Tensor], Any]:
+    """Return a function as a graph of torch's operations, its tensors, and the mode that they are fake in."""
     leaves, tree = tree_flatten(arguments)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
@@ -60,8 +89,8 @@ def traced(method: str, chain: str, workers: int = 17) -> tuple[Any, list[Tensor
     tensors = [leaves[place] for place in places]
     with pytest.MonkeyPatch.context() as patch, gpu.follows, torch.no_grad():
         patch.setattr(torch.compiler, "is_compiling", lambda: True)  # operators that the compiler does not look into
-        trace = make_fx(of_tensors, select_decomp_table(), "real", _allow_non_fake_inputs=True)
-        return trace(*tensors), tensors, gpu.follows
+        make = make_fx(torch.func.functionalize(of_tensors), select_decomp_table(), "real", _allow_non_fake_inputs=True)
+        return make(*tensors), tensors, gpu.follows
 
 
 @contextlib.contextmanager
@@ -108,9 +137,9 @@ def written(graph: Any, tensors: list[Tensor], mode: Any) -> tuple[dict[str, str
     calls = [node for node in ast.walk(program) if isinstance(node, ast.Call)]
     kernels = [call.args for call in calls if ast.unparse(call.func) == "async_compile.triton"]
     names = [ast.unparse(call.func) for call in calls]
-    launches = sum(name.endswith(".run") for name in names)
+    triton = sum(name.endswith(".run") for name in names)
     others = [name for name in names if name.startswith(("extern_kernels.", "torch.ops."))]
-    return {ast.literal_eval(name): ast.literal_eval(source) for name, source, *_ in kernels}, [*others, *["triton"] * launches]
+    return {ast.literal_eval(name): ast.literal_eval(source) for name, source, *_ in kernels}, [*others, *["triton"] * triton]
 
 
 def built(name: str, source: str) -> list[str]:
@@ -127,15 +156,27 @@ def built(name: str, source: str) -> list[str]:
     return targets
 
 
+def build(number: int, graph: Any, tensors: list[Tensor], mode: Any) -> dict[str, Any]:
+    """Return the number of kernels of a graph, what they were built for, and what it calls beside them."""
+    with architecture(number):
+        kernels, calls = written(graph, tensors, mode)
+        targets = {target for name, source in kernels.items() for target in built(name, source)}
+    return {
+        "kernels": len(kernels),
+        "targets": sorted(targets),
+        "launches": len(calls),
+        "others": sorted(set(calls) - {"triton"}),
+    }
+
+
 def main(number: int, *pairs: str) -> None:
-    """Print what was built for an architecture, for each method and rule."""
+    """Print what was built for an architecture, for each method and rule, and for the layers in both precisions."""
     for method, rule in zip(pairs[::2], pairs[1::2], strict=True):
-        graph, tensors, mode = traced(method, rule)
-        with architecture(number):
-            kernels, launches = written(graph, tensors, mode)
-            targets = {target for name, source in kernels.items() for target in built(name, source)}
-        whole = {"method": method, "rule": rule, "kernels": len(kernels), "targets": sorted(targets)}
-        print(json.dumps(whole | {"launches": len(launches), "others": sorted(set(launches) - {"triton"})}), flush=True)
+        print(json.dumps({"method": method, "rule": rule} | build(number, *traced(method, rule))), flush=True)
+    for precision in (torch.float32, torch.bfloat16):
+        for name, launched, found in traced_layers(precision):
+            about = {"function": name, "precision": str(precision), "launches as it is": launched}
+            print(json.dumps(about | build(number, *found)), flush=True)
 
 
 if __name__ == "__main__":

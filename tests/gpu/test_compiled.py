@@ -1,4 +1,4 @@
-"""The compiled server function: its kernels are built for two architectures without a GPU."""
+"""Compiled functions, of the server and of layers: their kernels are built for two architectures without a GPU."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from dynabro_cli.gradients.fusible import Functions
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
@@ -25,8 +27,15 @@ def test_every_kernel_is_built(architecture: int, tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=ROOT, env=os.environ | caches, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     found = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert [(one["method"], one["rule"]) for one in found] == list(zip(PAIRS[::2], PAIRS[1::2], strict=True))
+    servers = [one for one in found if "method" in one]
+    assert [(one["method"], one["rule"]) for one in servers] == list(zip(PAIRS[::2], PAIRS[1::2], strict=True))
     for one in found:
         assert one["kernels"] > 0
         assert {target.rstrip("a,") for target in one["targets"]} == {f"sm_{architecture}"}
-        assert one["launches"] < 40  # without compiling it is hundreds
+    assert all(one["launches"] < 40 for one in servers)  # without compiling it is hundreds
+    layers = [one for one in found if "function" in one]
+    assert len(layers) == 2 * len(Functions())
+    assert not any(one["others"] for one in layers)
+    fewer = {one["function"]: (one["launches"], one["launches as it is"]) for one in layers}
+    assert all(launches <= 4 for launches, _ in fewer.values())
+    assert all(launches < plain for launches, plain in fewer.values())
