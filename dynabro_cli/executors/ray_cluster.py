@@ -128,8 +128,8 @@ def _connected(ray: Any, address: str) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    address = _found() if address == "auto" else address
-    _reach(address)
+    address, named = _found() if address == "auto" else (address, "--address")
+    _reach(address, named)
     try:
         for attempt in range(CONNECT_ATTEMPTS):
             try:
@@ -150,17 +150,20 @@ def _connected(ray: Any, address: str) -> Iterator[Any]:
             ray.shutdown()
 
 
-def _found() -> str:
-    """Resolve ``auto`` as ``ray.init`` documents it: Ray would try the address of a cluster that has ended for minutes."""
+def _found() -> tuple[str, str]:
+    """Resolve ``auto`` as ``ray.init`` documents it; return the address, and what names it.
+
+    Ray itself would try the address of a cluster that has ended for minutes.
+    """
     if address := os.environ.get("RAY_ADDRESS"):
-        return address
-    try:
-        return (Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster").read_text().strip() or "auto"
-    except OSError:
-        return "auto"
+        return address, "RAY_ADDRESS"
+    file = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    with contextlib.suppress(OSError):
+        return file.read_text().strip() or "auto", str(file)
+    return "auto", "--address"
 
 
-def _reach(address: str) -> None:
+def _reach(address: str, named: str) -> None:
     """Raise NotFoundError if nothing listens at the address: Ray itself tries for long, and may end the process."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
@@ -170,7 +173,8 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise NotFoundError(f"no Ray cluster answers at --address {address} ({error})") from error
+        way = "--address HOST:PORT" if named == "--address" else "ray start --head, or --address HOST:PORT"
+        raise NotFoundError(f"no Ray cluster answers at {address}, which {named} names ({error}). Try: {way}") from error
 
 
 def _connect(ray: Any, address: str) -> None:

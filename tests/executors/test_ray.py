@@ -495,7 +495,7 @@ def test_without_the_extras_of_the_client_it_says_what_to_type(engine: Engine, m
 def test_an_address_where_nobody_answers(prefix: str, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     address = f"{prefix}127.0.0.1:{free_port()}"
-    with pytest.raises(NotFoundError, match=rf"no Ray cluster answers at --address {address} \(.*refused"):
+    with pytest.raises(NotFoundError, match=rf"no Ray cluster answers at {address}, which --address names \(.*refused"):
         execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log(), address=address)
 
 
@@ -505,8 +505,9 @@ def test_a_cluster_of_this_machine_that_has_ended(engine: Engine, tmp_path: Path
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     (tmp_path / "ray").mkdir()
     address = f"127.0.0.1:{free_port()}"
-    (tmp_path / "ray" / "ray_current_cluster").write_text(address)
-    with pytest.raises(NotFoundError, match=rf"no Ray cluster answers at --address {address}"):
+    file = tmp_path / "ray" / "ray_current_cluster"
+    file.write_text(address)
+    with pytest.raises(NotFoundError, match=rf"answers at {address}, which {file} names .* Try: ray start --head, or"):
         execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log())
 
 
@@ -536,7 +537,7 @@ def test_a_server_that_is_slow_is_tried_again(failures: int, reached: bool, monk
             raise ConnectionAbortedError("Initialization failure from server:\n")
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray_cluster, "_reach", lambda _: None)
+    monkeypatch.setattr(ray_cluster, "_reach", lambda *_: None)
     monkeypatch.setattr(ray_cluster, "_connect", connect)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     expected = contextlib.nullcontext() if reached else pytest.raises(NotFoundError, match="Initialization failure")
