@@ -49,7 +49,7 @@ static inline Floats part(const float* from, int count) {
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
 // Kernels are taken in tiles whose sums, four places of a window each, stay in registers.
-constexpr int TILE = (REGISTERS - 6) / 4, TILES = (O + TILE - 1) / TILE, WIDE = (O + TILES - 1) / TILES;
+constexpr int TILE = (REGISTERS - 1) / 5, TILES = (O + TILE - 1) / TILE, WIDE = (O + TILES - 1) / TILES;
 constexpr int NARROW_FROM = O - TILES * (WIDE - 1);  // so many tiles have WIDE kernels, the others one less
 constexpr long IMAGE = up(HP * WP * C, 1) * (long)LANES, ROW = (long)PW * O * LANES;
 constexpr long FORWARD_SCRATCH = IMAGE + 2 * ROW;
@@ -61,13 +61,11 @@ template <int T> static inline void window(const Floats* x, const float* w, cons
   for (int i = 0; i < KH; i++) {
     const Floats* r = x + i * WP * C;
     for (int j = 0; j < KW * C; j++, w += T) {
-      const Floats a = r[j], b = r[j + C], c = r[j + WP * C], d = r[j + WP * C + C];
-      UNROLL for (int t = 0; t < T; t++) {
-        const Floats k = splat<Floats>(w[t]);
-        sums[0][t] += a * k;
-        sums[1][t] += b * k;
-        sums[2][t] += c * k;
-        sums[3][t] += d * k;
+      Floats k[T];
+      UNROLL for (int t = 0; t < T; t++) k[t] = splat<Floats>(w[t]);
+      UNROLL for (int q = 0; q < 4; q++) {
+        const Floats value = kept((const float*)(r + j + (q / 2 * WP + q % 2) * C));
+        UNROLL for (int t = 0; t < T; t++) sums[q][t] += value * k[t];
       }
     }
   }
@@ -173,99 +171,100 @@ struct Forward {
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
-// A row of taps, KW x C numbers in a row of the image, is a row of vectors of SPAN numbers. Channels are padded to whole
-// vectors, except in a first layer of few channels.
-constexpr bool FEW = !INPUT && C < 8;
-constexpr int FEW_SPAN = KW * C <= 4 || LANES == 4 ? 4 : KW * C <= 8 || LANES == 8 ? 8 : 16;
-constexpr int SPAN = FEW ? FEW_SPAN : LANES == 16 && up(C, 16) > up(C, 8) ? (C <= 4 ? 4 : 8) : LANES == 8 && C <= 4 ? 4 : LANES;
-constexpr int CP = FEW ? C : up(C, SPAN);
-constexpr int ROW_VECTORS = (KW * CP + SPAN - 1) / SPAN, VECTORS = KH * ROW_VECTORS;
-constexpr int FREE = REGISTERS - 4;
+// A row of taps, KW x C numbers next to each other in a row of the image, is a row of vectors of SPAN numbers, of which the
+// last may be more than the REST of the row. So many vectors as have a register each are a group.
+constexpr int REACH = KW * C, SPAN = REACH <= 4 || LANES == 4 ? 4 : REACH <= 8 || LANES == 8 ? 8 : 16;
+constexpr int ROW_VECTORS = (REACH + SPAN - 1) / SPAN, VECTORS = KH * ROW_VECTORS, REST = REACH - (ROW_VECTORS - 1) * SPAN;
+constexpr int FREE = REGISTERS - 3;
 constexpr int GROUPS = (VECTORS + FREE - 1) / FREE, GROUP = (VECTORS + GROUPS - 1) / GROUPS;
-constexpr int CHANNELS = CP / SPAN, SPREAD = FEW ? 1 : most(1, least(CHANNELS, FREE / (KW + 1)));
 typedef Vectors<SPAN>::Aligned Span;
 typedef Vectors<SPAN>::Anywhere SpanAnywhere;
 
-constexpr long PADDED = up(HP * WP * CP + 16, 16), SUMS = up(O * VECTORS * SPAN, 16), LIST = up(P, 16);
-constexpr long PLACES = up(4 * P, 16), WINNERS = up(4 * P * O, 16), KERNELS = up(O * VECTORS * SPAN, 16);
-constexpr long BACKWARD_SCRATCH = PADDED + SUMS + 2 * LIST + (INPUT ? PADDED + PLACES + 2 * WINNERS : 0);
+constexpr int PLACES = 4 * P;  // of an image's windows
+static_assert(O < 1 << 16);    // winners at a place are counted in 16 bits
+constexpr long PADDED = up(HP * WP * C + SPAN, 16), SUMS = up(O * VECTORS * SPAN, 16), LIST = up(P, 16), KERNELS = SUMS;
+constexpr long WINNERS = up(PLACES, 16) + 2 * up(PLACES * O, 16);
+constexpr long BACKWARD_SCRATCH = PADDED + SUMS + 2 * LIST + (INPUT ? PADDED + WINNERS : 0);
 
 constexpr struct Corners {  // where the windows begin in the padded image, and the places in a window
-  int first[P] = {}, place[5] = {0, CP, WP * CP, WP * CP + CP, 0};
+  int first[P] = {}, place[5] = {0, C, WP * C, WP * C + C, 0};
   constexpr Corners() {
-    for (int p = 0; p < P; p++) first[p] = (p / PW * 2 * WP + p % PW * 2) * CP;
+    for (int p = 0; p < P; p++) first[p] = (p / PW * 2 * WP + p % PW * 2) * C;
   }
 } CORNERS;
 
-// Vector a of the taps at a corner of the image.
-static inline Span tap(const float* corner, int a) {
-  return *(const SpanAnywhere*)(corner + a / ROW_VECTORS * WP * CP + a % ROW_VECTORS * SPAN);
-}
+// Vector a of the taps, as a distance from the corner.
+constexpr int tap(int a) { return a / ROW_VECTORS * WP * C + a % ROW_VECTORS * SPAN; }
 
-// Add to GROUP sums of one kernel the image around each winner, times its gradient; U winners at a time.
-template <int FIRST, int COUNT, int U> static inline void gather(const float* x, float* sums, const int* from, const float* g, int n) {
+static inline Span at(const float* place) { return *(const SpanAnywhere*)place; }
+
+// Add to COUNT sums the vectors at the distances TO::at(a) from each place, times its factor; U places at a time.
+template <class TO, int COUNT>
+static inline void add_up(const float* x, Span (&sums)[COUNT], const int* from, const float* g, int n) {
+  constexpr int U = most(1, least(4, FREE / COUNT));
   Span own[U][COUNT];
-  UNROLL for (int u = 0; u < U; u++) UNROLL for (int a = 0; a < COUNT; a++) own[u][a] = u ? Span{} : ((Span*)sums)[FIRST + a];
+  UNROLL for (int u = 0; u < U; u++) UNROLL for (int a = 0; a < COUNT; a++) own[u][a] = u ? Span{} : sums[a];
   int e = 0;
   for (; e + U <= n; e += U)
     UNROLL for (int u = 0; u < U; u++) {
-      const float* corner = x + from[e + u];
+      const float* place = x + from[e + u] * TO::UNIT;
       const Span v = splat<Span>(g[e + u]);
-      UNROLL for (int a = 0; a < COUNT; a++)
-        own[u][a] += v * tap(corner, FIRST + a);
+      UNROLL for (int a = 0; a < COUNT; a++) own[u][a] += v * at(place + TO::at(a));
     }
   for (; e < n; e++) {
-    const float* corner = x + from[e];
+    const float* place = x + from[e] * TO::UNIT;
     const Span v = splat<Span>(g[e]);
-    UNROLL for (int a = 0; a < COUNT; a++)
-      own[0][a] += v * tap(corner, FIRST + a);
+    UNROLL for (int a = 0; a < COUNT; a++) own[0][a] += v * at(place + TO::at(a));
   }
   UNROLL for (int u = 1; u < U; u++) UNROLL for (int a = 0; a < COUNT; a++) own[0][a] += own[u][a];
-  UNROLL for (int a = 0; a < COUNT; a++) ((Span*)sums)[FIRST + a] = own[0][a];
+  UNROLL for (int a = 0; a < COUNT; a++) sums[a] = own[0][a];
 }
 
-template <int FIRST> static inline void gather_all(const float* x, float* sums, const int* from, const float* g, int n) {
-  constexpr int COUNT = least(GROUP, VECTORS - FIRST), U = most(1, least(4, FREE / COUNT));
-  gather<FIRST, COUNT, U>(x, sums, from, g, n);
-  if constexpr (FIRST + COUNT < VECTORS) gather_all<FIRST + COUNT>(x, sums, from, g, n);
+template <int FIRST> struct Taps {  // of an image, around a corner
+  static constexpr int UNIT = 1, COUNT = least(GROUP, VECTORS - FIRST);
+  static constexpr int at(int a) { return tap(FIRST + a); }
+};
+
+template <int FIRST> struct Weights {  // of a kernel, in a group of vectors of all kernels
+  static constexpr int COUNT = least(GROUP, VECTORS - FIRST), UNIT = COUNT * SPAN;
+  static constexpr int at(int a) { return a * SPAN; }
+};
+
+// Add to the sums of one kernel the image around each winner, times its gradient.
+template <int FIRST> static inline void gather(const float* x, float* sums, const int* from, const float* g, int n) {
+  constexpr int COUNT = Taps<FIRST>::COUNT;
+  Span own[COUNT];
+  UNROLL for (int a = 0; a < COUNT; a++) own[a] = ((Span*)sums)[FIRST + a];
+  add_up<Taps<FIRST>, COUNT>(x, own, from, g, n);
+  UNROLL for (int a = 0; a < COUNT; a++) ((Span*)sums)[FIRST + a] = own[a];
+  if constexpr (FIRST + COUNT < VECTORS) gather<FIRST + COUNT>(x, sums, from, g, n);
 }
 
-struct Winners {  // of each place of each window: the kernels that won there, as offsets into the kernels, and their gradients
+struct Winners {  // of each place of each window: the kernels that won there, and their gradients
   int *count, *kernel;
   float* g;
 };
 
-// One row of the input's gradient, for T vectors of channels from the one at w2 and row: a run over the windows from left to
-// right, with the sums of the KW + 1 columns that a window reaches in registers.
-template <int T> static inline void spread_row(int y, const float* w2, const Winners& winners, float* row) {
-  Span sums[KW + 1][T] = {};
-  const int first = most(0, y - KH + 1), last = least(y, 2 * PH - 1);
-  for (int px = 0; px < PW; px++) {
-    for (int r = first; r <= last; r++) {
-      const float* taps = w2 + (y - r) * ROW_VECTORS * SPAN;
-      const int place = ((r / 2) * PW + px) * 4 + r % 2 * 2;
-      UNROLL for (int right = 0; right < 2; right++) {
-        const int* kernel = winners.kernel + (place + right) * O;
-        const float* g = winners.g + (place + right) * O;
-        for (int e = 0, n = winners.count[place + right]; e < n; e++) {
-          const float* w = taps + kernel[e];
-          const Span v = splat<Span>(g[e]);
-          UNROLL for (int j = 0; j < KW; j++)
-            UNROLL for (int t = 0; t < T; t++) sums[j + right][t] += v * ((const Span*)(w + j * CP))[t];
-        }
+// Add to the input's gradient around each place the weights of the kernels that won there, times their gradients. The places go
+// down the columns, so that what is added to was not written just before.
+template <int FIRST> static inline void spread(const float* w2, const Winners& winners, float* gradient) {
+  constexpr int COUNT = Weights<FIRST>::COUNT;
+  for (int x = 0; x < 2 * PW; x++)
+    for (int y = 0; y < 2 * PH; y++) {
+      const int place = (y / 2 * PW + x / 2) * 4 + y % 2 * 2 + x % 2, n = winners.count[place];
+      Span own[COUNT] = {};
+      add_up<Weights<FIRST>, COUNT>(w2 + O * FIRST * SPAN, own, winners.kernel + place * O, winners.g + place * O, n);
+      float* corner = gradient + (y * WP + x) * C;
+      UNROLL for (int a = 0; a < COUNT; a++) {
+        float* to = corner + tap(FIRST + a);
+        const int count = sizeof(float) * ((FIRST + a + 1) % ROW_VECTORS ? SPAN : REST);
+        Span sum = {};
+        std::memcpy(&sum, to, count);
+        sum += own[a];
+        std::memcpy(to, &sum, count);
       }
     }
-    UNROLL for (int j = 0; j < 2; j++) UNROLL for (int t = 0; t < T; t++) ((Span*)(row + (2 * px + j) * CP))[t] = sums[j][t];
-    UNROLL for (int j = 0; j < KW + 1; j++)
-      UNROLL for (int t = 0; t < T; t++) sums[j][t] = j + 2 < KW + 1 ? sums[j + 2 < KW + 1 ? j + 2 : 0][t] : Span{};
-  }
-  UNROLL for (int j = 0; j < KW - 1; j++) UNROLL for (int t = 0; t < T; t++) ((Span*)(row + (2 * PW + j) * CP))[t] = sums[j][t];
-}
-
-template <int FROM> static inline void spread(int y, const float* w2, const Winners& winners, float* row) {
-  constexpr int T = least(SPREAD, CHANNELS - FROM);
-  spread_row<T>(y, w2 + FROM * SPAN, winners, row + FROM * SPAN);
-  if constexpr (FROM + T < CHANNELS) spread<FROM + T>(y, w2, winners, row);
+  if constexpr (FIRST + COUNT < VECTORS) spread<FIRST + COUNT>(w2, winners, gradient);
 }
 
 struct Backward {
@@ -279,7 +278,6 @@ struct Backward {
   void begin(long thread) const {
     float* own = scratch + thread * BACKWARD_SCRATCH;
     std::memset(own, 0, PADDED * sizeof(float));
-    if (INPUT) std::memset(own + PADDED + SUMS + 2 * LIST, 0, PADDED * sizeof(float));
   }
 
   void run(long item, long thread) const {
@@ -287,15 +285,15 @@ struct Backward {
     int* from = (int*)(g + LIST);
     float* gradient = g + 2 * LIST;
     int* counts = (int*)(gradient + PADDED);
-    const Winners winners{counts, counts + PLACES, (float*)(counts + PLACES + WINNERS)};
+    int* kernels = counts + up(PLACES, 16);
+    const Winners winners{counts, kernels, (float*)(kernels + up(PLACES * O, 16))};
     const long worker = item / chunks, start = item % chunks * CHUNK, end = start + CHUNK < batch ? start + CHUNK : batch;
     float* out = sums + item * (O * TAPS + O);
     std::memset(own, 0, SUMS * sizeof(float));
     float bias[O] = {};
     for (long s = worker * batch + start; s < worker * batch + end; s++) {
       for (int row = 0; row < H; row++)
-        for (int column = 0; column < W; column++)
-          std::memcpy(image + ((row + TOP) * WP + column + LEFT) * CP, x + ((s * H + row) * W + column) * C, sizeof(float) * C);
+        std::memcpy(image + ((row + TOP) * WP + LEFT) * C, x + (s * H + row) * W * C, sizeof(float) * W * C);
       weights(at + s * P * O, gy + s * P * O, image, own, bias, from, g);
       if constexpr (INPUT) input(s, winners, gradient);
     }
@@ -303,7 +301,7 @@ struct Backward {
     for (int o = 0; o < O; o++)
       for (int i = 0; i < KH; i++)
         for (int j = 0; j < KW; j++)
-          for (int c = 0; c < C; c++) out[((o * C + c) * KH + i) * KW + j] = own[(o * KH + i) * ROW_VECTORS * SPAN + j * CP + c];
+          for (int c = 0; c < C; c++) out[((o * C + c) * KH + i) * KW + j] = own[(o * KH + i) * ROW_VECTORS * SPAN + j * C + c];
   }
 
   static void weights(const uint8_t* at, const float* gy, const float* image, float* own, float (&bias)[O], int* from, float* g) {
@@ -324,7 +322,7 @@ struct Backward {
         g[n] = gy[p * O + o];
         n += place < 4;
       }
-      gather_all<0>(image, own + o * VECTORS * SPAN, from, g, n);
+      gather<0>(image, own + o * VECTORS * SPAN, from, g, n);
     }
   }
 
@@ -332,19 +330,23 @@ struct Backward {
     const uint8_t* won = at + s * P * O;
     const float* g = gy + s * P * O;
     for (int p = 0; p < P; p++) {
-      int n[5] = {};
+      uint64_t n = 0;  // the numbers of winners at the four places, 16 bits each
       for (int o = 0; o < O; o++) {
-        const int place = won[p * O + o], to = (p * 4 + (place & 3)) * O + n[place & 3];
-        winners.kernel[to] = o * VECTORS * SPAN;
+        const int place = won[p * O + o], shift = (place & 3) * 16;
+        const int to = (p * 4 + (place & 3)) * O + (int)(n >> shift & 0xffff);
+        winners.kernel[to] = o;
         winners.g[to] = g[p * O + o];
-        n[place & 3] += place < 4;
+        n += (uint64_t)(place < 4) << shift;
       }
-      for (int q = 0; q < 4; q++) winners.count[p * 4 + q] = n[q];
+      for (int q = 0; q < 4; q++) winners.count[p * 4 + q] = n >> 16 * q & 0xffff;
     }
-    for (int y = TOP; y < least(TOP + H, 2 * PH + KH - 1); y++) spread<0>(y, w2, winners, gradient + y * WP * CP);
-    for (int row = 0; row < H; row++)
-      for (int column = 0; column < W; column++)
-        std::memcpy(gx + ((s * H + row) * W + column) * C, gradient + ((row + TOP) * WP + column + LEFT) * CP, sizeof(float) * C);
+    float* result = gx + s * H * W * C;
+    float* whole = TOP || LEFT ? gradient : result;
+    std::memset(whole, 0, sizeof(float) * HP * WP * C);
+    spread<0>(w2, winners, whole);
+    if (TOP || LEFT)
+      for (int row = 0; row < H; row++)
+        std::memcpy(result + row * W * C, gradient + ((row + TOP) * WP + LEFT) * C, sizeof(float) * W * C);
   }
 };
 
@@ -402,10 +404,13 @@ extern "C" void backward(Team team, long threads, float* scratch, const float* x
   float *w2 = scratch + threads * BACKWARD_SCRATCH, *sums = w2 + KERNELS;
   if (INPUT) {
     std::memset(w2, 0, KERNELS * sizeof(float));
-    for (int o = 0; o < O; o++)
-      for (int c = 0; c < C; c++)
-        for (int i = 0; i < KH; i++)
-          for (int j = 0; j < KW; j++) w2[(o * KH + i) * ROW_VECTORS * SPAN + j * CP + c] = w[((o * C + c) * KH + i) * KW + j];
+    for (int first = 0; first < VECTORS; first += GROUP)
+      for (int o = 0; o < O; o++)
+        for (int a = first, count = least(GROUP, VECTORS - first); a < first + count; a++)
+          for (int k = 0; k < SPAN; k++) {
+            const int i = a / ROW_VECTORS, tap = a % ROW_VECTORS * SPAN + k;
+            if (tap < REACH) w2[(O * first + o * count + a - first) * SPAN + k] = w[((o * C + tap % C) * KH + i) * KW + tap / C];
+          }
   }
   const Backward body{x, at, gy, sums, gx, scratch, w2, batch, chunks};
   share(team, threads, workers * chunks, body);

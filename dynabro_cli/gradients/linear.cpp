@@ -6,7 +6,8 @@
 
 namespace {
 
-constexpr long ROWS = 4, VECTORS = 3, COLUMNS = VECTORS * LANES, SHARE = 64;  // a tile stays in registers; a share of rows is an item
+// A tile stays in registers; a share of rows is an item.
+constexpr long ROWS = 6, VECTORS = 2, COLUMNS = VECTORS * LANES, SHARE = 10 * ROWS;
 typedef Vectors<LANES>::Anywhere Anywhere;
 
 struct Products {
@@ -20,17 +21,16 @@ struct Products {
     const long worker = item / shares, from = item % shares * SHARE, to = from + SHARE < rows ? from + SHARE : rows;
     const float *g = gy + worker * n * rows, *own = x + worker * n * columns;
     float* result = out + worker * stride;
-    for (long column = 0; column < columns; column += COLUMNS) {  // the last tiles may overlap with those before
-      const long c = column + COLUMNS <= columns ? column : columns - COLUMNS;
-      for (long row = from; row < to; row += ROWS) tile(g, own, result, row + ROWS <= rows ? row : rows - ROWS, c);
-    }
+    for (long row = from; row < to; row += ROWS)  // the last tiles may overlap with those before
+      for (long column = 0; column < columns; column += COLUMNS)
+        tile(g, own, result, row + ROWS <= rows ? row : rows - ROWS, column + COLUMNS <= columns ? column : columns - COLUMNS);
   }
 
   void tile(const float* g, const float* own, float* result, long row, long column) const {
     Floats sums[ROWS][VECTORS] = {};
     for (long k = 0; k < n; k++) {
       Floats v[VECTORS];
-      UNROLL for (int j = 0; j < VECTORS; j++) v[j] = *(const Anywhere*)(own + k * columns + column + j * LANES);
+      UNROLL for (int j = 0; j < VECTORS; j++) v[j] = kept(own + k * columns + column + j * LANES);
       UNROLL for (int i = 0; i < ROWS; i++) {
         const Floats factor = g[k * rows + row + i] - Floats{};
         UNROLL for (int j = 0; j < VECTORS; j++) sums[i][j] += factor * v[j];
