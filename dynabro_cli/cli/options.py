@@ -20,7 +20,7 @@ Force = Annotated[
 ]
 TryAnyway = Annotated[bool, typer.Option("--force", help="Start even if the estimated memory exceeds the free memory.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")]
-Compile = Annotated[str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")]
+CompileKernels = Annotated[str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")]
 Jobs = Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores.")]
 SameSettings = Annotated[
     list[str] | None,

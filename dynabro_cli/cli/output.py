@@ -15,7 +15,7 @@ from dynabro_cli.cli.terminal import complain, data, one_line, say
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.components.digests import Comparison
+    from dynabro_cli.components.digests import CodeComparison
     from dynabro_cli.store.outputs import Output
 
 AT_ONCE = 10_000
@@ -107,7 +107,7 @@ def warn(text: str) -> None:
     complain(f"warning: {text}")
 
 
-def tell_of_code(code: Comparison, advice: str = "") -> None:
+def tell_of_code(code: CodeComparison, advice: str = "") -> None:
     """Print one line if stored runs were made with code other than the current code.
 
     Args:

@@ -17,7 +17,7 @@ from dynabro_cli.components.plugin_errors import guarded
 from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError, many
 
 if TYPE_CHECKING:
-    from dynabro_cli.components.digests import Comparison
+    from dynabro_cli.components.digests import CodeComparison
     from dynabro_cli.figures._api import Choice
     from dynabro_cli.figures._make import Made, Studio
 
@@ -117,7 +117,7 @@ def _is_stored(sweep: str, db: str) -> bool:
 
 def _sweep(
     name: str, choice: Choice, db: str, where: str | None, out: Path, formats: str, *, width: str | None, force: bool
-) -> tuple[Made, Comparison]:
+) -> tuple[Made, CodeComparison]:
     """Draw the runs of a stored sweep: final numbers against what its grid varies, or curves if only the seed varies."""
     from dynabro_cli.figures._any import COLUMNS
 

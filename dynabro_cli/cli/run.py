@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import CheckpointEvery, Compile, Database, DataDir, Device, Quiet
+from dynabro_cli.cli.options import CheckpointEvery, CompileKernels, Database, DataDir, Device, Quiet
 from dynabro_cli.cli.output import named_database, print_json, tell_of_code, warn
 from dynabro_cli.cli.plugged import option, parameters_of, signed
 from dynabro_cli.cli.terminal import hint, say
@@ -58,7 +58,7 @@ def run(
     given: dict[str, str],
     device: Device = "auto",
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: torch's]")] = None,
-    compile: Compile = "auto",  # noqa: A002
+    compile: CompileKernels = "auto",  # noqa: A002
     data_dir: DataDir = None,
     db: Database = "results.db",
     checkpoint_every: CheckpointEvery = 60,

@@ -19,7 +19,7 @@ from dynabro_cli.cli.terminal import is_terminal, note, one_line, say
 from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError, SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.store.status import RunState, Status, SweepState
+    from dynabro_cli.store.status import DatabaseState, RunState, SweepState
 
 COLUMNS = ("id", "done", "budget", "score", "Byzantine", "rounds", "last sign", "process", "run")
 ENDED = "terminated; this view has ended, and runs in progress continue"
@@ -119,7 +119,7 @@ def _write_page(html: Path, db: str, force: bool, lines: Sequence[str], reload: 
         file.write(page.encode())
 
 
-def _views(db: str, interval: float) -> Iterator[tuple[Status | None, str | None]]:
+def _views(db: str, interval: float) -> Iterator[tuple[DatabaseState | None, str | None]]:
     """Yield the status every few seconds; a note instead if it cannot be read for now."""
     from dynabro_cli.store import status as stored
 
@@ -133,7 +133,7 @@ def _views(db: str, interval: float) -> Iterator[tuple[Status | None, str | None
         time.sleep(interval)
 
 
-def _lines(now: Status) -> list[str]:
+def _lines(now: DatabaseState) -> list[str]:
     """Return the status as lines for a terminal."""
     lines = [f"{now.database}, {now.time:%Y-%m-%d %H:%M:%S} UTC"]
     for sweep in now.sweeps:
@@ -191,7 +191,7 @@ def _run_cells(run: RunState) -> list[str]:
     return [str(cell) for cell in cells]
 
 
-def _last(sweep: SweepState, now: Status) -> str:
+def _last(sweep: SweepState, now: DatabaseState) -> str:
     """Describe the sweep that ended last in a line."""
     counts = {"stored before": sweep.stored_before, "finished": sweep.finished, "failed": sweep.failed, "not run": sweep.to_go}
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.options import CheckpointEvery, Compile, Database, DataDir, Device, DryRun, Quiet, TryAnyway
+from dynabro_cli.cli.options import CheckpointEvery, CompileKernels, Database, DataDir, Device, DryRun, Quiet, TryAnyway
 from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.sweep_runs import code_of, foretell, jobs_of, run_all, tell_of_rerun
 from dynabro_cli.errors import SpecError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dynabro_cli.store.repetition import Rerun
 
 
-Name = Annotated[
+SweepName = Annotated[
     str, typer.Argument(metavar="FILE|NAME|-", help="A YAML file, a sweep of 'dynabro list sweeps', or standard input.")
 ]
 Settings = Annotated[
@@ -83,7 +83,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the outcomes, or the
 
 
 def sweep(
-    name: Name,
+    name: SweepName,
     settings: Settings = None,
     shard: ShardText = None,
     dry_run: DryRun = False,
@@ -92,7 +92,7 @@ def sweep(
     device: Device = "auto",
     data_dir: DataDir = None,
     threads: Threads = None,
-    compile: Compile = "auto",  # noqa: A002
+    compile: CompileKernels = "auto",  # noqa: A002
     jobs_per_gpu: JobsPerGpu = 1,
     checkpoint_every: CheckpointEvery = 60,
     save_models: SaveModels = None,

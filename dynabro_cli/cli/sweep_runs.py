@@ -13,7 +13,7 @@ from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, SweepError, first_line
 
 if TYPE_CHECKING:
-    from dynabro_cli.components.digests import Comparison
+    from dynabro_cli.components.digests import CodeComparison
     from dynabro_cli.executors._api import Options, Outcome, Status
     from dynabro_cli.grid.plan import PlannedRuns
     from dynabro_cli.store.repetition import Rerun
@@ -27,7 +27,7 @@ WORDS: dict[Status, str] = {
 }
 
 
-def code_of(planned: PlannedRuns, db: str, options: Options) -> tuple[Comparison, bool]:
+def code_of(planned: PlannedRuns, db: str, options: Options) -> tuple[CodeComparison, bool]:
     """Compare the code of a plan's stored runs with the current code; also return True if an interrupted rerun is continued."""
     from dynabro_cli.store.repetition import UpTo, stand
 
@@ -35,7 +35,7 @@ def code_of(planned: PlannedRuns, db: str, options: Options) -> tuple[Comparison
     return standing.compare(run.key for run in planned.runs), isinstance(repeat, UpTo) and repeat.goes_on
 
 
-def tell_of_rerun(code: Comparison, goes_on: bool, rerun: Rerun) -> None:
+def tell_of_rerun(code: CodeComparison, goes_on: bool, rerun: Rerun) -> None:
     """Report stored runs of other code, and what a rerun does about them, one line each."""
     advice = {"none": "--rerun-changed repeats these runs", "changed": "these runs are repeated", "all": ""}[rerun]
     tell_of_code(code, advice)

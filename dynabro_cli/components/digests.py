@@ -143,7 +143,7 @@ def changed_components(text: str | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CodeComparison:
     """Comparison of the code of stored runs with the current code.
 
     Attributes:
@@ -173,7 +173,7 @@ class Comparison:
         return f"stored runs made {'; '.join(parts)}" if parts else None
 
 
-def compare(texts: Iterable[tuple[str | None, int]]) -> Comparison:
+def compare(texts: Iterable[tuple[str | None, int]]) -> CodeComparison:
     """Compare values of ``code_digests``, each with its number of runs, with the current code."""
     components: Counter[str] = Counter()
     runs = different = engine = unknown = 0
@@ -186,7 +186,7 @@ def compare(texts: Iterable[tuple[str | None, int]]) -> Comparison:
         different += count * bool(others)
         components.update(dict.fromkeys(others, count))
     _reader.remember()
-    return Comparison(runs, different, dict(components.most_common()), engine, unknown)
+    return CodeComparison(runs, different, dict(components.most_common()), engine, unknown)
 
 
 def _combined(paths: Iterable[Path]) -> str | None:

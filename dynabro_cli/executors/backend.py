@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from dynabro_cli.events import Event
 from dynabro_cli.executors._api import Failure
-from dynabro_cli.executors.worker import Begun, Check, Left, Request
+from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Request
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Backend(Protocol):
     """
 
     words: Words
-    check: Check
+    check: MemoryCheck
     forgiving: bool
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, cast
 from dynabro_cli.errors import RunError
 from dynabro_cli.executors import backend, worker
 from dynabro_cli.executors.backend import Ended, Printed, Words
-from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, Check, Ready, Request, Stop, start
+from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, MemoryCheck, Ready, Request, Stop, start
 
 GRACE = 5.0
 """Seconds from closing a process's pipe until the process must have ended."""
@@ -104,7 +104,7 @@ class Crew:
     """
 
     words = Words("process", "worker processes", "; what they print says why")
-    check: Check = "gpu"  # the machine's memory was checked for all runs together
+    check: MemoryCheck = "gpu"  # the machine's memory was checked for all runs together
     forgiving = False
 
     def __init__(self, places: int, entry: str) -> None:

@@ -22,7 +22,7 @@ from dynabro_cli.events import Started
 from dynabro_cli.executors.backend import Ended, Message, Words
 from dynabro_cli.executors.ray_node import make
 from dynabro_cli.executors.ray_share import Share
-from dynabro_cli.executors.worker import Check, Request
+from dynabro_cli.executors.worker import MemoryCheck, Request
 
 TAKE_SECONDS = 1.0
 """Seconds for which the driver's thread waits for messages before it looks at new tasks."""
@@ -44,7 +44,7 @@ class RayTasks:
     """
 
     words = Words("task", "Ray tasks", "")
-    check: Check = "all"
+    check: MemoryCheck = "all"
     forgiving = True
 
     def __init__(self, mailbox: Any, share: Share, entry: str, jobs: int | None) -> None:

@@ -42,7 +42,7 @@ PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
 
 
-Check = Literal["nothing", "gpu", "all"]
+MemoryCheck = Literal["nothing", "gpu", "all"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Request:
     resume: bytes | None = None
     checkpoint_every: float = math.inf
     log: Path | None = None
-    check: Check = "nothing"
+    check: MemoryCheck = "nothing"
     plugins: tuple[Plugin, ...] = ()
     weights: SaveAt = "never"
 

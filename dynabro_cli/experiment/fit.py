@@ -22,7 +22,7 @@ from dynabro_cli.switching._api import Switching
 from dynabro_cli.tasks._api import ImageShape, Task
 
 T = TypeVar("T")
-Parts = dict[str, "Component[Any] | None"]
+Components = dict[str, "Component[Any] | None"]
 ENTRIES = {"gradient": "gradients", "message": "messages", "state": "states", "data": "data"}
 """Objects of an attack, by the entry."""
 
@@ -77,7 +77,7 @@ def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems) 
     return component
 
 
-def conflicts(spec: CompleteSpec, task: Task, parts: Parts) -> list[str]:
+def conflicts(spec: CompleteSpec, task: Task, parts: Components) -> list[str]:
     """Return the problems between the numbers of a completed spec, one line each."""
     found = []
     workers, byzantine = spec.workers, spec.byzantine
@@ -101,7 +101,7 @@ def build(
     entry: str | None,
     task: Task,
     method: Method,
-    parts: Parts,
+    parts: Components,
     chain: tuple[Component[Any], ...],
     problems: Problems,
 ) -> tuple[Built, CompleteSpec]:

@@ -14,7 +14,7 @@ from dynabro_cli.components import Component, Entry, Registry
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.build import Built, at_threshold, attack_setting, method_setting, switching_setting, tell
 from dynabro_cli.experiment.complete import CompleteSpec
-from dynabro_cli.experiment.fit import Parts, Problems, aggregator_of, build, conflicts
+from dynabro_cli.experiment.fit import Components, Problems, aggregator_of, build, conflicts
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields, format_drops, parse_drops
 from dynabro_cli.methods import _api as methods
@@ -154,7 +154,7 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
     """
     problems = Problems(spec.problems())
     numbers_legal = not problems.lines
-    parts: Parts = {
+    parts: Components = {
         name: problems.attempt(REGISTRIES[kind].parse, str(getattr(spec, name)))
         for name, kind in SINGLE.items()
         if name not in LATE
@@ -207,7 +207,7 @@ def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[An
     return problems.attempt(REGISTRIES["models"].parse, str(text))
 
 
-def _complete(spec: RunSpec, defaults: Defaults, parts: Parts) -> CompleteSpec:
+def _complete(spec: RunSpec, defaults: Defaults, parts: Components) -> CompleteSpec:
     """Set every field that is None to the task's default; f scales with the workers.
 
     What follows from components is set to what most runs have: aggregator, attack_entry and the learning rate.
@@ -236,8 +236,8 @@ def _complete(spec: RunSpec, defaults: Defaults, parts: Parts) -> CompleteSpec:
 
 
 def _canonical(
-    spec: CompleteSpec, built: Built, parts: Parts, chain: tuple[Component[Any], ...]
-) -> tuple[Parts, tuple[Component[Any], ...]]:
+    spec: CompleteSpec, built: Built, parts: Components, chain: tuple[Component[Any], ...]
+) -> tuple[Components, tuple[Component[Any], ...]]:
     """Return the components, with ``auto`` in place of its value in this run: ``cwtm`` for ``cwtm:f=8`` if f is 8."""
     *stages, rule = built.stages
     always = built.switching.always if built.stages[0].workers == spec.workers else None

@@ -19,8 +19,8 @@ from dynabro_cli.store.tables import metadata
 from dynabro_cli.theory.rate import with_specs
 
 RESULTS = "status IN ('finished', 'diverged')"
-Identities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
-Windows = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
+ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
+MeasureWindow = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "gap")
 
 
@@ -45,8 +45,8 @@ class Results:
     planned: pd.DataFrame
     label: str
     engine: Engine
-    identities: Identities
-    window: Windows
+    identities: ComputeIdentities
+    window: MeasureWindow
 
     @functools.cached_property
     def evaluations(self) -> pd.DataFrame:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.components.digests import Comparison, compare
+from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
-from dynabro_cli.figures._data import Identities, Results, Windows, in_order, missing, read_runs
+from dynabro_cli.figures._data import ComputeIdentities, MeasureWindow, Results, in_order, missing, read_runs
 from dynabro_cli.figures._files import FORMATS, TEX, save
 from dynabro_cli.figures._style import WIDTHS, for_print
 
@@ -57,8 +57,8 @@ class Studio:
         folder: Path,
         formats: Sequence[str],
         planned: Callable[[str, Sequence[str]], Rows],
-        identities: Identities,
-        window: Windows,
+        identities: ComputeIdentities,
+        window: MeasureWindow,
         *,
         width: str | None = None,
         force: bool = False,
@@ -75,7 +75,7 @@ class Studio:
         self._drawn: dict[int, str | None] = {}
 
     @property
-    def code(self) -> Comparison:
+    def code(self) -> CodeComparison:
         """Comparison of the code of all drawn runs with the current code."""
         return compare((text, 1) for text in self._drawn.values())
 

@@ -20,7 +20,7 @@ BERNOULLI = ("p=0.01,D=10", "p=0.01,D=50", "p=0.05,D=10")
 """Strategies of a sweep in the figures of Bernoulli switching."""
 
 
-class Row(NamedTuple):
+class PaperFigure(NamedTuple):
     """One figure.
 
     Attributes:
@@ -48,12 +48,12 @@ FRACTIONS = "Accuracy and Byzantine fractions on {} under Bernoulli switching, a
 ALIE, FLIPS = "ALIE against the geometric median", "sign flips against CWTM"
 
 ROWS = (
-    Row("cifar10-ipm-cwmed", "2", FRACTIONS.format("CIFAR-10", 18), curves_over_fractions, variants=REENCODED),
-    Row("cifar10-ipm-cwmed-dmax048", "8", FRACTIONS.format("CIFAR-10", 12), curves_over_fractions, variants=REENCODED),
-    Row("digits-alie-gm", "6, on digits", FINAL.format("digits", ALIE), final_against_rate),
-    Row("digits-alie-gm-curves", "7, on digits", CURVES.format("digits", ALIE), curves_by_rate, "digits-alie-gm"),
-    Row("digits-bernoulli", "2, on digits", FRACTIONS.format("digits", 18), curves_over_fractions, delta_max=0.72),
-    Row(
+    PaperFigure("cifar10-ipm-cwmed", "2", FRACTIONS.format("CIFAR-10", 18), curves_over_fractions, variants=REENCODED),
+    PaperFigure("cifar10-ipm-cwmed-dmax048", "8", FRACTIONS.format("CIFAR-10", 12), curves_over_fractions, variants=REENCODED),
+    PaperFigure("digits-alie-gm", "6, on digits", FINAL.format("digits", ALIE), final_against_rate),
+    PaperFigure("digits-alie-gm-curves", "7, on digits", CURVES.format("digits", ALIE), curves_by_rate, "digits-alie-gm"),
+    PaperFigure("digits-bernoulli", "2, on digits", FRACTIONS.format("digits", 18), curves_over_fractions, delta_max=0.72),
+    PaperFigure(
         "digits-bernoulli-dmax048",
         "8, on digits",
         FRACTIONS.format("digits", 12),
@@ -61,17 +61,17 @@ ROWS = (
         "digits-bernoulli",
         delta_max=0.48,
     ),
-    Row("digits-best", "1, on digits, at chosen learning rates", FINAL.format("digits", FLIPS), final_against_rate),
-    Row("digits-periodic", "1, on digits", FINAL.format("digits", FLIPS), final_against_rate),
-    Row("digits-periodic-curves", "5, on digits", CURVES.format("digits", FLIPS), curves_by_rate, "digits-periodic"),
-    Row("mnist-alie-gm", "6", FINAL.format("MNIST", ALIE), final_against_rate),
-    Row("mnist-alie-gm-curves", "7", CURVES.format("MNIST", ALIE), curves_by_rate),
-    Row("mnist-sf-cwtm", "1", FINAL.format("MNIST", FLIPS), final_against_rate),
-    Row("mnist-sf-cwtm-curves", "5", CURVES.format("MNIST", FLIPS), curves_by_rate),
+    PaperFigure("digits-best", "1, on digits, at chosen learning rates", FINAL.format("digits", FLIPS), final_against_rate),
+    PaperFigure("digits-periodic", "1, on digits", FINAL.format("digits", FLIPS), final_against_rate),
+    PaperFigure("digits-periodic-curves", "5, on digits", CURVES.format("digits", FLIPS), curves_by_rate, "digits-periodic"),
+    PaperFigure("mnist-alie-gm", "6", FINAL.format("MNIST", ALIE), final_against_rate),
+    PaperFigure("mnist-alie-gm-curves", "7", CURVES.format("MNIST", ALIE), curves_by_rate),
+    PaperFigure("mnist-sf-cwtm", "1", FINAL.format("MNIST", FLIPS), final_against_rate),
+    PaperFigure("mnist-sf-cwtm-curves", "5", CURVES.format("MNIST", FLIPS), curves_by_rate),
 )
 
 
-def _register(row: Row) -> None:
+def _register(row: PaperFigure) -> None:
     def draw(results: Results) -> Drawn:
         return row.layout(results)
 

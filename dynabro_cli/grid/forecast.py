@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dynabro_cli.components import Component
-from dynabro_cli.components.digests import Comparison
+from dynabro_cli.components.digests import CodeComparison
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
@@ -70,7 +70,7 @@ class Forecast:
     bytes: int
     jobs: int = 1
     elapsed: float | None = None
-    code: Comparison = field(default_factory=Comparison)
+    code: CodeComparison = field(default_factory=CodeComparison)
     goes_on: bool = False
 
 

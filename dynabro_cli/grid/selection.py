@@ -19,7 +19,7 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
 from dynabro_cli.grid.sweep_file import parse_sweep
 from dynabro_cli.store.engine import open_read_only
-from dynabro_cli.store.outputs import Kind
+from dynabro_cli.store.outputs import FileKind
 from dynabro_cli.store.queries import query, tell_left_out
 from dynabro_cli.store.translation import shown
 
@@ -36,7 +36,7 @@ USUAL = 0.1
 Values = dict[str, Any]
 
 
-class Score(NamedTuple):
+class EndScore(NamedTuple):
     """End of a run: its status, and the accuracy on the validation split."""
 
     status: str
@@ -77,7 +77,7 @@ class Ranking:
         return self.candidates[0]
 
 
-def choose(planned: PlannedRuns, scores: Mapping[str, Score], over: Sequence[str], worst: Sequence[str]) -> list[Ranking]:
+def choose(planned: PlannedRuns, scores: Mapping[str, EndScore], over: Sequence[str], worst: Sequence[str]) -> list[Ranking]:
     """For each configuration of a sweep, find the values of ``over`` whose worst accuracy over ``worst`` is highest.
 
     With a(h, w) the mean over seeds of the validation accuracy at a run's end, the choice is argmax_h min_w a(h, w). A
@@ -112,8 +112,8 @@ def _of(run: Run, names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(getattr(run.spec, name) for name in names)
 
 
-def _candidate(values: Values, runs: Sequence[Run], scores: Mapping[str, Score], worst: Sequence[str]) -> Candidate:
-    by_worst: dict[tuple[Any, ...], list[Score]] = {}
+def _candidate(values: Values, runs: Sequence[Run], scores: Mapping[str, EndScore], worst: Sequence[str]) -> Candidate:
+    by_worst: dict[tuple[Any, ...], list[EndScore]] = {}
     for run in runs:
         by_worst.setdefault(_of(run, worst), []).append(scores[run.key])
     means = {where: statistics.fmean(score.accuracy for score in found) for where, found in by_worst.items()}
@@ -160,7 +160,7 @@ def _check_fair(names: Sequence[str], configuration: tuple[Any, ...], tried: Seq
         )
 
 
-def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, Score]:
+def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, EndScore]:
     """Return the score of every run of a sweep, by key.
 
     Args:
@@ -185,7 +185,7 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
         engine = open_read_only(database)
         tell_left_out(engine, ("runs",))
         rows = query(engine, SCORES).rows
-        found = {key: Score(status, accuracy) for key, status, accuracy in rows}
+        found = {key: EndScore(status, accuracy) for key, status, accuracy in rows}
     except NotFoundError:
         found = {}
     missing = [run for run in planned.runs if run.key not in found]
@@ -210,7 +210,7 @@ def _is_selected(path: Path, head: bytes) -> bool:
     return sweep.name.endswith(SUFFIX) and sweep.description == DESCRIPTION.format(name)
 
 
-SELECTED = Kind("a sweep that dynabro select wrote", _is_selected)
+SELECTED = FileKind("a sweep that dynabro select wrote", _is_selected)
 
 
 def as_sweep(planned: PlannedRuns, choices: Sequence[Ranking]) -> str:

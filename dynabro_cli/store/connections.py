@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from dynabro_cli.store.readable import State, known_readable, remember_readable, state_of
+from dynabro_cli.store.readable import FileState, known_readable, remember_readable, state_of
 from dynabro_cli.store.tables import metadata, runs
 from dynabro_cli.store.translation import busy_seconds
 from dynabro_cli.store.value_types import readable_row
@@ -89,7 +89,7 @@ def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
     return connection
 
 
-_ALL_READABLE: dict[Path, tuple[State, bool]] = {}
+_ALL_READABLE: dict[Path, tuple[FileState, bool]] = {}
 """For each file, its state when its runs were looked at, and whether all of them were readable."""
 
 
@@ -110,7 +110,7 @@ def hide_unreadable(connection: sqlite3.Connection, path: Path) -> None:
     connection.executescript(_filters(_ALL_READABLE[path][1]))
 
 
-def _all_readable(connection: sqlite3.Connection, path: Path, state: State) -> bool:
+def _all_readable(connection: sqlite3.Connection, path: Path, state: FileState) -> bool:
     found: bool = connection.execute(f"SELECT EXISTS (SELECT 1 FROM main.runs WHERE NOT {readable_row(runs)})").fetchone() == (
         0,
     )

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
 from dynabro_cli.store.connections import connect_reader
 from dynabro_cli.store.reserved import SQLITE_MAGIC
-from dynabro_cli.store.schema import Entry, entries
+from dynabro_cli.store.schema import SchemaEntry, entries
 from dynabro_cli.store.tables import APPLICATION_ID
 from dynabro_cli.store.translation import translated_errors
 
@@ -79,7 +79,7 @@ def file_version(path: Path) -> int | None:
     return examined(path)[0]
 
 
-def examined(path: Path, patience: float | None = None) -> tuple[int | None, list[Entry]]:
+def examined(path: Path, patience: float | None = None) -> tuple[int | None, list[SchemaEntry]]:
     """Return schema version and schema of a file; ``patience`` as in ``open_read_only``, errors as in ``file_version``."""
     stranger = f"{path} is not a dynabro database. Try: another --db"
     if path.is_dir():

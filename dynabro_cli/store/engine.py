@@ -24,7 +24,7 @@ from dynabro_cli.store.database_servers import server_reader, server_writer
 from dynabro_cli.store.file_systems import refuse_network
 from dynabro_cli.store.pinned_file import PinnedFile
 from dynabro_cli.store.reserved import owner
-from dynabro_cli.store.schema import Entry, entries, present, refuse_strangers
+from dynabro_cli.store.schema import SchemaEntry, entries, present, refuse_strangers
 from dynabro_cli.store.server_schema import refuse_server_strangers, store_comments
 from dynabro_cli.store.stopping import stoppable
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION
@@ -159,13 +159,13 @@ def refuse_to_write(connection: Connection, database: str) -> None:
         refuse_server_strangers(connection, database, writing=True)
 
 
-def schema_of(connection: Connection) -> list[Entry]:
+def schema_of(connection: Connection) -> list[SchemaEntry]:
     """Return the schema of an SQLite database, as a connection sees it."""
     raw: Any = connection.connection.dbapi_connection
     return entries(raw)
 
 
-def schema_at(version: int) -> list[Entry]:
+def schema_at(version: int) -> list[SchemaEntry]:
     """Return the schema of an SQLite database of an older version, as its migrations make it."""
     engine = create_engine("sqlite://")
     with engine.begin() as connection:

@@ -22,7 +22,7 @@ from dynabro_cli.store.translation import translated_errors
 
 BLOCK = 1 << 16
 
-Progress = Literal["running", "ended", "dead"]
+LogState = Literal["running", "ended", "dead"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def find_log(database: str, name: str) -> Log:
     return Log(row["id"], row["run_key"], path)
 
 
-def progress(database: str, log: Log, *, patience: float | None = None) -> Progress:
+def progress(database: str, log: Log, *, patience: float | None = None) -> LogState:
     """Return the progress of a log's run: in progress, ended, or left behind by a process that is presumed dead.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dynabro_cli.events import Weights
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.machine.strangers_files import open_regular
-from dynabro_cli.store.outputs import Kind, Output, part_of
+from dynabro_cli.store.outputs import FileKind, Output, part_of
 
 HEADER_BYTES = 16 << 20
 """Largest header of a file that is read for its metadata."""
@@ -71,7 +71,7 @@ class ModelFile:
         failpoint("after-model")
 
     def _output(self, target: Path) -> Output:
-        kind = Kind("a model of this run", lambda path, head: not head or metadata(path).get("run_key") == self._key)
+        kind = FileKind("a model of this run", lambda path, head: not head or metadata(path).get("run_key") == self._key)
         return Output(target, kind, self._database, force=self._force)
 
 
@@ -98,7 +98,7 @@ class ModelFolder:
             StorageError: The disk is full.
         """
         probe = self.of("probe")
-        with Output(self._folder, Kind("a folder", lambda path, head: False), self._database).errors():
+        with Output(self._folder, FileKind("a folder", lambda path, head: False), self._database).errors():
             self._folder.mkdir(parents=True, exist_ok=True)
         probe.check()
 

@@ -31,7 +31,7 @@ SWEEP_CHARACTERS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Kind:
+class FileKind:
     """A kind of file that commands write.
 
     Attributes:
@@ -47,14 +47,14 @@ def _is_csv(path: Path, head: bytes) -> bool:
     return not head or (path.suffix.lower() == ".csv" and b"\0" not in head and not _is_sweep(path))
 
 
-CSV = Kind("a CSV file", _is_csv)
-DATABASE = Kind("a database", lambda path, head: False)
-HTML = Kind("a report of dynabro", lambda path, head: not head or b'<meta name="generator" content="dynabro ' in head)
+CSV = FileKind("a CSV file", _is_csv)
+DATABASE = FileKind("a database", lambda path, head: False)
+HTML = FileKind("a report of dynabro", lambda path, head: not head or b'<meta name="generator" content="dynabro ' in head)
 PICTURES = {
-    "png": Kind("a PNG picture", lambda path, head: not head or head.startswith(b"\x89PNG\r\n\x1a\n")),
-    "pdf": Kind("a PDF file", lambda path, head: not head or head.startswith(b"%PDF-")),
-    "svg": Kind("an SVG picture", lambda path, head: not head or b"<svg" in head),
-    "tex": Kind("a LaTeX table", lambda path, head: not head or b"\\begin{tabular}" in head),
+    "png": FileKind("a PNG picture", lambda path, head: not head or head.startswith(b"\x89PNG\r\n\x1a\n")),
+    "pdf": FileKind("a PDF file", lambda path, head: not head or head.startswith(b"%PDF-")),
+    "svg": FileKind("an SVG picture", lambda path, head: not head or b"<svg" in head),
+    "tex": FileKind("a LaTeX table", lambda path, head: not head or b"\\begin{tabular}" in head),
 }
 
 
@@ -71,7 +71,7 @@ class Output:
     """
 
     target: Path
-    kind: Kind
+    kind: FileKind
     database: str
     force: bool = False
     source: Path | None = None

@@ -44,7 +44,7 @@ class PinnedFile:
             raise
         if self._known is None:
             with contextlib.suppress(OSError):  # the next connection looks again
-                self._known = _identity(self._path)
+                self._known = _inode(self._path)
         return connection
 
     def check(self) -> None:
@@ -52,7 +52,7 @@ class PinnedFile:
         if self._known is None:
             return
         try:
-            same = _identity(self._path) == self._known
+            same = _inode(self._path) == self._known
             with self._path.open("rb") as file:
                 head = file.read(len(SQLITE_MAGIC))
         except FileNotFoundError:
@@ -72,6 +72,6 @@ class PinnedFile:
         raise LostDatabaseError(f"{self._name} was {what} while this command was writing it. Try: {advice}")
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def _inode(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_dev, status.st_ino

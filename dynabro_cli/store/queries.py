@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from dynabro_cli.components.digests import Comparison, compare
+from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import DisconnectedError, LeftOutWarning, NotFoundError, SpecError, TimeLimitError, first_line, many
 from dynabro_cli.store.stopping import TimeLimit, within
 from dynabro_cli.store.tables import metadata
@@ -48,14 +48,14 @@ RUN_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Table:
+class QueryResult:
     """Result of a query: column names, and rows as they arrive."""
 
     columns: list[str]
     rows: Iterator[tuple[Any, ...]]
 
 
-def query(engine: Engine, sql: str, *, timeout: float | None = None) -> Table:
+def query(engine: Engine, sql: str, *, timeout: float | None = None) -> QueryResult:
     """Run one SQL statement that reads; a read-only engine refuses any other.
 
     On PostgreSQL the statement runs as a cursor, that is, one SELECT, VALUES or TABLE, in a read-only transaction that is never
@@ -75,7 +75,7 @@ def query(engine: Engine, sql: str, *, timeout: float | None = None) -> Table:
     """
     stream = _stream(engine, sql, timeout)
     columns = next(stream)
-    return Table(list(columns), stream)
+    return QueryResult(list(columns), stream)
 
 
 def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[Any, ...]]:
@@ -151,14 +151,14 @@ def warn_left_out(engine: Engine, what: str, why: str) -> None:
     warnings.warn(f"{what} skipped: {why}. Try: dynabro db check --db {shown(engine.url)}", LeftOutWarning, stacklevel=2)
 
 
-def list_runs(engine: Engine, where: str | None = None, *, any_row: bool = False) -> Table:
+def list_runs(engine: Engine, where: str | None = None, *, any_row: bool = False) -> QueryResult:
     """Return the runs, newest last, that satisfy the SQL condition ``where``; ``any_row`` as the engine has it."""
     if not any_row:
         tell_left_out(engine, ("runs",))
     return query(engine, f"SELECT {RUN_COLUMNS} FROM runs {_condition(where)} ORDER BY id")
 
 
-def newest_runs(engine: Engine, where: str | None, columns: str, limit: int | None) -> Table:
+def newest_runs(engine: Engine, where: str | None, columns: str, limit: int | None) -> QueryResult:
     """Return columns of the newest runs that satisfy ``where``, newest first; only the rows that are returned are read."""
     most = "" if limit is None else f" LIMIT {int(limit)}"
     return query(engine, f"SELECT {columns} FROM runs {_condition(where)} ORDER BY runs.id DESC{most}")
@@ -169,13 +169,13 @@ def count_runs(engine: Engine, where: str | None = None) -> int:
     return int(next(query(engine, f"SELECT COUNT(*) FROM runs {_condition(where)}").rows)[0])
 
 
-def list_code(engine: Engine, where: str | None = None) -> Comparison:
+def list_code(engine: Engine, where: str | None = None) -> CodeComparison:
     """Compare the code of the runs that ``list_runs`` lists with the current code."""
     rows = query(engine, f"SELECT code_digests, COUNT(*) FROM runs {_condition(where)} GROUP BY code_digests").rows
     return compare((row[0], row[1]) for row in rows)
 
 
-def export(engine: Engine, what: str, where: str | None = None) -> Table:
+def export(engine: Engine, what: str, where: str | None = None) -> QueryResult:
     """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components."""
     tell_left_out(engine, EXPORTED[what])
     return query(engine, EXPORTS[what].format(where=_condition(where)))

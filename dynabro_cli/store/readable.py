@@ -14,14 +14,14 @@ import platformdirs
 from dynabro_cli.store.tables import runs
 from dynabro_cli.store.value_types import readable_row
 
-State = list[list[int]]
+FileState = list[list[int]]
 """Of a database's file: device, inode, size, and times of change of content and status; then of its write-ahead log, if that
 is not empty: inode, size, and time of change of content, as SQLite changes its status whenever it is opened."""
 RECENT_SECONDS = 2
 """A file that changed so lately is not remembered: a file system's clock may give a second change the same time."""
 
 
-def state_of(path: Path) -> State:
+def state_of(path: Path) -> FileState:
     """Return the state of a database's files, which changes whenever one of them is written or replaced."""
     state = []
     with contextlib.suppress(OSError):
@@ -33,14 +33,14 @@ def state_of(path: Path) -> State:
     return state
 
 
-def known_readable(path: Path, state: State) -> bool:
+def known_readable(path: Path, state: FileState) -> bool:
     """Return True if all runs of the file were readable when it was in this state."""
     with contextlib.suppress(OSError, ValueError):
         return bool(json.loads(_place(path).read_text(encoding="utf-8")) == state)
     return False
 
 
-def remember_readable(path: Path, state: State) -> None:
+def remember_readable(path: Path, state: FileState) -> None:
     """Note that all runs of the file are readable, unless it is being written, or the cache cannot be."""
     if len(state) != 1 or time.time_ns() - max(state[0][3:]) < RECENT_SECONDS * 10**9:
         return

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from dynabro_cli.components.digests import Comparison, changed_components, compare
+from dynabro_cli.components.digests import CodeComparison, changed_components, compare
 from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, Repeat
 from dynabro_cli.store.engine import open_read_only
@@ -103,7 +103,7 @@ class Standing:
         row = self._rows.get(run_key)
         return row["finished_at"] if row is not None and row["status"] in (*ENDED, "failed") else None
 
-    def compare(self, keys: Iterable[str]) -> Comparison:
+    def compare(self, keys: Iterable[str]) -> CodeComparison:
         """Compare the code of the runs that have a result with the current code."""
         rows = (self._rows.get(key) for key in keys)
         return compare((row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED)

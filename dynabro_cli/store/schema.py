@@ -43,10 +43,10 @@ MOST_LETTERS = 60
 """Most letters of a name in a message."""
 
 Tokens = tuple[str, ...]
-Kind = Literal["trigger", "index", "view", "table"]
+ObjectKind = Literal["trigger", "index", "view", "table"]
 
 
-class Entry(NamedTuple):
+class SchemaEntry(NamedTuple):
     """A row of SQLite's ``sqlite_master``."""
 
     type: str
@@ -64,7 +64,7 @@ class Stranger(NamedTuple):
         why: The problem, in words.
     """
 
-    kind: Kind
+    kind: ObjectKind
     name: str
     why: str
 
@@ -77,7 +77,7 @@ class Stranger(NamedTuple):
         return f"{self.kind} {_quoted(self.name)} {self.why}"
 
 
-def entries(raw: sqlite3.Connection) -> list[Entry]:
+def entries(raw: sqlite3.Connection) -> list[SchemaEntry]:
     """Return the schema of an SQLite database; bytes that are not UTF-8 become replacement characters."""
     usual = raw.text_factory
     raw.text_factory = lambda data: data.decode("utf-8", "replace")
@@ -85,10 +85,10 @@ def entries(raw: sqlite3.Connection) -> list[Entry]:
         rows = raw.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
     finally:
         raw.text_factory = usual
-    return [Entry(str(row[0]), str(row[1]), str(row[2]), None if row[3] is None else str(row[3])) for row in rows]
+    return [SchemaEntry(str(row[0]), str(row[1]), str(row[2]), None if row[3] is None else str(row[3])) for row in rows]
 
 
-def refuse_strangers(found: Sequence[Entry], database: str, *, writing: bool) -> None:
+def refuse_strangers(found: Sequence[SchemaEntry], database: str, *, writing: bool) -> None:
     """Refuse a database with a foreign object.
 
     Args:
@@ -104,7 +104,7 @@ def refuse_strangers(found: Sequence[Entry], database: str, *, writing: bool) ->
         raise refusal(database, strange, way_on(found, database))
 
 
-def way_on(found: Sequence[Entry], database: str) -> str:
+def way_on(found: Sequence[SchemaEntry], database: str) -> str:
     """Return the command to type if a database has a foreign object."""
     return "restore a backup, or name another with --db" if unreadable(found) else NEW_ONE.format(shown(database))
 
@@ -115,7 +115,7 @@ def refusal(database: str, strange: Sequence[object], way: str) -> DatabaseError
     return DatabaseError(f"{shown(database)}: {strange[0]}{more}. Try: {way}")
 
 
-def strangers(found: Iterable[Entry], made: Iterable[Entry] | None = None) -> list[Stranger]:
+def strangers(found: Iterable[SchemaEntry], made: Iterable[SchemaEntry] | None = None) -> list[Stranger]:
     """Return the objects of a schema that dynabro does not make, and the missing ones.
 
     Args:
@@ -138,7 +138,7 @@ def strangers(found: Iterable[Entry], made: Iterable[Entry] | None = None) -> li
     return strange + [Stranger(_kind(one), name, MISSING) for name, one in missing.items()]
 
 
-def unreadable(found: Iterable[Entry]) -> str | None:
+def unreadable(found: Iterable[SchemaEntry]) -> str | None:
     """Return which of dynabro's tables is missing, is a view or virtual, or computes a column; None if none is."""
     own = {one.name.lower(): one.sql for one in found if one.type == "table"}
     for table in metadata.tables.values():
@@ -154,7 +154,7 @@ def unreadable(found: Iterable[Entry]) -> str | None:
     return None
 
 
-def _difference(own: Entry, expected: Entry) -> list[Stranger]:
+def _difference(own: SchemaEntry, expected: SchemaEntry) -> list[Stranger]:
     """Return the problem of an object that has the name of one of dynabro's."""
     kind = _kind(expected)
     if own.type != expected.type:
@@ -172,21 +172,21 @@ def _difference(own: Entry, expected: Entry) -> list[Stranger]:
     return [Stranger(kind, own.name, f"has another definition of {_quoted(' '.join(wrong[0]))}")] if wrong else []
 
 
-def _kind(entry: Entry) -> Kind:
-    kinds: dict[str, Kind] = {"table": "table", "view": "view", "index": "index"}
+def _kind(entry: SchemaEntry) -> ObjectKind:
+    kinds: dict[str, ObjectKind] = {"table": "table", "view": "view", "index": "index"}
     return kinds[entry.type]
 
 
 @functools.cache
-def present() -> dict[str, Entry]:
+def present() -> dict[str, SchemaEntry]:
     """Return the schema of the present version."""
-    found = [Entry("table", "alembic_version", "alembic_version", _VERSION)]
+    found = [SchemaEntry("table", "alembic_version", "alembic_version", _VERSION)]
     dialect = sqlite.dialect()
     for table in metadata.sorted_tables:
-        found.append(Entry("table", table.name, table.name, str(CreateTable(table).compile(dialect=dialect))))
+        found.append(SchemaEntry("table", table.name, table.name, str(CreateTable(table).compile(dialect=dialect))))
         for index in table.indexes:
-            found.append(Entry("index", str(index.name), table.name, str(CreateIndex(index).compile(dialect=dialect))))
-    found += [Entry("view", name, name, sql) for name, sql in VIEWS.items()]
+            found.append(SchemaEntry("index", str(index.name), table.name, str(CreateIndex(index).compile(dialect=dialect))))
+    found += [SchemaEntry("view", name, name, sql) for name, sql in VIEWS.items()]
     return {one.name: one for one in found}
 
 

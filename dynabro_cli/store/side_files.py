@@ -25,8 +25,8 @@ DIGEST = hashlib.sha256().digest_size
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk, after which nothing else can be stored; any other error concerns the folder only."""
 
-Kind = Literal["checkpoints", "logs"]
-LOSSES: dict[Kind, str] = {
+Folder = Literal["checkpoints", "logs"]
+LOSSES: dict[Folder, str] = {
     "checkpoints": "runs continue without new checkpoints, and an interrupted run resumes from its last one or starts again",
     "logs": "runs continue without logs",
 }
@@ -46,7 +46,7 @@ class SideFiles:
     def __init__(self, folder: Path, tell: Callable[[str], None] = lambda line: None) -> None:
         self.folder = folder
         self._checkpoints, self._logs = folder / "checkpoints", folder / "logs"
-        self._tell, self._told = tell, set[Kind]()
+        self._tell, self._told = tell, set[Folder]()
 
     @classmethod
     def of(cls, database: str | URL, tell: Callable[[str], None] = lambda line: None) -> SideFiles:
@@ -64,8 +64,8 @@ class SideFiles:
 
     def probe(self) -> None:
         """Write to both folders and remove the file again, so that a problem is reported before a run starts."""
-        folders: dict[Kind, Path] = {"checkpoints": self._checkpoints, "logs": self._logs}
-        failed: dict[str, list[Kind]] = {}
+        folders: dict[Folder, Path] = {"checkpoints": self._checkpoints, "logs": self._logs}
+        failed: dict[str, list[Folder]] = {}
         for kind, folder in folders.items():
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -77,12 +77,12 @@ class SideFiles:
         for reason, kinds in failed.items():
             self._go_without(kinds, reason)
 
-    def go_without(self, kind: Kind, error: OSError) -> None:
+    def go_without(self, kind: Folder, error: OSError) -> None:
         """Report, once, that a folder cannot be written and what that costs."""
         if kind not in self._told:
             self._go_without([kind], _reason(error))
 
-    def _go_without(self, kinds: Sequence[Kind], reason: str) -> None:
+    def _go_without(self, kinds: Sequence[Folder], reason: str) -> None:
         self._told.update(kinds)
         folders = " and ".join(str(self.folder / kind) for kind in kinds)
         losses = "; ".join(LOSSES[kind] for kind in kinds)

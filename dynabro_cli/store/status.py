@@ -95,7 +95,7 @@ class FailedRun:
 
 
 @dataclass(frozen=True)
-class Status:
+class DatabaseState:
     """The whole state at one time.
 
     Attributes:
@@ -125,7 +125,7 @@ class _Live(NamedTuple):
     wall: float | None
 
 
-def read_status(database: str, *, patience: float | None = None) -> Status:
+def read_status(database: str, *, patience: float | None = None) -> DatabaseState:
     """Read the state in a connection of its own that is closed at once and cannot write.
 
     Args:
@@ -154,7 +154,7 @@ def read_status(database: str, *, patience: float | None = None) -> Status:
         of_sweeps = {run.id for state in active for run in state.in_progress}
         ended = [row for row in entries if row["ended_at"] is not None]  # the last by number, as clocks can be set
         last = None if active or not ended else ended[-1]
-        return Status(
+        return DatabaseState(
             database=shown(database),
             time=now,
             sweeps=active,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
-Line = np.ndarray[tuple[int], np.dtype[np.float64]]
+Vector = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 FAR = 1e4
 MOST_CLUSTERS = 16
@@ -33,7 +33,7 @@ def random_start(m: int, f: int, d: int, generator: np.random.Generator) -> Matr
     return messages
 
 
-def _equal(m: int, f: int) -> Iterator[Line]:
+def _equal(m: int, f: int) -> Iterator[Vector]:
     """Yield honest vectors that agree exactly, so that any error is unbounded: at several places, as a rule may prefer the
     origin.
     """
@@ -43,7 +43,7 @@ def _equal(m: int, f: int) -> Iterator[Line]:
                 yield np.r_[np.full(f, place + sign * distance), np.full(m - f, place)]
 
 
-def _clusters(m: int, f: int) -> Iterator[Line]:
+def _clusters(m: int, f: int) -> Iterator[Vector]:
     """Yield p honest vectors at 1 and h - p at 0; the Byzantine ones are with either, between, slightly beyond, or far away."""
     h = m - f
     sizes = np.unique(np.linspace(1, h - 1, min(h - 1, MOST_CLUSTERS)).astype(int)) if h > 1 else np.array([], int)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dynabro_cli.components import digests
-from dynabro_cli.components.digests import ENGINE, ROOT, Comparison, changed, changed_components, compare, digests_of, parse
+from dynabro_cli.components.digests import ENGINE, ROOT, CodeComparison, changed, changed_components, compare, digests_of, parse
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.experiment.spec import RunSpec
 
@@ -224,21 +224,21 @@ def test_what_has_changed() -> None:
 def test_what_is_not_known_has_not_changed(wrong: str | None) -> None:
     assert parse(wrong) is None
     assert changed(wrong) == ()
-    assert compare([(wrong, 3)]) == Comparison(runs=3, unknown=3)
+    assert compare([(wrong, 3)]) == CodeComparison(runs=3, unknown=3)
     assert compare([(wrong, 3)]).line is None
 
 
 def test_differences_are_one_line() -> None:
     found = compare([(text(), 5), (text(attacks_sf=ZEROS), 2), (text(attacks_sf=ZEROS, aggregators_cwtm=ZEROS), 1), (None, 4)])
-    assert found == Comparison(12, 3, {"attacks/sf": 3, "aggregators/cwtm": 1}, 0, 4)
+    assert found == CodeComparison(12, 3, {"attacks/sf": 3, "aggregators/cwtm": 1}, 0, 4)
     assert found.line == "stored runs made with other code: 3 of 12 (attacks/sf: 3, aggregators/cwtm: 1)"
     found = compare([(text(engine=ZEROS), 2), (text(), 1)])
-    assert found == Comparison(3, 0, {}, 2, 0)
+    assert found == CodeComparison(3, 0, {}, 2, 0)
     assert found.line == "stored runs made with another version of the engine: 2 of 3"
     found = compare([(text(engine=ZEROS, attacks_sf=ZEROS), 2)])
     assert found.line == (
         "stored runs made with other code: 2 of 2 (attacks/sf: 2); with another version of the engine: 2 of 2"
     )
-    many = Comparison(9, 9, {f"aggregators/{letter}": 9 for letter in "abcdef"})
+    many = CodeComparison(9, 9, {f"aggregators/{letter}": 9 for letter in "abcdef"})
     assert many.line is not None
     assert many.line.endswith("(aggregators/a: 9, aggregators/b: 9, aggregators/c: 9, aggregators/d: 9, and 2 more)")

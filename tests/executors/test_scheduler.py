@@ -19,7 +19,7 @@ from dynabro_cli.executors import backend
 from dynabro_cli.executors._api import Failure, Options, Outcome
 from dynabro_cli.executors.backend import Ended, Misplaced, Printed, Words
 from dynabro_cli.executors.many import make_all
-from dynabro_cli.executors.worker import Begun, Check, Left, Request
+from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Request
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.executors.made_runs import Log, quadratic
@@ -65,7 +65,7 @@ class Scripted:
     script: dict[int, list[Callable[[Request], Sequence[Message]]]] = field(default_factory=dict)
     places: int = 1
     words: Words = WORDS
-    check: Check = "all"
+    check: MemoryCheck = "all"
     forgiving: bool = False
     slow_starts: int = 0
     asked: list[tuple[Any, ...]] = field(default_factory=list)

@@ -6,7 +6,7 @@ import pytest
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.grid.plan import PlannedRuns, plan
-from dynabro_cli.grid.selection import Score, as_sweep, choose
+from dynabro_cli.grid.selection import EndScore, as_sweep, choose
 from dynabro_cli.grid.sweep_file import parse_sweep
 
 TEXT = """
@@ -36,12 +36,12 @@ def planned(text: str = TEXT) -> PlannedRuns:
     return plan(parse_sweep(text, "grid.yaml"))
 
 
-def scores_of(own: PlannedRuns, diverged: tuple[object, ...] = ()) -> dict[str, Score]:
+def scores_of(own: PlannedRuns, diverged: tuple[object, ...] = ()) -> dict[str, EndScore]:
     found = {}
     for run in own.runs:
         spec = run.spec
         place = (spec.method, spec.learning_rate, spec.attack)
-        found[run.key] = Score("diverged" if place == diverged else "finished", TABLE[place][spec.seed - 3])
+        found[run.key] = EndScore("diverged" if place == diverged else "finished", TABLE[place][spec.seed - 3])
     return found
 
 
@@ -77,7 +77,7 @@ def test_an_adversary_may_choose_more_than_the_attack() -> None:
 
 def test_of_equals_the_first_of_the_sweep_is_chosen() -> None:
     own = planned()
-    scores = {run.key: Score("finished", 0.5) for run in own.runs}
+    scores = {run.key: EndScore("finished", 0.5) for run in own.runs}
     assert [choice.best.values for choice in choose(own, scores, ["learning_rate"], ["attack"])] == [{"learning_rate": 0.1}] * 2
 
 

@@ -16,7 +16,7 @@ from dynabro_cli.grid import sweep_file
 from dynabro_cli.grid.selection import SELECTED
 from dynabro_cli.store import outputs
 from dynabro_cli.store.engine import open_for_writing, open_read_only
-from dynabro_cli.store.outputs import CSV, DATABASE, PICTURES, SWEEP_CHARACTERS, SWEEP_KEYS, Kind, Output
+from dynabro_cli.store.outputs import CSV, DATABASE, PICTURES, SWEEP_CHARACTERS, SWEEP_KEYS, FileKind, Output
 from tests.store.made import change
 
 NEW = b"a,b\n1,2\n"
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write(
     target: str | Path,
-    kind: Kind = CSV,
+    kind: FileKind = CSV,
     content: bytes = NEW,
     *,
     force: bool = False,
@@ -153,7 +153,7 @@ RESERVED = {
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("kind", [CSV, DATABASE, PICTURES["svg"], SELECTED], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("make", RESERVED.values(), ids=RESERVED)
-def test_reserved_files_are_never_replaced(make: Callable[[Path], Path], kind: Kind, force: bool, folder: Path) -> None:
+def test_reserved_files_are_never_replaced(make: Callable[[Path], Path], kind: FileKind, force: bool, folder: Path) -> None:
     target = make(folder)
     before = everything(folder)
     with pytest.raises(CannotWriteError) as caught:
@@ -238,7 +238,7 @@ PNG = b"\x89PNG\r\n\x1a\n..."
         ("out", b"", SELECTED),
     ],
 )
-def test_a_file_of_the_same_kind_is_replaced(name: str, content: bytes, kind: Kind, folder: Path) -> None:
+def test_a_file_of_the_same_kind_is_replaced(name: str, content: bytes, kind: FileKind, folder: Path) -> None:
     Path(name).write_bytes(content)
     write(name, kind)
     assert everything(folder) == {name: NEW}
@@ -256,7 +256,7 @@ def test_a_file_of_the_same_kind_is_replaced(name: str, content: bytes, kind: Ki
         ("copy.db", b"", DATABASE),
     ],
 )
-def test_a_file_of_another_kind_needs_force(name: str, content: bytes, kind: Kind, folder: Path) -> None:
+def test_a_file_of_another_kind_needs_force(name: str, content: bytes, kind: FileKind, folder: Path) -> None:
     Path(name).write_bytes(content)
     with pytest.raises(CannotWriteError, match=r"is there already. Try: another|is not an? .*--force"):
         write(name, kind)

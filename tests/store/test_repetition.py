@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from dynabro_cli.components.digests import Comparison
+from dynabro_cli.components.digests import CodeComparison
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing, UpTo, changed, never, repetition, stand
@@ -43,7 +43,7 @@ def test_what_is_made_again(engine: Engine, database: str) -> None:
         for repeat, ends in expected.items():
             found = Standing(connection, repeat)
             assert tuple(found.of(key) for key in KEYS.values()) == ends, repeat
-        assert found.compare(KEYS.values()) == Comparison(3, 1, {"attacks/sf": 1}, 0, 2)
+        assert found.compare(KEYS.values()) == CodeComparison(3, 1, {"attacks/sf": 1}, 0, 2)
     for repeat, ends in expected.items():
         for retry_failed, ending in ((False, (None,)), (True, (None, "failed"))):
             made = to_make(engine, KEYS.values(), retry_failed=retry_failed, repeat=repeat)
@@ -88,7 +88,7 @@ def test_without_tables_there_is_nothing_to_make_again(database: str) -> None:
     repeat, found = stand(database, "s", "all")
     assert repeat is never
     assert found.of(KEYS["a"]) is None
-    assert found.compare(KEYS.values()) == Comparison()
+    assert found.compare(KEYS.values()) == CodeComparison()
     assert "postgresql" in database or not Path(database).exists()
 
 
