@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.postgres import empty_database
+from dynabro_cli.machine.cores import cores, spin_little
+
+spin_little()  # before torch is loaded: processes that wait in a loop take the cores from each other
+
+import torch  # noqa: E402
+
+from dynabro_cli.store.engine import open_for_writing  # noqa: E402
+from tests.postgres import empty_database  # noqa: E402
+
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # the processes of tests share the cores; tests of threads set their number
+    torch.set_num_threads(max(1, cores() // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
 
 
 @pytest.fixture
@@ -16,6 +26,23 @@ def postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of an empty PostgreSQL database; what would be put beside a file is put out of the way."""
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
     with empty_database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL database with tables and without rows, to be copied: making the tables takes longer."""
+    with pytest.MonkeyPatch.context() as patch, empty_database() as url:
+        patch.setenv("DYNABRO_STATE", str(tmp_path_factory.mktemp("tables")))
+        open_for_writing(url).dispose()
+        yield url
+
+
+@pytest.fixture
+def postgres_with_tables(tables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Like ``postgres``, with the tables of this version."""
+    monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
+    with empty_database(like=tables) as url:
         yield url
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import random
@@ -62,12 +63,15 @@ MANY = 5
 """Parameters of a component up to which every order of them is tried."""
 every_field = pytest.mark.parametrize("info", fields().values(), ids=fields())
 few = settings(max_examples=20, deadline=None)
+fewer = settings(max_examples=8, deadline=None)
+"""For what is tried with each of more than a hundred parameters, in several spellings."""
 
 
 def key(values: Mapping[str, str]) -> str:
     return resolve(RunSpec.from_text(values)).key
 
 
+@functools.cache
 def setting_of(kind: str, name: str) -> dict[str, str]:
     """A setting in which the component can run."""
     for setting in SETTINGS:
@@ -153,7 +157,7 @@ def test_spellings_of_a_fields_value(info: ParameterInfo, data: st.DataObject) -
 
 
 @every_parameter
-@few
+@fewer
 @given(data=st.data())
 def test_spellings_of_a_parameters_value(kind: str, name: str, info: ParameterInfo, data: st.DataObject) -> None:
     setting, value = setting_of(kind, name), data.draw(values_of(info))

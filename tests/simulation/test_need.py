@@ -67,7 +67,7 @@ def measured(values: dict[str, Any]) -> float:
 
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "quadratic": {"task": "quadratic", "budget": 20},
-    "mlp": {"model": "mlp:hidden=4000", "method": "sgd", "budget": 3, "workers": 100, "byzantine": 30},
+    "mlp": {"model": "mlp:hidden=4000", "method": "sgd", "budget": 3, "workers": 50, "byzantine": 15},
     "mnist": {"task": "mnist", "method": "momentum", "budget": 4},
     "many workers": {"task": "mnist", "method": "momentum", "workers": 200, "budget": 3, "batch_size": 4},
     "pairs": {"task": "quadratic", "method": "sgd", "aggregator": "krum", "workers": 4000, "byzantine": 1000, "budget": 3},

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from dynabro_cli.store.check import check
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
+from tests.postgres import empty_database
 from tests.store import made, sound
 from tests.store.made import change, record
 
@@ -48,6 +51,35 @@ def fill(engine: Engine) -> None:
     kappas.store(engine, [made.finding()], "1.0")
 
 
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """A function from a kind of database to one that ``fill`` has filled, which is made once and copied by each test."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def original(kind: str) -> str:
+            folder = tmp_path_factory.mktemp("original")
+            database = str(folder / "results.db") if kind == "sqlite" else stack.enter_context(empty_database())
+            engine = open_for_writing(database)
+            fill(engine)
+            engine.dispose()
+            assert [item.name for item in folder.iterdir()] == ["results.db"] * (kind == "sqlite")  # a copy of it is complete
+            return database
+
+        yield original
+
+
+@pytest.fixture
+def filled(backend: str, originals: Callable[[str], str], path: Path) -> Iterator[str]:
+    """A database that ``fill`` has filled, as ``--db`` takes it."""
+    original = originals(backend)
+    if backend == "sqlite":
+        yield str(shutil.copy(original, path))
+    else:
+        with empty_database(like=original) as url:
+            yield url
+
+
 def location(engine: Engine) -> str:
     """The database as ``made`` takes it."""
     return str(engine.url.database) if engine.dialect.name == "sqlite" else engine.url.render_as_string(hide_password=False)
@@ -61,9 +93,8 @@ def thinned(seed: int) -> list[events.Event]:
     return [start, points[0], begin, points[1], end, points[2], made.finished(12)]
 
 
-def test_a_sound_database_has_no_problem(engine: Engine, database: str) -> None:
-    fill(engine)
-    report = check(database)
+def test_a_sound_database_has_no_problem(filled: str) -> None:
+    report = check(filled)
     assert report.problems == report.notes == []
     assert report.statuses == {"diverged": 1, "failed": 3, "finished": 3, "interrupted": 1, "running": 2}
     assert (report.rounds, report.evaluations) == (6 + 6 + 4 + 3 + 4 + 6, 2 + 2 + 2 + 1 + 2 + 3 + 2)
@@ -179,20 +210,18 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("sql", "problem"), WRONG)
-def test_what_does_not_agree_is_told(sql: str, problem: str, engine: Engine, database: str) -> None:
-    fill(engine)
-    change(database, sql)
-    found = check(database).problems
+def test_what_does_not_agree_is_told(sql: str, problem: str, filled: str) -> None:
+    change(filled, sql)
+    found = check(filled).problems
     assert any(problem in line for line in found), found
     assert len({line.partition(":")[0] for line in found}) == 1  # the other runs are as they were
 
 
 @pytest.mark.parametrize("value", ["'Infinity'", "'-Infinity'", "'NaN'"])
 @pytest.mark.parametrize("backend", ["postgresql"])
-def test_a_number_that_is_none_on_a_server(value: str, engine: Engine, database: str) -> None:
-    fill(engine)
-    change(database, f"UPDATE rounds SET learning_rate = {value} WHERE run_id = 1 AND round = 2")
-    assert check(database).problems == ["run 1: a value of rounds.learning_rate is of another type, or too large"]
+def test_a_number_that_is_none_on_a_server(value: str, filled: str) -> None:
+    change(filled, f"UPDATE rounds SET learning_rate = {value} WHERE run_id = 1 AND round = 2")
+    assert check(filled).problems == ["run 1: a value of rounds.learning_rate is of another type, or too large"]
 
 
 @pytest.mark.parametrize(
@@ -218,58 +247,52 @@ def test_a_number_that_is_none_on_a_server(value: str, engine: Engine, database:
     ],
 )
 @pytest.mark.parametrize("backend", ["sqlite"])
-def test_a_value_of_another_type_is_told(column: str, value: str, engine: Engine, database: str) -> None:
-    fill(engine)
+def test_a_value_of_another_type_is_told(column: str, value: str, filled: str) -> None:
     table, _, name = column.partition(".")
-    change(database, f"UPDATE {table} SET {name} = {value} WHERE {'id' if table == 'runs' else 'run_id'} = 1")
-    assert check(database).problems == [f"run 1: a value of {column} is of another type, or too large"]
+    change(filled, f"UPDATE {table} SET {name} = {value} WHERE {'id' if table == 'runs' else 'run_id'} = 1")
+    assert check(filled).problems == [f"run 1: a value of {column} is of another type, or too large"]
 
 
 @pytest.mark.parametrize("value", ["'a b c d e f g h i j k l'", "'2026-13-01 00:00:00.000000'", "'2026-01-01T00:00:00+01'"])
 @pytest.mark.parametrize("backend", ["sqlite"])
-def test_a_time_that_is_none_is_told(value: str, engine: Engine, database: str) -> None:
-    fill(engine)
-    change(database, f"UPDATE runs SET heartbeat_at = {value} WHERE id = 6")
-    assert check(database).problems == ["run 6: heartbeat_at is not a valid timestamp"]
+def test_a_time_that_is_none_is_told(value: str, filled: str) -> None:
+    change(filled, f"UPDATE runs SET heartbeat_at = {value} WHERE id = 6")
+    assert check(filled).problems == ["run 6: heartbeat_at is not a valid timestamp"]
 
 
 @pytest.mark.parametrize("value", ["CAST(x'ff41' AS TEXT)", "CAST(x'410042' AS TEXT)"])
 @pytest.mark.parametrize("backend", ["sqlite"])
-def test_bytes_that_are_no_text_are_told(value: str, engine: Engine, database: str) -> None:
-    fill(engine)
-    change(database, f"UPDATE runs SET host = {value} WHERE id = 1")
-    assert check(database).problems == ["run 1: a text column contains control characters"]
+def test_bytes_that_are_no_text_are_told(value: str, filled: str) -> None:
+    change(filled, f"UPDATE runs SET host = {value} WHERE id = 1")
+    assert check(filled).problems == ["run 1: a text column contains control characters"]
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
-def test_rows_of_no_run_are_told(engine: Engine, database: str) -> None:
-    fill(engine)
-    change(database, "UPDATE rounds SET run_id = 'nobody' WHERE run_id = 1 AND round < 2")
-    change(database, "UPDATE evaluations SET run_id = 77 WHERE run_id = 1 AND round = 0")
-    problems = check(database).problems
+def test_rows_of_no_run_are_told(filled: str) -> None:
+    change(filled, "UPDATE rounds SET run_id = 'nobody' WHERE run_id = 1 AND round < 2")
+    change(filled, "UPDATE evaluations SET run_id = 77 WHERE run_id = 1 AND round = 0")
+    problems = check(filled).problems
     what = "have no run; delete the rows whose run_id is not in (SELECT id FROM runs)"
     assert problems[:2] == [f"1 rows of evaluations {what}", f"2 rows of rounds {what}"]
     assert all(line.startswith("run 1: ") for line in problems[2:])
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
-def test_a_status_that_is_none_is_told(engine: Engine, path: Path) -> None:
-    fill(engine)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+def test_a_status_that_is_none_is_told(filled: str) -> None:
+    with contextlib.closing(sqlite3.connect(filled, isolation_level=None)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute("UPDATE runs SET status = 'done' WHERE id = 1")
-    problems = check(str(path)).problems
+    problems = check(filled).problems
     assert "run 1: unknown status" in problems
 
 
 # --- what is no problem
 
 
-def test_a_run_that_a_dead_process_left_is_a_note(engine: Engine, database: str) -> None:
-    fill(engine)
-    change(database, "UPDATE runs SET owner = 'elsewhere:1:2:3', heartbeat_at = '2026-01-01 00:00:00.000000' WHERE id = 6")
-    change(database, "UPDATE runs SET heartbeat_clock = NULL")
-    report = check(database)
+def test_a_run_that_a_dead_process_left_is_a_note(filled: str) -> None:
+    change(filled, "UPDATE runs SET owner = 'elsewhere:1:2:3', heartbeat_at = '2026-01-01 00:00:00.000000' WHERE id = 6")
+    change(filled, "UPDATE runs SET heartbeat_clock = NULL")
+    report = check(filled)
     assert report.problems == []
     assert report.notes == ["run 6 is in progress in a process that is presumed dead; the same command resumes it"]
 
@@ -299,20 +322,19 @@ def test_checkpoints_that_are_missing_or_of_no_run_are_notes(engine: Engine, dat
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])
-def test_damage_is_told_and_never_more_than_a_line(engine: Engine, path: Path) -> None:
+def test_damage_is_told_and_never_more_than_a_line(filled: str) -> None:
     """Every page overwritten in turn, and the file cut at every page: a report or an error, and no page goes unnoticed."""
-    fill(engine)
-    with contextlib.closing(sqlite3.connect(path)) as connection:
+    with contextlib.closing(sqlite3.connect(filled)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("VACUUM")  # a page that nothing is on may hold anything
-    whole = path.read_bytes()
+    whole = Path(filled).read_bytes()
     pages = len(whole) // 4096
     damaged = [whole[: 4096 * page] + b"\xa5" * 4096 + whole[4096 * (page + 1) :] for page in range(1, pages)]
     cut = [whole[: 4096 * page - 100] for page in range(1, pages + 1)]
     for content in damaged + cut:
-        path.write_bytes(content)
+        Path(filled).write_bytes(content)
         try:
-            report = check(str(path))
+            report = check(filled)
         except DatabaseError as error:
             assert len(str(error).splitlines()) == 1  # noqa: PT017
         else:
@@ -356,20 +378,19 @@ def test_what_is_not_there(path: Path) -> None:
         check(str(path))
 
 
-def test_a_check_sees_one_moment_only(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(engine)
+def test_a_check_sees_one_moment_only(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = soundness.of_another_type
     waiting = [11]
 
     def meanwhile(table: object, run_id: str, dialect: str) -> str:
         if run_id == "run_id" and waiting:
-            record(open_for_writing(database), sound.run(waiting.pop()))
+            record(open_for_writing(filled), sound.run(waiting.pop()))
         return real(table, run_id, dialect)  # type: ignore[arg-type]
 
     monkeypatch.setattr(soundness, "of_another_type", meanwhile)
-    report = check(database)
+    report = check(filled)
     assert (report.problems, sum(report.statuses.values())) == ([], 10)
-    assert sum(check(database).statuses.values()) == 11
+    assert sum(check(filled).statuses.values()) == 11
 
 
 @pytest.mark.parametrize(
