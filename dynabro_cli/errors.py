@@ -148,6 +148,11 @@ def first_line(text: object) -> str:
     return str(text).strip().partition("\n")[0].strip()
 
 
+def last_line(text: object) -> str:
+    """Return the last line of a message, such as the exception of a traceback; empty if it has none."""
+    return str(text).strip().rpartition("\n")[2].strip()
+
+
 def many(number: int, what: str) -> str:
     """Return a number of things, such as ``1 run`` or ``2 runs``."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from dynabro_cli.errors import AlreadyStoredError, LostRunError, RunHeldError
+from dynabro_cli.errors import AlreadyStoredError, LostRunError, RunHeldError, last_line
 from dynabro_cli.events import Diverged, Event, Finished, Started
 from dynabro_cli.executors._api import Failure, Listener, Options, Outcome, Status
 from dynabro_cli.executors.run_log import RunLog
@@ -136,7 +136,7 @@ class Ledger:
         reason = None if self._options.retry_failed else recorder.failure(job.run.key)
         if reason is None:
             return None
-        return "failed", f"failed before ({(reason.strip().splitlines() or [''])[-1]}) and is not repeated"
+        return "failed", f"failed before ({last_line(reason)}) and is not repeated"
 
     def begun(self, slot: Slot) -> None:
         """Note that a process has started the slot's run."""

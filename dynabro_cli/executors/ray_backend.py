@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import ray
 
-from dynabro_cli.errors import DisconnectedError
+from dynabro_cli.errors import DisconnectedError, last_line
 from dynabro_cli.events import Started
 from dynabro_cli.executors.backend import Ended, Message, Words
 from dynabro_cli.executors.ray_node import make
@@ -241,5 +241,4 @@ def in_words(error: Exception | None) -> str:
         return "was lost with its node"
     if isinstance(error, ray.exceptions.WorkerCrashedError):
         return "was lost, as its process died; Ray's logs on its node may say why"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"ended with {lines[-1] if lines else type(error).__name__}"
+    return f"ended with {last_line(error) or type(error).__name__}"

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from dynabro_cli import __version__
-from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError, first_line
+from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError, first_line, last_line
 from dynabro_cli.executors._api import Listener, Options, Outcome
 from dynabro_cli.executors.many import check_options, make_all
 from dynabro_cli.executors.ray_share import share_of
@@ -213,7 +213,8 @@ def _mailbox(ray: Any) -> Any:
     try:
         theirs = _aside(lambda: ray.get(mailbox.version.remote(), timeout=START_SECONDS))
     except ray.exceptions.RayError as error:
-        raise RunError(f"Ray cannot run dynabro ({_last(error)}). Try: dynabro {__version__} on every node") from error
+        why = last_line(error) or type(error).__name__  # the exception that was raised on a node
+        raise RunError(f"Ray cannot run dynabro ({why}). Try: dynabro {__version__} on every node") from error
     if theirs != __version__:
         raise DynabroError(
             f"the Ray cluster has dynabro {theirs}, but this is {__version__}; install the same version on all nodes"
@@ -233,9 +234,3 @@ def _aside(call: Callable[[], Any]) -> Any:
 
     threading.Thread(target=serve, daemon=True, name="dynabro ray start").start()
     return future.result()
-
-
-def _last(error: Exception) -> str:
-    """Return the last line of an error of Ray: the exception that was raised on a node."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

@@ -13,12 +13,12 @@ import pandas as pd
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import DatabaseError
+from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.queries import query, tell_left_out
 from dynabro_cli.store.soundness import NUMBERS as WORKERS
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.theory.rate import with_specs
 
-RESULTS = "status IN ('finished', 'diverged')"
 ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
 MeasureWindow = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "gap")
@@ -78,8 +78,7 @@ class Results:
 
 def read(engine: Engine, sql: str) -> pd.DataFrame:
     """Return the result of a query as a frame."""
-    table = query(engine, sql)
-    return pd.DataFrame(list(table.rows), columns=table.columns)
+    return query(engine, sql).frame()
 
 
 def read_runs(engine: Engine, where: str | None) -> pd.DataFrame:

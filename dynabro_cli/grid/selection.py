@@ -18,14 +18,15 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
 from dynabro_cli.grid.sweep_file import parse_sweep
+from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.outputs import FileKind
 from dynabro_cli.store.queries import query, tell_left_out
 from dynabro_cli.store.translation import shown
 
-SCORES = """
+SCORES = f"""
     SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
-    WHERE status IN ('finished', 'diverged') AND validation_accuracy IS NOT NULL
+    WHERE {RESULTS} AND validation_accuracy IS NOT NULL
 """
 SUFFIX = "-selected"
 DESCRIPTION = "What was chosen of {} on its validation split"

@@ -18,6 +18,8 @@ RERUN_SUFFIX = "+rerun"
 
 ENDED = ("finished", "diverged")
 """Statuses of a run with a result."""
+RESULTS = f"status IN {ENDED}"
+"""SQL condition for the runs with a result."""
 Repeat = Callable[[Any], bool]
 """Decide from a stored run's row in ``runs`` if the run is to be made again."""
 

@@ -45,16 +45,13 @@ def load(db: str | Path = "results.db", where: str | None = None) -> Frames:
     engine = open_read_only(str(db))
     condition = "" if where is None else f"WHERE {where}"
     tell_left_out(engine, ("runs", "evaluations"))
-    table = query(engine, f"SELECT * FROM runs {condition} ORDER BY id")
-    runs = pd.DataFrame(list(table.rows), columns=table.columns)
+    runs = query(engine, f"SELECT * FROM runs {condition} ORDER BY id").frame()
     for name in TIMES:
         runs[name] = pd.to_datetime(runs[name], utc=True, errors="coerce", format="ISO8601")
     parameters = pd.DataFrame([_parameters(text) for text in runs["spec"]], index=runs.index)
-    numbers = query(
-        engine, f"SELECT * FROM evaluations WHERE run_id IN (SELECT id FROM runs {condition}) ORDER BY run_id, round"
-    )
-    evaluations = pd.DataFrame(list(numbers.rows), columns=numbers.columns)
-    return Frames(runs.join(parameters), evaluations)
+    chosen = f"run_id IN (SELECT id FROM runs {condition})"
+    evaluations = query(engine, f"SELECT * FROM evaluations WHERE {chosen} ORDER BY run_id, round")
+    return Frames(runs.join(parameters), evaluations.frame())
 
 
 def _parameters(spec: str) -> dict[str, Any]:

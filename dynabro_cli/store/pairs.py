@@ -12,6 +12,7 @@ from dynabro_cli.components import Registry, format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields
+from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.queries import query, tell_left_out
 from dynabro_cli.store.statistics import Paired, holm, paired
 
@@ -162,7 +163,7 @@ def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
     names = ", ".join(fields())
     found = query(
         engine,
-        f"SELECT id, {column} AS value, {names} FROM runs WHERE status IN ('finished', 'diverged') {condition} ORDER BY id",
+        f"SELECT id, {column} AS value, {names} FROM runs WHERE {RESULTS} {condition} ORDER BY id",
     )
     rows = (dict(zip(found.columns, row, strict=True)) for row in found.rows)
     return [row for row in rows if row["value"] is not None]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
@@ -19,6 +19,9 @@ from dynabro_cli.store.stopping import TimeLimit, within
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.translation import shown, translate, translated_errors
 from dynabro_cli.store.value_types import readable_row
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FETCH_ROWS = 1000
 
@@ -53,6 +56,12 @@ class QueryResult:
 
     columns: list[str]
     rows: Iterator[tuple[Any, ...]]
+
+    def frame(self) -> pd.DataFrame:
+        """Return all rows as a data frame."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows), columns=self.columns)
 
 
 def query(engine: Engine, sql: str, *, timeout: float | None = None) -> QueryResult:

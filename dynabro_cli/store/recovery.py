@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, insert, text
 
+from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.tables import recovery
 
 TOLERANCE = 0.01
@@ -44,7 +45,7 @@ DIVERGED, THINNED, NO_ACCURACY = "diverged", "thinned", "no accuracy"
 NO_SWITCH, NOT_RECOVERED = "no switch", "most switches are not recovered from"
 REASONS = (DIVERGED, THINNED, NO_ACCURACY, NO_SWITCH, NOT_RECOVERED)
 
-_RUNS = "SELECT id, status, rounds_every, budget_spent FROM runs WHERE status IN ('finished', 'diverged') AND {} ORDER BY id"
+_RUNS = f"SELECT id, status, rounds_every, budget_spent FROM runs WHERE {RESULTS} AND {{}} ORDER BY id"
 _EVALUATIONS = """
     SELECT run_id, round, budget, test_accuracy FROM evaluations WHERE test_accuracy BETWEEN 0 AND 1 AND {}
     ORDER BY run_id, round

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, RowMapping, func, select, true
 
+from dynabro_cli.errors import first_line, last_line
 from dynabro_cli.experiment.label import labels
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.engine import open_read_only
@@ -267,8 +268,7 @@ def _failures(connection: Connection) -> Iterator[FailedRun]:
 
 def gist(error: str) -> str:
     """Return the line of an error that says what happened: the first line, or the last one of a traceback."""
-    lines = error.strip().splitlines() or [""]
-    return lines[-1 if '  File "' in error else 0].strip()
+    return last_line(error) if '  File "' in error else first_line(error)
 
 
 def _process(owner: str | None) -> str | None:

@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import ownership
-from dynabro_cli.store.claims import ENDED
+from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.connections import connect_reader
 from dynabro_cli.store.copies import copy_database, making, new_database
 from dynabro_cli.store.database_files import read_only_uri, sqlite_path
@@ -49,7 +49,6 @@ NUMBERS = {
     "pages": "PRAGMA main.page_count",
     "page_size": "PRAGMA main.page_size",
 }
-RESULTS = f"status IN {ENDED}"
 
 Progress = Callable[[int, int], None]
 

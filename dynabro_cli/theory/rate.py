@@ -14,13 +14,13 @@ from sqlalchemy import Engine
 
 from dynabro_cli.errors import many
 from dynabro_cli.methods._levels import planned, universal_coefficient
+from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.queries import query, warn_left_out
 from dynabro_cli.store.sound_row import spec_of
 from dynabro_cli.theory.bounds import KAPPAS, adaptive_bound, dynamic_bound, gamma_mfm, static_bound
 from dynabro_cli.theory.slopes import PowerLaw, power_law
 
 SWEEP = "verify-rate"
-RESULTS = "status IN ('finished', 'diverged')"
 MOST_KEYS = 500
 """Most runs in one statement."""
 
@@ -108,9 +108,9 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
     for start in range(0, len(keys), MOST_KEYS):
         chosen = ", ".join(f"'{key}'" for key in keys[start : start + MOST_KEYS] if key.isalnum())
         which = f"WHERE run_key IN ({chosen}) AND {RESULTS}"
-        runs.append(_frame(engine, f"SELECT * FROM runs {which} ORDER BY id"))
+        runs.append(query(engine, f"SELECT * FROM runs {which} ORDER BY id").frame())
         joined = f"FROM evaluations JOIN runs ON runs.id = run_id {which} AND round = 0 ORDER BY run_id"
-        evaluations.append(_frame(engine, f"SELECT run_id, round, gap {joined}"))
+        evaluations.append(query(engine, f"SELECT run_id, round, gap {joined}").frame())
     return with_specs(engine, pd.concat(runs, ignore_index=True)), pd.concat(evaluations, ignore_index=True)
 
 
@@ -265,8 +265,3 @@ def _shape(part: str, setting: str, run: Mapping[str, Any], gap: float) -> float
     if part == "delta":
         return math.sqrt(gammas[setting](run["byzantine"])) - math.sqrt(gammas[setting](0))
     return _bound(setting, run, gap) if part == "rounds" else _x(part, run)
-
-
-def _frame(engine: Engine, sql: str) -> pd.DataFrame:
-    table = query(engine, sql)
-    return pd.DataFrame(list(table.rows), columns=table.columns)

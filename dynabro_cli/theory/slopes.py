@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import linregress
 from scipy.stats import t as student
 
 CONFIDENCE = 0.95
@@ -32,12 +33,7 @@ def power_law(x: Sequence[float], y: Sequence[float]) -> PowerLaw | None:
     count = values.shape[1]
     if len(np.unique(values[0])) < 2:
         return None
-    centred = values[0] - values[0].mean()
-    squares = centred @ centred
-    slope = float(centred @ values[1] / squares)
-    intercept = float(values[1].mean() - slope * values[0].mean())
-    rest = values[1] - intercept - slope * values[0]
-    half = np.nan
-    if count > 2:
-        half = student.ppf((1 + CONFIDENCE) / 2, count - 2) * np.sqrt(rest @ rest / (count - 2) / squares)
+    line = linregress(*values)
+    half = student.ppf((1 + CONFIDENCE) / 2, count - 2) * line.stderr if count > 2 else np.nan
+    slope, intercept = float(line.slope), float(line.intercept)
     return PowerLaw(slope, float(slope - half), float(slope + half), intercept, count)

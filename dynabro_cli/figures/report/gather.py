@@ -13,11 +13,12 @@ from dynabro_cli.errors import DynabroError
 from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._any import METRICS, ordered
-from dynabro_cli.figures._data import RESULTS, Results, cells_of, read
+from dynabro_cli.figures._data import Results, cells_of, read
 from dynabro_cli.figures._numbers import curves, fractions
 from dynabro_cli.figures.report.commands import command_of
 from dynabro_cli.figures.report.findings import findings
 from dynabro_cli.figures.timeline import TICKS, masks_of
+from dynabro_cli.store.claims import RESULTS
 
 CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
 """Most points of a curve; of all curves together; and the number that each curve keeps in any case."""
