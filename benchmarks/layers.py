@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,12 +12,13 @@ from torch import Tensor, nn
 from benchmarks.floor import Case
 from benchmarks.measuring import in_turn, machine, peak, table
 from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.gradients import conv_weights
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.gradients.twin import twin
 from dynabro_cli.gradients.worker_layers import Shared, WorkerConv2d
 from dynabro_cli.simulation import precision
 
-HEADER = ["convolution", "GFLOP", "forward, GFLOP/s", "input gradient", "weight gradients", "a core's peak"]
+HEADER = ["convolution", "GFLOP", "forward, GFLOP/s", "input gradient", "weight gradients", "compiled", "a core's peak"]
 
 
 class Seen(NamedTuple):
@@ -63,15 +65,18 @@ def row(seen: Seen, workers: int, repeats: int, rate: float | None) -> list[obje
     layer.shared.gradients = {
         f"{layer.name}.{key}": torch.empty(workers, *parameter.shape) for key, parameter in nn.Module.named_parameters(layer)
     }
-    seconds = in_turn(
-        {
-            "forward": lambda: F.conv2d(x, *arguments),
-            "input": lambda: layer.backward(gy, x, weight, [True, False, False]),
-            "weights": lambda: layer.write_gradients(gy, x, weight),
-        },
-        repeats,
-    )
+    parts: dict[str, Callable[[], object]] = {
+        "forward": lambda: F.conv2d(x, *arguments),
+        "input": lambda: layer.backward(gy, x, weight, [True, False, False]),
+        "weights": lambda: layer.write_gradients(gy, x, weight),
+    }
+    compiled, target = conv_weights.load(), torch.empty(workers, *weight.shape)
+    if compiled is not None and compiled(gy, x, layer.padding, target):
+        parts["compiled"] = lambda: compiled(gy, x, layer.padding, target)
+    seconds = in_turn(parts, repeats)
     operations = 2 * y.numel() * weight[0].numel()
-    rates = [operations / seconds[part] / 1e9 for part in ("forward", "input", "weights")]
+    rates = [
+        operations / seconds[part] / 1e9 if part in seconds else None for part in ("forward", "input", "weights", "compiled")
+    ]
     title = f"{tuple(weight.shape)} on {x.shape[2]} x {x.shape[3]}"
     return [title, operations / 1e9, *rates, None if rate is None else rate / 1e9]

@@ -184,6 +184,12 @@ def blocks_of(model: nn.Module) -> list[ConvBlock]:
     return [module for module in model.modules() if isinstance(module, ConvBlock)]
 
 
+def without_block(model: nn.Module) -> list[Tensor]:
+    """Return the weights of a twin's convolutions that are not part of a compiled block."""
+    blocks = {block.conv for block in blocks_of(model) if block.compiled is not None}
+    return [layer.weight for layer in model.modules() if isinstance(layer, WorkerConv2d) and layer not in blocks]
+
+
 def compile_blocks(model: nn.Module, samples: float, *, insist: bool) -> str:
     """Compile the blocks of a model that has been called, at least once, on images like those to come.
 

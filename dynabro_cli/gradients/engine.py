@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynabro_cli.gradients import linear_kernel
-from dynabro_cli.gradients.conv_block import compile_blocks
+from dynabro_cli.gradients import conv_weights, linear_kernel
+from dynabro_cli.gradients.conv_block import compile_blocks, without_block
 from dynabro_cli.gradients.failures import of_the_device, out_of_memory
 from dynabro_cli.gradients.fusible import Compile, Functions, accurate
 from dynabro_cli.gradients.memory import free_memory
@@ -178,7 +178,9 @@ class WorkerGradients:
             self.pass_values = self._find_pass_values(inputs[0], model)
             if self._compile != "off":
                 self.blocks = compile_blocks(model, self._samples, insist=self._compile == "on")
-                shared.linear = linear_kernel.compiled_for(self.model, self._samples, insist=self._compile == "on")
+                insist = self._compile == "on"
+                shared.linear = linear_kernel.compiled_for(self.model, self._samples, insist=insist)
+                shared.convolutions = conv_weights.compiled_for(without_block(model), self._samples, insist=insist)
         step = self._workers_a_pass(inputs)
         means = []
         for start in range(0, len(inputs), step):

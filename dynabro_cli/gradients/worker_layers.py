@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from dynabro_cli.gradients import linear_kernel
+from dynabro_cli.gradients import conv_weights, linear_kernel
 from dynabro_cli.gradients.at_once import Geometry, weight_gradients
 from dynabro_cli.gradients.fusible import Functions
 from dynabro_cli.gradients.memory import send
@@ -32,8 +32,9 @@ class Shared:
     has m x batches x B samples, ordered by worker and then by mini-batch. ``generators`` has one for each of the m x
     batches mini-batches if the model is random; or, on a GPU, ``seeds`` has their seeds as a tensor there. ``gradients``
     are the views [m, *shape] that the layers write to, each of which notes in ``written`` that it did. ``statistics`` maps
-    a batch-norm buffer's name to [m, features] means over the worker's mini-batches of this pass. ``linear`` is the compiled
-    kernel of linear layers, if there is one. ``functions`` of batch norm and dropout may be compiled.
+    a batch-norm buffer's name to [m, features] means over the worker's mini-batches of this pass. ``linear`` and
+    ``convolutions`` are the compiled kernels of these layers' weight gradients, if there are any. ``functions`` of batch norm
+    and dropout may be compiled.
     """
 
     workers: int
@@ -44,6 +45,7 @@ class Shared:
     written: list[str] = field(default_factory=list)
     statistics: dict[str, Tensor] = field(default_factory=dict)
     linear: linear_kernel.Products | None = None
+    convolutions: conv_weights.Gradients | None = None
     functions: Functions = field(default_factory=Functions)
 
     def sow(self, seeds: Sequence[int] | Tensor, device: torch.device) -> None:
@@ -96,7 +98,7 @@ class _Linear(Function):
 
 
 class _Conv2d(Function):
-    """A convolution; the weight gradients come from one backward convolution per worker."""
+    """A convolution; the weight gradients come from a compiled kernel, or from one backward convolution per worker."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: WorkerConv2d) -> Tensor:
@@ -199,9 +201,15 @@ class WorkerConv2d(WorkerLayer):
             )
             self._write_bias(gy)
             return
-        for worker, (part, inputs) in enumerate(zip(gy.chunk(m), x.chunk(m), strict=True)):
-            target[worker].copy_(self.backward(part, inputs, weight, [False, True, False])[1])
+        if not self._compiled(gy, x, target):
+            for worker, (part, inputs) in enumerate(zip(gy.chunk(m), x.chunk(m), strict=True)):
+                target[worker].copy_(self.backward(part, inputs, weight, [False, True, False])[1])
         self._write_bias(gy)
+
+    def _compiled(self, gy: Tensor, x: Tensor, target: Tensor) -> bool:
+        """Write the weight gradients by the compiled kernel; return False, with nothing written, if it is not for them."""
+        kernel, plain = self.shared.convolutions, self.groups == 1 and self.stride == self.dilation == [1, 1]
+        return kernel is not None and plain and kernel(gy, x, self.padding, target)
 
     def _write_bias(self, gy: Tensor) -> None:
         if self.has_bias:
