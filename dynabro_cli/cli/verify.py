@@ -201,17 +201,8 @@ def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
         print_json([one._asdict() | {"verdict": one.verdict} for one in found])
         return
     columns = (
-        "setting",
-        "quantity",
-        "against",
-        "points",
-        "seeds",
-        "exponent",
-        "95% interval",
-        "paper's",
-        "theorem's own",
-        "verdict",
-        "of bound",
+        *("setting", "quantity", "against", "points", "seeds"),
+        *("exponent", "95% interval", "paper's", "theorem's own", "verdict", "of bound"),
     )
     rows: list[tuple[Any, ...]] = [
         (

@@ -55,12 +55,8 @@ RC: dict[Any, Any] = {
     "text.usetex": False,
 }
 SIZES: tuple[Any, ...] = (
-    "font.size",
-    "axes.titlesize",
-    "axes.labelsize",
-    "xtick.labelsize",
-    "ytick.labelsize",
-    "legend.fontsize",
+    *("font.size", "axes.titlesize", "axes.labelsize"),
+    *("xtick.labelsize", "ytick.labelsize", "legend.fontsize"),
 )
 
 

@@ -13,27 +13,9 @@ NETWORK = frozenset(
     (
         *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "ceph", "glusterfs"),
         *("lustre", "gpfs", "beegfs", "fhgfs", "orangefs", "pvfs2", "panfs", "wekafs", "gfs2", "ocfs2"),
-        *(
-            "fuse.sshfs",
-            "fuse.glusterfs",
-            "fuse.ceph",
-            "fuse.ceph-fuse",
-            "fuse.juicefs",
-            "fuse.mfs",
-            "fuse.weed",
-            "fuse.quobyte",
-        ),
-        *(
-            "fuse.dfuse",
-            "fuse.hdfs",
-            "fuse.s3fs",
-            "fuse.gcsfuse",
-            "fuse.rclone",
-            "fuse.goofys",
-            "fuse.blobfuse",
-            "fuse.blobfuse2",
-        ),
-        *("fuse.gvfsd-fuse", "fuse.smbnetfs", "fuse.davfs", "fuse.davfs2"),
+        *(f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "mfs", "weed", "quobyte", "dfuse")),
+        *(f"fuse.{name}" for name in ("hdfs", "s3fs", "gcsfuse", "rclone", "goofys", "blobfuse", "blobfuse2", "gvfsd-fuse")),
+        *(f"fuse.{name}" for name in ("smbnetfs", "davfs", "davfs2")),
     )
 )
 
