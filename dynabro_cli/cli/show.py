@@ -73,11 +73,9 @@ def _compiled() -> str:
     """Say if convolution blocks are compiled on this machine."""
     from dynabro_cli.machine import native
 
-    return (
-        "not compiled: no C++ compiler"
-        if native.compiler() is None
-        else "compiled on a CPU (--compile on, or auto in long runs)"
-    )
+    if native.compiler() is None:
+        return "not compiled: no C++ compiler"
+    return "compiled on a CPU (--compile on, or auto in long runs)"
 
 
 def _way(entry: Entry[Any]) -> Way | None:

@@ -127,11 +127,9 @@ class Interruptions:
 
     def error(self, text: str) -> DynabroError:
         """Return the error, with its exit code, for the signal that arrived."""
-        return (
-            PreemptedError(f"terminated; {text}")
-            if self.signal == signal.SIGTERM
-            else InterruptedRunError(f"interrupted; {text}")
-        )
+        if self.signal == signal.SIGTERM:
+            return PreemptedError(f"terminated; {text}")
+        return InterruptedRunError(f"interrupted; {text}")
 
 
 def _end_late(reading: int, numbers: set[int]) -> None:

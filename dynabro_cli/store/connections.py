@@ -111,12 +111,11 @@ def hide_unreadable(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _all_readable(connection: sqlite3.Connection, path: Path, state: FileState) -> bool:
-    found: bool = connection.execute(f"SELECT EXISTS (SELECT 1 FROM main.runs WHERE NOT {readable_row(runs)})").fetchone() == (
-        0,
-    )
-    if found:
-        remember_readable(path, state)
-    return found
+    unreadable = f"SELECT 1 FROM main.runs WHERE NOT {readable_row(runs)} LIMIT 1"
+    if connection.execute(unreadable).fetchone() is not None:
+        return False
+    remember_readable(path, state)
+    return True
 
 
 @functools.cache

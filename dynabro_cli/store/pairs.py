@@ -208,9 +208,7 @@ def _stored(name: str, text: str, registries: Mapping[str, Registry[Any]]) -> An
     """Return a value as the column has it."""
     try:
         if name == CHAIN:
-            return (
-                text if text == "none" else "+".join(registries[COMPONENTS[name]].parse(part).text for part in text.split("+"))
-            )
+            return text if text == "none" else "+".join(registries[COMPONENTS[name]].parse(one).text for one in text.split("+"))
         if name in COMPONENTS:
             return registries[COMPONENTS[name]].parse(text).text
         return fields()[name].parse(text)

@@ -28,16 +28,14 @@ def upgrade_file(database: str) -> str:
     backup = ""
     if path is not None:
         version, found = examined(path)
-        if version is None:
-            raise DatabaseError(f"{path} is an empty database; there is nothing to upgrade")
         engine = sqlite_writer(path)
     else:
         engine = server_writer(database, shown(database), busy_seconds)
         with translated_errors(database, opening=True), engine.connect() as connection:
             version = server_version(connection, database)
             strange = [one for one in server_strangers(connection) if one.why != MISSING]
-        if version is None:
-            raise DatabaseError(f"{shown(database)} is an empty database; there is nothing to upgrade")
+    if version is None:
+        raise DatabaseError(f"{shown(database)} is an empty database; there is nothing to upgrade")
     if version > SCHEMA_VERSION:
         check_version(version, database)
     if version == SCHEMA_VERSION:
@@ -46,13 +44,7 @@ def upgrade_file(database: str) -> str:
         strange = strangers(found, schema_at(version))
     if strange:
         drop = f"sqlite3 {path}" if path is not None else f"psql {shown(database)}"
-        way = (
-            "drop it, as with "
-            + drop
-            + " and DROP "
-            + strange[0].kind.upper()
-            + ", then repeat the command; or restore a backup"
-        )
+        way = f"drop it, as with {drop} and DROP {strange[0].kind.upper()}, then repeat the command; or restore a backup"
         raise refusal(database, strange, way)
     if path is not None:
         copy = path.with_name(f"{path.name}.v{version}")
