@@ -131,12 +131,13 @@ def floor(
     size: Annotated[int, typer.Option(min=8, help="Of the matrices that tell the machine's rate.")] = 2048,
     threads: Threads = None,
     repeats: Repeats = 5,
+    compile: Annotated[str, typer.Option(help="auto, on or off, for the kernels.")] = "auto",  # noqa: A002
     device: Device = "cpu",
 ) -> None:
     """The workers' gradients against the time of their multiplications alone."""
     from benchmarks.floor import cases, measure
 
-    print(measure(cases(model or [], workers, batch_size), size, repeats, device, threads))
+    print(measure(cases(model or [], workers, batch_size), size, repeats, device, threads, compile))
 
 
 @app.command()

@@ -70,22 +70,29 @@ def cases(models: Sequence[str], workers: int | None, batch_size: int | None) ->
     ]
 
 
-def measure(chosen_cases: Sequence[Case], size: int, repeats: int, device: str, threads: int | None) -> str:
+def measure(
+    chosen_cases: Sequence[Case],
+    size: int,
+    repeats: int,
+    device: str,
+    threads: int | None,
+    compile: str = "auto",  # noqa: A002
+) -> str:
     """Time each case's gradients in turn with matrix products of about ``size``; return a table."""
     keep_pages()
     precision.apply("fp32", torch.device(device))
     if threads is not None:
         torch.set_num_threads(threads)
-    rows = [row(case, size, repeats, device) for case in chosen_cases]
+    rows = [row(case, size, repeats, device, compile) for case in chosen_cases]
     return (
-        "Floor: 3 x the forward pass's floating-point operations, at the rate of the fastest fp32 product\n"
-        f"{machine(device)}\n\n{table(HEADER, rows)}"
+        "Floor: 3 x the forward pass's floating-point operations, at the rate of the fastest fp32 product; "
+        f"kernels: compile={compile}\n{machine(device)}\n\n{table(HEADER, rows)}"
     )
 
 
-def row(case: Case, size: int, repeats: int, device: str) -> list[object]:
+def row(case: Case, size: int, repeats: int, device: str, compile: str) -> list[object]:  # noqa: A002
     """One case: its time, its operations, the machine's rate in the same run, and their ratio."""
-    gradients, kind = _gradients(case, device)
+    gradients, kind = _gradients(case, device, compile)
     calls: dict[str, Callable[[], object]] = {"gradients": gradients}
     tried = probes(size, device)
     seconds = in_turn(calls | {name: call for name, (call, _) in tried.items()}, repeats, device)
@@ -110,11 +117,11 @@ def forward_operations(case: Case) -> int:
     return int(counter.get_total_flops())
 
 
-def _gradients(case: Case, device: str) -> tuple[Callable[[], Any], Callable[[], str]]:
+def _gradients(case: Case, device: str, compile: str) -> tuple[Callable[[], Any], Callable[[], str]]:  # noqa: A002
     """A call that computes the gradients of all workers on images of noise, and one that tells how it does so."""
     generator = torch.Generator().manual_seed(0)
     model = REGISTRIES["models"].parse(case.model).build(case.shape).to(device)
-    engine = WorkerGradients(model, case.workers)
+    engine = WorkerGradients(model, case.workers, compile=compile)
     samples = (case.workers, case.batch_size)
     size = (*samples, case.shape.channels, case.shape.height, case.shape.width)
     images = torch.randn(size, generator=generator).to(device)
