@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 import signal
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -101,8 +103,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, preempted)
     try:
-        with ending_the_process(), warnings.catch_warnings():
-            warnings.simplefilter("once", LeftOutWarning)
+        with ending_the_process(), left_out_told():
             command = sys.argv[1] if len(sys.argv) > 1 else None
             code = _plain(typer.main.get_command(application(command)))(standalone_mode=False)
         if code == InterruptedRunError.exit_code:  # some versions of typer raise this for Ctrl-C, without a message
@@ -127,3 +128,25 @@ def main() -> None:
     except OSError as error:
         code = unwritable(error)
     sys.exit(close(code))
+
+
+@contextlib.contextmanager
+def left_out_told() -> Iterator[None]:
+    """Within the context, print a warning about skipped rows as one line on standard error, once.
+
+    The filter ``once`` would forget what was printed whenever a library uses ``warnings.catch_warnings``.
+    """
+    told: set[str] = set()
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if not issubclass(category, LeftOutWarning):
+                usual(message, category, *where, **more)
+            elif str(message) not in told:
+                told.add(str(message))
+                complain(f"warning: {message}")
+
+        warnings.simplefilter("always", LeftOutWarning)
+        warnings.showwarning = show
+        yield

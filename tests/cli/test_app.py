@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import pytest
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.app import application
+from dynabro_cli.cli.app import application, left_out_told
+from dynabro_cli.errors import LeftOutWarning
 from dynabro_cli.executors import local
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
@@ -254,6 +256,7 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
 def test_nothing_heavy_is_loaded_in_vain(absent: set[str], commands: dict[str, int], results: Path) -> None:
     program = f"""
 import sys
+import warnings
 from dynabro_cli.cli.app import main
 for command in {list(commands)!r}:
     sys.argv = ["dynabro", *command.split()]
@@ -274,6 +277,7 @@ for command in {list(commands)!r}:
 def test_a_run_is_described_before_torch_is_loaded(folder: Path) -> None:
     program = """
 import sys
+import warnings
 class Watch:
     def __init__(self, real):
         self._real, self.seen = real, []
@@ -393,3 +397,12 @@ def test_a_command_is_built_alone() -> None:
     for other in ("--help", "rnus"):
         whole: Any = typer.main.get_command(application(other))
         assert list(whole.commands) == list(everything.commands)
+
+
+def test_skipped_rows_are_told_once_whatever_libraries_do_with_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    with left_out_told():
+        for _ in range(2):
+            warnings.warn("3 rows of runs skipped", LeftOutWarning, stacklevel=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+    assert capsys.readouterr().err == "dynabro: warning: 3 rows of runs skipped\n"
