@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
+from dynabro_cli.cli.plain_values import take_plain_values
 from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
@@ -24,6 +25,7 @@ from dynabro_cli.store.stopping import ending_the_process
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; some versions of typer include a copy of click."""
 
+HELP_OPTIONS = ["-h", "--help"]
 MOST_LINES = 200
 """Most lines of one error: each point of a sweep of 100,000 may have a problem."""
 
@@ -60,7 +62,7 @@ def application(command: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": HELP_OPTIONS},
     )
     app.callback()(dynabro)
     for name in [command] if command in COMMANDS else COMMANDS:
@@ -88,10 +90,15 @@ def dynabro(
 
 
 def _plain(command: Any) -> Any:
-    """Return ``command`` with help texts in which brackets are plain text, as in ``[default: none]``, not markup of rich."""
+    """Return ``command`` with help texts in which brackets are plain text, as in ``[default: none]``, not markup of rich.
+
+    Values that need no conversion are taken as they are.
+    """
     for part in (command, *command.params):
         if getattr(part, "help", None):
             part.help = re.sub(r"(\\*)(?=\[[a-z#/@])", r"\1\1\\", part.help)
+    for parameter in (*command.params, command.get_help_option(typer.Context(command, help_option_names=HELP_OPTIONS))):
+        take_plain_values(parameter)
     for child in getattr(command, "commands", {}).values():
         _plain(child)
     return command

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import sys
 from collections import Counter
@@ -211,22 +212,31 @@ def _closure(paths: Iterable[Path], belongs: Callable[[Path], bool]) -> set[Path
 
 def _files(path: Path, name: str) -> list[Path]:
     """Return the file of a module that ``path`` imports, if it is dynabro's, of the same package, or beside it."""
+    file = _file(path.parent, name)
+    return [] if file is None else [file]
+
+
+@functools.cache
+def _file(folder: Path, name: str) -> Path | None:
+    """Return the file of a module that a file in ``folder`` imports as ``name``; None if it is another program's."""
     level = len(name) - len(name.lstrip("."))
     parts = name[level:].split(".")
-    top = _package(path.parent)
+    top = _package(folder)
     if level:
-        start = path.parents[min(level, len(path.parents)) - 1]
+        above = (folder, *folder.parents)
+        start = above[min(level, len(above)) - 1]
     elif parts[0] in (ROOT.name, top and top.name):
         start = (ROOT if parts[0] == ROOT.name else top or ROOT).parent
     elif top is None and len(parts) == 1:
-        start = path.parent
+        start = folder
     else:
-        return []
-    file = Path(f"{start.joinpath(*parts)}.py")
-    return [file] if _is_file(file) else []
+        return None
+    return _existing(os.path.join(start, *parts) + ".py")
 
 
-_is_file = functools.cache(Path.is_file)
+@functools.cache
+def _existing(file: str) -> Path | None:
+    return Path(file) if os.path.isfile(file) else None
 
 
 @functools.cache
