@@ -32,9 +32,10 @@ def postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a PostgreSQL database with tables and without rows, to be copied: making the tables takes longer."""
-    with pytest.MonkeyPatch.context() as patch, empty_database() as url:
-        patch.setenv("DYNABRO_STATE", str(tmp_path_factory.mktemp("tables")))
-        open_for_writing(url).dispose()
+    with empty_database() as url:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DYNABRO_STATE", str(tmp_path_factory.mktemp("tables")))
+            open_for_writing(url).dispose()
         yield url
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError
 
 from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
 from dynabro_cli.store.connections import connect_reader
-from dynabro_cli.store.reserved import SQLITE_MAGIC
+from dynabro_cli.store.reserved import SQLITE_MAGIC, first_bytes
 from dynabro_cli.store.schema import SchemaEntry, entries
 from dynabro_cli.store.tables import APPLICATION_ID
 from dynabro_cli.store.translation import translated_errors
@@ -87,8 +87,7 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, lis
     if path.exists() and not path.is_file():
         raise DatabaseError(f"{path} is a device or a pipe, not a database. Try: a file for --db")
     try:
-        with path.open("rb") as file:
-            head = file.read(len(SQLITE_MAGIC))
+        head = first_bytes(path)
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no database {path}. Try: dynabro run, which makes one, or another --db") from error
     except OSError as error:

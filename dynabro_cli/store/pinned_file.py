@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dynabro_cli.errors import LostDatabaseError
-from dynabro_cli.store.reserved import SQLITE_MAGIC
+from dynabro_cli.store.reserved import SQLITE_MAGIC, first_bytes
 
 
 class PinnedFile:
@@ -53,8 +53,7 @@ class PinnedFile:
             return
         try:
             same = _inode(self._path) == self._known
-            with self._path.open("rb") as file:
-                head = file.read(len(SQLITE_MAGIC))
+            head = first_bytes(self._path) if same else b""
         except FileNotFoundError:
             self._lost("removed or renamed", "put it back and repeat the command, or repeat it to create a new database")
         except OSError:  # SQLite itself reports this error

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,9 +15,13 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import BusyError, DatabaseError, LostDatabaseError
+from dynabro_cli.store import reserved
+from dynabro_cli.store.database_files import file_version
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.ownership import heartbeats
+from dynabro_cli.store.pinned_file import PinnedFile
 from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.reserved import SQLITE_MAGIC, first_bytes, is_sqlite
 from tests.store.made import KEY, change, finished, read, record, rounds, started, whole_run
 
 OTHER = "cd" * 32
@@ -173,3 +179,57 @@ def test_a_link_to_the_file_is_the_file(path: Path) -> None:
     link.unlink()
     with pytest.raises(LostDatabaseError, match=r"link\.db was removed"):
         record(engine, whole_run(key=OTHER))
+
+
+WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("UPDATE runs SET error = 'of another process'")
+connection.commit()
+connection.close()
+"""
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda path, pinned: pinned.check(),
+        lambda path, pinned: pinned.connect().close(),
+        lambda path, pinned: is_sqlite(path),
+        lambda path, pinned: file_version(path),
+    ],
+    ids=["check", "connect", "is_sqlite", "file_version"],
+)
+def test_looking_at_the_file_leaves_the_locks_of_an_open_connection(
+    look: Callable[[Path, PinnedFile], object], tmp_path: Path
+) -> None:
+    """Without them, the next process that closes the database removes the log that this one writes to."""
+    path = tmp_path / "results.db"
+    record(open_for_writing(str(path)), whole_run())
+    pinned = PinnedFile(path, 5)
+    with closing(pinned.connect()) as connection:
+        connection.execute("UPDATE runs SET host = 'before'")
+        connection.commit()
+        log = path.with_name("results.db-wal").stat().st_ino
+        look(path, pinned)
+        subprocess.run([sys.executable, "-c", WRITER, str(path)], check=True)
+        assert path.with_name("results.db-wal").stat().st_ino == log
+        connection.execute("UPDATE runs SET host = 'after'")
+        connection.commit()
+        assert read(path, "SELECT host, error FROM runs") == [("after", "of another process")]
+
+
+def test_few_descriptors_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reserved, "_kept", {})
+    monkeypatch.setattr(reserved, "MOST_KEPT", 3)
+    for number in range(6):
+        path = tmp_path / f"{number}.db"
+        path.write_bytes(SQLITE_MAGIC + b"and more")
+        assert first_bytes(path) == first_bytes(path) == SQLITE_MAGIC
+        text = tmp_path / f"{number}.txt"
+        text.write_text("no database, but a text")
+        assert first_bytes(text) == b"no database, but"
+    kept = list(reserved._kept.values())
+    assert len(kept) == 3
+    for descriptor in kept:
+        os.close(descriptor)
