@@ -8,7 +8,7 @@ import platform
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -200,8 +200,8 @@ def _prepare(
     method, aggregator = run.assemble()
     work = _aggregations(method, streams, spec.budget) * senders * problem.x.numel()
     compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
-    if isinstance(problem, ImageProblem):
-        problem.fuse(compiler)
+    if run.model is not None:
+        cast(ImageProblem, problem).fuse(compiler)
     attack, switching = run.parts.attack, run.parts.switching
     state = State()
     if method.wants_noise:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError, StorageError
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.store import database_servers, queries
+from dynabro_cli.store import database_servers, queries, reserved
 from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store import upgrade as upgrade_module
 from dynabro_cli.store.connections import ATTEMPT_SECONDS
@@ -680,7 +680,8 @@ def test_a_file_that_cannot_be_read(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(reserved, "_kept", {})  # as in another process
+    monkeypatch.setattr(reserved.os, "open", refuse)
     with pytest.raises(DynabroError, match=r"results\.db"):
         operation(str(path))
 
