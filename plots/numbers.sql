@@ -29,6 +29,12 @@ CREATE TABLE lost AS SELECT e.* FROM results.evaluations AS e JOIN results.runs 
   WHERE r.task = 'mnist' AND r.attack = 'sf' AND r.method = 'dynabro' AND r.switching = 'periodic:K=20' AND r.seed = 1;
 CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10 (planned, not run)" AS cifar FROM csv_training_details;
 CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1) AS name FROM csv_digits_worst_case;
+CREATE TABLE readings AS
+  SELECT iif(task LIKE '%inputs=unit', 'in [0, 1]', 'normalised') AS inputs, iif(model LIKE '%softmax=true', 'softmax', 'logits') AS last,
+         method, method LIKE '%beta=0.99%' AS high, CAST(k(switching) AS INTEGER) AS k, avg(final_accuracy) AS mean, count(*) AS n,
+         CASE WHEN method LIKE '%frozen' THEN 'frozen' WHEN method LIKE '%reset' THEN 'reset'
+              WHEN method LIKE '%heavy-ball' THEN 'heavy ball' ELSE 'as attacked' END AS form
+  FROM results.runs WHERE sweep = 'digits-readings' AND status IN ('finished', 'diverged') GROUP BY task, model, method, switching;
 
 -- compare: mnist_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist'
@@ -299,3 +305,38 @@ SELECT max(mean) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS
        sum(mean >= 0.7) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS momentum_switching,
        count(DISTINCT aggregator) AS rules
 FROM worst WHERE worst = 1 OR worst = 'True';
+
+-- query: readings_size
+SELECT sum(n) AS runs, planned('digits-readings') AS planned,
+       CASE WHEN min(n) < max(n) THEN min(n) || ' to ' || max(n) || ' seeds' WHEN max(n) = 1 THEN 'one seed' ELSE max(n) || ' seeds' END AS seeds
+FROM readings;
+
+-- query: readings_means
+WITH ks (k) AS (VALUES (5), (20), (100)), names AS (SELECT DISTINCT method, inputs, last FROM readings),
+     sorted AS (SELECT method, inputs, last, mean FROM names CROSS JOIN ks LEFT JOIN readings USING (method, inputs, last, k) ORDER BY k),
+     cells AS (SELECT method, inputs || ', ' || last AS reading, group_concat(iif(mean IS NULL, '-', printf('%.3f', mean)), '/') AS means
+               FROM sorted GROUP BY method, inputs, last)
+SELECT method, max(means) FILTER (WHERE reading = 'normalised, logits') AS "normalised, logits",
+       max(means) FILTER (WHERE reading = 'normalised, softmax') AS "normalised, softmax",
+       max(means) FILTER (WHERE reading = 'in [0, 1], logits') AS "in [0, 1], logits",
+       max(means) FILTER (WHERE reading = 'in [0, 1], softmax') AS "in [0, 1], softmax"
+FROM cells GROUP BY method ORDER BY method LIKE 'momentum%', method;
+
+-- query: readings_sentences
+WITH own AS (SELECT inputs, last, form, max(mean) FILTER (WHERE NOT high AND k = 5) AS low_5, max(mean) FILTER (WHERE NOT high AND k = 20) AS low_20,
+                    max(mean) FILTER (WHERE high AND k = 100) AS high_100
+             FROM readings WHERE method LIKE 'momentum%' GROUP BY inputs, last, form),
+     ours AS (SELECT inputs, last, max(mean) - min(mean) AS spread, min(mean) AS least, count(*) AS n FROM readings WHERE method = 'dynabro' GROUP BY inputs, last)
+SELECT inputs, last AS "last layer", form AS "momentum", iif(low_5 < 0.2, 'yes', 'no') AS "(a)", iif(low_20 >= 0.9, 'yes', 'no') AS "(b)",
+       iif(high_100 < 0.5, 'yes', 'no') AS "(c)", iif(spread <= 0.02, 'yes', 'no') AS "(d)", iif(least > low_5, 'yes', 'no') AS "(e)",
+       (low_5 < 0.2) + (low_20 >= 0.9) + (high_100 < 0.5) + (spread <= 0.02) + (least > low_5) AS "of 5"
+FROM own JOIN ours USING (inputs, last) WHERE low_5 IS NOT NULL AND low_20 IS NOT NULL AND high_100 IS NOT NULL AND ours.n = 3
+ORDER BY inputs DESC, last, form;
+
+-- query: readings_all
+WITH own AS (SELECT inputs, last, form, max(mean) FILTER (WHERE NOT high AND k = 5) AS low_5, max(mean) FILTER (WHERE NOT high AND k = 20) AS low_20,
+                    max(mean) FILTER (WHERE high AND k = 100) AS high_100
+             FROM readings WHERE method LIKE 'momentum%' GROUP BY inputs, last, form)
+SELECT count(*) FILTER (WHERE low_5 < 0.2 AND low_20 >= 0.9 AND high_100 < 0.5) AS all_three,
+       count(*) FILTER (WHERE low_5 < 0.2 AND high_100 < 0.5) AS failing, count(*) AS readings
+FROM own WHERE low_5 IS NOT NULL AND low_20 IS NOT NULL AND high_100 IS NOT NULL;
