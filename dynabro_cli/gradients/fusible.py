@@ -30,7 +30,7 @@ def normalise(
         x: The values of G mini-batches, [G, P, C], with P values a channel.
         weight: [C], or None for 1.
         bias: [C], or None for 0.
-        eps: What the variance is at least.
+        eps: Added to the variance.
         relu: Whether ReLU comes first.
 
     Returns:
@@ -79,7 +79,7 @@ def drop(x: Tensor, seeds: Tensor, layer: int, p: float) -> tuple[Tensor, Tensor
         x: [N, C, ...], or [N, C].
         seeds: Of the mini-batches, [G]; N is a multiple of G.
         layer: A number that tells the layers of a network apart.
-        p: Less than 1.
+        p: The probability of 0, less than 1.
     """
     n, *sizes = x.shape
     keep = kept(seeds, layer, x.numel() // len(seeds), p)  # in the order of channels-last images in memory
@@ -89,7 +89,7 @@ def drop(x: Tensor, seeds: Tensor, layer: int, p: float) -> tuple[Tensor, Tensor
 
 
 def drop_backward(gy: Tensor, dropped: Tensor, p: float) -> Tensor:
-    """Return the gradient by the input of ``drop``."""
+    """Return the gradient by the input of ``drop``, of the shape of ``gy``, the gradient by its output."""
     return gy.masked_fill(dropped, 0) * (1 / (1 - p))
 
 

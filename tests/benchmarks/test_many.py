@@ -23,7 +23,7 @@ echo "$(cat) $CUDA_MPS_PIPE_DIRECTORY" >> "$SAID"
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the control program was told."""
+    """Put a control program on the path; return the file of the commands that it gets."""
     program = tmp_path / "bin" / "nvidia-cuda-mps-control"
     program.parent.mkdir()
     program.write_text(CONTROL)

@@ -63,7 +63,7 @@ OTHERWISE = (("demo",), ("report",), ("browse",), ("run",), ("evaluate",), ("log
 
 
 SMALLER = {("verify", "tau"): ("--budget", "40")}
-"""Options that come behind those of an example which takes long."""
+"""Options that shorten an example."""
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in OTHERWISE], ids=" ".join)
@@ -219,7 +219,7 @@ NUMBERS = {"torch", "torchvision", "scipy", "sklearn", "pandas", "matplotlib", "
 """What takes longest to import: only what computes, draws, or makes a database, may load it."""
 DATABASE = {"sqlalchemy"}
 CONVERSION = {"pydantic"}
-"""What some versions of typer import to convert values; a text and a default need no conversion."""
+"""Some versions of typer import this to convert values; texts and defaults need no conversion."""
 LOADED: list[tuple[set[str], dict[str, int]]] = [
     (NUMBERS | DATABASE | CONVERSION | {"yaml", "numpy"}, {"--help": 0, "--version": 0, "run --help": 0, "sweep --help": 0}),
     (

@@ -137,7 +137,7 @@ def test_another_file_needs_force(command: str, dynabro: Dynabro, prepared: Path
 
 @pytest.fixture(scope="session")
 def drawn() -> dict[str, bytes]:
-    """What ``PLOT`` writes, once a test has drawn it."""
+    """Files that ``PLOT`` writes, filled by the first test that draws it."""
     return {}
 
 

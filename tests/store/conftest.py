@@ -30,7 +30,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def database(backend: str, request: pytest.FixtureRequest) -> str:
-    """What ``--db`` takes: ``path``, or the URL of a database, which has no tables unless the test wants an ``engine``."""
+    """A value of ``--db``: ``path``, or the URL of a database. It has tables only if the test uses ``engine``."""
     server = "postgres_with_tables" if "engine" in request.fixturenames else "postgres"
     return str(request.getfixturevalue("path" if backend == "sqlite" else server))
 
