@@ -131,12 +131,14 @@ class Ledger:
 
     def _known(self, recorder: Recorder, job: Job) -> tuple[Status, str | None] | None:
         """Return the outcome of a run that is not to be made, as the database is now; None if it is to be made."""
-        if job.run.key in self._stored or recorder.is_done(job.run.key):
+        if job.run.key in self._stored:
             return "stored", None
-        reason = None if self._options.retry_failed else recorder.failure(job.run.key)
-        if reason is None:
+        end = recorder.ended(job.run.key)
+        if end is None or end.error is None:
+            return end
+        if self._options.retry_failed:
             return None
-        return "failed", f"failed before ({last_line(reason)}) and is not repeated"
+        return "failed", f"failed before ({last_line(end.error)}) and is not repeated"
 
     def begun(self, slot: Slot) -> None:
         """Note that a process has started the slot's run."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, delete, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, select, update
 
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.experiment.key import canonical_json
@@ -23,6 +23,8 @@ RESULTS = f"status IN {ENDED}"
 Repeat = Callable[[Any], bool]
 """Decide from a stored run's row in ``runs`` if the run is to be made again."""
 
+_BY_KEY = select(runs).where(runs.c.run_key == bindparam("key"))
+
 
 def always(row: RowMapping) -> bool:
     """Make every run again."""
@@ -31,7 +33,7 @@ def always(row: RowMapping) -> bool:
 
 def find(connection: Connection, run_key: str) -> RowMapping | None:
     """Return the row of the run that is stored under a key; None if there is none."""
-    return connection.execute(select(runs).where(runs.c.run_key == run_key)).mappings().first()
+    return connection.execute(_BY_KEY, {"key": run_key}).mappings().first()
 
 
 def claim(connection: Connection, run_key: str, *, repeat: Repeat) -> RowMapping | None:

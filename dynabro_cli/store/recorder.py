@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, update
 
@@ -44,6 +44,13 @@ class StoredRun:
     final_accuracy: float | None
     final_gap: float | None
     code_digests: str | None = None
+
+
+class End(NamedTuple):
+    """The end of a run that is not to be made again: it has a result, or it failed with an error."""
+
+    status: Literal["stored", "failed"]
+    error: str | None
 
 
 class _Resumption(NamedTuple):
@@ -119,8 +126,8 @@ class Recorder:
             refuse_if_live(connection, row)
         return None
 
-    def is_done(self, run_key: str) -> bool:
-        """Return True if the run with this key has a result that is not to be repeated.
+    def ended(self, run_key: str) -> End | None:
+        """Return the end of the run with this key, or of its repetition, if it is not to be made again; None otherwise.
 
         Raises:
             RunHeldError: Another live process is making it, or repeating it.
@@ -129,21 +136,12 @@ class Recorder:
             row = find(connection, run_key)
             if row is not None and row["status"] in ENDED:
                 if not self._repeat(row):
-                    return True
+                    return End("stored", None)
                 row = find(connection, run_key + RERUN_SUFFIX)
-            if row is not None:
-                refuse_if_live(connection, row)
-        return False
-
-    def failure(self, run_key: str) -> str | None:
-        """Return the error of the run with this key, or of its repetition, if it is stored as failed and not made again; else
-        None.
-        """
-        with translated_errors(self._engine.url), self._engine.connect() as connection:
-            row = find(connection, run_key)
-            if row is not None and row["status"] in ENDED:
-                row = find(connection, run_key + RERUN_SUFFIX)
-        return None if row is None or row["status"] != "failed" or self._repeat(row) else row["error"] or ""
+            if row is None:
+                return None
+            refuse_if_live(connection, row)
+        return None if row["status"] != "failed" or self._repeat(row) else End("failed", row["error"] or "")
 
     def checkpoint(self, run_key: str) -> bytes | None:
         """Return the checkpoint that the next run with this key resumes from; None if it starts from the beginning.
@@ -286,7 +284,7 @@ class Recorder:
         if row is not None:
             connection.execute(delete(runs).where(runs.c.id == row["id"]))
         values = columns | {"run_key": self._key, "sweep": self._sweep}
-        run_id: int = connection.execute(insert(runs).values(values).returning(runs.c.id)).scalar_one()
+        run_id: int = connection.execute(insert(runs).returning(runs.c.id), values).scalar_one()
         if labels:
             names = worker_labels.c.keys()
             connection.execute(insert(worker_labels), [dict(zip(names, (run_id, *own), strict=True)) for own in labels])

@@ -171,9 +171,9 @@ def measured(connection: Connection, run_id: int | None = None, *, skip: Iterabl
     left_out = set(skip)
 
     def rows(statement: str, column: str = "run_id") -> Iterable[Any]:
-        condition = "TRUE" if run_id is None else f"{column} = {int(run_id)}"
+        condition = "TRUE" if run_id is None else f"{column} = :run"
         order = _ORDER.get(connection.dialect.name, "")
-        found = connection.execute(text(statement.format(condition, order=order)))
+        found = connection.execute(text(statement.format(condition, order=order)), {} if run_id is None else {"run": run_id})
         return (row for row in found if row[0] not in left_out)
 
     points: dict[int, list[Point]] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
 from typing import Any
 
 from dynabro_cli import events
@@ -12,11 +11,11 @@ from dynabro_cli import events
 
 def counts(totals: events.Totals) -> dict[str, Any]:
     """Return the counting columns of ``runs``."""
-    return {name: finite(value) for name, value in asdict(totals).items()}
+    return {name: finite(value) for name, value in vars(totals).items()}
 
 
 def row_of(run_id: int | None, item: events.Round | events.Evaluated | events.Identity) -> dict[str, Any]:
-    return {"run_id": run_id} | {name: _stored(value) for name, value in asdict(item).items()}
+    return {"run_id": run_id} | {name: _stored(value) for name, value in vars(item).items()}
 
 
 def _stored(value: Any) -> Any:

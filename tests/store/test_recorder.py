@@ -405,13 +405,13 @@ def test_a_result_is_not_repeated_unasked(engine: Engine, database: str) -> None
 
 def test_why_a_run_failed(engine: Engine, database: str) -> None:
     recorder = record(engine, whole_run(3), repeat=never)
-    assert recorder.failure(KEY) is None
-    assert recorder.failure("cd" * 32) is None
+    assert recorder.ended(KEY) == ("stored", None)
+    assert recorder.ended("cd" * 32) is None
     record(engine, [started("cd" * 32)]).failed("bang")
-    assert recorder.failure("cd" * 32) == "bang"
-    assert Recorder(engine).failure("cd" * 32) is None  # which makes it again
+    assert recorder.ended("cd" * 32) == ("failed", "bang")
+    assert Recorder(engine).ended("cd" * 32) is None  # which makes it again
     change(database, "UPDATE runs SET error = NULL")
-    assert recorder.failure("cd" * 32) == ""
+    assert recorder.ended("cd" * 32) == ("failed", "")
 
 
 # --- trouble

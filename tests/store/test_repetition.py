@@ -49,9 +49,9 @@ def test_what_is_made_again(engine: Engine, database: str) -> None:
             made = to_make(engine, KEYS.values(), retry_failed=retry_failed, repeat=repeat)
             assert list(made) == [key for key, end in zip(KEYS.values(), ends, strict=True) if end in ending]
         recorder = Recorder(engine, repeat=repeat)
-        assert [recorder.is_done(key) for key in KEYS.values()] == [end == "stored" for end in ends]
-        failures = [None if recorder.is_done(key) else recorder.failure(key) for key in KEYS.values()]
-        assert failures == ["bang" if end == "failed" else None for end in ends]
+        errors = {"stored": None, "failed": "bang"}
+        told = [None if end is None else (end, errors[end]) for end in ends]
+        assert [recorder.ended(key) for key in KEYS.values()] == told
 
 
 def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: str) -> None:
@@ -105,19 +105,19 @@ def test_an_empty_database_has_no_result(engine: Engine) -> None:
 def test_a_result_that_is_made_again_elsewhere_is_waited_for(engine: Engine) -> None:
     record(engine, whole_run(key=KEYS["a"]))
     record(engine, [started(KEYS["a"])])  # a repetition in progress
-    assert Recorder(engine, repeat=never).is_done(KEYS["a"])
+    assert Recorder(engine, repeat=never).ended(KEYS["a"]) == ("stored", None)
     with pytest.raises(RunHeldError):
-        Recorder(engine, repeat=UpTo(1)).is_done(KEYS["a"])
+        Recorder(engine, repeat=UpTo(1)).ended(KEYS["a"])
 
 
 def test_what_another_has_made_again_in_between_stays(engine: Engine) -> None:
     record(engine, whole_run(key=KEYS["a"]))
     recorder = Recorder(engine, repeat=UpTo(1))
-    assert not recorder.is_done(KEYS["a"])
+    assert recorder.ended(KEYS["a"]) is None
     record(engine, whole_run(key=KEYS["a"]), repeat=UpTo(1))
     with pytest.raises(AlreadyStoredError):
         recorder.record(started(KEYS["a"]))
-    assert recorder.is_done(KEYS["a"])
+    assert recorder.ended(KEYS["a"]) == ("stored", None)
 
 
 def test_a_repetition_that_fails_before_it_starts_is_stored_beside_the_result(engine: Engine, database: str) -> None:
