@@ -1,128 +1,14 @@
-"""PyTorch, imported at its first use, and values made from it just as late.
+"""PyTorch, imported at its first use.
 
 ``from dynabro_cli.lazy import torch`` at the head of a module replaces ``import torch``, which takes seconds; so does ``nn``.
-The name stands for the module itself: the first access to an attribute, or the first ``import torch`` anywhere, loads torch
-into the same object. Once it is loaded, it does not differ from the module of a plain ``import torch``.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-V = TypeVar("V")
-OF_THE_IMPORT = ("__path__", "__file__", "__cached__")
-"""Attributes that the import system reads before it loads a module."""
-
-
-class _Deferred(ModuleType):
-    """A module that is not loaded yet. Its class becomes the plain one when it is loaded."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Load the module and return its attribute; called for a missing attribute."""
-        if self.__spec__ is None or name not in OF_THE_IMPORT:
-            importlib.import_module(self.__name__)  # waits while another thread loads it
-        if type(self) is _Deferred:  # this thread is loading it
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r} yet")
-        return getattr(self, name)
-
-
-class _Finder(MetaPathFinder):
-    """Let the import system load a module into an existing object.
-
-    Args:
-        module: The object.
-
-    Attributes:
-        waiting: Called in this order when the module has been loaded.
-    """
-
-    def __init__(self, module: _Deferred) -> None:
-        self._module = module
-        self.waiting: list[Callable[[], object]] = []
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the result of the other finders, with a loader that uses the object; None for any other module."""
-        if fullname != self._module.__name__:
-            return None
-        found = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._module, self)
-        return spec
-
-
-class _Loader(Loader):
-    """Load a module as its own loader does, into the object that stands for it."""
-
-    def __init__(self, real: Any, module: _Deferred, finder: _Finder) -> None:
-        self._real, self._module, self._finder = real, module, finder
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the object, with the attributes that the import system reads before the module is loaded."""
-        known = zip(OF_THE_IMPORT, (spec.submodule_search_locations, spec.origin, spec.cached), strict=True)
-        self._module.__dict__.update({name: value for name, value in known if value is not None} | {"__spec__": spec})
-        return self._module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Load the module, make it a plain module, and call the waiting actions."""
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._real
-        module.__loader__ = self._real
-        self._real.exec_module(module)
-        if type(module) is _Deferred:
-            module.__class__ = ModuleType  # type: ignore[assignment]
-        sys.meta_path.remove(self._finder)
-        for action in self._finder.waiting:
-            action()
-
-
-def deferred(name: str) -> ModuleType:
-    """Return the module called ``name``; if it is not loaded yet, an object that becomes the module at its first use."""
-    if name in sys.modules:
-        return sys.modules[name]
-    for finder in sys.meta_path:
-        if isinstance(finder, _Finder) and finder._module.__name__ == name:
-            return finder._module
-    module = _Deferred(name)
-    sys.meta_path.insert(0, _Finder(module))
-    return module
-
-
-def when_loaded(module: ModuleType, action: Callable[[], object]) -> None:
-    """Call ``action`` as soon as ``module``, from ``deferred``, is loaded; at once if it is."""
-    for finder in sys.meta_path:
-        if isinstance(finder, _Finder) and finder._module is module:
-            finder.waiting.append(action)
-            return
-    action()
-
-
-class Late(Mapping[str, V]):
-    """A mapping that is made when it is first read: ``Late(lambda: {"tick": torch.zeros(())})``."""
-
-    def __init__(self, make: Callable[[], Mapping[str, V]]) -> None:
-        self._make = make
-
-    @functools.cached_property
-    def _made(self) -> Mapping[str, V]:
-        return self._make()
-
-    def __getitem__(self, key: str) -> V:
-        return self._made[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return len(self._made)
-
+from dynabro_cli.deferred import Late as Late
+from dynabro_cli.deferred import deferred
 
 if TYPE_CHECKING:
     import torch as torch

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-import numpy as np
+from dynabro_cli.deferred import np
 
 Name = Literal[
     "data",

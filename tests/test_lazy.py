@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from dynabro_cli.lazy import Late, deferred, when_loaded
+from dynabro_cli.deferred import Late, deferred, when_loaded
 
 SLOW = """
 import sys, time
@@ -157,6 +157,22 @@ print(Model.__mro__[1] is torch.nn.Module)
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout == "True\n"
+
+
+def test_numpy_is_what_a_plain_import_makes() -> None:
+    program = """
+import sys
+from dynabro_cli.deferred import np
+from dynabro_cli.streams import Streams, np as of_streams
+assert "numpy" not in sys.modules
+drawn = Streams(3).generator("participation", 1).random()
+import numpy, numpy.linalg, types
+assert sys.modules["numpy"] is numpy is np is of_streams
+assert type(np) is types.ModuleType
+print(isinstance(np.arange(3), numpy.ndarray), 0 <= drawn < 1)
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout == "True True\n"
 
 
 def test_a_late_mapping_is_made_once_when_it_is_read() -> None:

@@ -7,8 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 

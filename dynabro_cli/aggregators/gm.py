@@ -10,12 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated, weighing
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
 from dynabro_cli.components.footprint import of_pairs
+from dynabro_cli.deferred import np
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine import native
 from dynabro_cli.vectors.gram import around, gram, radii

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import re
 import signal
@@ -17,8 +18,10 @@ from dynabro_cli import __version__
 from dynabro_cli.cli.plain_values import take_plain_values
 from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
+from dynabro_cli.deferred import when_loaded
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
 from dynabro_cli.executors.interruptions import preempted
+from dynabro_cli.lazy import torch
 from dynabro_cli.machine.settings import check_settings
 from dynabro_cli.store.stopping import ending_the_process
 
@@ -26,6 +29,8 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; some versions of typer include a copy of click."""
 
 HELP_OPTIONS = ["-h", "--help"]
+NEW_OBJECTS = 50_000
+"""Objects between two searches for unused ones: importing modules makes many objects, and nearly all of them stay."""
 MOST_LINES = 200
 """Most lines of one error: each point of a sweep of 100,000 may have a problem."""
 
@@ -107,6 +112,7 @@ def _plain(command: Any) -> Any:
 def main() -> None:
     """Run the command line; every expected error becomes one line on standard error and a documented exit code."""
     prepare()
+    _search_rarely()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, preempted)
     try:
@@ -135,6 +141,14 @@ def main() -> None:
     except OSError as error:
         code = unwritable(error)
     sys.exit(close(code))
+
+
+def _search_rarely() -> None:
+    """Search for unused objects rarely until torch is loaded: these objects may hold large tensors."""
+    usual = gc.get_threshold()
+    if 0 < usual[0] < NEW_OBJECTS:
+        gc.set_threshold(NEW_OBJECTS, *usual[1:])
+        when_loaded(torch, lambda: gc.set_threshold(*usual))
 
 
 @contextlib.contextmanager

@@ -121,7 +121,7 @@ def _run(
     from dynabro_cli.executors.run_log import RunLog
     from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.resolve import resolve
-    from dynabro_cli.simulation.compilation import check_choice
+    from dynabro_cli.machine.compile_choice import check_choice
     from dynabro_cli.store.engine import open_for_writing
     from dynabro_cli.store.models import ModelFile
     from dynabro_cli.store.ownership import heartbeats

@@ -118,7 +118,7 @@ def sweep(
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.shard import Shard, only
     from dynabro_cli.grid.sweep_lookup import load_sweep
-    from dynabro_cli.simulation.compilation import check_choice
+    from dynabro_cli.machine.compile_choice import check_choice
 
     part = None if shard is None else Shard.parse(shard)
     planned = plan(load_sweep(name, settings or ()))

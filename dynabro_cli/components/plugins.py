@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
@@ -150,6 +149,8 @@ def load_installed() -> None:
     if _installed_done:
         return
     _installed_done = True
+    from importlib.metadata import entry_points  # takes as long as all of this package that a command has loaded before
+
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.value):
         package = entry.dist.name if entry.dist is not None else entry.module
         try:

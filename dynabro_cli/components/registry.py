@@ -1,13 +1,14 @@
 """Registries of components, and texts ``name:key=value,key=value`` read by them.
 
 An algorithm's file declares a frozen dataclass of parameters and decorates a factory with ``@registry.register``. Nothing else
-changes: discovery imports every module of the registry's package whose name does not begin with ``_``. Plugins register
-components in the same way.
+changes: discovery imports every module of the registry's package whose name does not begin with ``_``. A component whose module
+has its name is found without the others. Plugins register components in the same way.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 import re
 from collections.abc import Callable
@@ -82,7 +83,9 @@ class Registry(Generic[Factory]):
 
     def entry(self, name: str) -> Entry[Factory]:
         """Return the entry called ``name``; raise SpecError with the legal names if it is unknown."""
-        self._discover()
+        self._import_namesake(name)
+        if name not in self._entries:
+            self._discover()
         if name not in self._entries:
             entries = self.entries()
             if name not in entries:
@@ -90,6 +93,14 @@ class Registry(Generic[Factory]):
                 own = "" if hint else "; --plugin FILE loads your own"
                 raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(entries)}{own}")
         return self._entries[name]
+
+    def _import_namesake(self, name: str) -> None:
+        """Import the module with a component's name, if there is one: ``centered_clipping`` for ``centered-clipping``."""
+        module = name.replace("-", "_")
+        if self._discovered or name in self._entries or not module.isidentifier() or module.startswith("_"):
+            return
+        if importlib.util.find_spec(f"{self.package}.{module}") is not None:
+            importlib.import_module(f"{self.package}.{module}")
 
     def _discover(self) -> None:
         """Import the package's modules, once."""

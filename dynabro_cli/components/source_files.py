@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +30,8 @@ MOVED = {
     "dynabro_cli.simulation.problem": "dynabro_cli.simulation.problems",
 }
 """First names of modules: an import counts under the first name of what it imports, so that a move changes no digest."""
+LATE = {"dynabro_cli.deferred.np": ("numpy", "np")}
+"""Imports at the first use, each with the module and name of the plain import that it counts as: both compute the same."""
 MEANINGLESS = ("ctx", "type_comment", "type_ignores")
 """Fields of the tree that follow from the others, or that are not executed."""
 
@@ -188,7 +190,7 @@ def _trimmed(node: ast.AST, name: str, items: list[ast.AST]) -> list[ast.AST]:
 
 
 def _unmoved(items: Iterable[ast.AST]) -> list[ast.AST]:
-    """Return a body in which imports of moved modules have the name and the alphabetical place that they first had."""
+    """Return a body in which imports of moved modules, and late imports, have the name and the place that they first had."""
     found: list[ast.AST] = []
     for ours, group in itertools.groupby(items, _is_import_of_ours):
         block: list[Any] = list(group)
@@ -196,16 +198,22 @@ def _unmoved(items: Iterable[ast.AST]) -> list[ast.AST]:
     return found
 
 
-def _as_first(block: list[ast.ImportFrom]) -> list[ast.ImportFrom]:
+def _as_first(block: list[ast.ImportFrom]) -> Sequence[ast.AST]:
+    plain: list[ast.AST] = []
     names: dict[str, list[ast.alias]] = {}
     moved = False
     for item in block:
         for alias in item.names:
+            if f"{item.module}.{alias.name}" in LATE:
+                plain.append(ast.Import([ast.alias(*LATE[f"{item.module}.{alias.name}"])]))
+                continue
             whole = MOVED.get(f"{item.module}.{alias.name}")
             module = whole.rpartition(".")[0] if whole else MOVED.get(item.module or "", item.module or "")
             moved = moved or module != item.module
             names.setdefault(module, []).append(alias)
-    return [ast.ImportFrom(module, names[module], 0) for module in sorted(names)] if moved else block
+    if not moved and not plain:
+        return block
+    return [*plain, *(ast.ImportFrom(module, names[module], 0) for module in sorted(names))]
 
 
 def _is_import_of_ours(item: ast.AST) -> bool:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from dynabro_cli.components import plugin_errors
 from dynabro_cli.errors import DynabroError
-from dynabro_cli.events import Event
 
 if TYPE_CHECKING:  # it loads torch, and a worker must be under its parent's control before
+    from dynabro_cli.events import Event
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.repetition import Rerun
 

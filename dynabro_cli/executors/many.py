@@ -15,7 +15,7 @@ from dynabro_cli.executors.local import current_commit
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.signs_of_life import signs_of_life
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.simulation.compilation import check_choice
+from dynabro_cli.machine.compile_choice import check_choice
 from dynabro_cli.store.models import ModelFolder
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing, repetition

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
+from dynabro_cli.deferred import np
 from dynabro_cli.streams import Streams
 
 

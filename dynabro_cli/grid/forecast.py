@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from dynabro_cli.components import Component
 from dynabro_cli.components.digests import CodeComparison
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.machine.devices import devices_of, kind_of
-from dynabro_cli.methods._api import MethodSetting
+from dynabro_cli.methods._api import MethodSetting, one_batch
+from dynabro_cli.methods._levels import expected_cost
 from dynabro_cli.store.database_files import sqlite_path
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.queries import query, tell_left_out
@@ -174,7 +174,12 @@ def _rows(run: Run) -> float:
 
 @functools.lru_cache(maxsize=1024)
 def _cost(method: Component[Any], setting: MethodSetting) -> float:
-    """Return the mean gradient computations of a round, from plans drawn as the method draws them."""
-    draw = method.build(setting).plan
+    """Return the mean gradient computations of a round: exact if it is known, else of plans drawn as the method draws them."""
+    built = method.build(setting)
+    if built.jmax is not None:
+        return expected_cost(built.jmax)
+    draw = built.plan
+    if draw is one_batch:
+        return 1.0
     generator = np.random.default_rng(0)
     return float(np.mean([draw(generator).prefixes[-1] for _ in range(DRAWS)]))

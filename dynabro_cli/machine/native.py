@@ -6,7 +6,6 @@ with ctypes and uses only torch's threads: ``team`` is the function of torch's o
 
 from __future__ import annotations
 
-import concurrent.futures
 import ctypes
 import functools
 import hashlib
@@ -57,6 +56,8 @@ def load_all(kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
     """
     if len(kernels) < 2:
         return [kernel.load() for kernel in kernels]
+    import concurrent.futures  # it is needed where a compiler is called, and this module is loaded by every command
+
     with concurrent.futures.ThreadPoolExecutor(len(kernels)) as pool:
         return list(pool.map(Kernel.load, kernels))
 

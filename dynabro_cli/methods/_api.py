@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-
 from dynabro_cli.components import Registry
+from dynabro_cli.deferred import np
 
 if TYPE_CHECKING:
     from torch import Tensor

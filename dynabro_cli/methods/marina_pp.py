@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dynabro_cli.components import parameter
 from dynabro_cli.components.footprint import copies
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, Computing, Gathered, GatheringMethod, MethodSetting, Plan, State

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple, TypeAlias
 
 from dynabro_cli.components import Registry
+from dynabro_cli.deferred import np
 from dynabro_cli.streams import Streams
 
-Whole = np.ndarray[Any, np.dtype[np.int64]]
+Whole: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 """Whole numbers: labels or places of samples."""
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from dynabro_cli.components import format_value, parameter
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
 from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole
 from dynabro_cli.streams import Streams

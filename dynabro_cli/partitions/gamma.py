@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from dynabro_cli.components import parameter
+from dynabro_cli.deferred import np
 from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole, deal, sorted_by_label
 from dynabro_cli.streams import Streams
 

@@ -15,22 +15,16 @@ import platformdirs
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine import native
+from dynabro_cli.machine.compile_choice import check_choice
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-CHOICES = ("auto", "on", "off")
 COMPILE_WORK = 1e10
 """Number of values above which compiling saves time: some 1.2 ns per value, against 12 s at the first time."""
 
 SHAPES = 64
 """Most variants (shapes, numbers of arguments) of one compiled function; torch's default is 8."""
-
-
-def check_choice(choice: str) -> None:
-    """Raise SpecError if ``choice`` is not one of ``CHOICES``."""
-    if choice not in CHOICES:
-        raise SpecError(f"compile={choice} is not legal. Try: --compile with {' or '.join(CHOICES)}")
 
 
 class Compiler:

@@ -24,11 +24,12 @@ from dynabro_cli.experiment.participation import answering
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.memory import keep_pages
+from dynabro_cli.machine.compile_choice import check_choice
 from dynabro_cli.machine.devices import pick_device
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.compilation import Compiler, check_choice
+from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.noise import measure_noise

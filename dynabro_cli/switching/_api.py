@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-
 from dynabro_cli.components import Registry
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.streams import Streams

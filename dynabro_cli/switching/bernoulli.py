@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dynabro_cli.components import parameter
+from dynabro_cli.deferred import np
 from dynabro_cli.lazy import torch
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import REGISTRY, Switching, SwitchingSetting

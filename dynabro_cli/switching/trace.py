@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from dynabro_cli.components import parameter
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.strangers_files import read_regular

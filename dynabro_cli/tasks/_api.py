@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from dynabro_cli.components import Registry, parameter
+from dynabro_cli.deferred import np
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dynabro_cli.components import parameter
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.host_memory import free_host_memory

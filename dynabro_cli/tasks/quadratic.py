@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dynabro_cli.components import parameter
+from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.tasks._api import REGISTRY, Defaults, Objective, Task, TaskSetting

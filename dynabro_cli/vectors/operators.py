@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec
 
-from dynabro_cli.lazy import torch, when_loaded
+from dynabro_cli.deferred import when_loaded
+from dynabro_cli.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

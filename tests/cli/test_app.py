@@ -223,7 +223,7 @@ CONVERSION = {"pydantic"}
 LOADED: list[tuple[set[str], dict[str, int]]] = [
     (NUMBERS | DATABASE | CONVERSION | {"yaml", "numpy"}, {"--help": 0, "--version": 0, "run --help": 0, "sweep --help": 0}),
     (
-        NUMBERS | DATABASE | CONVERSION,
+        NUMBERS | DATABASE | CONVERSION | {"numpy"},
         {
             "list what": 2,
             "list": 0,
@@ -234,7 +234,7 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
         },
     ),
     (
-        NUMBERS | CONVERSION,
+        NUMBERS | CONVERSION | {"numpy"},
         {"runs": 0, "show runs/1": 0, "query SELECT(1)": 0, "status": 0, "sweep smoke --dry-run": 0, "db check": 0},
     ),
     (
@@ -278,6 +278,24 @@ for command in {list(commands)!r}:
     found = {command: (int(code), absent & set(loaded)) for command, (code, *loaded) in zip(commands, told, strict=True)}
     assert found == {command: (code, set()) for command, code in commands.items()}
     assert {"typer", "dynabro_cli"} <= set(told[-1])
+
+
+def test_unused_objects_are_searched_for_rarely_until_torch_is_loaded(folder: Path) -> None:
+    program = """
+import gc, sys
+from dynabro_cli.cli.app import main
+from dynabro_cli.deferred import deferred
+usual, first = gc.get_threshold(), deferred("torch")
+for _ in range(2):
+    sys.argv = ["dynabro", "--version"]
+    try:
+        main()
+    except SystemExit:
+        assert gc.get_threshold() == (50_000, *usual[1:])
+first.__version__
+assert gc.get_threshold() == usual
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment(), check=True, stdout=subprocess.DEVNULL)
 
 
 def test_a_run_is_described_before_torch_is_loaded(folder: Path) -> None:

@@ -227,6 +227,23 @@ def test_one_file_is_all_it_takes(toys: Registry[Any], tmp_path: Path, monkeypat
     assert toys.parse("added").build(None) == "added"
 
 
+def test_a_component_in_the_module_of_its_name_is_found_without_the_others(
+    toys: Registry[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import toy_rules
+
+    monkeypatch.setattr(toy_rules, "REGISTRY", toys, raising=False)
+    module(tmp_path, "far_away", MODULE.replace("{name!r}", "'far-away'"))
+    module(tmp_path, "many", MODULE.replace("{name!r}", "'another'"))
+    module(tmp_path, "_private")
+    assert toys.parse("far-away").entry.name == "far-away"
+    assert "toy_rules.many" not in sys.modules
+    assert toys.parse("another").entry.name == "another"
+    assert list(toys.entries()) == ["another", "bare", "far-away", "full"]
+    assert problems(toys, "_private")[0].startswith("unknown toy '_private'")
+    assert problems(toys, "far.away")[0].startswith("unknown toy 'far.away'")
+
+
 def test_an_import_error_in_a_component_is_not_hidden(toys: Registry[Any], tmp_path: Path) -> None:
     module(tmp_path, "broken", "import there_is_no_such_module\n")
     for _ in range(2):  # nor may a second look take the half-filled registry for a whole one

@@ -116,6 +116,38 @@ def test_imports_of_moved_modules_count_under_the_first_name() -> None:
     assert digest(MOVED.replace("machine.host_memory", "machine.settings")) != digest(FIRST_NAMES)
 
 
+PLAIN = """
+import math
+
+import numpy as np
+
+from dynabro_cli.components import parameter
+from dynabro_cli.lazy import torch
+
+def made():
+    import numpy as np
+    return np.zeros(3)
+"""
+LATE = """
+import math
+
+from dynabro_cli.components import parameter
+from dynabro_cli.deferred import np
+from dynabro_cli.lazy import torch
+
+def made():
+    from dynabro_cli.deferred import np
+    return np.zeros(3)
+"""
+
+
+def test_a_late_import_counts_as_the_plain_one() -> None:
+    assert digest(LATE) == digest(PLAIN)
+    assert digest(LATE.replace("import torch", "import nn")) == digest(PLAIN.replace("import torch", "import nn"))
+    assert digest(LATE.replace("from dynabro_cli.deferred import np\n", "", 1)) != digest(PLAIN)
+    assert digest(LATE.replace("import np", "import np, when_loaded")) != digest(PLAIN)
+
+
 def test_digests_are_the_same_in_every_version_of_python() -> None:
     """What Python 3.11 made of it; other versions have other fields in their trees, and other texts of f-strings."""
     assert digest(RULE) == "5bc56f8a108f1034"

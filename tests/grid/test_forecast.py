@@ -118,7 +118,14 @@ def test_only_finished_runs_tell_the_time(status: str, path: Path) -> None:
 def test_rows_of_multi_level_rounds(path: Path) -> None:
     """Seven computations a round on average: E[cost] of jmax 7 is 7 + 2^-7."""
     ahead = forecast([run("dynabro", budget=70_000)], str(path), device="cpu")
-    assert (ahead.bytes - BYTES_A_RUN) / BYTES_A_ROW - 7001 == pytest.approx(10_000, rel=0.15)
+    rounds = 70_000 / (7 + 2**-7)
+    assert ahead.bytes == round(BYTES_A_RUN + BYTES_A_ROW * (7001 + rounds))
+
+
+def test_rows_of_a_method_that_draws_its_costs(path: Path) -> None:
+    """Full gradients of 20 mini-batches in one of 4 rounds, and 2 computations in the others."""
+    ahead = forecast([run("marina-pp:p=0.25,batches=20", budget=65_000)], str(path), device="cpu")
+    assert (ahead.bytes - BYTES_A_RUN) / BYTES_A_ROW - 6501 == pytest.approx(65_000 / 6.5, rel=0.1)
 
 
 def test_a_large_database_tells_its_own_growth(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
