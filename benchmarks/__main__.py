@@ -187,6 +187,17 @@ def overhead(
 
 
 @app.command()
+def start(
+    repeats: Repeats = 5,
+    other: Annotated[Path | None, typer.Option(help="Python of another environment with dynabro, in the same turns.")] = None,
+) -> None:
+    """Measure the time before the first line: commands that do not compute."""
+    from benchmarks.start import measure
+
+    print(measure(repeats, other))
+
+
+@app.command()
 def bigdb(
     runs: Annotated[int, typer.Option(min=2736, help="Runs in the database.")] = 20_000,
     points: Annotated[int, typer.Option(min=1, help="Points of the larger dry-run.")] = 5_472,

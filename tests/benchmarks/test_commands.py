@@ -217,6 +217,31 @@ def test_an_error_in_a_process_is_raised_here() -> None:
 
 
 @pytest.mark.slow
+def test_start_times_commands_beside_their_imports(call: Any) -> None:
+    code, out, err = call("start", "--repeats", "1", "--other", sys.executable)
+    assert (code, err) == (0, "")
+    table = rows(out)
+    assert [row["environment"] for row in table] == ["here", "other"] * (len(table) // 2)
+    names = [row["dynabro"] for row in table[::2]]
+    assert names[0] == 'python -c "import typer, rich"'
+    assert [name.split()[0] for name in names[1:]] == [
+        *("list", "show", "show", "runs", "status", "query", "logs", "sweep", "export")
+    ]
+    for row in table:
+        assert 0 < number(row["CPU, min, s"]) <= number(row["median"]) <= number(row["max"])
+        assert number(row["ratio of medians"]) > 0
+    assert {row["ratio of medians"] for row in table[:2]} == {"1"}
+
+
+def test_start_tells_which_command_failed(call: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'not a Python' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    code, out, err = call("start", "--repeats", "1", "--other", str(broken))
+    assert (code, out) == (70, "")
+    assert err == f"benchmarks: {broken} -c import typer, rich: not a Python\n"
+
+
 def test_bigdb_times_commands_on_a_database_that_is_sound(call: Any) -> None:
     code, out, _ = call("bigdb", "--runs", "2736", "--points", "2736", "--repeats", "1")
     assert code == 0  # as that of db check is

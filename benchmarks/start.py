@@ -1,0 +1,93 @@
+"""Processor time of commands that do not compute, beside the import of the packages that print."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from benchmarks.measuring import machine, spread, table
+from dynabro_cli.errors import DynabroError
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "results.db.example"
+SWEEP = ROOT / "sweeps" / "smoke.yaml"
+FLOOR = 'python -c "import typer, rich"'
+RUN = "run --task quadratic --method sgd --attack none --budget 20 --compile off --threads 1 --quiet"
+"""The run that ``show`` and ``logs`` read."""
+
+
+def measure(repeats: int, other: Path | None) -> str:
+    """Call every command in turn on a copy of the example database, with one run more, and time its process.
+
+    Args:
+        repeats: Times that each command is measured, after one that is not.
+        other: The Python of another environment with dynabro, measured in the same turns; None for this one alone.
+    """
+    pythons = {"here": sys.executable} | ({} if other is None else {"other": str(other.absolute())})
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copyfile(STORED, folder / "results.db")
+        shutil.copyfile(SWEEP, folder / SWEEP.name)
+        _seconds(_command(RUN, sys.executable), folder)
+        with closing(sqlite3.connect(folder / "results.db")) as database:
+            (run,) = database.execute("SELECT MAX(id) FROM runs").fetchone()
+        words_of = (FLOOR, *commands(run))
+        calls = {(words, side): _command(words, python) for words in words_of for side, python in pythons.items()}
+        found: dict[tuple[str, str], list[float]] = {call: [] for call in calls}
+        for turn in range(repeats + 1):
+            for call, command in calls.items():
+                seconds = _seconds(command, folder)
+                if turn:  # the first one writes bytecode
+                    found[call].append(seconds)
+    rows = []
+    for (words, side), seconds_of in found.items():
+        least, median, most = spread(seconds_of)
+        ratio = median / spread(found[FLOOR, side])[1]
+        rows.append([words, *([] if other is None else [side]), *(f"{value:.2f}" for value in (least, median, most)), ratio])
+    header = ["dynabro", *([] if other is None else ["environment"]), "CPU, min, s", "median", "max", "ratio of medians"]
+    return f"{machine('cpu')}\n\n{table(header, rows)}"
+
+
+def commands(run: int) -> tuple[str, ...]:
+    """Return the commands, in the order of the table; ``run`` is the id of a run with a log."""
+    return (
+        "list",
+        "show aggregators/cwtm",
+        f"show runs/{run}",
+        "runs",
+        "status",
+        "query SELECT(1)",
+        f"logs {run}",
+        "sweep smoke.yaml --dry-run",
+        "export final --csv -",
+    )
+
+
+def _command(words: str, python: str) -> list[str]:
+    return [python, "-c", "import typer, rich"] if words == FLOOR else [python, "-m", "dynabro_cli", *words.split()]
+
+
+def _seconds(command: Sequence[str], folder: Path) -> float:
+    """Run a command in ``folder`` and return the processor time of its process, in user and system mode.
+
+    Raises:
+        DynabroError: It ended with an error.
+    """
+    usual = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command, cwd=folder, env=usual | {"DYNABRO_DB": "results.db"}, stdout=subprocess.DEVNULL, stderr=errors
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            raise DynabroError(f"{' '.join(command)}: {errors.read().decode(errors='replace').strip()}")
+    return usage.ru_utime + usage.ru_stime
