@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 PLAIN = (str, int, float, bool)
@@ -17,6 +19,8 @@ class PlainFirst:
 
     def __init__(self, parameter: Any) -> None:
         self._wanted = parameter.type_descriptor.annotation
+        info = parameter.type_descriptor.parameter_info
+        self._any_path = not (info.exists or info.resolve_path or info.path_type or info.allow_dash)
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value of ``param`` in the type of its annotation, as typer's own ``coerce`` does."""
@@ -29,10 +33,23 @@ class PlainFirst:
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 
     def _is_plain(self, value: Any, param: Any, ctx: Any) -> bool:
+        if self._wanted is Path:
+            return self._any_path and type(value) is str and _is_missing(value)
         legal = (int, float) if self._wanted is float else (self._wanted,)
         if self._wanted not in PLAIN or type(value) not in legal:
             return False
         return self._wanted is str or getattr(ctx.get_parameter_source(param.name), "name", "") == "DEFAULT"
+
+
+def _is_missing(path: str) -> bool:
+    """Return True if there is no file to check; a file's permissions are left to typer."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        pass
+    return False
 
 
 def take_plain_values(parameter: Any) -> None:

@@ -235,7 +235,15 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
     ),
     (
         NUMBERS | CONVERSION | {"numpy"},
-        {"runs": 0, "show runs/1": 0, "query SELECT(1)": 0, "status": 0, "sweep smoke --dry-run": 0, "db check": 0},
+        {
+            "runs": 0,
+            "show runs/1": 0,
+            "query SELECT(1)": 0,
+            "export final --csv -": 0,
+            "status": 0,
+            "sweep smoke --dry-run": 0,
+            "db check": 0,
+        },
     ),
     (
         NUMBERS,

@@ -17,6 +17,7 @@ def command(
     count: Annotated[int, typer.Option(min=1)] = 3,
     rate: Annotated[float, typer.Option(envvar="PLAIN_RATE")] = 1,
     folder: Annotated[Path | None, typer.Option()] = None,
+    strict: Annotated[Path | None, typer.Option(exists=True)] = None,
     words: Annotated[list[str] | None, typer.Option("--word")] = None,
     upper: Annotated[str, typer.Option(parser=str.upper)] = "a",
     flag: bool = False,
@@ -26,7 +27,21 @@ def command(
 
 @pytest.mark.parametrize(
     "line",
-    ["", "y --count 5", "--rate 2", "--folder here", "--word a --word b", "--upper b", "--flag", "--count 0", "--count x"],
+    [
+        "",
+        "y --count 5",
+        "--rate 2",
+        "--folder here",
+        "--folder .",
+        "--folder pyproject.toml/x",
+        "--folder -",
+        "--strict here",
+        "--word a --word b",
+        "--upper b",
+        "--flag",
+        "--count 0",
+        "--count x",
+    ],
 )
 @pytest.mark.parametrize("environment", [None, "4"])
 def test_values_are_those_of_typer(line: str, environment: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
