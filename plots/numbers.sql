@@ -7,6 +7,7 @@ CREATE VIEW alie AS SELECT *, k(switching) AS k FROM csv_mnist_alie_gm;
 CREATE VIEW digits_sf AS SELECT *, k(switching) AS k FROM csv_digits_periodic;
 CREATE VIEW digits_alie AS SELECT *, k(switching) AS k FROM csv_digits_alie_gm;
 CREATE TABLE sf_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_sf_cwtm_runs AS c ON c.run_key = r.run_key;
+CREATE TABLE softmax_runs AS SELECT *, k(switching) AS k FROM results.runs WHERE sweep = 'mnist-softmax-sf-cwtm';
 CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
   FROM results.runs WHERE sweep = 'digits-bernoulli' GROUP BY method, switching;
@@ -137,6 +138,10 @@ FROM collapse WHERE series LIKE '%0.99%heavy%' AND learning_rate > 0.05;
 SELECT max(final_accuracy) AS high, min(final_accuracy) AS low FROM collapse_runs
 WHERE attack_entry = 'message' AND learning_rate > 0.05 AND method = 'momentum:beta=0.99,form=heavy-ball';
 
+-- query: collapse_earlier
+SELECT max(final_accuracy) AS high, min(final_accuracy) AS low
+FROM csv_digits_momentum_collapse_earlier WHERE method = 'momentum:beta=0.99,form=heavy-ball' AND learning_rate = 0.1 AND attack_entry = 'message';
+
 -- query: sf_pair
 SELECT a, b, p_t FROM pairs WHERE name = 'mnist_sf' AND switching = 'periodic:K=100';
 
@@ -162,6 +167,12 @@ SELECT max(n) AS n FROM alie;
 SELECT max(mean) FILTER (WHERE aggregator = 'gm' AND series LIKE '%0.001') AS tenth, max(mean) FILTER (WHERE aggregator = 'gm' AND series LIKE '%0.01') AS usual,
        max(mean) FILTER (WHERE aggregator = 'gm:T=3') AS steps
 FROM csv_mnist_alie_momentum_final;
+
+-- query: alie_earlier
+SELECT max(final_accuracy) FILTER (WHERE aggregator = 'gm' AND learning_rate = 0.001) AS tenth,
+       max(final_accuracy) FILTER (WHERE aggregator = 'gm' AND learning_rate = 0.01) AS usual,
+       max(final_accuracy) FILTER (WHERE aggregator = 'gm:T=3') AS steps
+FROM csv_mnist_alie_momentum_earlier;
 
 -- query: alie_peaks
 SELECT min(peak) AS lowest, max(peak) AS highest, sum(peak < 0.8) AS below, count(*) AS n
@@ -305,6 +316,22 @@ SELECT max(mean) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS
        sum(mean >= 0.7) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS momentum_switching,
        count(DISTINCT aggregator) AS rules
 FROM worst WHERE worst = 1 OR worst = 'True';
+
+-- query: softmax_size
+SELECT count(*) AS runs, planned('mnist-softmax-sf-cwtm') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
+FROM softmax_runs;
+
+-- query: softmax_means
+WITH ks (k) AS (SELECT DISTINCT k FROM sf), names AS (SELECT DISTINCT method FROM softmax_runs),
+     layers (layer) AS (VALUES ('softmax'), ('logits')),
+     found AS (SELECT 'softmax' AS layer, method, k, avg(final_accuracy) AS mean FROM softmax_runs GROUP BY method, k
+               UNION ALL SELECT 'logits', method, k, mean FROM sf),
+     cells AS (SELECT layer, method, k, iif(mean IS NULL, '-', printf('%.3f', mean)) AS mean
+               FROM names CROSS JOIN layers CROSS JOIN ks LEFT JOIN found USING (layer, method, k))
+SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method, layer AS "last layer",
+       max(mean) FILTER (WHERE k = 5) AS "K = 5", max(mean) FILTER (WHERE k = 10) AS "10", max(mean) FILTER (WHERE k = 20) AS "20",
+       max(mean) FILTER (WHERE k = 100) AS "100", max(mean) FILTER (WHERE k > 1e9) AS "static"
+FROM cells GROUP BY cells.method, layer ORDER BY cells.method = 'dynabro', cells.method != 'sgd', cells.method, layer DESC;
 
 -- query: readings_size
 SELECT sum(n) AS runs, planned('digits-readings') AS planned,
