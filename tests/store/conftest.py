@@ -6,11 +6,14 @@ import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import Engine
 
+from dynabro_cli.store import recorder as recorder_module
 from dynabro_cli.store.engine import open_for_writing
+from tests.store.made import Clock
 
 
 @pytest.fixture
@@ -41,6 +44,14 @@ def engine(database: str) -> Iterator[Engine]:
     engine = open_for_writing(database)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which recorders commit once a second; it stands still on any machine, however slow."""
+    clock = Clock()
+    monkeypatch.setattr(recorder_module, "time", SimpleNamespace(monotonic=clock.monotonic))
+    return clock
 
 
 @pytest.fixture

@@ -50,6 +50,16 @@ RECORD: dict[str, Any] = {
 }
 
 
+class Clock:
+    """Seconds that pass only when a test says so."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        """Return the seconds that have passed, beginning anywhere."""
+        return self.now
+
+
 def started(key: str = KEY, **columns: Any) -> events.Started:
     """The start of a run; ``columns`` replace those of ``RECORD``."""
     return events.Started(key, RECORD | columns)

@@ -56,6 +56,7 @@ def everything(database: str) -> list[Any]:
     ]
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_silent_owner_is_replaced_and_writes_no_more(engine: Engine, database: str) -> None:
     first = record(engine, [started(), rounds(0, 3)])
     with pytest.raises(RunHeldError, match="is in progress in process"):
@@ -283,6 +284,7 @@ def test_checkpoints_follow_one_another(engine: Engine, files: SideFiles) -> Non
     assert Recorder(engine).checkpoint(KEY) == b"two"
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_folder_that_cannot_be_made_costs_the_checkpoints_alone(
     engine: Engine, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

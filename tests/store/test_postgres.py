@@ -278,6 +278,7 @@ def test_a_connection_that_is_lost_between_writes_is_made_again(engine: Engine, 
     assert read(database, "SELECT status, rounds FROM runs") == [("finished", 5)]
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_connection_that_is_lost_in_a_write_loses_nothing(engine: Engine, database: str) -> None:
     recorder = record(engine, [started(), rounds(0, 4), evaluated(5)])
 

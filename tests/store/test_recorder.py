@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from sqlalchemy import Engine, event
 
 from dynabro_cli import events
 from dynabro_cli.errors import AlreadyStoredError, BusyError, StorageError
-from dynabro_cli.store import recorder as recorder_module
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import never
@@ -31,6 +29,7 @@ from dynabro_cli.store.statistics import student
 from tests.store.made import (
     KEY,
     RECORD,
+    Clock,
     a_round,
     change,
     diverged,
@@ -43,22 +42,6 @@ from tests.store.made import (
     totals,
     whole_run,
 )
-
-
-class Clock:
-    """Seconds that pass only when a test says so."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(recorder_module, "time", SimpleNamespace(monotonic=clock.monotonic))
-    return clock
 
 
 @pytest.fixture
@@ -238,7 +221,7 @@ def test_deleting_a_run_deletes_its_rows(engine: Engine, database: str) -> None:
 # --- when
 
 
-def test_a_run_is_finished_when_its_last_rows_are_there(engine: Engine, database: str) -> None:
+def test_a_run_is_finished_when_its_last_rows_are_there(engine: Engine, database: str, clock: Clock) -> None:
     seen: list[tuple[str, int, int]] = []
 
     def look(*_: object) -> None:
