@@ -7,7 +7,13 @@ CREATE VIEW alie AS SELECT *, k(switching) AS k FROM csv_mnist_alie_gm;
 CREATE VIEW digits_sf AS SELECT *, k(switching) AS k FROM csv_digits_periodic;
 CREATE VIEW digits_alie AS SELECT *, k(switching) AS k FROM csv_digits_alie_gm;
 CREATE TABLE sf_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_sf_cwtm_runs AS c ON c.run_key = r.run_key;
-CREATE TABLE softmax_runs AS SELECT *, k(switching) AS k FROM results.runs WHERE sweep = 'mnist-softmax-sf-cwtm';
+CREATE TABLE softmax_runs AS SELECT *, k(switching) AS k FROM results.runs
+  WHERE sweep = 'mnist-softmax-sf-cwtm' AND status IN ('finished', 'diverged');
+CREATE TABLE fig1 AS SELECT 'logits' AS layer, method, switching, k, mean, n FROM sf
+  UNION ALL SELECT 'softmax', method, switching, k(switching), mean, n FROM csv_mnist_softmax_sf_cwtm;
+CREATE TABLE fig1_runs AS SELECT 'logits' AS layer, method, switching, seed, final_accuracy FROM sf_runs
+  UNION ALL SELECT 'softmax', method, switching, seed, final_accuracy FROM softmax_runs;
+CREATE TABLE layers AS SELECT layer, iif(count(DISTINCT seed) = 1, layer || ' (one seed)', layer) AS told FROM fig1_runs GROUP BY layer;
 CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
   FROM results.runs WHERE sweep = 'digits-bernoulli' GROUP BY method, switching;
@@ -39,6 +45,9 @@ CREATE TABLE readings AS
 
 -- compare: mnist_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist'
+
+-- compare: mnist_softmax_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
+sweep = 'mnist-softmax-sf-cwtm'
 
 -- compare: digits_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 sweep = 'digits-periodic'
@@ -148,6 +157,10 @@ SELECT a, b, p_t FROM pairs WHERE name = 'mnist_sf' AND switching = 'periodic:K=
 -- query: sf_dips
 SELECT max(fall) AS fall FROM (SELECT lag(mean) OVER (PARTITION BY switching ORDER BY budget) - mean AS fall
 FROM csv_mnist_sf_cwtm_curves WHERE method = 'dynabro' AND budget <= 4000);
+
+-- query: softmax_dips
+SELECT max(fall) AS fall FROM (SELECT lag(mean) OVER (PARTITION BY switching ORDER BY budget) - mean AS fall
+FROM csv_mnist_softmax_sf_cwtm_curves WHERE method = 'dynabro' AND budget <= 4000);
 
 -- query: heavy_peaks
 SELECT max(mean) FILTER (WHERE switching = 'periodic:K=5') AS k5, max(mean) FILTER (WHERE switching = 'periodic:K=20') AS k20
@@ -320,6 +333,14 @@ FROM worst WHERE worst = 1 OR worst = 'True';
 -- query: softmax_size
 SELECT count(*) AS runs, planned('mnist-softmax-sf-cwtm') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
 FROM softmax_runs;
+
+-- query: softmax_ends
+SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 100)) AS high_100,
+       printf('%.3f', max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9)) AS high_static,
+       printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 5)) AS low_5, printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 10)) AS low_10,
+       printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 20)) AS low_20, printf('%.3f', max(mean) FILTER (WHERE method = 'sgd')) AS sgd_high,
+       printf('%.3f', min(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_low, printf('%.3f', max(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_high
+FROM fig1 WHERE layer = 'softmax';
 
 -- query: softmax_means
 WITH ks (k) AS (SELECT DISTINCT k FROM sf), names AS (SELECT DISTINCT method FROM softmax_runs),

@@ -3,10 +3,13 @@
 
 plots/render.py [DATABASE] prints the text for a database, by default results.db.example.
 
-README.template.md has ``{{ query.column:format }}`` for a number, ``{{ table query }}`` for a table, ``{{ agreement FIGURE }}``
-for the verdict of a figure's claims, and ``{{ claims }}`` for the list of all claims. A query sees the tables and views of the
-database, ``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left out), and ``pairs``, the
-comparisons that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a verdict and what was found.
+README.template.md has ``{{ query.column:format }}`` for a number, ``{{ table query }}`` for a table, ``{{ agreement FIGURE
+}}`` for the verdict of a figure's claims (``{{ agreement FIGURE softmax }}``: under this reading of the last layer), ``{{
+readings }}`` for the claims that hold under each reading, and ``{{ claims }}`` for the list of all claims. A query sees the
+tables and views of the database, ``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left
+out), and ``pairs``, the comparisons that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a
+verdict and what was found; one with ``:layer`` is asked for each row of the table ``layers``, the readings of the networks'
+last layer.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import re
 import sqlite3
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -37,7 +41,7 @@ VERDICTS = ("agrees", "under one reading", "undecided", "no", "not run")
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper, with its verdict and what was found."""
+    """A sentence of the paper, with its verdict and what was found; by reading, if it was judged under several."""
 
     name: str
     figure: str
@@ -45,6 +49,7 @@ class Claim(NamedTuple):
     quote: str
     verdict: str
     found: str
+    readings: Mapping[str, str] = MappingProxyType({})
 
 
 def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -113,18 +118,22 @@ class Renderer:
         """Queries that the template does not use."""
         return set(self._rows) - self.used
 
-    def _all(self, name: str, sql: str) -> list[sqlite3.Row]:
+    def _all(self, name: str, sql: str, **values: str) -> list[sqlite3.Row]:
         try:
-            return self._connection.execute(sql).fetchall()
+            return self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             raise SystemExit(f"{name}: {error}") from error
 
     def _claim(self, heading: str, sql: str) -> Claim:
         name, figure, place, quote = (part.strip() for part in heading.split("|"))
-        ((verdict, found),) = self._all(name, sql)
-        if verdict not in VERDICTS:
-            raise SystemExit(f"{name}: the verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
-        return Claim(name, figure, place, quote, verdict, found)
+        if ":layer" not in sql:
+            ((verdict, found),) = self._all(name, sql)
+            return Claim(name, figure, place, quote, _legal(name, verdict), found)
+        layers = self._all(name, "SELECT layer, told FROM layers")
+        judged = [(layer, told, *self._all(name, sql, layer=layer)[0]) for layer, told in layers]
+        readings = {layer: _legal(name, verdict) for layer, _, verdict, _ in judged}
+        text = "; ".join(f"{told}: *{verdict}*, {found}" for _, told, verdict, found in judged)
+        return Claim(name, figure, place, quote, overall([*readings.values()]), text, readings)
 
     def _place(self, text: str) -> str:
         if text == "claims":
@@ -134,9 +143,15 @@ class Renderer:
         if text == "counts":
             counts = [(verdict, sum(one.verdict == verdict for one in self.claims)) for verdict in VERDICTS]
             return ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+        if text == "readings":
+            return self._readings()
         word, _, rest = text.partition(" ")
         if word == "agreement":
-            return agreement([one.verdict for one in self.claims if one.figure == rest])
+            name, _, reading = rest.partition(" ")
+            own = [one for one in self.claims if one.figure == name]
+            return agreement(
+                [one.readings[reading] for one in own if one.readings] if reading else [one.verdict for one in own]
+            )
         if word == "table":
             self.used.add(rest)
             rows_of = self._rows[rest]
@@ -150,6 +165,22 @@ class Renderer:
             raise SystemExit(f"{text}: the query gives NULL")
         return format(value, form)
 
+    def _readings(self) -> str:
+        """Return how many claims agree under each reading, and under both."""
+        judged = [one.readings for one in self.claims if one.readings]
+        agree = [f"{sum(one[name] == 'agrees' for one in judged)} agree with {name}" for name in judged[0]]
+        both = sum(set(one.values()) == {"agrees"} for one in judged)
+        return f"of {len(judged)}, {', '.join(agree)}, and {both} with both"
+
+
+def overall(verdicts: list[str]) -> str:
+    """Return the verdict of a claim that was judged under several readings of the paper."""
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    if {"agrees", "under one reading"} & set(verdicts):
+        return "under one reading"
+    return "undecided" if "undecided" in verdicts else "no"
+
 
 def agreement(verdicts: list[str]) -> str:
     """Return the verdict of a figure: by all claims that it bears on."""
@@ -159,6 +190,12 @@ def agreement(verdicts: list[str]) -> str:
     if all(verdict == "agrees" for verdict in run):
         return "yes"
     return "no" if all(verdict == "no" for verdict in run) else "partly"
+
+
+def _legal(name: str, verdict: str) -> str:
+    if verdict not in VERDICTS:
+        raise SystemExit(f"{name}: the verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
+    return verdict
 
 
 def _table(columns: Any, rows: Any) -> str:

@@ -173,11 +173,12 @@ def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame,
 
 
 def setting(results: Results) -> str:
-    """Describe what all planned runs have in common, in a line: task, workers, attack and rule."""
+    """Describe what all planned runs have in common, in a line: task, attack, rule, workers and budget."""
     row = results.planned.iloc[0]
     task, attack, rule = TASKS.get(row["task"], row["task"]), row["spec"]["attack"]["name"], row["spec"]["aggregator"]["name"]
     sides = f"{attack.upper()} against {RULES.get(rule, rule)}"
-    return f"{short(task, 40)}, {sides}, m = {row['workers']}, budget {row['budget']:,}"
+    last = " (softmax layer)" if row["spec"]["model"].get("softmax") else ""
+    return f"{short(task, 40)}{last}, {sides}, m = {row['workers']}, budget {row['budget']:,}"
 
 
 def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = "") -> None:

@@ -45,6 +45,7 @@ class PaperFigure(NamedTuple):
 FINAL = "Final accuracy on {} against the switching rate K: {}."
 CURVES = "Accuracy curves on {} for each switching rate K: {}."
 FRACTIONS = "Accuracy and Byzantine fractions on {} under Bernoulli switching, at most {} of 25: IPM against CWMed."
+PRINTED, SOFTMAX = "with the printed softmax", "MNIST with a softmax as last layer"
 ALIE, FLIPS = "ALIE against the geometric median", "sign flips against CWTM"
 
 ROWS = (
@@ -68,6 +69,14 @@ ROWS = (
     PaperFigure("mnist-alie-gm-curves", "7", CURVES.format("MNIST", ALIE), curves_by_rate),
     PaperFigure("mnist-sf-cwtm", "1", FINAL.format("MNIST", FLIPS), final_against_rate),
     PaperFigure("mnist-sf-cwtm-curves", "5", CURVES.format("MNIST", FLIPS), curves_by_rate),
+    PaperFigure("mnist-softmax-sf-cwtm", f"1, {PRINTED}", FINAL.format(SOFTMAX, FLIPS), final_against_rate),
+    PaperFigure(
+        "mnist-softmax-sf-cwtm-curves",
+        f"5, {PRINTED}",
+        CURVES.format(SOFTMAX, FLIPS),
+        curves_by_rate,
+        "mnist-softmax-sf-cwtm",
+    ),
 )
 
 

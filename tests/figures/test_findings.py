@@ -54,3 +54,26 @@ def test_agreement(render: ModuleType) -> None:
     assert render.agreement(["under one reading"]) == "partly"
     assert render.agreement(["undecided", "no"]) == "partly"
     assert render.agreement(["not run"]) == render.agreement([]) == "not to be told"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "verdict"),
+    [
+        (["agrees", "agrees"], "agrees"),
+        (["no", "agrees"], "under one reading"),
+        (["under one reading", "no"], "under one reading"),
+        (["undecided", "no"], "undecided"),
+        (["no", "not run"], "no"),
+    ],
+)
+def test_a_claim_that_is_judged_under_two_readings(verdicts: list[str], verdict: str, render: ModuleType) -> None:
+    assert render.overall(verdicts) == render.overall(verdicts[::-1]) == verdict
+
+
+def test_readings_of_the_last_layer_are_told_apart(render: ModuleType) -> None:
+    """Claims of Figures 1 and 5 name both; a verdict of each is what its own runs give."""
+    claims = {claim.name: claim for claim in render.Renderer(EXAMPLE).claims}
+    assert claims["fig1-099-at-100"].readings == {"logits": "no", "softmax": "agrees"}
+    assert claims["fig1-099-at-100"].verdict == "under one reading"
+    of_figures = {name for name, claim in claims.items() if claim.figure in ("mnist-sf-cwtm", "mnist-sf-cwtm-curves")}
+    assert {name for name, claim in claims.items() if claim.readings} == of_figures
