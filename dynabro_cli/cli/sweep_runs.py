@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from dynabro_cli.errors import SpecError, SweepError, first_line
 if TYPE_CHECKING:
     from dynabro_cli.components.digests import CodeComparison
     from dynabro_cli.executors._api import Options, Outcome, Status
+    from dynabro_cli.executors.crew import Crew
     from dynabro_cli.grid.plan import PlannedRuns
     from dynabro_cli.store.repetition import Rerun
 
@@ -25,6 +27,9 @@ WORDS: dict[Status, str] = {
     "failed": "failed",
     "interrupted": "not run",
 }
+
+FIRST = 2
+"""Processes that start before the number of runs at a time is known."""
 
 
 def code_of(planned: PlannedRuns, db: str, options: Options) -> tuple[CodeComparison, bool]:
@@ -124,26 +129,48 @@ def make_runs(
         from dynabro_cli.executors._api import Outcome
 
         return [Outcome(run, "stored", None) for run in planned.runs]
-    from dynabro_cli.cli.sweep_progress import SweepProgress
+    if on_ray:
+        return _make(planned, db, options, None, address, quiet)
+    from dynabro_cli.executors.crew import Crew
+    from dynabro_cli.machine.cores import cores
+    from dynabro_cli.machine.host_memory import free_host_memory
+
+    free = free_host_memory()
+    with contextlib.closing(Crew()) as crew:
+        for place in range(min(options.jobs or FIRST, cores(), len(planned.runs))):
+            crew.start(place)  # which takes seconds, as what comes before the first run does here: both load torch
+        return _make(planned, db, options if options.force else _fitting(planned, db, options, free), crew, None, quiet)
+
+
+def _fitting(planned: PlannedRuns, db: str, options: Options, free: float | None) -> Options:
+    """Return the options with as many jobs as fit into the free memory, and report fewer than asked for."""
     from dynabro_cli.executors.fitting import with_room
+
+    fitting = with_room(planned.runs, options, db, free)
+    if fitting.jobs != options.jobs:
+        complain(f"{fitting.jobs} runs at a time, as many as fit into the free memory")
+    return fitting
+
+
+def _make(
+    planned: PlannedRuns, db: str, options: Options, crew: Crew | None, address: str | None, quiet: bool
+) -> list[Outcome]:
+    """Make runs by the processes of ``crew``, or without one on Ray."""
+    from dynabro_cli.cli.sweep_progress import SweepProgress
     from dynabro_cli.executors.processes import execute_all
     from dynabro_cli.executors.ray_cluster import execute_all_on_ray
     from dynabro_cli.grid.forecast import run_seconds
     from dynabro_cli.store.engine import open_for_writing
     from dynabro_cli.store.side_files import SideFiles
 
-    if not on_ray and not options.force:
-        asked, options = options, with_room(planned.runs, options, db)
-        if options.jobs != asked.jobs:
-            complain(f"{options.jobs} runs at a time, as many as fit into the free memory")
     engine = open_for_writing(db)
     files = SideFiles.of(engine.url, warn)
     files.probe()
-    seconds = {} if on_ray else run_seconds(planned.runs, db, device=options.device)
+    seconds = {} if crew is None else run_seconds(planned.runs, db, device=options.device)
     with SweepProgress(planned.runs, quiet=quiet, seconds=seconds) as progress:
-        if on_ray:
+        if crew is None:
             return execute_all_on_ray(planned.runs, engine, options, progress, files=files, address=address)
-        return execute_all(planned.runs, engine, options, progress, files=files)
+        return execute_all(planned.runs, engine, options, progress, files=files, crew=crew)
 
 
 def _all_stored(planned: PlannedRuns, db: str) -> bool:

@@ -16,6 +16,7 @@ from dynabro_cli.executors import backend, worker
 from dynabro_cli.executors.backend import Ended, Printed, Words
 from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, MemoryCheck, Ready, Request, Stop, start
 
+WORKER = "dynabro_cli.executors.worker:serve"
 GRACE = 5.0
 """Seconds from closing a process's pipe until the process must have ended."""
 
@@ -99,18 +100,25 @@ class Crew:
     If the scheduler is slow, the workers wait in turn, as their pipes fill.
 
     Args:
-        places: Most processes at a time.
-        entry: The function of a worker process, as ``module:name``.
+        entry: The function of a worker process, as ``module:name``; by default ``WORKER``.
+
+    Attributes:
+        capacity: Most processes at a time.
     """
 
     words = Words("process", "worker processes", "; what they print says why")
     check: MemoryCheck = "gpu"  # the machine's memory was checked for all runs together
     forgiving = False
 
-    def __init__(self, places: int, entry: str) -> None:
-        self.capacity, self._entry = places, entry
+    def __init__(self, entry: str | None = None) -> None:
+        self.capacity, self._entry = 1, entry or WORKER
         self._workers: dict[int, Worker] = {}
         self._ready: set[Any] = set()  # the pipes and processes that the last ``wait`` has found
+
+    def resize(self, places: int) -> None:
+        """Set the capacity, and end processes beyond it, which must be idle."""
+        self.capacity = places
+        self._end([place for place in self._workers if place >= places])
 
     def free(self, place: int) -> bool:
         """Return True if there is no process here, or one that has reported that it waits for requests."""
@@ -194,8 +202,12 @@ class Crew:
 
     def close(self) -> None:
         """Kill all workers."""
-        for one in self._workers.values():
+        self._end(list(self._workers))
+
+    def _end(self, places: Collection[int]) -> None:
+        ended = {place: self._workers[place] for place in places}
+        for one in ended.values():
             one.kill()
-        for place, one in list(self._workers.items()):
+        for place, one in ended.items():
             one.bury()
             self._forget(place, one)

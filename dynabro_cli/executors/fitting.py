@@ -14,7 +14,6 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.forecast import usual_jobs
 from dynabro_cli.machine.cores import cores
 from dynabro_cli.machine.devices import pick_device
-from dynabro_cli.machine.host_memory import free_host_memory
 from dynabro_cli.simulation.need import Need, need_of
 from dynabro_cli.simulation.room import too_much
 from dynabro_cli.store.repetition import stand
@@ -23,7 +22,7 @@ LIKE = tuple(name for name, one in fields().items() if one.memory)
 """The fields that the memory of a run depends on."""
 
 
-def with_room(runs: Sequence[Run], options: Options, database: str) -> Options:
+def with_room(runs: Sequence[Run], options: Options, database: str, free: float | None) -> Options:
     """Return the options with as many jobs as fit into this machine's memory, each in a process, whichever runs meet.
 
     The process that uses a GPU checks the GPU's memory itself.
@@ -32,6 +31,7 @@ def with_room(runs: Sequence[Run], options: Options, database: str) -> Options:
         runs: The runs.
         options: The options.
         database: The database: stored runs are not made.
+        free: Bytes of free memory, before any process of a run has started; None if unknown.
 
     Raises:
         SpecError: A single run does not fit, or ``options`` ask for more runs at a time than fit.
@@ -41,7 +41,6 @@ def with_room(runs: Sequence[Run], options: Options, database: str) -> Options:
     settled = ("stored",) if options.retry_failed else ("stored", "failed")
     left = [run for run in runs if standing.of(run.key) not in settled]
     jobs = min(options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu), len(left))
-    free = free_host_memory()
     if not left or free is None:
         return options
     fit = _fitting(left, jobs, options, free)

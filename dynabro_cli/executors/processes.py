@@ -19,7 +19,6 @@ from dynabro_cli.store.side_files import SideFiles
 
 __all__ = ["Listener", "Options", "Outcome", "execute_all"]
 
-WORKER = "dynabro_cli.executors.worker:serve"
 EXECUTOR = "local"
 """The name of this executor in ``sweeps``."""
 
@@ -31,7 +30,7 @@ def execute_all(
     listener: Listener,
     *,
     files: SideFiles | None = None,
-    worker: str = WORKER,
+    crew: Crew | None = None,
 ) -> list[Outcome]:
     """Make every run, several at a time, and store them; return the outcomes in the order of ``runs``.
 
@@ -48,7 +47,7 @@ def execute_all(
         options: The options.
         listener: Receives the events.
         files: Checkpoints and logs; by default beside the database.
-        worker: The function of a worker process, as ``module:name``.
+        crew: The worker processes, of which some may have started; they are closed at the end. By default, a new one.
 
     Runs in progress elsewhere are waited for, and made here if their process is presumed dead. A run resumes from its last
     checkpoint, if there is one.
@@ -63,6 +62,8 @@ def execute_all(
     devices = _check(runs, options)
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
     options = replace(options, jobs=jobs, threads=options.threads or max(1, cores() // jobs))
+    crew = crew or Crew()
+    crew.resize(jobs)
     return make_all(
         runs,
         engine,
@@ -72,7 +73,7 @@ def execute_all(
         devices=devices,
         places=jobs,
         executor=EXECUTOR,
-        backend=lambda: Crew(jobs, worker),
+        backend=lambda: crew,
     )
 
 

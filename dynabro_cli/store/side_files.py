@@ -145,7 +145,7 @@ class SideFiles:
 
     def names(self, run_key: str) -> list[str]:
         """Return the checkpoints of a run, finished or not."""
-        return [path.name for path in self._checkpoints.glob(f"{run_key}.*")]
+        return [path.name for path in self.checkpoints() if path.name.startswith(f"{run_key}.")]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove checkpoints. Missing files are ignored."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 import re
 import sqlite3
 from collections.abc import Sequence
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.executors import processes
+from dynabro_cli.errors import SpecError
+from dynabro_cli.executors import fitting, processes
 from dynabro_cli.executors._api import Listener, Options, Outcome, Status
+from dynabro_cli.executors.crew import Crew
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.machine import cores
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
 
@@ -39,27 +43,54 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Run], Options]
     """What the executor is asked for; it does nothing, and tells that every run is finished."""
     calls: list[tuple[Sequence[Run], Options]] = []
 
-    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener, *, files: Any) -> list[Outcome]:
+    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener, **_: Any) -> list[Outcome]:
         calls.append((runs, options))
         return [Outcome(run, "finished", None) for run in runs]
 
     monkeypatch.setattr(processes, "execute_all", execute_all)
+    monkeypatch.setattr(Crew, "start", lambda *_: False)
     return calls
 
 
 def ends_with(monkeypatch: pytest.MonkeyPatch, *ends: tuple[Status, str | None]) -> None:
     """Have the executor tell that runs ended so, in turn."""
 
-    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener, *, files: Any) -> list[Outcome]:
+    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener, **_: Any) -> list[Outcome]:
         outcomes = [Outcome(run, status, message) for run, (status, message) in zip(runs, ends, strict=True)]
         for outcome in outcomes:
             listener.ended(0, outcome)
         return outcomes
 
     monkeypatch.setattr(processes, "execute_all", execute_all)
+    monkeypatch.setattr(Crew, "start", lambda *_: False)
 
 
 # --- running
+
+
+@pytest.mark.parametrize(("jobs", "known", "started"), [("1", 4, 1), ("3", 4, 3), ("3", 2, 2), ("9", 9, 4), ("auto", 4, 2)])
+def test_processes_start_before_the_memory_is_estimated(
+    jobs: str, known: int, started: int, dynabro: Dynabro, small: str, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as will be needed: no more than runs (4), processors, or jobs; two if the number of jobs is not known yet."""
+    order: list[str] = []
+    monkeypatch.setattr(cores, "cores", lambda: known)
+    monkeypatch.setattr(Crew, "start", lambda _self, place: bool(order.append(f"start {place}")))
+    monkeypatch.setattr(fitting, "with_room", lambda _runs, options, *_: order.append("estimate") or options)
+    assert dynabro("sweep", small, "--jobs", jobs).code == 0
+    assert order == [*(f"start {place}" for place in range(started)), "estimate"]
+    assert len(asked) == 1
+
+
+def test_no_process_is_left_if_nothing_fits(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_room(*_: object) -> Options:
+        assert len(multiprocessing.active_children()) == 1
+        raise SpecError("memory: nothing fits")
+
+    monkeypatch.setattr(fitting, "with_room", with_room)
+    outcome = dynabro("sweep", small, "--jobs", "1")
+    assert (outcome.code, outcome.err.count("nothing fits")) == (2, 1)
+    assert multiprocessing.active_children() == []
 
 
 def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder: Path) -> None:

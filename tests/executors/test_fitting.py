@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,17 @@ from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.need import Need
 
 SMALL, LARGE = 1e9, 3e9
-Free = Callable[[float | None], None]
 
 
-@pytest.fixture
-def free(monkeypatch: pytest.MonkeyPatch) -> Free:
-    """Sets how much memory is free; runs of momentum need 3 GB, others 1 GB, on four cores."""
+@pytest.fixture(autouse=True)
+def _needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of momentum need 3 GB, others 1 GB, on four cores."""
 
     def need_of(run: Run, *_: object, **__: object) -> Need:
         return Need(LARGE if run.method.name == "momentum" else SMALL, 0, "the messages [m, d]", "fewer --workers")
 
     monkeypatch.setattr(fitting, "need_of", need_of)
     monkeypatch.setattr(fitting, "cores", lambda: 4)
-    return lambda number: monkeypatch.setattr(fitting, "free_host_memory", lambda: number)
 
 
 def runs(large: int, small: int) -> list[Run]:
@@ -36,8 +33,8 @@ def runs(large: int, small: int) -> list[Run]:
     return [resolve(spec) for spec in specs]
 
 
-def fitted(given: list[Run], folder: Path, jobs: int | None = None, **options: bool) -> int | None:
-    return with_room(given, Options(jobs=jobs, device="cpu", sweep="x", **options), str(folder / "none.db")).jobs
+def fitted(free: float | None, given: list[Run], folder: Path, jobs: int | None = None, **options: bool) -> int | None:
+    return with_room(given, Options(jobs=jobs, device="cpu", sweep="x", **options), str(folder / "none.db"), free).jobs
 
 
 @pytest.mark.parametrize(
@@ -53,32 +50,28 @@ def fitted(given: list[Run], folder: Path, jobs: int | None = None, **options: b
     ],
 )
 def test_as_many_as_fit(
-    number: float | None, large: int, small: int, jobs: int | None, expected: int | None, free: Free, tmp_path: Path
+    number: float | None, large: int, small: int, jobs: int | None, expected: int | None, tmp_path: Path
 ) -> None:
-    free(number)
-    assert fitted(runs(large, small), tmp_path, jobs) == expected
+    assert fitted(number, runs(large, small), tmp_path, jobs) == expected
 
 
-def test_more_than_fit_are_refused_with_the_number_that_does(free: Free, tmp_path: Path) -> None:
-    free(5.5e9)
+def test_more_than_fit_are_refused_with_the_number_that_does(tmp_path: Path) -> None:
     with pytest.raises(
         SpecError, match=r"^jobs=4: 3 of these runs at a time fit into the free memory. Try: --jobs 3, or --force$"
     ):
-        fitted(runs(1, 9), tmp_path, 4)
+        fitted(5.5e9, runs(1, 9), tmp_path, 4)
 
 
 @pytest.mark.parametrize("jobs", [None, 1, 4])
-def test_a_run_that_does_not_fit_by_itself(jobs: int | None, free: Free, tmp_path: Path) -> None:
-    free(2.5e9)
+def test_a_run_that_does_not_fit_by_itself(jobs: int | None, tmp_path: Path) -> None:
     with pytest.raises(SpecError) as error:
-        fitted(runs(1, 9), tmp_path, jobs)
+        fitted(2.5e9, runs(1, 9), tmp_path, jobs)
     (line,) = error.value.problems
     assert line.startswith("memory: a run here needs about 3.0 GB, most of it for the messages [m, d], and 2.5 GB are free. ")
     assert line.endswith("Try: fewer --workers, or --force to begin all the same")
 
 
-def test_runs_that_are_stored_need_nothing(free: Free, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free(2.5e9)
+def test_runs_that_are_stored_need_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = runs(1, 2)
     states = {given[0].key: "stored"}
 
@@ -87,19 +80,17 @@ def test_runs_that_are_stored_need_nothing(free: Free, tmp_path: Path, monkeypat
             return states.get(key)
 
     monkeypatch.setattr(fitting, "stand", lambda *_: (None, Known()))
-    assert fitted(given, tmp_path, 2) == 2
+    assert fitted(2.5e9, given, tmp_path, 2) == 2
     states[given[0].key] = "failed"
-    assert fitted(given, tmp_path, 2) == 2
+    assert fitted(2.5e9, given, tmp_path, 2) == 2
     with pytest.raises(SpecError, match=r"needs about 3\.0 GB"):
-        fitted(given, tmp_path, 2, retry_failed=True)
+        fitted(2.5e9, given, tmp_path, 2, retry_failed=True)
     states |= dict.fromkeys([run.key for run in given], "stored")
-    free(0)
-    assert fitted(given, tmp_path, 2) == 2
+    assert fitted(0, given, tmp_path, 2) == 2
 
 
-def test_runs_that_differ_in_their_seed_are_measured_once(free: Free, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free(4e9)
+def test_runs_that_differ_in_their_seed_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
     monkeypatch.setattr(fitting, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", ""))
-    fitted(runs(3, 50), tmp_path)
+    fitted(4e9, runs(3, 50), tmp_path)
     assert len(measured) == 2

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def make_up(engine: Engine, runs: int | list[Run], log: Any = None, worker: str 
     """Make runs, whose seeds count from 0, in processes of ``faulty``."""
     listed = [quadratic(seed) for seed in range(runs)] if isinstance(runs, int) else runs
     chosen = Options(**{"jobs": 1, "device": "cpu"} | options)
-    return execute_all(listed, engine, chosen, log or Log(), worker=f"tests.executors.faulty:{worker}")
+    return execute_all(listed, engine, chosen, log or Log(), crew=Crew(f"tests.executors.faulty:{worker}"))
 
 
 def statuses(outcomes: list[Outcome]) -> list[str]:
@@ -570,3 +571,15 @@ def test_processes_share_the_cores(
 
 def test_no_runs(engine: Engine) -> None:
     assert make_up(engine, 0, worker="die_at_once") == []
+
+
+def test_processes_beyond_the_capacity_end() -> None:
+    with closing(Crew("tests.executors.faulty:serve")) as crew:
+        for place in range(3):
+            crew.start(place)
+        crew.resize(1)
+        (left,) = multiprocessing.active_children()
+        assert crew.capacity == 1
+        assert left.pid == crew._workers[0].pid
+        crew.resize(2)
+        assert crew.capacity == 2

@@ -15,6 +15,7 @@ from dynabro_cli import events
 from dynabro_cli.errors import RunError
 from dynabro_cli.events import Totals
 from dynabro_cli.executors import local, run_log, worker
+from dynabro_cli.executors.crew import Crew
 from dynabro_cli.executors.local import execute
 from dynabro_cli.executors.processes import Options, execute_all
 from dynabro_cli.executors.run_log import RunLog
@@ -52,7 +53,7 @@ def sweep(folder: Path, *runs: Run, **options: object) -> tuple[list[str], list[
     """Make runs that print in a worker process; return what became of each, and each one's log."""
     engine = open_for_writing(str(folder / "results.db"))
     how = Options(jobs=1, device="cpu", **options)  # type: ignore[arg-type]
-    outcomes = execute_all(runs, engine, how, Log(), worker=TALKATIVE)
+    outcomes = execute_all(runs, engine, how, Log(), crew=Crew(TALKATIVE))
     files = SideFiles.of(engine.url)
     logs = [files.log(run.key) for run in runs]
     return [outcome.status for outcome in outcomes], [log.read_text(errors="replace") if log.is_file() else "" for log in logs]

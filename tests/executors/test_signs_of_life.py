@@ -8,6 +8,7 @@ import pytest
 
 from dynabro_cli.errors import InterruptedRunError
 from dynabro_cli.executors._api import Options, Outcome
+from dynabro_cli.executors.crew import Crew
 from dynabro_cli.executors.processes import execute_all
 from dynabro_cli.executors.signs_of_life import signs_of_life
 from dynabro_cli.experiment.resolve import Run
@@ -28,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 def sweep(path: Path, name: str | None, *runs: Run, listener: Log | None = None, timeout: float | None = None) -> list[Outcome]:
     options = Options(jobs=1, device="cpu", sweep=name, timeout=timeout)
     engine = open_for_writing(str(path))
-    return execute_all(runs, engine, options, listener or Log(), worker="tests.executors.talkative:serve")
+    return execute_all(runs, engine, options, listener or Log(), crew=Crew("tests.executors.talkative:serve"))
 
 
 def test_a_sweep_has_a_row_and_its_runs_are_seen_in_it(path: Path) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import resource
 import signal
@@ -55,9 +54,9 @@ def signal_at_import(text: str) -> None:
 
 def workers(entry: str) -> None:
     """Worker processes serve with this function of ``workers.py``."""
-    from dynabro_cli.executors import processes
+    from dynabro_cli.executors import crew
 
-    processes.execute_all = functools.partial(processes.execute_all, worker=f"tests.faults.workers:{entry}")  # type: ignore[assignment]
+    crew.WORKER = f"tests.faults.workers:{entry}"
 
 
 def long_round(round_: str) -> None:
