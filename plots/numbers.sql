@@ -52,6 +52,12 @@ sweep = 'mnist-softmax-sf-cwtm'
 -- compare: digits_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 sweep = 'digits-periodic'
 
+-- compare: digits_best | dynabro learning_rate=0.1 | momentum learning_rate=0.3
+task = 'digits' AND model = 'mlp' AND attack = 'sf' AND aggregator = 'cwtm' AND workers = 17 AND budget = 5000 AND validation = 0
+
+-- compare: digits_best_099 | dynabro learning_rate=0.1 | momentum:beta=0.99 learning_rate=0.3
+task = 'digits' AND model = 'mlp' AND attack = 'sf' AND aggregator = 'cwtm' AND workers = 17 AND budget = 5000 AND validation = 0
+
 -- compare: digits_bernoulli | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 sweep = 'digits-bernoulli'
 
@@ -245,12 +251,17 @@ SELECT group_concat(rate, ', ') AS rates, max(rate) AS highest
 FROM (SELECT DISTINCT learning_rate AS rate FROM results.runs WHERE sweep = 'digits-rates' ORDER BY 1);
 
 -- query: rates_best
-SELECT min(n) || ' to ' || max(n) AS n, min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
+SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n, min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
        min(mean) FILTER (WHERE method LIKE 'momentum%') AS momentum, max(mean) FILTER (WHERE method LIKE 'momentum%') AS momentum_high,
        min(mean) FILTER (WHERE method = 'sgd') AS sgd,
        (SELECT mean FROM digits_sf WHERE method = 'momentum:beta=0.99' AND k = 5) AS given_099,
        min(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS chosen_099
 FROM (SELECT *, k(switching) AS k FROM csv_digits_best);
+
+-- query: best_pairs
+SELECT count(*) FILTER (WHERE better = 'A') AS ahead, count(*) FILTER (WHERE better = 'B') AS behind, count(*) AS cells,
+       printf('%.3f', max(abs(difference))) AS largest
+FROM pairs WHERE name LIKE 'digits_best%';
 
 -- query: digits_sf
 SELECT min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
