@@ -1,9 +1,11 @@
-"""The convolutions of a network one by one: floating-point operations a second forward, and of both gradients."""
+"""The convolutions of a network one by one: floating-point operations a second forward, and of both gradients.
+
+With its batch norms: their time as torch computes them, and compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -12,12 +14,13 @@ from torch import Tensor, nn
 from benchmarks.floor import Case
 from benchmarks.measuring import in_turn, machine, peak, table
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.gradients import conv_weights
+from dynabro_cli.gradients import conv_weights, fusible, norm_kernel
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.gradients.twin import twin
 from dynabro_cli.gradients.worker_layers import Shared, WorkerConv2d
 from dynabro_cli.simulation import precision
 
+NORMS = ["batch norm after ReLU, forward and backward", "torch, ms", "compiled, ms", "torch over compiled"]
 HEADER = ["convolution", "GFLOP", "forward, GFLOP/s", "input gradient", "weight gradients", "compiled", "a core's peak"]
 
 
@@ -37,7 +40,8 @@ def measure(case: Case, repeats: int, threads: int | None) -> str:
     rate = peak()
     rows = [row(seen, case.workers, repeats, rate) for seen in convolutions(case)]
     title = f"{case.model}, m = {case.workers}, B = {case.batch_size}: the layers, without compiled blocks"
-    return f"{title}\n{machine()}\n\n{table(HEADER, rows)}"
+    norms = [norm_row(shape, case, repeats) for shape in normalised(case)]
+    return f"{title}\n{machine()}\n\n{table(HEADER, rows)}" + (f"\n\n{table(NORMS, norms)}" if norms else "")
 
 
 def convolutions(case: Case) -> list[Seen]:
@@ -53,6 +57,36 @@ def convolutions(case: Case) -> list[Seen]:
     with torch.no_grad():
         model.to(memory_format=torch.channels_last)(images.contiguous(memory_format=torch.channels_last))
     return found
+
+
+def normalised(case: Case) -> list[tuple[int, int, int]]:
+    """Return the channels, height and width of the inputs of the network's batch norms."""
+    model = REGISTRIES["models"].parse(case.model).build(case.shape).eval()
+    found: list[tuple[int, int, int]] = []
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.register_forward_pre_hook(lambda _, inputs: found.append(tuple(inputs[0].shape[1:])))
+    with torch.no_grad():
+        model(torch.zeros(1, case.shape.channels, case.shape.height, case.shape.width))
+    return found
+
+
+def norm_row(shape: tuple[int, int, int], case: Case, repeats: int) -> list[object]:
+    """One batch norm: the time of both passes over all workers' mini-batches, by torch and by the kernel."""
+    channels, height, width = shape
+    x, gy = torch.randn(2, case.workers, case.batch_size * height * width, channels)
+    weight, bias = torch.ones(channels), torch.zeros(channels)
+
+    def both(functions: Any) -> None:
+        *_, kept = functions.normalise(x, weight, bias, 1e-5, True)
+        functions.normalise_backward(gy, kept, weight, True, case.workers, True)
+
+    kernel = norm_kernel.load()
+    parts = {"torch": lambda: both(fusible)} | ({} if kernel is None else {"compiled": lambda: both(kernel)})
+    seconds = in_turn(parts, repeats)
+    ratio = seconds["torch"] / seconds["compiled"] if "compiled" in seconds else None
+    times = [1000 * seconds[part] if part in seconds else None for part in ("torch", "compiled")]
+    return [f"{channels} channels, {height} x {width}", *times, ratio]
 
 
 def row(seen: Seen, workers: int, repeats: int, rate: float | None) -> list[object]:

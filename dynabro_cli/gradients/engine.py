@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynabro_cli.gradients import conv_weights, linear_kernel
+from dynabro_cli.gradients import conv_weights, linear_kernel, norm_kernel
 from dynabro_cli.gradients.conv_block import compile_blocks, without_block
 from dynabro_cli.gradients.failures import of_the_device, out_of_memory
 from dynabro_cli.gradients.fusible import Compile, Functions, accurate
@@ -177,10 +177,12 @@ class WorkerGradients:
         if not self._tried and not self.pass_values:
             self.pass_values = self._find_pass_values(inputs[0], model)
             if self._compile != "off":
-                self.blocks = compile_blocks(model, self._samples, insist=self._compile == "on")
                 insist = self._compile == "on"
+                self.blocks = compile_blocks(model, self._samples, insist=insist)
                 shared.linear = linear_kernel.compiled_for(self.model, self._samples, insist=insist)
                 shared.convolutions = conv_weights.compiled_for(without_block(model), self._samples, insist=insist)
+                if inputs.device.type == "cpu" and self.dtype == self.parameters.dtype == torch.float32:
+                    norm_kernel.compile_norms(model, shared, self._samples * self.kept, insist=insist)
         step = self._workers_a_pass(inputs)
         means = []
         for start in range(0, len(inputs), step):

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from dynabro_cli.gradients.masks import kept
+from dynabro_cli.gradients.masks import kept as kept_values
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+Kept = tuple[Tensor | None, ...]
+"""Tensors that batch norm keeps for its backward pass."""
 
 
 def accurate(x: Tensor) -> Tensor:
@@ -23,7 +25,7 @@ def accurate(x: Tensor) -> Tensor:
 
 def normalise(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor, Kept]:
     """Normalise every mini-batch by its own statistics (Ioffe & Szegedy, 2015), after ReLU if wanted.
 
     Args:
@@ -34,8 +36,8 @@ def normalise(
         relu: Whether ReLU comes first.
 
     Returns:
-        The output in the type of ``x``; for the backward pass ``normal`` [G, P, C] and ``inverse`` [G, 1, C]; mean and
-        variance [G, 1, C]; and where ReLU lets no gradient pass, if it comes first.
+        The output in the type of ``x``; mean and variance, [G, 1, C]; and for the backward pass ``normal`` [G, P, C],
+        ``inverse`` [G, 1, C], and where ReLU lets no gradient pass, if it comes first.
     """
     values = accurate(x)
     closed = values <= 0 if relu else None
@@ -44,31 +46,30 @@ def normalise(
     inverse = (variance + eps).rsqrt()
     normal = (values - mean) * inverse
     out = normal if weight is None else torch.addcmul(cast(Tensor, bias), normal, weight)
-    return out.to(x.dtype), normal, inverse, mean, variance, closed
+    return out.to(x.dtype), mean, variance, (normal, inverse, closed)
 
 
 def normalise_backward(
-    gy: Tensor, normal: Tensor, inverse: Tensor, weight: Tensor | None, closed: Tensor | None, workers: int, wanted: bool
+    gy: Tensor, kept: Kept, weight: Tensor | None, relu: bool, workers: int, wanted: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """Return the gradients by input, [G, P, C] if ``wanted``, and by every worker's weight and bias, [m, C] each.
 
     Args:
         gy: The gradients by the output, [G, P, C].
-        normal: Of ``normalise``, as are ``inverse`` and ``closed``.
-        inverse: [G, 1, C].
+        kept: The last result of ``normalise``.
         weight: [C], or None for 1.
-        closed: [G, P, C], or None without ReLU.
+        relu: Whether ReLU came first.
         workers: m, of which G is a multiple.
         wanted: Whether the input has a gradient.
     """
-    given = accurate(gy)
+    given, (normal, inverse, closed) = accurate(gy), cast(tuple[Tensor, Tensor, Tensor | None], kept)
     sums, products = given.sum(1, keepdim=True), (given * normal).sum(1, keepdim=True)
     own = [part.view(workers, -1, gy.shape[2]).sum(1) for part in (products, sums)]
     if not wanted:
         return None, own[0], own[1]
     scale = inverse if weight is None else inverse * weight
     gx = scale * (given - (sums + normal * products) / gy.shape[1])
-    gx = gx if closed is None else gx.masked_fill(closed, 0)
+    gx = gx.masked_fill(cast(Tensor, closed), 0) if relu else gx
     return gx.to(gy.dtype), own[0], own[1]
 
 
@@ -82,7 +83,7 @@ def drop(x: Tensor, seeds: Tensor, layer: int, p: float) -> tuple[Tensor, Tensor
         p: The probability of 0, less than 1.
     """
     n, *sizes = x.shape
-    keep = kept(seeds, layer, x.numel() // len(seeds), p)  # in the order of channels-last images in memory
+    keep = kept_values(seeds, layer, x.numel() // len(seeds), p)  # in the order of channels-last images in memory
     keep = keep.reshape(n, *sizes[1:], sizes[0]).movedim(-1, 1) if len(sizes) > 1 else keep.reshape(x.shape)
     dropped = ~keep
     return (x * (1 / (1 - p))).masked_fill(dropped, 0), dropped
@@ -96,7 +97,7 @@ def drop_backward(gy: Tensor, dropped: Tensor, p: float) -> Tensor:
 class Functions(NamedTuple):
     """The functions of this file, as they are or compiled."""
 
-    normalise: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]] = normalise
+    normalise: Callable[..., tuple[Tensor, Tensor, Tensor, Kept]] = normalise
     normalise_backward: Callable[..., tuple[Tensor | None, Tensor, Tensor]] = normalise_backward
     drop: Callable[..., tuple[Tensor, Tensor]] = drop
     drop_backward: Callable[..., Tensor] = drop_backward

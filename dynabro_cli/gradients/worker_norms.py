@@ -19,19 +19,17 @@ class _BatchNorm2d(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: WorkerBatchNorm2d) -> Tensor:
         groups = layer.grouped(x)  # [m * batches, B * H * W, C]
-        functions = layer.shared.functions
-        out, normal, inverse, mean, variance, closed = functions.normalise(groups, weight, bias, layer.eps, layer.relu)
+        out, mean, variance, kept = layer.shared.functions.normalise(groups, weight, bias, layer.eps, layer.relu)
         layer.record(mean, variance, groups.shape[1])
-        ctx.save_for_backward(normal, inverse, weight, closed)
+        ctx.save_for_backward(weight, *kept)
         ctx.layer = layer
         return layer.ungrouped(out, x)
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> Any:
-        (normal, inverse, weight, closed), layer = ctx.saved_tensors, ctx.layer
-        groups, shared = layer.grouped(outputs[0]), layer.shared
-        wanted = ctx.needs_input_grad[0]
-        gx, *own = shared.functions.normalise_backward(groups, normal, inverse, weight, closed, shared.workers, wanted)
+        (weight, *kept), layer = ctx.saved_tensors, ctx.layer
+        groups, backward, workers = layer.grouped(outputs[0]), layer.shared.functions.normalise_backward, layer.shared.workers
+        gx, *own = backward(groups, tuple(kept), weight, layer.relu, workers, ctx.needs_input_grad[0])
         if weight is not None:
             for name, gradient in zip(("weight", "bias"), own, strict=True):
                 layer.gradient(name).copy_(gradient)

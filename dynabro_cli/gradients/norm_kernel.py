@@ -1,0 +1,93 @@
+"""Batch normalisation and the ReLU before it on a CPU, by a compiled kernel (``batch_norm.cpp``)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from dynabro_cli.gradients.fusible import Functions, Kept
+from dynabro_cli.gradients.twin import join_relus
+from dynabro_cli.gradients.worker_layers import Shared
+from dynabro_cli.gradients.worker_norms import WorkerBatchNorm2d
+from dynabro_cli.machine import native
+
+COMPILE_BYTES = 2e10
+"""Bytes kept by all passes of a run above which compiling saves time: 0.2 to 0.4 ns for each, against about 3 s."""
+
+_long, _pointer = ctypes.c_long, ctypes.c_void_p
+
+
+class BatchNorm:
+    """The two functions of the compiled library, on float32 tensors, in place of the two of ``fusible``."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.scratch.restype = _long
+
+    def normalise(
+        self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Kept]:
+        """Normalise every mini-batch by its own statistics; see ``fusible.normalise``.
+
+        For the backward pass the input is kept, and the statistics.
+        """
+        groups, _, channels = x.shape
+        x, out = x.contiguous(), torch.empty(x.shape)
+        mean, variance, inverse = torch.empty(3, groups, 1, channels)
+        vectors = (torch.ones(channels), torch.zeros(channels)) if weight is None else (weight, cast(Tensor, bias))
+        self._call("forward", relu, [x, *vectors, out, mean, variance, inverse], ctypes.c_float(eps))
+        return out, mean, variance, (x, mean, inverse)
+
+    def normalise_backward(
+        self, gy: Tensor, kept: Kept, weight: Tensor | None, relu: bool, workers: int, wanted: bool
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Return the gradients by input, weight and bias; see ``fusible.normalise_backward``."""
+        x, mean, inverse = kept
+        groups, _, channels = gy.shape
+        gy, gx, (weights, biases) = gy.contiguous(), torch.empty(gy.shape) if wanted else None, torch.empty(2, groups, channels)
+        vector = torch.ones(channels) if weight is None else weight
+        self._call("backward", relu, [gy, x, mean, inverse, vector, gx, weights, biases])
+        own = [part.view(workers, -1, channels).sum(1) for part in (weights, biases)]
+        return gx, own[0], own[1]
+
+    def _call(self, name: str, relu: bool, tensors: list[Tensor | None], *more: ctypes.c_float) -> None:
+        sizes = (_long * 4)(*cast(Tensor, tensors[0]).shape, relu)
+        team = native.team()
+        threads = torch.get_num_threads() if team is not None else 1
+        scratch = torch.empty(self._library.scratch(sizes))
+        pointers = [None if tensor is None else _pointer(tensor.data_ptr()) for tensor in (scratch, *tensors)]
+        getattr(self._library, name)(team, _long(threads), sizes, *pointers, *more)
+
+
+def compile_norms(model: nn.Module, shared: Shared, kept: float, *, insist: bool) -> None:
+    """Let the batch norm of a twin be computed by the kernel, if there is work enough for compiling it.
+
+    Nothing is changed if compiling fails.
+
+    Args:
+        model: The twin.
+        shared: The state of its layers.
+        kept: Bytes that all samples of the run keep for their backward passes.
+        insist: True for any number of them.
+    """
+    norms = [layer for layer in model.modules() if isinstance(layer, WorkerBatchNorm2d)]
+    if not norms or not (insist or kept >= COMPILE_BYTES):
+        return
+    kernel = load()
+    if kernel is not None:
+        shared.functions = Functions(normalise=kernel.normalise, normalise_backward=kernel.normalise_backward)
+        join_relus(model)
+
+
+@functools.cache
+def load() -> BatchNorm | None:
+    """Compile and load the kernel; None if that fails."""
+    try:
+        return BatchNorm(native.Kernel(Path(__file__).with_name("batch_norm.cpp"), {}).load())
+    except native.NativeError:
+        return None
