@@ -141,6 +141,21 @@ def floor(
 
 
 @app.command()
+def precision(
+    model: Annotated[str, typer.Option(help="cnn-cifar, cnn-mnist, ...")] = "cnn-cifar",
+    workers: Annotated[int, typer.Option(min=1, help="m; three of CIFAR-10's share a pass on a CPU.")] = 3,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="B. [default: the paper's]")] = None,
+    threads: Threads = None,
+    repeats: Repeats = 5,
+) -> None:
+    """The workers' gradients on a CPU in fp32 and in bf16: times, and how far bf16's are off."""
+    from benchmarks.floor import cases
+    from benchmarks.precision import measure
+
+    print(measure(cases([model], workers, batch_size), repeats, threads))
+
+
+@app.command()
 def layers(
     model: Annotated[str, typer.Option(help="cnn-cifar, cnn-mnist, ...")] = "cnn-cifar",
     workers: Annotated[int, typer.Option(min=1, help="m; three of CIFAR-10's share a pass on a CPU.")] = 3,

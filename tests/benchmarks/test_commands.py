@@ -90,6 +90,25 @@ def test_layers_has_a_row_for_each_convolution(call: Any) -> None:
     assert all(number(first[part]) > 0 for part in ("forward, GFLOP/s", "input gradient", "weight gradients"))
 
 
+def test_layers_times_batch_norms_by_torch_and_compiled(call: Any) -> None:
+    code, out, _ = call("layers", "--model", "cnn-cifar", "--workers", "1", "--batch-size", "1", "--repeats", "1")
+    assert code == 0
+    norms = [row for row in out.splitlines() if "channels, " in row]
+    assert [row.split("|")[1].strip() for row in norms] == [
+        *["64 channels, 32 x 32"] * 2,
+        *["128 channels, 16 x 16"] * 2,
+    ]
+    assert all(number(cell) > 0 for row in norms for cell in row.split("|")[2:-1] if native.compiler())
+
+
+def test_precision_tells_the_times_and_the_error_of_bf16(call: Any) -> None:
+    code, out, _ = call("precision", "--model", "cnn-digits", "--workers", "2", "--batch-size", "2", "--repeats", "1")
+    assert code == 0
+    (row,) = rows(out)
+    assert number(row["fp32 over bf16"]) == pytest.approx(number(row["fp32, ms"]) / number(row["bf16, ms"]), rel=0.01)
+    assert 1e-4 < number(row["largest error of a worker's gradient"]) < 0.1
+
+
 def test_floor_refuses_an_unknown_model(call: Any) -> None:
     code, _, err = call("floor", "--model", "cnn-mnst")
     assert code == 2
