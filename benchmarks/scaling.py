@@ -12,11 +12,10 @@ from benchmarks.iteration import summary
 from benchmarks.measuring import machine, ratio, table
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec
-from dynabro_cli.gradients.memory import free_memory
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.simulation.room import check_room
 from dynabro_cli.tasks.digits import SHAPE
-
-COPIES = 6
-"""Matrices [m, d] that an iteration is taken to hold at a time, to leave out what cannot fit."""
 
 
 def hidden_units(dimension: int) -> int:
@@ -47,10 +46,11 @@ def measure(counts: Sequence[int], dimensions: Sequence[int], how: How) -> str:
         least: float | None = None
         for m in counts:
             title, size = f"d = {dimension:,}", 4 * m * dimension
-            if COPIES * size > free_memory(torch.device("cpu")):
+            spec = spec_of(m, dimension, how)
+            if not _fits(spec, how):
                 rows.append([title, m, None, None, None, size / 2**20, "too little memory here"])
                 continue
-            milliseconds, peak = _one(spec_of(m, dimension, how), how)
+            milliseconds, peak = _one(spec, how)
             each = milliseconds / m
             least = least or each
             rows.append([title, m, milliseconds, each, ratio(each, least), size / 2**20, peak / 2**20])
@@ -73,6 +73,15 @@ def spec_of(m: int, dimension: int, how: How) -> RunSpec:
         budget=ours.FOREVER,
         eval_every=how.rounds,
     )
+
+
+def _fits(spec: RunSpec, how: How) -> bool:
+    """Return True if the machine has the memory that a run of this kind is estimated to need."""
+    try:
+        check_room(resolve(spec), torch.device("cpu"), compiles=how.compile != "off")
+    except SpecError:
+        return False
+    return True
 
 
 def _one(spec: RunSpec, how: How) -> tuple[float, int]:

@@ -133,6 +133,14 @@ def test_memory_without_data_says_so() -> None:
     assert row == ["a run", "no data", None, None]
 
 
+def test_scaling_leaves_out_what_does_not_fit(call: Any) -> None:
+    code, out, _ = call("scaling", "--workers", "10000", "--dimension", "1000000000", "--batch-size", "2", "--rounds", "1")
+    assert code == 0
+    (row,) = rows(out)
+    assert row["ms"] == "-"
+    assert row["peak RSS, MiB"] == "too little memory here"
+
+
 def test_scaling_has_a_row_for_each_size(call: Any) -> None:
     code, out, _ = call(
         *("scaling", "--workers", "3", "--dimension", "900", "--batch-size", "2", "--rounds", "1"),
