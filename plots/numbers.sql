@@ -11,9 +11,12 @@ CREATE TABLE softmax_runs AS SELECT *, k(switching) AS k FROM results.runs
   WHERE sweep = 'mnist-softmax-sf-cwtm' AND status IN ('finished', 'diverged');
 CREATE TABLE fig1 AS SELECT 'logits' AS layer, method, switching, k, mean, n FROM sf
   UNION ALL SELECT 'softmax', method, switching, k(switching), mean, n FROM csv_mnist_softmax_sf_cwtm;
-CREATE TABLE fig1_runs AS SELECT 'logits' AS layer, method, switching, seed, final_accuracy FROM sf_runs
-  UNION ALL SELECT 'softmax', method, switching, seed, final_accuracy FROM softmax_runs;
-CREATE TABLE layers AS SELECT layer, iif(count(DISTINCT seed) = 1, layer || ' (one seed)', layer) AS told FROM fig1_runs GROUP BY layer;
+CREATE TABLE softmax_alie_runs AS SELECT *, k(switching) AS k FROM results.runs
+  WHERE sweep = 'mnist-softmax-alie-gm' AND status IN ('finished', 'diverged');
+CREATE TABLE fig6 AS SELECT 'logits' AS layer, method, switching, k, mean, n FROM alie
+  UNION ALL SELECT 'softmax', method, switching, k(switching), mean, n FROM csv_mnist_softmax_alie_gm;
+CREATE TABLE layers AS SELECT figure, layer, iif(max(n) = 1, layer || ' (one seed)', layer) AS told
+  FROM (SELECT 'mnist-sf-cwtm' AS figure, layer, n FROM fig1 UNION ALL SELECT 'mnist-alie-gm', layer, n FROM fig6) GROUP BY 1, 2;
 CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
   FROM results.runs WHERE sweep = 'digits-bernoulli' GROUP BY method, switching;
@@ -352,6 +355,30 @@ SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND 
        printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 20)) AS low_20, printf('%.3f', max(mean) FILTER (WHERE method = 'sgd')) AS sgd_high,
        printf('%.3f', min(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_low, printf('%.3f', max(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_high
 FROM fig1 WHERE layer = 'softmax';
+
+-- query: softmax_alie_size
+SELECT count(*) AS runs, planned('mnist-softmax-alie-gm') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
+FROM softmax_alie_runs;
+
+-- query: softmax_alie_ends
+SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9)) AS high_static,
+       printf('%.3f', max(mean) FILTER (WHERE NOT (method = 'momentum:beta=0.99' AND k > 1e9))) AS others,
+       printf('%.3f', min(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_low
+FROM fig6 WHERE layer = 'softmax';
+
+-- query: softmax_alie_peaks
+SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'dynabro')) AS dynabro, printf('%.3f', max(mean) FILTER (WHERE method = 'sgd')) AS sgd,
+       printf('%.3f', max(mean) FILTER (WHERE method = 'momentum')) AS low
+FROM csv_mnist_softmax_alie_gm_curves;
+
+-- query: softmax_alie_means
+WITH names AS (SELECT DISTINCT method FROM softmax_alie_runs), layers (layer) AS (VALUES ('softmax'), ('logits')),
+     cells AS (SELECT layer, method, k, iif(mean IS NULL, '-', printf('%.3f', mean)) AS mean
+               FROM names CROSS JOIN layers CROSS JOIN (SELECT DISTINCT k FROM alie) LEFT JOIN fig6 USING (layer, method, k))
+SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method, layer AS "last layer",
+       max(mean) FILTER (WHERE k = 5) AS "K = 5", max(mean) FILTER (WHERE k = 10) AS "10", max(mean) FILTER (WHERE k = 20) AS "20",
+       max(mean) FILTER (WHERE k = 100) AS "100", max(mean) FILTER (WHERE k > 1e9) AS "static"
+FROM cells GROUP BY cells.method, layer ORDER BY cells.method = 'dynabro', cells.method != 'sgd', cells.method, layer DESC;
 
 -- query: softmax_means
 WITH ks (k) AS (SELECT DISTINCT k FROM sf), names AS (SELECT DISTINCT method FROM softmax_runs),

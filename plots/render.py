@@ -8,8 +8,8 @@ README.template.md has ``{{ query.column:format }}`` for a number, ``{{ table qu
 readings }}`` for the claims that hold under each reading, and ``{{ claims }}`` for the list of all claims. A query sees the
 tables and views of the database, ``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left
 out), and ``pairs``, the comparisons that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a
-verdict and what was found; one with ``:layer`` is asked for each row of the table ``layers``, the readings of the networks'
-last layer.
+verdict and what was found; one with ``:layer`` is asked for each row of the table ``layers`` that has its figure, the readings of
+the networks' last layer.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Renderer:
         if ":layer" not in sql:
             ((verdict, found),) = self._all(name, sql)
             return Claim(name, figure, place, quote, _legal(name, verdict), found)
-        layers = self._all(name, "SELECT layer, told FROM layers")
+        layers = self._all(name, "SELECT layer, told FROM layers WHERE figure = :figure", figure=figure.removesuffix("-curves"))
         judged = [(layer, told, *self._all(name, sql, layer=layer)[0]) for layer, told in layers]
         readings = {layer: _legal(name, verdict) for layer, _, verdict, _ in judged}
         text = "; ".join(f"{told}: *{verdict}*, {found}" for _, told, verdict, found in judged)

@@ -69,6 +69,14 @@ ROWS = (
     PaperFigure("mnist-alie-gm-curves", "7", CURVES.format("MNIST", ALIE), curves_by_rate),
     PaperFigure("mnist-sf-cwtm", "1", FINAL.format("MNIST", FLIPS), final_against_rate),
     PaperFigure("mnist-sf-cwtm-curves", "5", CURVES.format("MNIST", FLIPS), curves_by_rate),
+    PaperFigure("mnist-softmax-alie-gm", f"6, {PRINTED}", FINAL.format(SOFTMAX, ALIE), final_against_rate),
+    PaperFigure(
+        "mnist-softmax-alie-gm-curves",
+        f"7, {PRINTED}",
+        CURVES.format(SOFTMAX, ALIE),
+        curves_by_rate,
+        "mnist-softmax-alie-gm",
+    ),
     PaperFigure("mnist-softmax-sf-cwtm", f"1, {PRINTED}", FINAL.format(SOFTMAX, FLIPS), final_against_rate),
     PaperFigure(
         "mnist-softmax-sf-cwtm-curves",
