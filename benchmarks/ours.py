@@ -25,6 +25,7 @@ def rounds(
     device: str,
     threads: int | None,
     compile: str = "auto",  # noqa: A002
+    force: bool = False,
 ) -> Iterator[Block]:
     """Run ``spec`` and yield a block for each ``RoundsDone`` after the first two, which warm up.
 
@@ -32,7 +33,7 @@ def rounds(
     """
     watch = Watch()
     watch.install()
-    stream = simulate(spec, data_dir=data_dir, device=device, threads=threads, compile=compile)
+    stream = simulate(spec, data_dir=data_dir, device=device, threads=threads, compile=compile, force=force)
     done = 0
     while True:
         watch.reset()

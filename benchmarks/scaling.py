@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -12,10 +13,11 @@ from benchmarks.iteration import summary
 from benchmarks.measuring import machine, ratio, table
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec
-from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.simulation.room import check_room
+from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.tasks.digits import SHAPE
+
+COPIES = 6
+"""Matrices [m, d] that an iteration is taken to hold at a time, to leave out what cannot fit."""
 
 
 def hidden_units(dimension: int) -> int:
@@ -46,11 +48,10 @@ def measure(counts: Sequence[int], dimensions: Sequence[int], how: How) -> str:
         least: float | None = None
         for m in counts:
             title, size = f"d = {dimension:,}", 4 * m * dimension
-            spec = spec_of(m, dimension, how)
-            if not _fits(spec, how):
+            if COPIES * size > free_memory(torch.device("cpu")):
                 rows.append([title, m, None, None, None, size / 2**20, "too little memory here"])
                 continue
-            milliseconds, peak = _one(spec, how)
+            milliseconds, peak = _one(spec_of(m, dimension, how), how)
             each = milliseconds / m
             least = least or each
             rows.append([title, m, milliseconds, each, ratio(each, least), size / 2**20, peak / 2**20])
@@ -75,18 +76,16 @@ def spec_of(m: int, dimension: int, how: How) -> RunSpec:
     )
 
 
-def _fits(spec: RunSpec, how: How) -> bool:
-    """Return True if the machine has the memory that a run of this kind is estimated to need."""
-    try:
-        check_room(resolve(spec), torch.device("cpu"), compiles=how.compile != "off")
-    except SpecError:
-        return False
-    return True
-
-
 def _one(spec: RunSpec, how: How) -> tuple[float, int]:
     """Milliseconds of an iteration, and the peak memory of its process in bytes."""
-    arguments = {"spec": spec, "data_dir": None, "device": "cpu", "threads": how.threads, "compile": how.compile}
+    arguments: dict[str, Any] = {
+        "spec": spec,
+        "data_dir": None,
+        "device": "cpu",
+        "threads": how.threads,
+        "compile": how.compile,
+    }
+    arguments["force"] = True  # what is too much is left out before, by less cautious an estimate than a run's own
     with workers({"ours": (ours.rounds, arguments)}, how.threads) as groups:
         result = summary(take_turns(groups, how.turns)["ours"])
         return 1000 / result.rate, groups["ours"][0].close()

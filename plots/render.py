@@ -3,13 +3,13 @@
 
 plots/render.py [DATABASE] prints the text for a database, by default results.db.example.
 
-README.template.md has ``{{ query.column:format }}`` for a number, ``{{ table query }}`` for a table, ``{{ agreement FIGURE
-}}`` for the verdict of a figure's claims (``{{ agreement FIGURE softmax }}``: under this reading of the last layer), ``{{
-readings }}`` for the claims that hold under each reading, and ``{{ claims }}`` for the list of all claims. A query sees the
-tables and views of the database, ``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left
-out), and ``pairs``, the comparisons that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a
-verdict and what was found; one with ``:layer`` is asked for each row of the table ``layers`` that has its figure, the readings of
-the networks' last layer.
+README.template.md has ``{{ query.column:format }}`` for a number, ``{{ table query }}`` for a table, ``{{ agreement FIGURE }}``
+for the verdict of a figure's claims (``{{ agreement FIGURE softmax }}``: under this reading of the last layer), ``{{ readings
+}}`` for the claims that hold under each reading, and ``{{ claims }}`` for the list of all claims. A query sees the tables and
+views of the database, ``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left out), and
+``pairs``, the comparisons that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a verdict and what
+was found; one with ``:layer`` is asked for each row of the table ``layers`` that has its figure, the readings of the networks'
+last layer.
 """
 
 from __future__ import annotations
