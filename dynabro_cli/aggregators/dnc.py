@@ -34,8 +34,8 @@ def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
     In each iteration, on b random coordinates, with mu the messages' mean there and v the leading right singular vector of
     the matrix of rows g_i - mu, the floor(c f) messages with the largest <g_i - mu, v>^2 are bad; of messages that score
-    equally the highest indices are. A(g_1, ..., g_m) = mean of the messages that are bad in no iteration. v is exact, from
-    the m x m Gram matrix.
+    equally (up to 2^-40 of all scores' sum) the highest indices are. A(g_1, ..., g_m) = mean of the messages that are bad
+    in no iteration. v is exact, from the m x m Gram matrix.
 
     The coordinates are a function of the seed and of the number of the call, which is the rule's state. No kappa is proved.
     Costs O(m d + iterations (m^2 b + m^3)). Raises SpecError if 2f >= m, or if iterations floor(c f) >= m, as all messages
@@ -68,8 +68,12 @@ def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
 
 def outlier_scores(products: Tensor) -> Tensor:
-    """Return <g_i - mu, v>^2 for all i, from the Gram matrix of the g_i around any point: [m, m] -> [m]."""
+    """Return <g_i - mu, v>^2 for all i, from the Gram matrix of the g_i around any point: [m, m] -> [m].
+
+    They are multiples of 2^-40 of their sum, so that messages that lie symmetrically score equally on every processor.
+    """
     centred = products - products.mean(0) - products.mean(1, keepdim=True) + products.mean()
     eigenvalues, eigenvectors = torch.linalg.eigh(centred)
-    scores: Tensor = eigenvalues[-1].clamp_min(0) * eigenvectors[:, -1].square()
+    shares = torch.round(eigenvectors[:, -1].square() * 2**40) / 2**40
+    scores: Tensor = eigenvalues[-1].clamp_min(0) * shares
     return scores

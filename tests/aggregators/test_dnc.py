@@ -27,6 +27,23 @@ def test_golden_two_dimensions_and_a_tie() -> None:
     torch.testing.assert_close(make_aggregator("dnc", workers=4, byzantine=1)(messages), torch.tensor([10 / 3, 2.0]))
 
 
+@pytest.mark.parametrize("error", [-3e-16, 0.0, 3e-16])
+def test_a_tie_does_not_hang_on_rounding(error: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eigenvectors differ in the last digit from processor to processor; the messages that are kept do not."""
+    exact = torch.linalg.eigh
+
+    def rounded_otherwise(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, vectors = exact(matrix)
+        leading = torch.zeros_like(vectors)
+        leading[1, -1] = error
+        return values, vectors + leading
+
+    messages = torch.tensor([[0.0, 0.0], [10.0, 0.0], [-10.0, 0.0], [0.0, 6.0]])
+    rule = make_aggregator("dnc", workers=4, byzantine=1)
+    monkeypatch.setattr(torch.linalg, "eigh", rounded_otherwise)
+    torch.testing.assert_close(rule(messages), torch.tensor([10 / 3, 2.0]))
+
+
 @pytest.mark.parametrize(("m", "f"), [(5, 1), (9, 3), (17, 8)])
 @pytest.mark.parametrize("seed", range(5))
 def test_equals_singular_vectors(m: int, f: int, seed: int) -> None:
