@@ -139,7 +139,9 @@ def test_a_run_shows_how_to_repeat_it(chromium: Any, report: str) -> None:
     button.click()
     assert watched.page.locator("tr.more").count() == 0
     watched.page.locator("#curves details.numbers summary").click()
-    assert watched.page.locator("#curves details.numbers tbody tr").count() >= 12
+    cells = watched.page.locator("#curves details.numbers tbody tr")
+    cells.first.wait_for()  # the table is made at the event of its being opened, which comes later
+    assert cells.count() >= 12
     clean(watched)
 
 
