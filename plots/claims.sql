@@ -112,6 +112,16 @@ SELECT 'not run', printf('budget %d of 8,000', max(budget)) FROM runs WHERE swee
 -- claim: fig8-cifar | cifar10-ipm-cwmed-dmax048 | Appendix, CIFAR-10 | similar results to those in the main text are observed when there are fewer than half Byzantine workers in all iterations
 SELECT 'not run', printf('budget %d of 8,000', max(budget)) FROM runs WHERE sweep = 'cifar10-ipm-cwmed-dmax048';
 
+-- claim: fig2-quarter-first | cifar10-quarter | Section 6, CIFAR-10 (here: a quarter of the channels, batches of 16) | momentum with beta = 0.9 slightly outperforms our method [at p = 0.01, D = 10]
+SELECT CASE WHEN count(*) = 0 THEN 'not run' WHEN max(better) = 'B' THEN 'agrees' WHEN max(better) = 'A' THEN 'no' ELSE 'undecided' END,
+       iif(count(*) = 0, 'no pair of runs', printf('%.3f against %.3f, %s', max(b), max(a), iif(max(n) = 1, 'one seed', max(n) || ' seeds')))
+FROM pairs WHERE name = 'cifar_quarter' AND switching LIKE '%p=0.01,D=10,delta_max=0.72';
+
+-- claim: fig2-quarter-others | cifar10-quarter | Section 6, CIFAR-10 (here: a quarter of the channels, batches of 16) | in the other configurations our method significantly outperforms both SGD and momentum
+SELECT CASE WHEN count(*) < 4 THEN 'not run' WHEN sum(better = 'A') = count(*) THEN 'agrees' WHEN sum(better = 'B') > 0 THEN 'no' ELSE 'undecided' END,
+       printf('%d of 4 pairs', count(*)) || iif(count(*) = 0, '', printf(', DynaBRO ahead in %d, by %.3f at least and %.3f at most', sum(a > b), min(a - b), max(a - b)))
+FROM pairs WHERE name LIKE 'cifar_quarter%' AND switching LIKE '%delta_max=0.72' AND switching NOT LIKE '%p=0.01,D=10,%';
+
 -- claim: fig2-digits-first | digits-bernoulli | Section 6, CIFAR-10 (here: digits) | momentum with beta = 0.9 slightly outperforms our method [at p = 0.01, D = 10]
 SELECT CASE WHEN better = 'B' THEN 'agrees' WHEN better = 'A' THEN 'no' ELSE 'undecided' END,
        printf('%.3f against %.3f; p = %.2f, Holm %.2f', b, a, p_t, holm_t)

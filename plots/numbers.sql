@@ -52,6 +52,12 @@ task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist'
 -- compare: mnist_softmax_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 sweep = 'mnist-softmax-sf-cwtm'
 
+-- compare: cifar_quarter | dynabro learning_rate=0.05 | momentum learning_rate=0.01
+sweep = 'cifar10-quarter'
+
+-- compare: cifar_quarter_sgd | dynabro learning_rate=0.05 | sgd learning_rate=0.01
+sweep = 'cifar10-quarter'
+
 -- compare: digits_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 sweep = 'digits-periodic'
 
@@ -199,6 +205,22 @@ FROM csv_mnist_alie_momentum_earlier;
 -- query: alie_peaks
 SELECT min(peak) AS lowest, max(peak) AS highest, sum(peak < 0.8) AS below, count(*) AS n
 FROM (SELECT max(mean) AS peak FROM csv_mnist_alie_gm_curves WHERE method NOT LIKE 'dynabro%' AND budget <= 2500 GROUP BY method, switching);
+
+-- query: quarter
+SELECT count(*) AS runs, planned('cifar10-quarter') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds,
+       max(workers) AS workers, max(batch_size) AS batch, printf('%,d', max(budget)) AS budget,
+       (SELECT count(DISTINCT e.budget) FROM results.evaluations AS e JOIN results.runs AS q ON q.id = e.run_id WHERE q.sweep = 'cifar10-quarter' AND q.method = 'sgd') AS evaluations,
+       printf('%.0f', max(wall_seconds) / 60) AS minutes
+FROM results.runs WHERE sweep = 'cifar10-quarter' AND status IN ('finished', 'diverged');
+
+-- query: quarter_means
+SELECT substr(switching, instr(switching, ':') + 1, instr(switching, ',delta_max') - instr(switching, ':') - 1) AS switching,
+       iif(switching LIKE '%0.72', 18, 12) AS "at most",
+       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'sgd')), '-') AS SGD,
+       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'momentum')), '-') AS "momentum 0.9",
+       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'dynabro')), '-') AS DynaBRO
+FROM results.runs AS r WHERE r.sweep = 'cifar10-quarter' AND r.status IN ('finished', 'diverged')
+GROUP BY r.switching ORDER BY "at most" DESC, r.switching;
 
 -- query: cifar
 SELECT max(budget) AS budget, max(batch_size) AS batch, max(planned('cifar10-ipm-cwmed') + planned('cifar10-ipm-cwmed-dmax048')) AS whole,

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from scipy.stats import norm
 
+from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep
@@ -82,7 +83,11 @@ def add_pairs(connection: sqlite3.Connection, database: Path) -> None:
         if kind != "compare":
             continue
         name, a, b = (part.strip() for part in heading.split("|"))
-        for cell in compare(engine, side(a, REGISTRIES), side(b, REGISTRIES), where).cells:
+        try:
+            cells = compare(engine, side(a, REGISTRIES), side(b, REGISTRIES), where).cells
+        except NotFoundError:  # no runs yet
+            continue
+        for cell in cells:
             test = cell.test
             numbers = (cell.a, cell.b, test.mean, *test.student, test.p_t, test.p_wilcoxon, cell.holm_t)
             known = [None if math.isnan(number) else number for number in numbers]

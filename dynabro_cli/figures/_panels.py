@@ -177,8 +177,10 @@ def setting(results: Results) -> str:
     row = results.planned.iloc[0]
     task, attack, rule = TASKS.get(row["task"], row["task"]), row["spec"]["attack"]["name"], row["spec"]["aggregator"]["name"]
     sides = f"{attack.upper()} against {RULES.get(rule, rule)}"
-    last = " (softmax layer)" if row["spec"]["model"].get("softmax") else ""
-    return f"{short(task, 40)}{last}, {sides}, m = {row['workers']}, budget {row['budget']:,}"
+    model = row["spec"]["model"]
+    network = " (softmax layer)" if model.get("softmax") else ""
+    network += f" ({model['width']:g} of the channels)" if model.get("width", 1) != 1 else ""
+    return f"{short(task, 40)}{network}, {sides}, m = {row['workers']}, budget {row['budget']:,}"
 
 
 def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = "") -> None:

@@ -6,12 +6,16 @@ import csv
 import json
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from dynabro_cli.figures._api import GRIDS
+from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._panels import setting
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
 
@@ -53,6 +57,19 @@ def test_a_whole_grid(name: str, grids: Path, dynabro: Dynabro) -> None:
     assert keys == shown
     assert f"({len(shown)} runs)" in outcome.out
     assert len(pd.read_csv(f"plots/{name}.csv")) > 0
+
+
+@pytest.mark.parametrize(
+    ("sweep", "words"),
+    [
+        ("mnist-sf-cwtm", "MNIST, SF against CWTM, m = 17, budget 5,000"),
+        ("mnist-softmax-sf-cwtm", "MNIST (softmax layer), SF against CWTM, m = 17, budget 5,000"),
+        ("cifar10-quarter", "CIFAR-10 (0.25 of the channels), IPM against CWMed, m = 25, budget 8,000"),
+    ],
+)
+def test_a_title_tells_what_all_runs_have_in_common(sweep: str, words: str) -> None:
+    results = SimpleNamespace(planned=pd.DataFrame(planned(sweep)))
+    assert setting(cast(Results, results)) == words
 
 
 def test_the_worst_attack_is_marked(grids: Path, dynabro: Dynabro) -> None:
