@@ -16,6 +16,7 @@ from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.signs_of_life import signs_of_life
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.machine.compile_choice import check_choice
+from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.models import ModelFolder
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing, repetition
@@ -73,10 +74,11 @@ def make_all(
         stored = Standing(connection, repeat).stored(run.key for run in runs)
     url = engine.url.render_as_string(hide_password=False)
     save_model = None if options.models is None else ModelFolder(options.models, url)
+    kept = KeptConnection(engine)
     slots = [
         Slot(
             number,
-            Recorder(engine, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files, save_model=save_model),
+            Recorder(kept, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files, save_model=save_model),
             devices[number % len(devices)],
         )
         for number in range(min(places, len(runs)))
@@ -84,4 +86,4 @@ def make_all(
     ledger = Ledger(runs, options, files, listener, stored)
     owners = [slot.recorder.owner for slot in slots]
     with signs_of_life(engine, ledger.outcomes, owners, options, executor, repeat):
-        return Scheduler(ledger, slots, options, backend()).run()
+        return Scheduler(ledger, slots, options, backend(), kept).run()

@@ -16,6 +16,7 @@ from dynabro_cli.executors.backend import Backend, Ended, Message, Misplaced, Pr
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
 from dynabro_cli.executors.ledger import Job, Ledger, Slot
 from dynabro_cli.executors.worker import Begun, Left, Request
+from dynabro_cli.store.kept_connection import KeptConnection
 
 FALSE_STARTS = 3
 """Most processes or tasks in a row that may end before one starts a run."""
@@ -33,10 +34,14 @@ class Scheduler:
         slots: One for each place of the back end.
         options: The options, with jobs, threads and device resolved.
         backend: Where the runs are made; closed at the end.
+        connection: The connection of the slots' recorders; closed before every wait.
     """
 
-    def __init__(self, ledger: Ledger, slots: Sequence[Slot], options: Options, backend: Backend) -> None:
+    def __init__(
+        self, ledger: Ledger, slots: Sequence[Slot], options: Options, backend: Backend, connection: KeptConnection
+    ) -> None:
         self._ledger, self._slots, self._options, self._backend = ledger, slots, options, backend
+        self._connection = connection
         self._false_starts = 0
 
     def run(self) -> list[Outcome]:
@@ -47,7 +52,7 @@ class Scheduler:
             PreemptedError: SIGTERM.
             DynabroError: Another error, after all runs have been left.
         """
-        with contextlib.closing(self._backend), Interruptions() as interruptions:
+        with contextlib.closing(self._connection), contextlib.closing(self._backend), Interruptions() as interruptions:
             try:
                 while not self._ledger.failed_fast and self._turn(interruptions):
                     pass
@@ -68,6 +73,7 @@ class Scheduler:
         self._assign(interruptions)
         if not any(map(self._occupied, self._slots)) and self._ledger.patience(True) is None:
             return False
+        self._connection.close()
         with interruptions.allowed():
             self._backend.wait(self._patience())
         self._attend()
@@ -223,6 +229,7 @@ class Scheduler:
         end = time.monotonic() + seconds
         with contextlib.suppress(DisconnectedError):
             while any(slot.claimed for slot in self._slots) and (left := end - time.monotonic()) > 0:
+                self._connection.close()
                 self._backend.wait(left)
                 self._attend()
         self._end(self._slots)

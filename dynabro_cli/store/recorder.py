@@ -26,6 +26,7 @@ from dynabro_cli.store.claims import (
     refuse_if_live,
     take_place,
 )
+from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
 from dynabro_cli.store.rows import counts, cut_text, finite, row_of
 from dynabro_cli.store.side_files import SideFiles
@@ -70,7 +71,7 @@ class Recorder:
     that), another may take over the run, and this recorder can no longer write it.
 
     Args:
-        engine: A database opened for writing.
+        engine: A database opened for writing, or a connection to one that recorders share.
         git_commit: The commit of the user's repository, to be stored.
         sweep: The name of the sweep that the runs belong to.
         repeat: Returns True for a run with a result that is recorded again, to replace the result.
@@ -83,7 +84,7 @@ class Recorder:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | KeptConnection,
         *,
         git_commit: str | None = None,
         sweep: str | None = None,
@@ -117,7 +118,7 @@ class Recorder:
         Raises:
             RunHeldError: Another live process is working on it.
         """
-        with translated_errors(self._engine.url), self._engine.connect() as connection:
+        with translated_errors(self._engine.url), self._engine.begin() as connection:
             row = find(connection, run_key)
             if row is None:
                 return None
@@ -132,7 +133,7 @@ class Recorder:
         Raises:
             RunHeldError: Another live process is making it, or repeating it.
         """
-        with translated_errors(self._engine.url), self._engine.connect() as connection:
+        with translated_errors(self._engine.url), self._engine.begin() as connection:
             row = find(connection, run_key)
             if row is not None and row["status"] in ENDED:
                 if not self._repeat(row):
@@ -148,7 +149,7 @@ class Recorder:
 
         The next ``Started`` with ``resumed`` continues from there.
         """
-        with translated_errors(self._engine.url), self._engine.connect() as connection:
+        with translated_errors(self._engine.url), self._engine.begin() as connection:
             row = find(connection, run_key)
             if row is not None and row["status"] in ENDED:
                 row = find(connection, run_key + RERUN_SUFFIX)

@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from dynabro_cli import events
 from dynabro_cli.errors import InterruptedRunError, PreemptedError, RunError
@@ -20,6 +21,7 @@ from dynabro_cli.executors._api import Failure, Options, Outcome
 from dynabro_cli.executors.backend import Ended, Misplaced, Printed, Words
 from dynabro_cli.executors.many import make_all
 from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Request
+from dynabro_cli.store import recorder
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.executors.made_runs import Log, quadratic
@@ -172,6 +174,27 @@ def test_runs_are_made_in_order_and_no_more_at_a_time_than_fit(engine: Engine) -
     assert stored(engine) == [(seed, "finished", ROUNDS) for seed in range(5)]
     assert log.of(3) == ["started", "Started", "RoundsDone", "Evaluated", "Finished", "finished"]
     assert {request.check for request in places.requests} == {"all"}
+
+
+def test_no_log_lies_beside_the_database_while_the_scheduler_waits(engine: Engine, tmp_path: Path) -> None:
+    """A database that is moved into the place of this one would be read with the log that it finds there."""
+    places = Scripted(places=2)
+    beside: list[set[str]] = []
+    places.on_wait = lambda: beside.append({path.name for path in tmp_path.iterdir() if "-wal" in path.name})
+    assert statuses(make(engine, 4, places)) == ["finished"] * 4
+    assert len(beside) > 5
+    assert set.union(*beside) == set()
+
+
+def test_one_connection_stores_an_end_and_looks_for_the_next_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "time", SimpleNamespace(monotonic=lambda: 0.0))  # else it commits once a second, too
+    opened: list[Any] = []
+    event.listen(engine, "connect", lambda connection, _record: opened.append(connection))
+    counts = [0]
+    for runs in (2, 12):  # the second time, ten of them are new
+        make(engine, runs, Scripted())
+        counts.append(len(opened) - sum(counts))
+    assert counts[2] - counts[1] == (10 - 2) * 2  # one for a run's claim, and one for its end and the next run
 
 
 def test_nothing_is_sent_to_a_place_until_it_can_take_a_run(engine: Engine) -> None:
