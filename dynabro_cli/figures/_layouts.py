@@ -101,7 +101,7 @@ def curves_over_fractions(results: Results) -> Drawn:
     longest = results.runs.groupby("method", sort=False)["rounds"].mean().idxmax()
     bars = bars[bars["method"] == longest]
     first = results.planned.drop_duplicates("switching")
-    figure, axes = blank(2, len(first), height=3.9, sharey="row", height_ratios=(1.5, 1))
+    figure, axes = blank(2, len(first), height=3.9, sharex="row", sharey="row", height_ratios=(1.5, 1))
     labelled, break_ = ((len(first) // 2,), "\n") if narrow() else (range(len(first)), " ")
     most_samples = numbers["samples"].max()
     settled = numbers[numbers["samples"] > most_samples / 4]["mean"].min()
@@ -110,13 +110,15 @@ def curves_over_fractions(results: Results) -> Drawn:
         strategy = row["spec"]["switching"]
         _accuracy(above, numbers[numbers["switching"] == row["switching"]], series)
         above.set_title(f"p = {strategy['p']:g},{break_}D = {strategy['D']}")
-        samples = millions(above)
-        above.set_xlabel(samples if column in labelled else "")
         if settled > 0.5:  # differences near the top are what is to be seen
             above.set_ylim(max(0.0, settled - 0.1), 1.0)
         draw_fractions(below, bars[bars["switching"] == row["switching"]], row["workers"])
         below.set_xlim(-0.03, max(0.55, strategy["delta_max"] + 0.05))
-        below.set_xlabel("fraction of Byzantine workers" if column in labelled else "")
+    for above in axes[0]:  # panels without a run have the others' range, which is known now
+        samples = millions(above)
+    for column in labelled:
+        axes[0, column].set_xlabel(samples)
+        axes[1, column].set_xlabel("fraction of Byzantine workers")
     axes[0, 0].set_ylabel(ACCURACY)
     axes[1, 0].set_ylabel("share of rounds")
     legend(figure, labels, series)

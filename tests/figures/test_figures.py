@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from dynabro_cli.figures._api import GRIDS
 from dynabro_cli.figures._data import Results
@@ -357,3 +358,16 @@ def test_tables_in_latex(grids: Path, dynabro: Dynabro) -> None:
     assert "momentum $\\beta$=0.9" in text
     assert "$\\pm$" in text
     assert not Path("plots/final.png").exists()
+
+
+def test_panels_without_a_run_have_the_range_of_the_others(
+    folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = planned("digits-bernoulli", *SMALL, "seeds=0..1")
+    fill(folder / "part.db", [row for row in rows if row["switching"] == "bernoulli:p=0.01,D=10,delta_max=0.72"])
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    assert dynabro("plot", "digits-bernoulli", "--db", "part.db", *SETTINGS).code == 0
+    above = drawn[0].axes[:3]
+    assert [len(axes.lines) > 0 for axes in above] == [True, False, False]
+    assert len({(axes.get_xlim(), axes.get_xlabel()) for axes in above}) == 1
