@@ -222,6 +222,14 @@ SELECT substr(switching, instr(switching, ':') + 1, instr(switching, ',delta_max
 FROM results.runs AS r WHERE r.sweep = 'cifar10-quarter' AND r.status IN ('finished', 'diverged')
 GROUP BY r.switching ORDER BY "at most" DESC, r.switching;
 
+-- query: quarter_orders
+WITH falls AS (SELECT lag(mean) OVER (PARTITION BY switching ORDER BY budget) - mean AS fall FROM csv_cifar10_quarter
+               WHERE method = 'dynabro' AND mean IS NOT NULL AND budget <= 6000)
+SELECT count(*) FILTER (WHERE name = 'cifar_quarter_sgd') AS settings,
+       count(*) FILTER (WHERE name = 'cifar_quarter_sgd' AND a > b) AS sgd, count(*) FILTER (WHERE name = 'cifar_quarter' AND a > b) AS momentum,
+       (SELECT max(fall) FROM falls) AS fall
+FROM pairs WHERE name LIKE 'cifar_quarter%';
+
 -- query: cifar
 SELECT max(budget) AS budget, max(batch_size) AS batch, max(planned('cifar10-ipm-cwmed') + planned('cifar10-ipm-cwmed-dmax048')) AS whole,
        (SELECT count(DISTINCT e.budget) FROM results.evaluations AS e JOIN results.runs AS q ON q.id = e.run_id WHERE q.sweep = 'cifar10-ipm-cwmed' AND q.method = 'sgd') AS evaluations

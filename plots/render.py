@@ -190,7 +190,7 @@ def overall(verdicts: list[str]) -> str:
 def agreement(verdicts: list[str]) -> str:
     """Return the verdict of a figure: by all claims that it bears on."""
     run = [verdict for verdict in verdicts if verdict != "not run"]
-    if not run:
+    if all(verdict == "undecided" for verdict in run):
         return "not to be told"
     if all(verdict == "agrees" for verdict in run):
         return "yes"

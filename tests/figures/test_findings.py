@@ -54,6 +54,7 @@ def test_agreement(render: ModuleType) -> None:
     assert render.agreement(["under one reading"]) == "partly"
     assert render.agreement(["undecided", "no"]) == "partly"
     assert render.agreement(["not run"]) == render.agreement([]) == "not to be told"
+    assert render.agreement(["not run", "undecided"]) == "not to be told"
 
 
 @pytest.mark.parametrize(
