@@ -15,7 +15,7 @@ CREATE TABLE softmax_alie_runs AS SELECT *, k(switching) AS k FROM results.runs
   WHERE sweep = 'mnist-softmax-alie-gm' AND status IN ('finished', 'diverged');
 CREATE TABLE fig6 AS SELECT 'logits' AS layer, method, switching, k, mean, n FROM alie
   UNION ALL SELECT 'softmax', method, switching, k(switching), mean, n FROM csv_mnist_softmax_alie_gm;
-CREATE TABLE layers AS SELECT figure, layer, iif(max(n) = 1, layer || ' (one seed)', layer) AS told
+CREATE TABLE layers AS SELECT figure, layer, layer || CASE WHEN max(n) = 1 THEN ' (one seed)' WHEN min(n) = 1 THEN ' (1 to ' || max(n) || ' seeds)' ELSE '' END AS told
   FROM (SELECT 'mnist-sf-cwtm' AS figure, layer, n FROM fig1 UNION ALL SELECT 'mnist-alie-gm', layer, n FROM fig6) GROUP BY 1, 2;
 CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
@@ -375,7 +375,7 @@ SELECT max(mean) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS
 FROM worst WHERE worst = 1 OR worst = 'True';
 
 -- query: softmax_size
-SELECT count(*) AS runs, planned('mnist-softmax-sf-cwtm') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
+SELECT count(*) AS runs, planned('mnist-softmax-sf-cwtm') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', 'at most ' || count(DISTINCT seed) || ' seeds') AS seeds
 FROM softmax_runs;
 
 -- query: softmax_ends
