@@ -76,6 +76,7 @@ class Stopwatch:
             (Step, "update", "step"),
             (loop.Simulation, "_evaluate", "evaluations"),
             (Recorder, "record", "recorder"),
+            (Recorder, "interrupted", "recorder"),
         ):
             setattr(owner, name, self.around(getattr(owner, name), part))
         make_server = loop.make_server
@@ -142,4 +143,5 @@ def whole(spec: RunSpec, how: How, database: str) -> Any:
             begin = time.perf_counter()
         if done >= how.rounds:
             break
+    recorder.interrupted()  # stores the rounds since its last commit, so that their time counts however few rounds there are
     yield Block(done, time.perf_counter() - begin, watch.seconds)
