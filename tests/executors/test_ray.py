@@ -398,6 +398,11 @@ def wait_until_at_work(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "at work\n", process.communicate()
 
 
+def without_rays_log(err: str) -> str:
+    """Leave out what Ray's server says of a client's connection, which reaches the client where it stays for long enough."""
+    return "".join(line for line in err.splitlines(keepends=True) if not re.search(r"\t(INFO|WARNING) worker\.py:", line))
+
+
 @pytest.mark.parametrize("how", ["node", pytest.param("client", marks=pytest.mark.slow)])
 def test_sigterm_stores_checkpoints_and_the_same_command_goes_on(
     how: str,
@@ -412,14 +417,14 @@ def test_sigterm_stores_checkpoints_and_the_same_command_goes_on(
     wait_until_at_work(process)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (75, "")
+    assert (process.returncode, without_rays_log(err)) == (75, "")
     assert out == "terminated; runs stored as interrupted: 2; the same command resumes from here\n"
     assert stored(path) == [(0, "interrupted", 10), (1, "interrupted", 10)]
     assert read(path, "SELECT COUNT(checkpoint) FROM runs") == [(2,)]
 
     process = program("half_way", 2, 2, address)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out.splitlines()[-1:], err) == (0, ["finished finished"], "")
+    assert (process.returncode, out.splitlines()[-1:], without_rays_log(err)) == (0, ["finished finished"], "")
     assert stored(path) == [(0, "finished", 20), (1, "finished", 20)]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(40,)]
     assert "resuming after round 10" in log_of(engine, quadratic(0))

@@ -46,7 +46,9 @@ def test_a_damaged_database_is_told_and_left_alone(damage: Any, clean: Content, 
         before = place.db.read_bytes()
         for words in (("runs",), run(DYNABRO)) if start == 0.5 or damage is overwrite else (("runs",),):
             ended = place.do(*words)
-            assert (ended.code, len(ended.err.splitlines())) == (65, 1), (start, ended)
+            # `run` says first what it is about to make
+            assert (ended.code, len(ended.err.splitlines())) == (65, 1 + (words[0] == "run")), (start, ended)
+            assert ended.err.splitlines()[-1].startswith("dynabro: ")
             assert place.db.read_bytes() == before
     shutil.copy(copy, place.db)
     completed(place, run(DYNABRO))

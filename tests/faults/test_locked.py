@@ -40,7 +40,8 @@ def test_held_for_too_long(command: str, busy: str, clean: Content, place: Place
     with locked(place.db):  # and before it has begun
         ended = place.do(*words, **environment)
         assert ended.code == 75, ended
-        assert len(ended.err.splitlines()) == 1
+        assert len(ended.err.splitlines()) == 1 + (command == "run")  # `run` says first what it is about to make
+        assert ended.err.splitlines()[-1] == lines[0]
     completed(place, words)
     assert "resuming after round" in place.logs()
     check_whole(place, clean, [key_of(clean, MOMENTUM)] if command == "run" else None)

@@ -58,7 +58,6 @@ def locked(db: Path) -> Iterator[sqlite3.Connection]:
         pytest.param("sqlalchemy", "TERM", marks=pytest.mark.slow),
         pytest.param("sqlalchemy.dialects.sqlite", "INT", marks=pytest.mark.slow),
         pytest.param("dynabro_cli.store.recorder", "TERM", marks=pytest.mark.slow),
-        pytest.param("alembic.config", "INT", marks=pytest.mark.slow),
         pytest.param("sklearn", "TERM", marks=pytest.mark.slow),
         pytest.param("sklearn", "INT", marks=pytest.mark.slow),
     ],
