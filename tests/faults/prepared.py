@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from typing import Any
 
 PR_CAPBSET_DROP = 24  # of Linux's prctl.h
@@ -50,6 +51,21 @@ def signal_at_import(text: str) -> None:
 
     seen: list[str] = []
     sys.addaudithook(audit)
+
+
+def signal_at_lock(name: str) -> None:
+    """The process gets a signal half a second after it begins to wait for its turn to write to the database."""
+    from dynabro_cli.store import connections
+
+    usual = connections.begin_immediate
+
+    def begin(connection: Any) -> None:
+        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.Signals["SIG" + name]))
+        timer.daemon = True
+        timer.start()
+        usual(connection)
+
+    connections.begin_immediate = begin
 
 
 def workers(entry: str) -> None:

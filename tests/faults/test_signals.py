@@ -129,9 +129,7 @@ def test_while_another_program_holds_the_database(name: str, clean: Content, pla
         soon(process, name)
     check_part(place, clean)
     with locked(place.db):  # and before the run has begun
-        process = place.start(
-            *run(MOMENTUM), module="tests.faults.prepared", PREPARE=f"signal_at_import:alembic.command={name}"
-        )
+        process = place.start(*run(MOMENTUM), module="tests.faults.prepared", PREPARE=f"signal_at_lock:{name}")
         soon_after_start = end(process)
         assert soon_after_start.code == CODES[name], soon_after_start
     completed(place, run(MOMENTUM))
