@@ -36,7 +36,8 @@ CREATE VIEW collapse AS SELECT * FROM csv_digits_momentum_collapse_final;
 CREATE TABLE collapse_runs AS SELECT r.* FROM results.runs AS r
   JOIN csv_digits_momentum_collapse_final_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE lost AS SELECT e.* FROM results.evaluations AS e JOIN results.runs AS r ON r.id = e.run_id
-  WHERE r.task = 'mnist' AND r.attack = 'sf' AND r.method = 'dynabro' AND r.switching = 'periodic:K=20' AND r.seed = 1;
+  WHERE r.task = 'mnist' AND r.attack = 'sf' AND r.method = 'dynabro' AND r.switching = 'periodic:K=20' AND r.seed = 1
+    AND r.model = 'cnn-mnist';
 CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10 (planned, not run)" AS cifar FROM csv_training_details;
 CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1) AS name FROM csv_digits_worst_case;
 CREATE TABLE readings AS
@@ -87,6 +88,11 @@ FROM results.runs WHERE sweep IS NOT NULL AND status IN ('finished', 'diverged')
 -- query: sf_seeds
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM sf;
 
+-- query: heavy_lost
+SELECT count(*) FILTER (WHERE final_accuracy < 0.2) AS lost, count(*) AS seeds,
+       printf('%.3f', max(final_accuracy) FILTER (WHERE final_accuracy < 0.2)) AS high, printf('%.3f', min(final_accuracy) FILTER (WHERE final_accuracy >= 0.2)) AS low
+FROM sf_runs WHERE method = 'momentum:beta=0.99,form=heavy-ball' AND k = 100;
+
 -- query: sf_dynabro
 SELECT count(*) AS runs, min(final_accuracy) AS lowest, max(final_accuracy) AS highest,
        (SELECT final_accuracy FROM sf_runs WHERE method = 'dynabro' ORDER BY 1 LIMIT 1 OFFSET 1) AS second,
@@ -128,7 +134,8 @@ FROM results.runs WHERE task = 'mnist' AND attack = 'sf' AND switching = 'period
 SELECT iif(sum(accepted = 0) = 0, printf('rejecting none of its %d corrections', count(accepted)),
            printf('rejecting %d of its %d corrections', sum(accepted = 0), count(accepted))) AS told
 FROM results.rounds JOIN results.runs AS r ON r.id = run_id
-WHERE r.task = 'mnist' AND r.method = 'dynabro:filter=adaptive' AND r.switching = 'periodic:K=20' AND r.seed = 1;
+WHERE r.task = 'mnist' AND r.method = 'dynabro:filter=adaptive' AND r.switching = 'periodic:K=20' AND r.seed = 1
+    AND r.model = 'cnn-mnist';
 
 -- query: stability_clip
 SELECT test_accuracy AS lowest, e.round AS "round" FROM results.evaluations AS e JOIN results.runs AS r ON r.id = e.run_id
@@ -189,7 +196,7 @@ SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE repl
 FROM alie GROUP BY alie.method;
 
 -- query: alie_seeds
-SELECT max(n) AS n FROM alie;
+SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM alie;
 
 -- query: alie_explained
 SELECT max(mean) FILTER (WHERE aggregator = 'gm' AND series LIKE '%0.001') AS tenth, max(mean) FILTER (WHERE aggregator = 'gm' AND series LIKE '%0.01') AS usual,

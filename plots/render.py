@@ -14,10 +14,10 @@ last layer.
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 import sqlite3
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -224,7 +224,11 @@ def _wrapped(part: str) -> str:
 
 
 def main() -> None:
-    database = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "results.db.example"
+    parser = argparse.ArgumentParser(description="Prints README.md of this folder for a database.")
+    parser.add_argument("database", nargs="?", type=Path, default=HERE.parent / "results.db.example")
+    database = parser.parse_args().database
+    if not database.is_file():
+        parser.error(f"there is no database at {database}; give the path of one, such as results.db.example")
     renderer = Renderer(database)
     text = renderer.render((HERE / "README.template.md").read_text(encoding="utf-8"))
     if renderer.unused:
