@@ -42,10 +42,26 @@ CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10 (planned, not 
 CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1) AS name FROM csv_digits_worst_case;
 CREATE TABLE readings AS
   SELECT iif(task LIKE '%inputs=unit', 'in [0, 1]', 'normalised') AS inputs, iif(model LIKE '%softmax=true', 'softmax', 'logits') AS last,
+         CAST(round(learning_rate / iif(method = 'dynabro', 0.05, 0.01)) AS INTEGER) AS times,
          method, method LIKE '%beta=0.99%' AS high, CAST(k(switching) AS INTEGER) AS k, avg(final_accuracy) AS mean, count(*) AS n,
          CASE WHEN method LIKE '%frozen' THEN 'frozen' WHEN method LIKE '%reset' THEN 'reset'
               WHEN method LIKE '%heavy-ball' THEN 'heavy ball' ELSE 'as attacked' END AS form
-  FROM results.runs WHERE sweep = 'digits-readings' AND status IN ('finished', 'diverged') GROUP BY task, model, method, switching;
+  FROM results.runs WHERE sweep IN ('digits-readings', 'digits-readings-rates') AND status IN ('finished', 'diverged')
+  GROUP BY task, model, method, learning_rate, switching;
+CREATE TABLE judged_readings AS
+  WITH own AS (SELECT inputs, last, times, form, max(mean) FILTER (WHERE NOT high AND k = 5) AS low_5, max(mean) FILTER (WHERE NOT high AND k = 20) AS low_20,
+                      max(mean) FILTER (WHERE high AND k = 100) AS high_100
+               FROM readings WHERE method LIKE 'momentum%' GROUP BY inputs, last, times, form),
+       ours AS (SELECT inputs, last, times, max(mean) - min(mean) AS spread, min(mean) AS least, count(*) AS n FROM readings
+                WHERE method = 'dynabro' GROUP BY inputs, last, times)
+  SELECT inputs, last, times, form, low_5, low_5 < 0.2 AS a, low_20 >= 0.9 AS b, high_100 < 0.5 AS c, spread <= 0.02 AS d, least > low_5 AS e
+  FROM own JOIN ours USING (inputs, last, times) WHERE low_5 IS NOT NULL AND low_20 IS NOT NULL AND high_100 IS NOT NULL AND ours.n = 3;
+CREATE TABLE told_readings AS  -- with_own: DynaBRO at the paper's rate, whatever the rate of momentum is
+  SELECT last, times, form, trim(iif(a, 'a ', '') || iif(b, 'b ', '') || iif(c, 'c ', '') || iif(d, 'd ', '') || iif(e, 'e', '')) AS holds,
+         trim(iif(a, 'a ', '') || iif(b, 'b ', '') || iif(c, 'c ', '') || iif(own_d, 'd ', '') || iif(own_least > low_5, 'e', '')) AS with_own
+  FROM judged_readings JOIN (SELECT last, max(mean) - min(mean) <= 0.02 AS own_d, min(mean) AS own_least FROM readings
+                             WHERE method = 'dynabro' AND times = 1 AND inputs = 'normalised' GROUP BY last) USING (last)
+  WHERE inputs = 'normalised' AND form IN ('as attacked', 'heavy ball');
 
 -- compare: mnist_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist'
@@ -432,34 +448,47 @@ FROM cells GROUP BY cells.method, layer ORDER BY cells.method = 'dynabro', cells
 -- query: readings_size
 SELECT sum(n) AS runs, planned('digits-readings') AS planned,
        CASE WHEN min(n) < max(n) THEN min(n) || ' to ' || max(n) || ' seeds' WHEN max(n) = 1 THEN 'one seed' ELSE max(n) || ' seeds' END AS seeds
-FROM readings;
+FROM readings WHERE times = 1;
 
 -- query: readings_means
-WITH ks (k) AS (VALUES (5), (20), (100)), names AS (SELECT DISTINCT method, inputs, last FROM readings),
-     sorted AS (SELECT method, inputs, last, mean FROM names CROSS JOIN ks LEFT JOIN readings USING (method, inputs, last, k) ORDER BY k),
+WITH ks (k) AS (VALUES (5), (20), (100)), names AS (SELECT DISTINCT method, inputs, last FROM readings WHERE times = 1),
+     sorted AS (SELECT method, inputs, last, mean FROM names CROSS JOIN ks LEFT JOIN (SELECT * FROM readings WHERE times = 1)
+                USING (method, inputs, last, k) ORDER BY k),
      cells AS (SELECT method, inputs || ', ' || last AS reading, group_concat(iif(mean IS NULL, '-', printf('%.3f', mean)), '/') AS means
                FROM sorted GROUP BY method, inputs, last)
-SELECT method, max(means) FILTER (WHERE reading = 'normalised, logits') AS "normalised, logits",
+SELECT CASE method WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS method,
+       max(means) FILTER (WHERE reading = 'normalised, logits') AS "normalised, logits",
        max(means) FILTER (WHERE reading = 'normalised, softmax') AS "normalised, softmax",
        max(means) FILTER (WHERE reading = 'in [0, 1], logits') AS "in [0, 1], logits",
        max(means) FILTER (WHERE reading = 'in [0, 1], softmax') AS "in [0, 1], softmax"
-FROM cells GROUP BY method ORDER BY method LIKE 'momentum%', method;
+FROM cells GROUP BY cells.method ORDER BY cells.method LIKE 'momentum%', cells.method;
 
 -- query: readings_sentences
-WITH own AS (SELECT inputs, last, form, max(mean) FILTER (WHERE NOT high AND k = 5) AS low_5, max(mean) FILTER (WHERE NOT high AND k = 20) AS low_20,
-                    max(mean) FILTER (WHERE high AND k = 100) AS high_100
-             FROM readings WHERE method LIKE 'momentum%' GROUP BY inputs, last, form),
-     ours AS (SELECT inputs, last, max(mean) - min(mean) AS spread, min(mean) AS least, count(*) AS n FROM readings WHERE method = 'dynabro' GROUP BY inputs, last)
-SELECT inputs, last AS "last layer", form AS "momentum", iif(low_5 < 0.2, 'yes', 'no') AS "(a)", iif(low_20 >= 0.9, 'yes', 'no') AS "(b)",
-       iif(high_100 < 0.5, 'yes', 'no') AS "(c)", iif(spread <= 0.02, 'yes', 'no') AS "(d)", iif(least > low_5, 'yes', 'no') AS "(e)",
-       (low_5 < 0.2) + (low_20 >= 0.9) + (high_100 < 0.5) + (spread <= 0.02) + (least > low_5) AS "of 5"
-FROM own JOIN ours USING (inputs, last) WHERE low_5 IS NOT NULL AND low_20 IS NOT NULL AND high_100 IS NOT NULL AND ours.n = 3
-ORDER BY inputs DESC, last, form;
+SELECT inputs, last AS "last layer", form AS "momentum", iif(a, 'yes', 'no') AS "(a)", iif(b, 'yes', 'no') AS "(b)",
+       iif(c, 'yes', 'no') AS "(c)", iif(d, 'yes', 'no') AS "(d)", iif(e, 'yes', 'no') AS "(e)", a + b + c + d + e AS "of 5"
+FROM judged_readings WHERE times = 1 ORDER BY inputs DESC, last, form;
 
 -- query: readings_all
-WITH own AS (SELECT inputs, last, form, max(mean) FILTER (WHERE NOT high AND k = 5) AS low_5, max(mean) FILTER (WHERE NOT high AND k = 20) AS low_20,
-                    max(mean) FILTER (WHERE high AND k = 100) AS high_100
-             FROM readings WHERE method LIKE 'momentum%' GROUP BY inputs, last, form)
-SELECT count(*) FILTER (WHERE low_5 < 0.2 AND low_20 >= 0.9 AND high_100 < 0.5) AS all_three,
-       count(*) FILTER (WHERE low_5 < 0.2 AND high_100 < 0.5) AS failing, count(*) AS readings
-FROM own WHERE low_5 IS NOT NULL AND low_20 IS NOT NULL AND high_100 IS NOT NULL;
+SELECT count(*) FILTER (WHERE a AND b AND c) AS all_three, count(*) FILTER (WHERE a AND c) AS failing, count(*) AS readings,
+       max(a + b + c + d + e) AS most
+FROM judged_readings WHERE times = 1;
+
+-- query: readings_rates_size
+SELECT sum(n) AS runs, planned('digits-readings-rates') AS planned,
+       CASE WHEN min(n) < max(n) THEN min(n) || ' to ' || max(n) || ' seeds' WHEN max(n) = 1 THEN 'one seed' ELSE max(n) || ' seeds' END AS seeds
+FROM readings WHERE times > 1;
+
+-- query: readings_rates
+WITH sorted AS (SELECT * FROM readings WHERE inputs = 'normalised' AND form IN ('as attacked', 'heavy ball') ORDER BY k),
+     cells AS (SELECT last, times, form, method = 'dynabro' AS ours, high, group_concat(printf('%.3f', mean), '/') AS means
+               FROM sorted GROUP BY last, times, form, method)
+SELECT j.last AS "last layer", replace(j.form, 'as attacked', 'average') AS "momentum", 'x ' || j.times AS "rates",
+       max(means) FILTER (WHERE NOT ours AND NOT high AND cells.form = j.form) AS "momentum 0.9",
+       max(means) FILTER (WHERE NOT ours AND high AND cells.form = j.form) AS "momentum 0.99",
+       max(means) FILTER (WHERE ours) AS "DynaBRO", j.holds, j.with_own AS "with DynaBRO x 1"
+FROM told_readings AS j JOIN cells USING (last, times) GROUP BY j.last, j.form, j.times ORDER BY j.last, j.form, j.times;
+
+-- query: readings_rates_five
+SELECT sum(with_own = 'a b c d e') AS rows, count(*) AS tried,
+       group_concat(iif(with_own = 'a b c d e', last || ' with ' || replace(form, 'as attacked', 'average') || ' at ' || times || ' times the rate', NULL), '; ') AS which
+FROM told_readings;

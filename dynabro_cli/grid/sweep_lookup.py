@@ -84,6 +84,8 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         try:
             if not equals or not text:
                 raise SpecError("it must be FIELD=VALUE")
+            if text.startswith("["):
+                raise SpecError(f"it must be one value. For several, repeat it: --set {name}=A --set {name}=B")
             if name == "seeds":
                 parse_seeds(text)
             else:

@@ -154,6 +154,7 @@ def test_seeds_are_set(settings: tuple[str, ...]) -> None:
         ("sedes=5", "unknown field 'sedes' (did you mean 'seeds'?)"),
         ("budget", "it must be FIELD=VALUE"),
         ("budget=", "it must be FIELD=VALUE"),
+        ("budget=[5, 6]", "it must be one value. For several, repeat it: --set budget=A --set budget=B"),
         ("budget=many", "budget=many is not legal; budget must be a whole number"),
         ("lr_drop=x", "lr_drop=x is not legal"),
         ("seeds=4..0", "seeds=4..0 is not legal"),
