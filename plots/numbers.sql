@@ -62,6 +62,15 @@ CREATE TABLE told_readings AS  -- with_own: DynaBRO at the paper's rate, whateve
   FROM judged_readings JOIN (SELECT last, max(mean) - min(mean) <= 0.02 AS own_d, min(mean) AS own_least FROM readings
                              WHERE method = 'dynabro' AND times = 1 AND inputs = 'normalised' GROUP BY last) USING (last)
   WHERE inputs = 'normalised' AND form IN ('as attacked', 'heavy ball');
+CREATE TABLE heavy_rates AS
+  SELECT method, method LIKE '%beta=0.99%' AS high, learning_rate AS rate, k(switching) AS k, avg(final_accuracy) AS mean, count(*) AS n
+  FROM results.runs WHERE status IN ('finished', 'diverged')
+  AND (sweep = 'mnist-heavy-ball-rates' OR seed = 0 AND run_key IN (SELECT run_key FROM csv_mnist_sf_cwtm_runs) AND (method LIKE '%heavy-ball' OR method = 'dynabro'))
+  GROUP BY method, learning_rate, switching;
+CREATE TABLE heavy_rates_own AS
+  SELECT rate, max(mean) FILTER (WHERE NOT high AND k = 5) AS low_5, max(mean) FILTER (WHERE NOT high AND k = 20) AS low_20,
+         max(mean) FILTER (WHERE NOT high AND k = 100) AS low_100, max(mean) FILTER (WHERE high AND k = 100) AS high_100
+  FROM heavy_rates WHERE method LIKE '%heavy-ball' GROUP BY rate;
 
 -- compare: mnist_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist'
@@ -492,3 +501,27 @@ FROM told_readings AS j JOIN cells USING (last, times) GROUP BY j.last, j.form, 
 SELECT sum(with_own = 'a b c d e') AS rows, count(*) AS tried,
        group_concat(iif(with_own = 'a b c d e', last || ' with ' || replace(form, 'as attacked', 'average') || ' at ' || times || ' times the rate', NULL), '; ') AS which
 FROM told_readings;
+
+-- query: heavy_rates_size
+SELECT count(*) AS runs, planned('mnist-heavy-ball-rates') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
+FROM results.runs WHERE sweep = 'mnist-heavy-ball-rates' AND status IN ('finished', 'diverged');
+
+-- query: heavy_rates
+SELECT CASE method WHEN 'dynabro' THEN 'DynaBRO' ELSE iif(high, 'heavy ball, beta=0.99', 'heavy ball') END AS method, printf('%g', rate) AS "rate",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k > 1e9), '-') AS "static"
+FROM heavy_rates GROUP BY heavy_rates.method, rate ORDER BY heavy_rates.method != 'dynabro', high, rate;
+
+-- query: heavy_rates_hold
+SELECT coalesce(group_concat(iif(low_5 < 0.2 AND low_20 >= 0.9 AND high_100 < 0.5, printf('%g', rate), NULL), ' and '), 'no rate') AS rates
+FROM heavy_rates_own;
+
+-- query: heavy_steps
+SELECT max(mean) FILTER (WHERE method LIKE '%heavy-ball' AND NOT high AND rate = 0.1 AND k = 5) AS low_5,
+       min(mean) FILTER (WHERE method LIKE '%heavy-ball' AND NOT high AND rate = 0.1 AND k > 5) AS low_rest,
+       max(mean) FILTER (WHERE method LIKE '%heavy-ball' AND NOT high AND rate = 0.1 AND k = 100) AS low_100,
+       max(mean) FILTER (WHERE high AND rate = 0.01 AND k < 100) AS high_below, max(mean) FILTER (WHERE high AND rate = 0.01 AND k = 100) AS high_100,
+       max(mean) FILTER (WHERE high AND rate = 0.01 AND k > 1e9) AS high_static, max(mean) FILTER (WHERE high AND rate = 0.1 AND k > 1e9) AS lost_static,
+       max(mean) FILTER (WHERE method = 'dynabro' AND k = 100) AS dynabro_100
+FROM heavy_rates;
