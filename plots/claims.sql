@@ -1,7 +1,7 @@
--- The paper's claims, each with a query that returns its verdict ('agrees', 'under one reading', 'undecided', 'no' or
+-- The paper's claims, each with a query that returns its verdict ('agrees', 'under some readings', 'undecided', 'no' or
 -- 'not run') and what was found. A heading has: name | figure of plots/ | place in the paper | the sentence.
--- A query with :layer is asked for each reading of the networks' last layer that is stored: 'logits', and 'softmax' as Table 2
--- prints it. Where the readings differ, the verdict of the claim is 'under one reading' if one agrees.
+-- A query with :reading is asked for each reading of the networks' last layer that is stored: 'logits', and 'softmax' as Table 2
+-- prints it. Where the readings differ, the verdict of the claim is 'under some readings' if one agrees.
 --
 -- Words are read the same way everywhere: "stable" and "consistent" are a range of means of at most 0.02; "declines" and
 -- "improves" are means in order at every step of K; "performs well" is a mean of at least 0.9, "reasonably" of at least 0.8; "fails" is a mean under 0.5; "a random guess" is a mean under
@@ -20,18 +20,18 @@ SELECT CASE WHEN (max(mean) - min(mean) <= 0.02) <> (max(max(mean), max(other)) 
                           (SELECT final_accuracy FROM sf_runs WHERE method = 'dynabro' ORDER BY 1 LIMIT 1 OFFSET 1),
                           max(earlier), min(other)))
 FROM (SELECT f.mean, e.final_accuracy AS earlier, f.mean + coalesce(e.final_accuracy - r.final_accuracy, 0) / f.n AS other
-      FROM fig1 AS f LEFT JOIN csv_mnist_dynabro_stability_earlier AS e ON e.method = f.method AND e.switching = f.switching AND f.layer = 'logits'
+      FROM fig1 AS f LEFT JOIN csv_mnist_dynabro_stability_earlier AS e ON e.method = f.method AND e.switching = f.switching AND f.reading <> 'softmax'
       LEFT JOIN sf_runs AS r ON r.method = e.method AND r.switching = e.switching AND r.seed = e.seed
-      WHERE f.method = 'dynabro' AND f.layer = :layer);
+      WHERE f.method = 'dynabro' AND f.reading = :reading);
 
 -- claim: fig1-declines | mnist-sf-cwtm | Section 6, MNIST | for worker-momentum, performance declines as K decreases
 SELECT CASE WHEN max(fall) <= 0 THEN 'agrees' ELSE 'no' END,
-       printf('from static to K = 5: beta 0.9 %.3f to %.3f, 0.99 %.3f to %.3f; means fall in %d of %d steps of K, by %.3f at most',
+       printf('from static to K = 5: beta 0.9 %.3f to %.3f, 0.99 %.3f to %.3f; means fall in %d of %d steps of K, by %.4f at most',
               max(mean) FILTER (WHERE method = 'momentum' AND k > 1e9), max(mean) FILTER (WHERE method = 'momentum' AND k = 5),
               max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9),
               max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5), sum(fall > 0), count(fall), max(fall))
 FROM (SELECT method, k, mean, lag(mean) OVER (PARTITION BY method ORDER BY k) - mean AS fall FROM fig1
-      WHERE layer = :layer AND method IN ('momentum', 'momentum:beta=0.99'));
+      WHERE reading = :reading AND method IN ('momentum', 'momentum:beta=0.99'));
 
 -- claim: fig1-larger-beta | mnist-sf-cwtm | Section 6, MNIST | with higher momentum values experiencing more significant effects
 SELECT CASE WHEN larger > smaller THEN 'agrees' ELSE 'no' END,
@@ -39,24 +39,24 @@ SELECT CASE WHEN larger > smaller THEN 'agrees' ELSE 'no' END,
 FROM (SELECT max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9)
              - max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS larger,
              max(mean) FILTER (WHERE method = 'momentum' AND k > 1e9)
-             - max(mean) FILTER (WHERE method = 'momentum' AND k = 5) AS smaller FROM fig1 WHERE layer = :layer);
+             - max(mean) FILTER (WHERE method = 'momentum' AND k = 5) AS smaller FROM fig1 WHERE reading = :reading);
 
 -- claim: fig1-099-at-100 | mnist-sf-cwtm | Section 6, MNIST | momentum with beta = 0.99 fails when K = 100
-SELECT CASE WHEN ema < 0.5 THEN 'agrees' WHEN heavy < 0.5 THEN 'under one reading' ELSE 'no' END,
-       printf('%.3f (moving average)', ema) || iif(heavy IS NULL, '', printf(', %.3f (heavy ball)', heavy))
-FROM (SELECT max(mean) FILTER (WHERE method = 'momentum:beta=0.99') AS ema,
-             max(mean) FILTER (WHERE method = 'momentum:beta=0.99,form=heavy-ball') AS heavy FROM fig1 WHERE k = 100 AND layer = :layer);
+SELECT CASE WHEN own < 0.5 THEN 'agrees' WHEN heavy < 0.5 THEN 'under some readings' ELSE 'no' END,
+       printf('%.3f (%s)', own, form) || iif(heavy IS NULL, '', printf(', %.3f (heavy ball)', heavy))
+FROM (SELECT max(mean) FILTER (WHERE method = 'momentum:beta=0.99') AS own, max(form) FILTER (WHERE method = 'momentum:beta=0.99') AS form,
+             max(mean) FILTER (WHERE method = 'momentum:beta=0.99,form=heavy-ball') AS heavy FROM fig1 WHERE k = 100 AND reading = :reading);
 
 -- claim: fig1-09-at-20 | mnist-sf-cwtm | Section 6, MNIST | with beta = 0.9 it performs well even when K = 20
-SELECT CASE WHEN mean >= 0.9 THEN 'agrees' ELSE 'no' END, printf('%.3f', mean) FROM fig1 WHERE method = 'momentum' AND k = 20 AND layer = :layer;
+SELECT CASE WHEN mean >= 0.9 THEN 'agrees' ELSE 'no' END, printf('%.3f', mean) FROM fig1 WHERE method = 'momentum' AND k = 20 AND reading = :reading;
 
 -- claim: fig1-break-off | mnist-sf-cwtm | Section 6, MNIST | momentum with parameter beta effectively averages the last 1/(1-beta) iterations, leading us to anticipate this switching rate as its 'break-off' point
 SELECT CASE WHEN max(highest) FILTER (WHERE low AND NOT heavy) < 0.5 AND min(lowest) FILTER (WHERE NOT low AND NOT heavy) >= 0.8 THEN 'agrees'
-            WHEN max(highest) FILTER (WHERE low AND heavy) < 0.5 AND min(lowest) FILTER (WHERE NOT low AND heavy) >= 0.8 THEN 'under one reading'
+            WHEN max(highest) FILTER (WHERE low AND heavy) < 0.5 AND min(lowest) FILTER (WHERE NOT low AND heavy) >= 0.8 THEN 'under some readings'
             ELSE 'no' END,
-       group_concat(printf('%s K %s 1/(1 - beta): %.3f to %.3f', iif(heavy, 'heavy ball,', 'moving average,'), iif(low, 'below', 'from'), lowest, highest), '; ')
-FROM (SELECT min(mean) AS lowest, max(mean) AS highest, method LIKE '%heavy%' AS heavy, k < iif(method LIKE '%0.99%', 100, 10) AS low
-      FROM fig1 WHERE method LIKE 'momentum%' AND layer = :layer GROUP BY 3, 4 ORDER BY 3, 4 DESC);
+       group_concat(printf('%s, K %s 1/(1 - beta): %.3f to %.3f', form, iif(low, 'below', 'from'), lowest, highest), '; ')
+FROM (SELECT min(mean) AS lowest, max(mean) AS highest, max(form) AS form, method LIKE '%heavy%' AS heavy, k < iif(method LIKE '%0.99%', 100, 10) AS low
+      FROM fig1 WHERE method LIKE 'momentum%' AND reading = :reading GROUP BY heavy, low ORDER BY heavy, low DESC);
 
 -- claim: fig1-similar | mnist-alie-gm | Section 6, MNIST | an analogous experiment with a different pair of attack and aggregator, demonstrating a similar trend
 SELECT CASE WHEN max(mean) FILTER (WHERE method = 'dynabro') - min(mean) FILTER (WHERE method = 'dynabro') <= 0.02
@@ -64,37 +64,37 @@ SELECT CASE WHEN max(mean) FILTER (WHERE method = 'dynabro') - min(mean) FILTER 
        printf('DynaBRO %.3f to %.3f; means of momentum fall in %d of %d steps of K', min(mean) FILTER (WHERE method = 'dynabro'),
               max(mean) FILTER (WHERE method = 'dynabro'), sum(fall > 0) FILTER (WHERE method LIKE 'momentum%'),
               count(fall) FILTER (WHERE method LIKE 'momentum%'))
-FROM (SELECT method, mean, lag(mean) OVER (PARTITION BY method ORDER BY k) - mean AS fall FROM fig6 WHERE layer = :layer);
+FROM (SELECT method, mean, lag(mean) OVER (PARTITION BY method ORDER BY k) - mean AS fall FROM fig6 WHERE reading = :reading);
 
 -- claim: fig5-well | mnist-sf-cwtm-curves | Appendix, MNIST | our method performs well across all values of K
-SELECT CASE WHEN min(mean) >= 0.9 THEN 'agrees' ELSE 'no' END, printf('lowest mean %.3f', min(mean)) FROM fig1 WHERE method = 'dynabro' AND layer = :layer;
+SELECT CASE WHEN min(mean) >= 0.9 THEN 'agrees' ELSE 'no' END, printf('lowest mean %.3f', min(mean)) FROM fig1 WHERE method = 'dynabro' AND reading = :reading;
 
 -- claim: fig5-random-guess | mnist-sf-cwtm-curves | Appendix, MNIST | when K is smaller than 1/(1 - beta), momentum SGD fails to learn something meaningful and performs similarly to a random guess
-SELECT CASE WHEN max(mean) FILTER (WHERE NOT heavy) < 0.2 THEN 'agrees' WHEN max(mean) FILTER (WHERE heavy) < 0.2 THEN 'under one reading' ELSE 'no' END,
-       printf('moving average: %.3f to %.3f', min(mean) FILTER (WHERE NOT heavy), max(mean) FILTER (WHERE NOT heavy))
+SELECT CASE WHEN max(mean) FILTER (WHERE NOT heavy) < 0.2 THEN 'agrees' WHEN max(mean) FILTER (WHERE heavy) < 0.2 THEN 'under some readings' ELSE 'no' END,
+       printf('%s: %.3f to %.3f', max(form) FILTER (WHERE NOT heavy), min(mean) FILTER (WHERE NOT heavy), max(mean) FILTER (WHERE NOT heavy))
        || iif(max(heavy), printf('; heavy ball: %.3f at most for 0.99 at K = 5 to 20, %.3f for 0.9 at K = 5',
                                  max(mean) FILTER (WHERE method = 'momentum:beta=0.99,form=heavy-ball'),
                                  max(mean) FILTER (WHERE method = 'momentum:form=heavy-ball')), '')
-FROM (SELECT method, mean, method LIKE '%heavy%' AS heavy FROM fig1
-      WHERE layer = :layer AND ((method LIKE 'momentum:beta=0.99%' AND k < 100) OR (method IN ('momentum', 'momentum:form=heavy-ball') AND k < 10)));
+FROM (SELECT method, form, mean, method LIKE '%heavy%' AS heavy FROM fig1
+      WHERE reading = :reading AND ((method LIKE 'momentum:beta=0.99%' AND k < 100) OR (method IN ('momentum', 'momentum:form=heavy-ball') AND k < 10)));
 
 -- claim: fig5-better | mnist-sf-cwtm-curves | Appendix, MNIST | when K is larger, momentum performs better
 SELECT CASE WHEN max(fall) <= 0 THEN 'agrees' ELSE 'no' END,
-       printf('means fall in %d of %d steps of K, by %.3f at most', sum(fall > 0), count(fall), max(fall))
+       printf('means fall in %d of %d steps of K, by %.4f at most', sum(fall > 0), count(fall), max(fall))
 FROM (SELECT lag(mean) OVER (PARTITION BY method ORDER BY k) - mean AS fall FROM fig1
-      WHERE layer = :layer AND method IN ('momentum', 'momentum:beta=0.99'));
+      WHERE reading = :reading AND method IN ('momentum', 'momentum:beta=0.99'));
 
 -- claim: fig5-09-at-100 | mnist-sf-cwtm-curves | Appendix, MNIST | when K = 100 momentum with parameter beta = 0.9 slightly outperforms our method
 SELECT CASE WHEN better = 'B' THEN 'agrees' WHEN better = 'A' THEN 'no' ELSE 'undecided' END,
        printf('%.4f against %.4f', b, a) || iif(p_t IS NULL, '', printf('; paired t-test p = %.2f with %d seeds', p_t, n))
-FROM pairs WHERE name = iif(:layer = 'logits', 'mnist_sf', 'mnist_softmax_sf') AND switching = 'periodic:K=100';
+FROM pairs WHERE name = CASE :reading WHEN 'logits' THEN 'mnist_sf' WHEN 'softmax' THEN 'mnist_softmax_sf' ELSE 'mnist_large_steps' END AND switching = 'periodic:K=100';
 
 -- claim: fig6-reasonable | mnist-alie-gm | Appendix, MNIST | momentum with parameter 0.9 performs reasonably when K = 5
-SELECT CASE WHEN mean >= 0.8 THEN 'agrees' ELSE 'no' END, printf('%.3f', mean) FROM fig6 WHERE method = 'momentum' AND k = 5 AND layer = :layer;
+SELECT CASE WHEN mean >= 0.8 THEN 'agrees' ELSE 'no' END, printf('%.3f', mean) FROM fig6 WHERE method = 'momentum' AND k = 5 AND reading = :reading;
 
 -- claim: fig6-consistent | mnist-alie-gm | Appendix, MNIST | our method has consistent accuracy across different values of K
 SELECT CASE WHEN max(mean) - min(mean) <= 0.02 THEN 'agrees' ELSE 'no' END, printf('%.3f to %.3f', min(mean), max(mean))
-FROM fig6 WHERE method = 'dynabro' AND layer = :layer;
+FROM fig6 WHERE method = 'dynabro' AND reading = :reading;
 
 -- claim: fig6-improves | mnist-alie-gm-curves | Appendix, MNIST | momentum improves as K increases
 SELECT CASE WHEN max(fall) <= 0 THEN 'agrees' ELSE 'no' END,
@@ -104,7 +104,7 @@ SELECT CASE WHEN max(fall) <= 0 THEN 'agrees' ELSE 'no' END,
               max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5),
               max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9))
 FROM (SELECT method, k, mean, lag(mean) OVER (PARTITION BY method ORDER BY k) - mean AS fall FROM fig6
-      WHERE method LIKE 'momentum%' AND layer = :layer);
+      WHERE method LIKE 'momentum%' AND reading = :reading);
 
 -- claim: fig2-cifar | cifar10-ipm-cwmed | Section 6, CIFAR-10 | momentum with beta = 0.9 slightly outperforms our method [at p = 0.01, D = 10]; in the other configurations our method significantly outperforms both SGD and momentum
 SELECT 'not run', printf('budget %d of 8,000', max(budget)) FROM runs WHERE sweep = 'cifar10-ipm-cwmed';
@@ -172,7 +172,7 @@ FROM gaps AS d JOIN gaps AS z ON z.method = d.method AND z.aggregator = d.aggreg
 WHERE d.kind = 'dynamic' AND d.lambda > 0;
 
 -- claim: fig3-proportion | momentum-fails-gap | Appendix E | an increase in the final error magnitude in direct proportion to the strength of the attack
-SELECT CASE WHEN min(slope) > 0.8 AND max(slope) < 1.2 THEN 'agrees' WHEN min(slope) > 0 THEN 'under one reading' ELSE 'no' END,
+SELECT CASE WHEN min(slope) > 0.8 AND max(slope) < 1.2 THEN 'agrees' WHEN min(slope) > 0 THEN 'under some readings' ELSE 'no' END,
        printf('f(x) - f* grows with lambda to the power %.2f to %.2f between 0.5 and 5; the distance from the optimum, its root, is in proportion',
               min(slope), max(slope))
 FROM (SELECT ln_(h.mean / l.mean) / ln_(10.0) AS slope FROM gaps AS h JOIN gaps AS l
@@ -180,7 +180,7 @@ FROM (SELECT ln_(h.mean / l.mean) / ln_(10.0) AS slope FROM gaps AS h JOIN gaps 
       WHERE h.kind = 'dynamic');
 
 -- claim: fig3-static | momentum-fails-gap | Appendix E | under a static attack such a correlation between the attack strength and final error is not apparent
-SELECT CASE WHEN max(ratio) <= 2 THEN 'agrees' WHEN max(ratio) FILTER (WHERE aggregator = 'cwmed') <= 2 THEN 'under one reading' ELSE 'no' END,
+SELECT CASE WHEN max(ratio) <= 2 THEN 'agrees' WHEN max(ratio) FILTER (WHERE aggregator = 'cwmed') <= 2 THEN 'under some readings' ELSE 'no' END,
        printf('largest over smallest gap, lambda 0.5 to 5: CWMed %.2f, plain averaging %.0f',
               max(ratio) FILTER (WHERE aggregator = 'cwmed'), max(ratio) FILTER (WHERE aggregator = 'mean'))
 FROM (SELECT aggregator, max(mean) / min(mean) AS ratio FROM gaps WHERE kind = 'static' AND lambda > 0 GROUP BY aggregator, method);
@@ -200,7 +200,7 @@ SELECT CASE WHEN min(step) > 0 THEN 'agrees' ELSE 'no' END,
 FROM (SELECT lambda, distance, distance - lag(distance) OVER (PARTITION BY aggregator, method ORDER BY lambda) AS step FROM ends WHERE kind = 'dynamic');
 
 -- claim: fig4-static | momentum-fails-paths | Appendix E | the static attack scenarios reveal paths that remain relatively stable despite changes in attack strength
-SELECT CASE WHEN max(ratio) <= 0.1 THEN 'agrees' WHEN max(ratio) FILTER (WHERE aggregator = 'cwmed') <= 0.1 THEN 'under one reading' ELSE 'no' END,
+SELECT CASE WHEN max(ratio) <= 0.1 THEN 'agrees' WHEN max(ratio) FILTER (WHERE aggregator = 'cwmed') <= 0.1 THEN 'under some readings' ELSE 'no' END,
        printf('at lambda = 5 the ends are at most %.3f (CWMed) and %.3f (averaging) as far from the optimum as under the dynamic attack',
               max(ratio) FILTER (WHERE aggregator = 'cwmed'), max(ratio) FILTER (WHERE aggregator = 'mean'))
 FROM (SELECT s.aggregator, s.distance / d.distance AS ratio FROM ends AS s JOIN ends AS d USING (aggregator, method, lambda)
@@ -221,7 +221,7 @@ WITH RECURSIVE rounds_ AS (SELECT 1 AS t UNION ALL SELECT t + 1 FROM rounds_ WHE
      theta AS (SELECT schedule, min(min(one, two, three)) AS low, max(max(one, two, three)) AS high FROM bias WHERE t > 30 GROUP BY schedule),
      both AS (SELECT max(low) FILTER (WHERE schedule = 'printed') AS printed, max(low) FILTER (WHERE schedule = 'lemma') AS lemma,
                      max(high) AS high FROM theta)
-SELECT CASE WHEN min(printed, lemma) > 0.48 AND high < 1.0001 THEN 'agrees' WHEN max(printed, lemma) > 0.48 THEN 'under one reading' ELSE 'no' END,
+SELECT CASE WHEN min(printed, lemma) > 0.48 AND high < 1.0001 THEN 'agrees' WHEN max(printed, lemma) > 0.48 THEN 'under some readings' ELSE 'no' END,
        printf('lowest theta over ten epochs with alpha = 1/30: %.2f with the boosts as printed, %.2f with one at each turn', printed, lemma)
 FROM both;
 
@@ -309,7 +309,7 @@ FROM (SELECT max(learning_rate) AS rate, max(rounds) AS rounds, count(DISTINCT j
       FROM results.runs WHERE sweep = 'momentum-fails-gap');
 
 -- claim: tab2-softmax | training-details | Table 2 | both networks end in SoftMax
-SELECT CASE WHEN sum(model LIKE '%softmax=true%') > 0 THEN 'under one reading' ELSE 'no' END,
+SELECT CASE WHEN sum(model LIKE '%softmax=true%') > 0 THEN 'under some readings' ELSE 'no' END,
        printf('%d runs with a softmax layer are stored; the others end in logits, and the loss has the softmax', sum(model LIKE '%softmax=true%'))
 FROM runs WHERE task = 'mnist';
 
@@ -355,7 +355,7 @@ FROM worst WHERE (worst = 1 OR worst = 'True') AND method = 'momentum' AND switc
 
 -- claim: worst-dynabro | digits-worst-case | Section 4 (here: digits) | our method can withstand identity switches with any (delta, kappa)-robust aggregator
 SELECT CASE WHEN min(mean) FILTER (WHERE aggregator IN ('cwmed', 'cwtm', 'gm', 'krum', 'smea')) >= 0.7 THEN 'agrees'
-            WHEN max(mean) >= 0.7 THEN 'under one reading' ELSE 'no' END,
+            WHEN max(mean) >= 0.7 THEN 'under some readings' ELSE 'no' END,
        printf('worst case with K = 5 behind rules with a proved kappa: %.3f to %.3f; the lowest is Krum', min(mean), max(mean))
 FROM worst WHERE (worst = 1 OR worst = 'True') AND method = 'dynabro' AND switching <> 'static' AND aggregator IN ('cwmed', 'cwtm', 'gm', 'krum', 'smea');
 
@@ -381,7 +381,7 @@ SELECT CASE WHEN mean >= 0.9 THEN 'agrees' ELSE 'no' END, printf('%.3f', mean) F
 
 -- claim: fig5-digits-random-guess | digits-periodic | Appendix, MNIST (here: digits) | when K is smaller than 1/(1 - beta), momentum SGD fails to learn something meaningful and performs similarly to a random guess
 SELECT CASE WHEN max(mean) FILTER (WHERE method NOT LIKE '%heavy%') < 0.2 THEN 'agrees'
-            WHEN max(mean) FILTER (WHERE method LIKE '%heavy%') < 0.2 THEN 'under one reading' ELSE 'no' END,
+            WHEN max(mean) FILTER (WHERE method LIKE '%heavy%') < 0.2 THEN 'under some readings' ELSE 'no' END,
        printf('moving average: %.3f or more; heavy ball: %.3f or more', min(mean) FILTER (WHERE method NOT LIKE '%heavy%'), min(mean) FILTER (WHERE method LIKE '%heavy%'))
 FROM digits_sf WHERE (method LIKE 'momentum:beta=0.99%' AND k < 100) OR (method IN ('momentum', 'momentum:form=heavy-ball') AND k < 10);
 

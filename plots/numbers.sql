@@ -9,14 +9,29 @@ CREATE VIEW digits_alie AS SELECT *, k(switching) AS k FROM csv_digits_alie_gm;
 CREATE TABLE sf_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_sf_cwtm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE softmax_runs AS SELECT *, k(switching) AS k FROM results.runs
   WHERE sweep = 'mnist-softmax-sf-cwtm' AND status IN ('finished', 'diverged');
-CREATE TABLE fig1 AS SELECT 'logits' AS layer, method, switching, k, mean, n FROM sf
-  UNION ALL SELECT 'softmax', method, switching, k(switching), mean, n FROM csv_mnist_softmax_sf_cwtm;
 CREATE TABLE softmax_alie_runs AS SELECT *, k(switching) AS k FROM results.runs
   WHERE sweep = 'mnist-softmax-alie-gm' AND status IN ('finished', 'diverged');
-CREATE TABLE fig6 AS SELECT 'logits' AS layer, method, switching, k, mean, n FROM alie
-  UNION ALL SELECT 'softmax', method, switching, k(switching), mean, n FROM csv_mnist_softmax_alie_gm;
-CREATE TABLE layers AS SELECT figure, layer, layer || CASE WHEN max(n) = 1 THEN ' (one seed)' WHEN min(n) = 1 THEN ' (1 to ' || max(n) || ' seeds)' ELSE '' END AS told
-  FROM (SELECT 'mnist-sf-cwtm' AS figure, layer, n FROM fig1 UNION ALL SELECT 'mnist-alie-gm', layer, n FROM fig6) GROUP BY 1, 2;
+CREATE TABLE steps AS  -- momentum as heavy ball at a rate of 1 - beta: the steps of a moving average at a rate of 1
+  SELECT attack, iif(method LIKE '%beta=0.99%', 'momentum:beta=0.99', 'momentum') AS method, learning_rate AS rate, switching, k(switching) AS k,
+         avg(final_accuracy) AS mean, max(final_accuracy) AS best, count(*) AS n, sum(final_accuracy < 0.2) AS lost
+  FROM results.runs WHERE task = 'mnist' AND model = 'cnn-mnist' AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17
+    AND (attack = 'sf' AND aggregator = 'cwtm' OR attack = 'alie' AND aggregator = 'gm') AND byzantine = 8 AND status IN ('finished', 'diverged')
+    AND (method = 'momentum:form=heavy-ball' AND learning_rate = 0.1 OR method = 'momentum:beta=0.99,form=heavy-ball' AND learning_rate = 0.01)
+  GROUP BY attack, results.runs.method, switching;
+CREATE TABLE fig1 AS  -- the means of Figure 1 under each reading
+  SELECT 'logits' AS reading, method, iif(method LIKE '%heavy-ball', 'heavy ball', 'moving average') AS form, switching, k, mean, n FROM sf
+  UNION ALL SELECT 'softmax', method, 'moving average', switching, k(switching), mean, n FROM csv_mnist_softmax_sf_cwtm
+  UNION ALL SELECT 'large steps', method, 'heavy ball', switching, k, mean, n FROM steps WHERE attack = 'sf'
+  UNION ALL SELECT 'large steps', method, '', switching, k, mean, n FROM sf WHERE method IN ('sgd', 'dynabro');
+CREATE TABLE fig6 AS  -- and of Figure 6
+  SELECT 'logits' AS reading, method, switching, k, mean, n FROM alie
+  UNION ALL SELECT 'softmax', method, switching, k(switching), mean, n FROM csv_mnist_softmax_alie_gm
+  UNION ALL SELECT 'large steps', method, switching, k, mean, n FROM steps WHERE attack = 'alie'
+  UNION ALL SELECT 'large steps', method, switching, k, mean, n FROM alie WHERE method IN ('sgd', 'dynabro');
+CREATE TABLE judged AS  -- the readings under which the claims of each figure are judged
+  SELECT figure, reading, reading || CASE WHEN max(n) = 1 THEN ' (one seed)' WHEN min(n) < max(n) THEN ' (' || min(n) || ' to ' || max(n) || ' seeds)' ELSE '' END AS told
+  FROM (SELECT 'mnist-sf-cwtm' AS figure, reading, method, n FROM fig1 UNION ALL SELECT 'mnist-alie-gm', reading, method, n FROM fig6)
+  GROUP BY figure, reading HAVING max(method = 'momentum') ORDER BY figure, reading = 'large steps', reading;
 CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
   FROM results.runs WHERE sweep = 'digits-bernoulli' GROUP BY method, switching;
@@ -71,12 +86,33 @@ CREATE TABLE heavy_rates_own AS
   SELECT rate, max(mean) FILTER (WHERE NOT high AND k = 5) AS low_5, max(mean) FILTER (WHERE NOT high AND k = 20) AS low_20,
          max(mean) FILTER (WHERE NOT high AND k = 100) AS low_100, max(mean) FILTER (WHERE high AND k = 100) AS high_100
   FROM heavy_rates WHERE method LIKE '%heavy-ball' GROUP BY rate;
+CREATE TABLE tried_rates AS
+  SELECT r.sweep, r.method, r.learning_rate AS rate, min((SELECT validation_accuracy FROM results.evaluations AS e WHERE e.run_id = r.id ORDER BY budget DESC LIMIT 1)) AS worst
+  FROM results.runs AS r WHERE r.sweep IN ('digits-rates', 'mnist-rates') GROUP BY r.sweep, r.method, r.learning_rate;
+CREATE TABLE chosen_rates AS
+  WITH best AS (SELECT 'digits-rates' AS sweep, run_key FROM csv_digits_best_runs UNION ALL SELECT 'mnist-rates', run_key FROM csv_mnist_best_runs)
+  SELECT t.*, (SELECT worst FROM tried_rates AS u WHERE u.sweep = t.sweep AND u.method = t.method AND u.rate = 0.01) AS usual,
+         CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS told
+  FROM tried_rates AS t WHERE (sweep, method, rate) IN (SELECT best.sweep, r.method, r.learning_rate FROM best JOIN results.runs AS r USING (run_key));
+CREATE TABLE computations AS  -- DynaBRO by both clocks; SGD and momentum, for which the clocks are the same
+  SELECT iif(method LIKE 'dynabro%', clock, 'either') AS counted, method, k(switching) AS k, avg(final_accuracy) AS mean, count(*) AS n,
+         avg(switches) AS switches, avg(100.0 * dynamic_rounds / rounds) AS dynamic, avg(1.0 * budget_spent / rounds) AS cost
+  FROM results.runs WHERE status IN ('finished', 'diverged')
+    AND (sweep = 'mnist-sf-cwtm-computations' OR run_key IN (SELECT run_key FROM csv_mnist_sf_cwtm_runs) AND method NOT LIKE '%heavy-ball')
+    AND seed IN (SELECT seed FROM results.runs WHERE sweep = 'mnist-sf-cwtm-computations')
+  GROUP BY counted, method, switching;
+CREATE TABLE corrections AS
+  SELECT method, count(accepted) AS judged, sum(NOT accepted) AS rejected FROM results.rounds JOIN results.runs AS r ON r.id = run_id
+  WHERE r.sweep = 'mnist-sf-cwtm-computations' GROUP BY method;
 
 -- compare: mnist_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
-task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist' AND clock = 'round'
+task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist' AND clock = 'round' AND budget = 5000
 
 -- compare: mnist_softmax_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 sweep = 'mnist-softmax-sf-cwtm'
+
+-- compare: mnist_large_steps | dynabro learning_rate=0.05 | momentum:form=heavy-ball learning_rate=0.1
+task = 'mnist' AND attack = 'sf' AND aggregator = 'cwtm' AND model = 'cnn-mnist' AND clock = 'round' AND budget = 5000
 
 -- compare: cifar_quarter | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 sweep = 'cifar10-quarter'
@@ -300,20 +336,20 @@ SELECT sum(accepted = 1) FILTER (WHERE method = 'dynabro:filter=option1') AS acc
 FROM results.rounds JOIN results.runs AS r ON r.id = run_id WHERE r.run_key IN (SELECT run_key FROM csv_history_dependence_runs);
 
 -- query: rates_chosen
-SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS method,
-       learning_rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
-FROM (SELECT method, learning_rate, worst,
-             max(worst) FILTER (WHERE learning_rate = 0.01) OVER (PARTITION BY method) AS usual
-      FROM (SELECT r.method, r.learning_rate,
-                   min((SELECT validation_accuracy FROM results.evaluations AS e WHERE e.run_id = r.id ORDER BY budget DESC LIMIT 1)) AS worst
-            FROM results.runs AS r WHERE r.sweep = 'digits-rates' GROUP BY r.method, r.learning_rate))
-WHERE (method, learning_rate) IN (SELECT method, learning_rate FROM results.runs
-                                  WHERE run_key IN (SELECT run_key FROM csv_digits_best_runs))
-ORDER BY worst DESC, method;
+SELECT told AS method, rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
+FROM chosen_rates WHERE sweep = 'digits-rates' ORDER BY worst DESC, chosen_rates.method;
 
 -- query: rates_tried
 SELECT group_concat(rate, ', ') AS rates, max(rate) AS highest
-FROM (SELECT DISTINCT learning_rate AS rate FROM results.runs WHERE sweep = 'digits-rates' ORDER BY 1);
+FROM (SELECT DISTINCT rate FROM tried_rates WHERE sweep = 'digits-rates' ORDER BY 1);
+
+-- query: mnist_rates_chosen
+SELECT told AS method, rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
+FROM chosen_rates WHERE sweep = 'mnist-rates' ORDER BY worst DESC, chosen_rates.method;
+
+-- query: mnist_rates_tried
+SELECT group_concat(rate, ', ') AS rates, max(rate) AS highest
+FROM (SELECT DISTINCT rate FROM tried_rates WHERE sweep = 'mnist-rates' ORDER BY 1);
 
 -- query: rates_best
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n, min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
@@ -322,6 +358,25 @@ SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n, min(mean) 
        (SELECT mean FROM digits_sf WHERE method = 'momentum:beta=0.99' AND k = 5) AS given_099,
        min(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS chosen_099
 FROM (SELECT *, k(switching) AS k FROM csv_digits_best);
+
+-- query: mnist_best_means
+SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS method,
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k > 1e9), '-') AS "static"
+FROM (SELECT *, k(switching) AS k FROM csv_mnist_best) GROUP BY method ORDER BY max(mean) FILTER (WHERE k = 5) DESC;
+
+-- query: mnist_best
+WITH cells AS (SELECT b.*, k(b.switching) AS k, d.mean AS ours FROM csv_mnist_best AS b JOIN csv_mnist_best AS d ON d.method = 'dynabro' AND d.switching = b.switching)
+SELECT iif(max(n) = 1, 'one seed', iif(min(n) < max(n), min(n) || ' to ', '') || max(n) || ' seeds') AS seeds,
+       printf('%.3f', min(mean) FILTER (WHERE method = 'dynabro')) AS low, printf('%.3f', max(mean) FILTER (WHERE method = 'dynabro')) AS high,
+       printf('%.3f', min(mean) FILTER (WHERE method = 'sgd')) AS sgd_low, printf('%.3f', max(mean) FILTER (WHERE method = 'sgd')) AS sgd_high,
+       printf('%.3f', min(mean) FILTER (WHERE method LIKE 'momentum%' AND method NOT LIKE '%0.99%')) AS m09_low,
+       printf('%.3f', max(mean) FILTER (WHERE method LIKE 'momentum%' AND method NOT LIKE '%0.99%')) AS m09_high,
+       count(*) FILTER (WHERE method <> 'dynabro' AND method NOT LIKE '%0.99%') AS cells, count(*) FILTER (WHERE method <> 'dynabro' AND method NOT LIKE '%0.99%' AND mean > ours) AS behind,
+       count(*) FILTER (WHERE method LIKE '%0.99%' AND k <= 20 AND mean < ours) AS ahead_099, count(*) FILTER (WHERE method LIKE '%0.99%' AND k <= 20) AS cells_099,
+       printf('%.3f', min(mean) FILTER (WHERE method LIKE '%0.99%')) AS lowest_099, printf('%.3f', min(mean) FILTER (WHERE method LIKE '%0.99%' AND k > 20)) AS high_099
+FROM cells;
 
 -- query: best_pairs
 SELECT count(*) FILTER (WHERE better = 'A') AS ahead, count(*) FILTER (WHERE better = 'B') AS behind, count(*) AS cells,
@@ -416,7 +471,7 @@ SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND 
        printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 5)) AS low_5, printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 10)) AS low_10,
        printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 20)) AS low_20, printf('%.3f', max(mean) FILTER (WHERE method = 'sgd')) AS sgd_high,
        printf('%.3f', min(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_low, printf('%.3f', max(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_high
-FROM fig1 WHERE layer = 'softmax';
+FROM fig1 WHERE reading = 'softmax';
 
 -- query: softmax_alie_size
 SELECT count(*) AS runs, planned('mnist-softmax-alie-gm') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
@@ -426,7 +481,7 @@ FROM softmax_alie_runs;
 SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9)) AS high_static,
        printf('%.3f', max(mean) FILTER (WHERE NOT (method = 'momentum:beta=0.99' AND k > 1e9))) AS others,
        printf('%.3f', min(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_low
-FROM fig6 WHERE layer = 'softmax';
+FROM fig6 WHERE reading = 'softmax';
 
 -- query: softmax_alie_peaks
 SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'dynabro')) AS dynabro, printf('%.3f', max(mean) FILTER (WHERE method = 'sgd')) AS sgd,
@@ -435,8 +490,8 @@ FROM csv_mnist_softmax_alie_gm_curves;
 
 -- query: softmax_alie_means
 WITH names AS (SELECT DISTINCT method FROM softmax_alie_runs), layers (layer) AS (VALUES ('softmax'), ('logits')),
-     cells AS (SELECT layer, method, k, iif(mean IS NULL, '-', printf('%.3f', mean)) AS mean
-               FROM names CROSS JOIN layers CROSS JOIN (SELECT DISTINCT k FROM alie) LEFT JOIN fig6 USING (layer, method, k))
+     cells AS (SELECT layer, names.method AS method, ks.k AS k, iif(mean IS NULL, '-', printf('%.3f', mean)) AS mean
+               FROM names CROSS JOIN layers CROSS JOIN (SELECT DISTINCT k FROM alie) AS ks LEFT JOIN fig6 ON fig6.reading = layer AND fig6.method = names.method AND fig6.k = ks.k)
 SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method, layer AS "last layer",
        max(mean) FILTER (WHERE k = 5) AS "K = 5", max(mean) FILTER (WHERE k = 10) AS "10", max(mean) FILTER (WHERE k = 20) AS "20",
        max(mean) FILTER (WHERE k = 100) AS "100", max(mean) FILTER (WHERE k > 1e9) AS "static"
@@ -516,6 +571,50 @@ FROM heavy_rates GROUP BY heavy_rates.method, rate ORDER BY heavy_rates.method !
 -- query: heavy_rates_hold
 SELECT coalesce(group_concat(iif(low_5 < 0.2 AND low_20 >= 0.9 AND high_100 < 0.5, printf('%g', rate), NULL), ' and '), 'no rate') AS rates
 FROM heavy_rates_own;
+
+-- query: steps
+SELECT iif(attack = 'sf', '1: SF, CWTM', '6: ALIE, GM') AS figure, iif(method = 'momentum', 0.9, 0.99) AS "beta", printf('%g', rate) AS "rate",
+       iif(min(n) < max(n), min(n) || ' to ' || max(n), max(n)) AS seeds,
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k > 1e9), '-') AS "static"
+FROM steps GROUP BY attack, method ORDER BY attack DESC, steps.method;
+
+-- query: steps_ends
+SELECT printf('%.3f', max(mean) FILTER (WHERE attack = 'alie')) AS alie,
+       max(lost) FILTER (WHERE attack = 'sf' AND method = 'momentum' AND k = 5) AS lost_5, max(n) FILTER (WHERE attack = 'sf' AND method = 'momentum' AND k = 5) AS seeds_5,
+       printf('%.3f', max(best) FILTER (WHERE attack = 'sf' AND method = 'momentum' AND k = 5)) AS best_5,
+       printf('%.3f', min(mean) FILTER (WHERE attack = 'sf' AND method = 'momentum' AND k > 5)) AS low_rest,
+       max(lost) FILTER (WHERE attack = 'sf' AND method <> 'momentum' AND k = 100) AS lost_100, max(n) FILTER (WHERE attack = 'sf' AND method <> 'momentum' AND k = 100) AS seeds_100,
+       printf('%.3f', max(mean) FILTER (WHERE attack = 'sf' AND method <> 'momentum' AND k < 100)) AS high_below
+FROM steps;
+
+-- query: computations_size
+SELECT count(*) AS runs, planned('mnist-sf-cwtm-computations') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
+FROM results.runs WHERE sweep = 'mnist-sf-cwtm-computations' AND status IN ('finished', 'diverged');
+
+-- query: computations
+SELECT CASE counted WHEN 'computation' THEN 'computations' WHEN 'round' THEN 'rounds' ELSE 'either' END AS "K counts",
+       CASE WHEN method = 'dynabro' THEN 'DynaBRO' WHEN method LIKE 'dynabro:filter=%' THEN 'DynaBRO, ' || replace(substr(method, 16), 'option1', 'option 1')
+            WHEN method = 'sgd' THEN 'SGD' ELSE replace(method, ':', ', ') END AS method,
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 1), '-') AS "K = 1", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "5",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100", printf('%.0f', max(switches) FILTER (WHERE k = 5)) AS "switches at K = 5"
+FROM computations GROUP BY counted, computations.method ORDER BY counted = 'either', counted, computations.method;
+
+-- query: computations_ends
+SELECT printf('%.1f', max(cost) FILTER (WHERE counted = 'round')) AS cost, printf('%.0f', max(dynamic) FILTER (WHERE counted = 'computation' AND k = 5)) AS share_5,
+       printf('%.0f', max(dynamic) FILTER (WHERE counted = 'computation' AND k = 100)) AS share_100,
+       printf('%.3f', max(mean) FILTER (WHERE counted = 'computation' AND k <= 20 AND method NOT LIKE '%adaptive')) AS below,
+       printf('%.3f', max(mean) FILTER (WHERE counted = 'computation' AND k = 100 AND method = 'dynabro')) AS plain_100,
+       printf('%.3f', max(mean) FILTER (WHERE counted = 'computation' AND k = 100 AND method LIKE '%option1')) AS option1_100,
+       printf('%.3f', max(mean) FILTER (WHERE counted = 'computation' AND k <= 10 AND method LIKE '%adaptive')) AS adaptive_below,
+       printf('%.3f', min(mean) FILTER (WHERE counted = 'computation' AND k >= 20 AND method LIKE '%adaptive')) AS adaptive_from,
+       printf('%.3f', min(mean) FILTER (WHERE counted = 'round' AND k = 1)) AS each_round, printf('%.0f', max(switches) FILTER (WHERE counted = 'round' AND k = 1)) AS switches_1,
+       printf('%.3f', min(mean) FILTER (WHERE counted = 'either' AND method = 'sgd')) AS sgd, printf('%.3f', min(mean) FILTER (WHERE counted = 'either' AND method = 'momentum')) AS momentum,
+       (SELECT rejected || ' of ' || judged FROM corrections WHERE method = 'dynabro:filter=option1') AS option1,
+       (SELECT rejected || ' of ' || judged FROM corrections WHERE method = 'dynabro:filter=adaptive') AS adaptive
+FROM computations;
 
 -- query: heavy_steps
 SELECT max(mean) FILTER (WHERE method LIKE '%heavy-ball' AND NOT high AND rate = 0.1 AND k = 5) AS low_5,

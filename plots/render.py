@@ -4,12 +4,11 @@
 plots/render.py [DATABASE] prints the text for a database, by default results.db.example.
 
 README.template.md has ``{{ query.column:format }}`` for a number, ``{{ table query }}`` for a table, ``{{ agreement FIGURE }}``
-for the verdict of a figure's claims (``{{ agreement FIGURE softmax }}``: under this reading of the last layer), ``{{ readings
+for the verdict of a figure's claims (``{{ agreement FIGURE softmax }}``: under this reading of the paper), ``{{ readings
 }}`` for the claims that hold under each reading, and ``{{ claims }}`` for the list of all claims. A query sees the tables and
 views of the database, ``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left out), and
 ``pairs``, the comparisons that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a verdict and what
-was found; one with ``:layer`` is asked for each row of the table ``layers`` that has its figure, the readings of the networks'
-last layer.
+was found; one with ``:reading`` is asked for each row of the table ``judged`` that has its figure, the readings of the paper.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ HERE = Path(__file__).parent
 WIDTH = 120
 BLOCK = re.compile(r"^-- (setup|query|claim|compare):[ ]*(.*)$", re.MULTILINE)
 PLACE = re.compile(r"\{\{\s*(.+?)\s*\}\}", re.DOTALL)
-VERDICTS = ("agrees", "under one reading", "undecided", "no", "not run")
+VERDICTS = ("agrees", "under some readings", "undecided", "no", "not run")
 
 
 class Claim(NamedTuple):
@@ -131,12 +130,12 @@ class Renderer:
 
     def _claim(self, heading: str, sql: str) -> Claim:
         name, figure, place, quote = (part.strip() for part in heading.split("|"))
-        if ":layer" not in sql:
+        if ":reading" not in sql:
             ((verdict, found),) = self._all(name, sql)
             return Claim(name, figure, place, quote, _legal(name, verdict), found)
-        layers = self._all(name, "SELECT layer, told FROM layers WHERE figure = :figure", figure=figure.removesuffix("-curves"))
-        judged = [(layer, told, *self._all(name, sql, layer=layer)[0]) for layer, told in layers]
-        readings = {layer: _legal(name, verdict) for layer, _, verdict, _ in judged}
+        rows = self._all(name, "SELECT reading, told FROM judged WHERE figure = :figure", figure=figure.removesuffix("-curves"))
+        judged = [(reading, told, *self._all(name, sql, reading=reading)[0]) for reading, told in rows]
+        readings = {reading: _legal(name, verdict) for reading, _, verdict, _ in judged}
         text = "; ".join(f"{told}: *{verdict}*, {found}" for _, told, verdict, found in judged)
         return Claim(name, figure, place, quote, overall([*readings.values()]), text, readings)
 
@@ -171,19 +170,20 @@ class Renderer:
         return format(value, form)
 
     def _readings(self) -> str:
-        """Return how many claims agree under each reading, and under both."""
+        """Return how many claims agree under each reading, and under all of them."""
         judged = [one.readings for one in self.claims if one.readings]
-        agree = [f"{sum(one[name] == 'agrees' for one in judged)} agree with {name}" for name in judged[0]]
-        both = sum(set(one.values()) == {"agrees"} for one in judged)
-        return f"of {len(judged)}, {', '.join(agree)}, and {both} with both"
+        names = dict.fromkeys(name for one in judged for name in one)
+        agree = [f"{sum(one.get(name) == 'agrees' for one in judged)} agree with {name}" for name in names]
+        every = sum(set(one.values()) == {"agrees"} for one in judged)
+        return f"of {len(judged)}, {', '.join(agree)}, and {every} with all of these"
 
 
 def overall(verdicts: list[str]) -> str:
     """Return the verdict of a claim that was judged under several readings of the paper."""
     if len(set(verdicts)) == 1:
         return verdicts[0]
-    if {"agrees", "under one reading"} & set(verdicts):
-        return "under one reading"
+    if {"agrees", "under some readings"} & set(verdicts):
+        return "under some readings"
     return "undecided" if "undecided" in verdicts else "no"
 
 

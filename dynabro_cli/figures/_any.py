@@ -14,7 +14,7 @@ from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import TASKS
-from dynabro_cli.figures._style import method_label, rate, short
+from dynabro_cli.figures._style import method_label, rate, rate_axis, short
 
 COLUMNS = tuple(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result)
 """Columns of ``runs`` in which runs of one experiment can differ, besides the seed."""
@@ -112,6 +112,8 @@ def text_of(name: str, value: Any) -> str:
         return TASKS.get(value, str(value))
     if name == "attack_entry":
         return f"attack enters at the {value}"
+    if name == "clock":
+        return f"identities change by the {value}"
     if isinstance(value, str):
         return value
     return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
@@ -144,7 +146,7 @@ def tick(runs: pd.DataFrame, column: str, value: Any) -> str:
 def axis_label(runs: pd.DataFrame, column: str) -> str:
     """Return the name of an axis that shows a column."""
     if column == "switching" and all(spec["switching"]["name"] in ("periodic", "static") for spec in runs["spec"]):
-        return "K, rounds between two switches"
+        return rate_axis(runs["clock"])
     return column.replace("_", " ")
 
 

@@ -21,7 +21,7 @@ from dynabro_cli.figures._panels import (
     rates,
     setting,
 )
-from dynabro_cli.figures._style import COLUMN, DELTA_MAX, PAGE, Line, looks, narrow, note_size
+from dynabro_cli.figures._style import COLUMN, DELTA_MAX, PAGE, Line, looks, narrow, note_size, rate_axis
 
 
 def final_against_rate(results: Results) -> Drawn:
@@ -41,7 +41,7 @@ def final_against_rate(results: Results) -> Drawn:
     for panel, (title, own) in zip(axes.flat, panels, strict=True):
         draw_finals(panel, shown, list(places), {name: series[name] for name in own}, points)
         panel.set_xticklabels(list(places.values()))
-        panel.set(title=title, xlabel="K, rounds between two switches")
+        panel.set(title=title, xlabel=rate_axis(results.planned["clock"]))
     for panel in axes[:, 0]:
         panel.set_ylabel(f"final {ACCURACY}")
     legend(figure, labels, series)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -179,6 +179,12 @@ def _method(mapping: Mapping[str, Any]) -> str:
 def rate(mapping: Mapping[str, Any]) -> str:
     """Return K of a periodic strategy, and the infinity sign for the static one."""
     return "\N{INFINITY}" if mapping["name"] == "static" else str(mapping.get("K", "?"))
+
+
+def rate_axis(clocks: Iterable[str]) -> str:
+    """Return the name of an axis of switching rates, for runs whose identities change by these clocks."""
+    ticks = {"round": "rounds", "computation": "gradient computations"}
+    return f"K, {' or '.join(ticks.get(clock, clock) for clock in sorted(set(clocks), reverse=True))} between two switches"
 
 
 def short(text: str, most: int = 90) -> str:

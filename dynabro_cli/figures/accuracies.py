@@ -76,6 +76,7 @@ ROWS = (
     PaperFigure("digits-periodic-curves", "5, on digits", CURVES.format("digits", FLIPS), curves_by_rate, "digits-periodic"),
     PaperFigure("mnist-alie-gm", "6", FINAL.format("MNIST", ALIE), final_against_rate),
     PaperFigure("mnist-alie-gm-curves", "7", CURVES.format("MNIST", ALIE), curves_by_rate),
+    PaperFigure("mnist-best", "1, at chosen learning rates", FINAL.format("MNIST", FLIPS), final_against_rate),
     PaperFigure("mnist-sf-cwtm", "1", FINAL.format("MNIST", FLIPS), final_against_rate),
     PaperFigure("mnist-sf-cwtm-curves", "5", CURVES.format("MNIST", FLIPS), curves_by_rate),
     PaperFigure("mnist-softmax-alie-gm", f"6, {PRINTED}", FINAL.format(SOFTMAX, ALIE), final_against_rate),

@@ -45,7 +45,7 @@ def draw(results: Results) -> Drawn:
     """Training details of the experiments on images, as they are stored with the runs.
 
     A data set without a run has the settings of the plan; cells that need a run are empty. Learning rates are of all stored
-    runs with the same network, attack and number of workers.
+    runs of the same sweep with the same network, attack and number of workers; without a run, of any sweep.
     """
     stored = {run["run_key"]: run for run in results.runs.to_dict("records")}
     columns = {}
@@ -64,8 +64,8 @@ def draw(results: Results) -> Drawn:
 
 def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
     """Return the learning rates of the paper's methods, of the stored runs that are comparable with a row."""
-    model, attack = (str(row[name]).replace("'", "''") for name in ("model", "attack"))
-    condition = f"{RESULTS} AND model = '{model}' AND attack = '{attack}' AND workers = {row['workers']}"
+    known = {name: str(row[name]).replace("'", "''") for name in ("model", "attack", "sweep") if row.get(name)}
+    condition = f"{RESULTS} AND workers = {row['workers']}" + "".join(f" AND {name} = '{text}'" for name, text in known.items())
     found = read(results.engine, f"SELECT DISTINCT method, learning_rate FROM runs WHERE {condition} ORDER BY 1, 2")
     rates: dict[str, set[float]] = {}
     for method, rate in found.itertuples(index=False, name=None):
@@ -73,8 +73,8 @@ def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
             rates.setdefault(method.partition(":")[0], set()).add(rate)
     rates.setdefault(row["spec"]["method"]["name"], set()).add(row["learning_rate"])
     names = {"sgd": "SGD", "momentum": "momentum", "dynabro": method_label({"name": "dynabro"})}
-    known = {names[name]: " or ".join(f"{rate:g}" for rate in sorted(rates[name])) for name in PAPERS if name in rates}
-    return ", ".join(f"{name} {told}" for name, told in known.items())
+    told = {names[name]: " or ".join(f"{rate:g}" for rate in sorted(rates[name])) for name in PAPERS if name in rates}
+    return ", ".join(f"{name} {values}" for name, values in told.items())
 
 
 def _drops(row: Mapping[Hashable, Any]) -> str:

@@ -92,7 +92,7 @@ def test_final_numbers(name: str, grids: Path, dynabro: Dynabro) -> None:
     assert dynabro("plot", name, "--db", str(grids), *SETTINGS).code == 0
     task, attack = ("digits", "alie") if name == "digits-alie-gm" else ("mnist", "sf")
     where = f"task = '{task}' AND attack = '{attack}' AND aggregator IN ('cwtm', 'gm') AND workers = 17"
-    where += f" AND model {'' if 'softmax' in name else 'NOT'} LIKE '%softmax=true'"
+    where += f" AND model {'' if 'softmax' in name else 'NOT'} LIKE '%softmax=true' AND learning_rate IN (0.01, 0.05)"
     stored = read(grids, f"SELECT * FROM runs WHERE {where}")
     stored = stored[stored["switching"].str.match("periodic:K=(5|10|20|100)$|static$")]
     expected = stored.groupby(["method", "switching"])["final_accuracy"].agg(["mean", "std", "size"])
@@ -322,6 +322,16 @@ def test_what_is_refused(arguments: list[str], code: int, problem: str, grids: P
     (told,) = outcome.problems
     assert problem in told
     assert not Path("plots").exists()
+
+
+def test_training_details_have_the_rates_of_their_own_sweep(folder: Path, dynabro: Dynabro) -> None:
+    """Runs of the same network at other rates, made by another sweep, are not in the paper's table."""
+    sweeps = ("mnist-sf-cwtm", "mnist-best")
+    rows = {row["run_key"]: {**row, "sweep": sweep} for sweep in sweeps for row in planned(sweep, *SMALL, "seeds=0")}
+    fill(folder / "two.db", [*rows.values()])
+    assert dynabro("plot", "training-details", "--db", "two.db", *SETTINGS).code == 0
+    drawn = pd.read_csv("plots/training-details.csv").set_index("setting")
+    assert drawn.loc["learning rates", "MNIST"] == "SGD 0.01, momentum 0.01, DynaBRO 0.05"
 
 
 def test_a_folder_that_cannot_be_written(grids: Path, folder: Path, dynabro: Dynabro) -> None:

@@ -51,7 +51,7 @@ def test_agreement(render: ModuleType) -> None:
     assert render.agreement(["agrees", "not run"]) == "yes"
     assert render.agreement(["no", "no"]) == "no"
     assert render.agreement(["agrees", "no"]) == "partly"
-    assert render.agreement(["under one reading"]) == "partly"
+    assert render.agreement(["under some readings"]) == "partly"
     assert render.agreement(["undecided", "no"]) == "partly"
     assert render.agreement(["not run"]) == render.agreement([]) == "not to be told"
     assert render.agreement(["not run", "undecided"]) == "not to be told"
@@ -61,21 +61,24 @@ def test_agreement(render: ModuleType) -> None:
     ("verdicts", "verdict"),
     [
         (["agrees", "agrees"], "agrees"),
-        (["no", "agrees"], "under one reading"),
-        (["under one reading", "no"], "under one reading"),
+        (["no", "agrees"], "under some readings"),
+        (["under some readings", "no"], "under some readings"),
         (["undecided", "no"], "undecided"),
         (["no", "not run"], "no"),
+        (["agrees", "agrees", "no"], "under some readings"),
+        (["agrees", "agrees", "agrees"], "agrees"),
     ],
 )
-def test_a_claim_that_is_judged_under_two_readings(verdicts: list[str], verdict: str, render: ModuleType) -> None:
+def test_a_claim_that_is_judged_under_several_readings(verdicts: list[str], verdict: str, render: ModuleType) -> None:
     assert render.overall(verdicts) == render.overall(verdicts[::-1]) == verdict
 
 
-def test_readings_of_the_last_layer_are_told_apart(render: ModuleType) -> None:
-    """Claims of Figures 1, 5, 6 and 7 name both; a verdict of each is what its own runs give."""
+def test_readings_of_the_paper_are_told_apart(render: ModuleType) -> None:
+    """Claims of Figures 1, 5, 6 and 7 name all; a verdict of each is what its own runs give."""
     claims = {claim.name: claim for claim in render.Renderer(EXAMPLE).claims}
-    assert claims["fig1-09-at-20"].readings == {"logits": "agrees", "softmax": "no"}
-    assert claims["fig1-09-at-20"].verdict == "under one reading"
+    assert claims["fig1-09-at-20"].readings == {"logits": "agrees", "softmax": "no", "large steps": "agrees"}
+    assert claims["fig1-099-at-100"].readings["large steps"] == "agrees"
+    assert claims["fig1-09-at-20"].verdict == "under some readings"
     figures = {name + end for name in ("mnist-sf-cwtm", "mnist-alie-gm") for end in ("", "-curves")}
     of_figures = {name for name, claim in claims.items() if claim.figure in figures and name.startswith("fig")}
     assert {name for name, claim in claims.items() if claim.readings} == of_figures

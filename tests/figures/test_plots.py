@@ -324,6 +324,24 @@ def test_panels_share_their_vertical_axis_unless_told(
     assert [own[0].get_shared_y_axes().joined(*own[:2]) for own in panels] == [True, False]
 
 
+def test_an_axis_of_switching_rates_says_what_k_counts(folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds or gradient computations, by the clock of a panel's runs; both if a panel has both."""
+    sweep = ("mnist-sf-cwtm", *SMALL, "method=dynabro", "seeds=0")
+    fill(folder / "clocks.db", [row for clock in ("round", "computation") for row in planned(*sweep, f"clock={clock}")])
+    drawn: list[Any] = []
+    monkeypatch.setattr("dynabro_cli.figures._make.save", lambda one, *_, **__: drawn.append(one) or [])
+    words = ("plot", "final", "--db", "clocks.db", "--hue", "method")
+    assert (dynabro(*words, "--facet", "clock").code, dynabro(*words).code) == (0, 0)
+    counted = [[axes.get_xlabel() for axes in one.figure.axes if axes.has_data()] for one in drawn]
+    assert [text.removeprefix("K, ").removesuffix(" between two switches") for own in counted for text in own] == [
+        "rounds",
+        "gradient computations",
+        "rounds or gradient computations",
+    ]
+    titles = [axes.get_title() for axes in drawn[0].figure.axes if axes.has_data()]
+    assert titles == ["identities change by the round", "identities change by the computation"]
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
