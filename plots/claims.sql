@@ -1,13 +1,16 @@
 -- The paper's claims, each with a query that returns its verdict ('agrees', 'under some readings', 'undecided', 'no' or
 -- 'not run') and what was found. A heading has: name | figure of plots/ | place in the paper | the sentence.
--- A query with :reading is asked for each reading of the networks' last layer that is stored: 'logits', and 'softmax' as Table 2
--- prints it. Where the readings differ, the verdict of the claim is 'under some readings' if one agrees.
+-- A query with :reading is asked for each reading of the paper in the table judged (numbers.sql). If the verdicts differ, the
+-- claim's is 'under some readings' if one reading agrees.
 --
--- Words are read the same way everywhere: "stable" and "consistent" are a range of means of at most 0.02; "declines" and
--- "improves" are means in order at every step of K; "performs well" is a mean of at least 0.9, "reasonably" of at least 0.8; "fails" is a mean under 0.5; "a random guess" is a mean under
--- 0.2; "outperforms" is a mean difference whose sign the paired t-test confirms (Holm's p at most 0.05 over the cells), and
--- undecided otherwise; "relatively stable" paths under the static attack end within a tenth of the distances that the dynamic
--- attack makes. Settings that the paper gives are claims of training-details: they agree if the stored runs have them. These limits were chosen when most of the results were known.
+-- Words are read the same way everywhere:
+-- "stable", "consistent": a range of means of at most 0.02.
+-- "declines", "improves": means in order at every step of K.
+-- "performs well": a mean of at least 0.9. "Reasonably": at least 0.8. "Fails": under 0.5. "A random guess": under 0.2.
+-- "outperforms": a mean difference whose sign the paired t-test confirms (Holm's p at most 0.05 over the cells); undecided otherwise.
+-- "relatively stable" paths under the static attack end within a tenth of the distances that the dynamic attack makes.
+-- Settings that the paper gives are claims of training-details: they agree if the stored runs have them.
+-- These limits were chosen when most of the results were known.
 
 -- claim: fig1-stable | mnist-sf-cwtm | Section 6, MNIST | the performance of our approach remains stable across different values of K
 SELECT CASE WHEN (max(mean) - min(mean) <= 0.02) <> (max(max(mean), max(other)) - min(min(mean), min(other)) <= 0.02) THEN 'undecided'

@@ -50,9 +50,11 @@ CREATE TABLE ends AS
 CREATE VIEW collapse AS SELECT * FROM csv_digits_momentum_collapse_final;
 CREATE TABLE collapse_runs AS SELECT r.* FROM results.runs AS r
   JOIN csv_digits_momentum_collapse_final_runs AS c ON c.run_key = r.run_key;
-CREATE TABLE lost AS SELECT e.* FROM results.evaluations AS e JOIN results.runs AS r ON r.id = e.run_id
-  WHERE r.task = 'mnist' AND r.attack = 'sf' AND r.method = 'dynabro' AND r.switching = 'periodic:K=20' AND r.seed = 1
-    AND r.model = 'cnn-mnist' AND r.clock = 'round';
+CREATE TABLE lost AS SELECT e.* FROM results.evaluations AS e JOIN sf_runs AS r ON r.id = e.run_id
+  WHERE r.method = 'dynabro' AND r.switching = 'periodic:K=20' AND r.seed = 1;
+CREATE TABLE stability_runs AS  -- that lost run, and the runs that try to avoid it
+  SELECT * FROM results.runs WHERE task = 'mnist' AND model = 'cnn-mnist' AND attack = 'sf' AND switching = 'periodic:K=20' AND seed = 1
+    AND clock = 'round' AND learning_rate = 0.05 AND method LIKE 'dynabro%';
 CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10 (planned, not run)" AS cifar FROM csv_training_details;
 CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1) AS name FROM csv_digits_worst_case;
 CREATE TABLE readings AS
@@ -189,23 +191,21 @@ SELECT max(final_accuracy) FILTER (WHERE method = 'dynabro') AS plain,
        max(final_accuracy) FILTER (WHERE method = 'dynabro')
          - (SELECT final_accuracy FROM csv_mnist_dynabro_stability_earlier WHERE method = 'dynabro') AS moved,
        max(noise_bound) FILTER (WHERE method = 'dynabro:filter=option1') AS v
-FROM results.runs WHERE task = 'mnist' AND attack = 'sf' AND switching = 'periodic:K=20' AND seed = 1 AND model = 'cnn-mnist' AND clock = 'round';
+FROM stability_runs;
 
 -- query: stability_adaptive
 SELECT iif(sum(accepted = 0) = 0, printf('rejecting none of its %d corrections', count(accepted)),
            printf('rejecting %d of its %d corrections', sum(accepted = 0), count(accepted))) AS told
-FROM results.rounds JOIN results.runs AS r ON r.id = run_id
-WHERE r.task = 'mnist' AND r.method = 'dynabro:filter=adaptive' AND r.switching = 'periodic:K=20' AND r.seed = 1
-    AND r.model = 'cnn-mnist' AND r.clock = 'round';
+FROM results.rounds JOIN stability_runs AS r ON r.id = run_id WHERE r.method = 'dynabro:filter=adaptive';
 
 -- query: stability_clip
-SELECT test_accuracy AS lowest, e.round AS "round" FROM results.evaluations AS e JOIN results.runs AS r ON r.id = e.run_id
-WHERE r.task = 'mnist' AND r.attack = 'sf' AND r.method = 'dynabro:clip=4' AND r.switching = 'periodic:K=20' AND r.seed = 1 AND e.budget > 1000
+SELECT test_accuracy AS lowest, e.round AS "round" FROM results.evaluations AS e JOIN stability_runs AS r ON r.id = e.run_id
+WHERE r.method = 'dynabro:clip=4' AND e.budget > 1000
 ORDER BY test_accuracy LIMIT 1;
 
 -- query: limit_option1
 SELECT (1 + sqrt(2)) * sqrt(2 * (6 * 8 / 1.0) * (1 + 8 / 1.0) + 1 / 17.0) * sqrt(8 * ln_(16 * 17 * 17 * 713.0)) * noise_bound / sqrt(128) AS bound
-FROM results.runs WHERE task = 'mnist' AND method = 'dynabro:filter=option1' AND clock = 'round' LIMIT 1;
+FROM stability_runs WHERE method = 'dynabro:filter=option1';
 
 -- query: filters
 SELECT CASE method WHEN 'dynabro' THEN 'none' WHEN 'dynabro:clip=4' THEN 'none, clip=4' ELSE substr(method, 16) END AS filter,
