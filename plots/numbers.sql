@@ -35,6 +35,12 @@ CREATE TABLE judged AS  -- the readings under which the claims of each figure ar
 CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
   FROM results.runs WHERE sweep = 'digits-bernoulli' GROUP BY method, switching;
+CREATE TABLE quarter AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
+  FROM results.runs WHERE sweep = 'cifar10-quarter' AND status = 'finished' GROUP BY method, switching;
+CREATE TABLE quarter_bounds AS SELECT one.method, one.switching, one.mean AS a, two.mean AS b, min(one.n, two.n) AS n
+  FROM quarter AS one JOIN quarter AS two
+  ON one.method = two.method AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
+  WHERE one.switching LIKE '%delta_max=0.72';
 CREATE TABLE bernoulli_majority AS
   SELECT switching, sum(rounds) FILTER (WHERE fraction > 0.5) / (1.0 * sum(rounds)) AS share,
          sum(byzantine * rounds) / (1.0 * sum(rounds)) AS average
@@ -296,7 +302,21 @@ WITH falls AS (SELECT lag(mean) OVER (PARTITION BY switching ORDER BY budget) - 
 SELECT count(*) FILTER (WHERE name = 'cifar_quarter_sgd') AS settings,
        count(*) FILTER (WHERE name = 'cifar_quarter_sgd' AND a > b) AS sgd, count(*) FILTER (WHERE name = 'cifar_quarter' AND a > b) AS momentum,
        (SELECT max(fall) FROM falls) AS fall
-FROM pairs WHERE name LIKE 'cifar_quarter%';
+FROM pairs WHERE name LIKE 'cifar_quarter%' AND switching LIKE '%delta_max=0.72';
+
+-- query: quarter_orders_below_half
+SELECT count(*) FILTER (WHERE name = 'cifar_quarter_sgd') AS settings,
+       count(*) FILTER (WHERE name = 'cifar_quarter_sgd' AND a > b) AS sgd, count(*) FILTER (WHERE name = 'cifar_quarter' AND a > b) AS momentum,
+       (SELECT count(*) FROM pairs AS one JOIN pairs AS two
+        ON one.name = two.name AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
+        WHERE one.name LIKE 'cifar_quarter%' AND one.switching LIKE '%delta_max=0.72' AND (one.a > one.b) = (two.a > two.b)) AS same,
+       count(*) AS orders
+FROM pairs WHERE name LIKE 'cifar_quarter%' AND switching LIKE '%delta_max=0.48';
+
+-- query: quarter_bounds
+SELECT max(abs(a - b)) FILTER (WHERE switching LIKE '%p=0.01,D=10,%') AS same, max(abs(a - b)) FILTER (WHERE switching NOT LIKE '%p=0.01,D=10,%') AS others,
+       (SELECT CAST(max(byzantine) AS INTEGER) FROM csv_cifar10_quarter WHERE switching LIKE '%p=0.01,D=10,%') AS byzantine
+FROM quarter_bounds;
 
 -- query: cifar
 SELECT max(budget) AS budget, max(batch_size) AS batch, max(planned('cifar10-ipm-cwmed') + planned('cifar10-ipm-cwmed-dmax048')) AS whole,
