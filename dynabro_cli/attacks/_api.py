@@ -73,6 +73,8 @@ class Attack(NamedTuple):
         entries: The values of ``attack_entry`` that make sense, the usual one first.
         by_number: True if the attack identifies workers by their numbers, for example with a row of state for each. It needs
             all workers to answer in every round; otherwise rows belong to other workers from round to round.
+        of_gradients: True if ``messages`` takes the workers' gradients wherever the attack enters: what it makes of them then
+            takes the place of the Byzantine workers' messages.
     """
 
     initial: Mapping[str, Tensor]
@@ -85,6 +87,7 @@ class Attack(NamedTuple):
     labels: Callable[[Tensor, Tensor, int], Tensor] | None = None
     entries: tuple[str, ...] = ON_VECTORS
     by_number: bool = False
+    of_gradients: bool = False
 
 
 REGISTRY: Registry[Callable[..., Attack]] = Registry("attack", "dynabro_cli.attacks")

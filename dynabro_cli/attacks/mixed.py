@@ -57,6 +57,12 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
     if len(components) < 2:
         raise SpecError(f"attack 'mixed': parts={parameters.parts} is one attack. Try: two or more, joined by /")
     parts: list[Attack] = [_told(place, part.build, setting) for place, part in enumerate(components, 1)]
+    for place, (component, part) in enumerate(zip(components, parts, strict=True), 1):
+        if part.of_gradients:
+            raise SpecError(
+                f"attack 'mixed', part {place}: {component.text} takes gradients where the other parts take what "
+                f"enters at attack_entry. Try: {component.name}"
+            )
 
     def messages(own: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
         sent, turn = own, torch.arange(setting.workers, device=own.device) % len(parts)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class Parameters:
     beta: float = parameter(0.9, minimum=0, below=1, help="momentum parameter; alpha = 1 - beta")
     form: str = parameter("ema", choices=("ema", "heavy-ball"), help="with or without the factor 1 - beta")
+    start: str = parameter(
+        "zero", choices=("zero", "gradient"), later=True, help="m_0 = 0, or m_1 = g_1 as in other libraries (form=ema)"
+    )
     byzantine: str = parameter(
         "poisoned",
         choices=("poisoned", "frozen", "reset"),
@@ -33,7 +36,8 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """Worker momentum: workers send an average of their past gradients.
 
     m_{t,i} = beta m_{t-1,i} + (1 - beta) g_{t,i} (form=ema), m_{0,i} = 0, and g_t = A(m_{t,1}, ..., m_{t,m}). form=heavy-ball
-    omits the factor (1 - beta): the same direction at 1/(1 - beta) times the learning rate.
+    omits the factor (1 - beta): the same direction at 1/(1 - beta) times the learning rate. start=gradient has m_{1,i} =
+    g_{1,i}, as form=heavy-ball has by itself. Every worker must then answer in every round.
 
     The state is ``momentum`` [m, d]. An attack that enters at the gradient poisons it for about 1/(1 - beta) rounds, unless
     Byzantine workers keep what they had (byzantine=frozen) or begin again at 0 when they recover (reset).
@@ -42,11 +46,12 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """
     beta = parameters.beta
     gain = 1 - beta if parameters.form == "ema" else 1.0
+    first = 1.0 if parameters.start == "gradient" else gain
 
     def send(gradients: Tensor, state: State) -> tuple[Tensor, State]:
         past = state.get("momentum")
         if past is None:
-            buffer = gradients * gain
+            buffer = gradients * first
         elif parameters.byzantine == "frozen":  # the old one is still needed
             buffer = (past * beta).add_(gradients, alpha=gain)
         else:
@@ -61,4 +66,4 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
         return {"momentum": torch.where(byzantine[:, None], kept, after["momentum"])}
 
     recalled = None if parameters.byzantine == "poisoned" else recall
-    return MeansMethod(send=send, keep=keep, recall=recalled, remembers=True, by_row=True, beta=beta)
+    return MeansMethod(send=send, keep=keep, recall=recalled, remembers=True, by_row=first == gain, beta=beta)

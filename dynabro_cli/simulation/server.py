@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynabro_cli.attacks._api import honest_mean
+from dynabro_cli.attacks._api import honest_mean, replace
 from dynabro_cli.methods._api import senders
 from dynabro_cli.simulation.decision import Decision, make_decide
 from dynabro_cli.simulation.defence import Strike, make_strike
@@ -130,7 +130,8 @@ def make_messages(parts: Parts, strike: Strike) -> Callable[[Question, States, S
         if entry in ("message", "state"):
             if question.learned and attack.observe is not None:
                 learned = attack.observe(messages, question.byzantine, of_attack)
-            messages = strike(messages, question, of_attack, of_method, of_aggregator)
+            struck = strike(own if attack.of_gradients else messages, question, of_attack, of_method, of_aggregator)
+            messages = replace(messages, question.byzantine, struck) if attack.of_gradients else struck
             if entry == "state":
                 sent = workers.keep(messages, sent)
         if workers.recall is not None:

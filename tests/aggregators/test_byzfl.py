@@ -25,6 +25,7 @@ RULES: dict[str, Any] = {
     "monna": lambda f: byzfl.MoNNA(f),
     "monna:pivot=3": lambda f: byzfl.MoNNA(f, 3),
     "meamed": lambda f: byzfl.Meamed(f),
+    "rfa": lambda f: byzfl.GeometricMedian(),
     "nnm+cwtm": lambda f: lambda messages: byzfl.TrMean(f)(byzfl.NNM(f)(messages)),
     "arc+cwtm": lambda f: lambda messages: byzfl.TrMean(f)(byzfl.ARC(f)(messages)),
     "clipping:c=2+mean": lambda f: lambda messages: byzfl.Average()(byzfl.Clipping(2.0)(messages)),

@@ -24,6 +24,7 @@ from dynabro_cli.experiment.resolve import REGISTRIES
 NEEDED = {
     "mfm": "mfm:threshold={length}",
     "centered-clipping": "centered-clipping:tau={length}",
+    "rfa": "rfa:nu={short}",
     "clipping": "clipping:c={short}",
 }
 
@@ -37,6 +38,7 @@ ORIGIN_MATTERS = {
     "cge": "compares lengths",
     "signguard": "compares lengths and signs",
     "centered-clipping": "begins at 0",
+    "rfa": "begins at 0",
     "clipping": "shortens towards 0",
     "arc": "shortens towards 0",
 }

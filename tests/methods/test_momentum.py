@@ -36,6 +36,18 @@ def test_golden(form: str, factor: float) -> None:
     assert state["momentum"].flatten().tolist() == [factor * 4.125, factor * 0.4375]
 
 
+def test_golden_that_starts_at_the_first_gradient() -> None:
+    """beta = 3/4, m_1 = g_1 = 8: then 6 + 16/4, and 3/4 of that."""
+    made, zero = method("momentum:beta=0.75,start=gradient"), method("momentum:beta=0.75")
+    state: dict[str, Tensor] = {}
+    for own, expected in ((column(8, -4), (8, -4)), (column(16, 0), (10, -3)), (column(0, 4), (7.5, -1.25))):
+        message, state = made.send(own, state)
+        assert message.flatten().tolist() == list(expected)
+    assert zero.by_row
+    assert not made.by_row, "the row of a worker that has not answered yet is 0, not its first gradient"
+    assert method("momentum:form=heavy-ball,start=gradient").by_row
+
+
 def test_a_kept_message_is_what_momentum_goes_on_from() -> None:
     made = method("momentum:beta=0.5")
     _, state = made.send(column(4, 4), {})
