@@ -27,7 +27,7 @@ METRICS = (
     *("accuracy", "loss", "gap", "dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance"),
     "aggregation_error",
 )
-"""Metrics of ``figures._any``, whose import is slow."""
+"""Metrics of ``figures.any._choice``, whose import is slow."""
 
 
 def plot(
@@ -119,7 +119,7 @@ def _sweep(
     name: str, choice: Choice, db: str, where: str | None, out: Path, formats: str, *, width: str | None, force: bool
 ) -> tuple[Made, CodeComparison]:
     """Draw the runs of a stored sweep: final numbers against what its grid varies, or curves if only the seed varies."""
-    from dynabro_cli.figures._any import COLUMNS
+    from dynabro_cli.figures.any._choice import COLUMNS
 
     condition = f"sweep = '{name}'" + ("" if where is None else f" AND ({where})")
     drawing = studio(db, condition, out, formats, width=width, force=force)

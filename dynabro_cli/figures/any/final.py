@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from dynabro_cli.figures._any import (
+from dynabro_cli.figures._api import Choice, Drawn, plot
+from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._numbers import final_values, points_of
+from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, subtitle
+from dynabro_cli.figures._style import looks, short
+from dynabro_cli.figures._tables import as_table
+from dynabro_cli.figures.any._choice import (
     apart,
     axis_label,
     column_of,
@@ -17,12 +23,6 @@ from dynabro_cli.figures._any import (
     tick,
     with_series,
 )
-from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._numbers import final_values, points_of
-from dynabro_cli.figures._panels import draw_finals, legend, panel_grid, subtitle
-from dynabro_cli.figures._style import looks, short
-from dynabro_cli.figures._tables import as_table
 
 
 @plot("final")

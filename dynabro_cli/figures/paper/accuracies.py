@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dynabro_cli.figures._api import Drawn, Variant, figure
 from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._layouts import curves_by_rate, curves_over_fractions, final_against_rate
+from dynabro_cli.figures.paper._layouts import curves_by_rate, curves_over_fractions, final_against_rate
 
 JPEG = "task=image-folder:name=cifar10-jpeg,like=cifar10"
 REENCODED = (

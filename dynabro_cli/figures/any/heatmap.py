@@ -11,7 +11,13 @@ from matplotlib.collections import QuadMesh
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.label import telling_apart
-from dynabro_cli.figures._any import (
+from dynabro_cli.figures._api import Choice, Drawn, plot
+from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._matrix import draw_matrix
+from dynabro_cli.figures._numbers import final_values
+from dynabro_cli.figures._panels import panel_grid, subtitle
+from dynabro_cli.figures._style import short
+from dynabro_cli.figures.any._choice import (
     COLUMNS,
     LOWEST_IS_WORST,
     apart,
@@ -23,12 +29,6 @@ from dynabro_cli.figures._any import (
     panels_of,
     tick,
 )
-from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._matrix import draw_matrix
-from dynabro_cli.figures._numbers import final_values
-from dynabro_cli.figures._panels import panel_grid, subtitle
-from dynabro_cli.figures._style import short
 
 MOST_LETTERS = 11
 """A longer word under a number is broken at its first hyphen."""

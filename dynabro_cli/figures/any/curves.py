@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from dynabro_cli.figures._any import column_of, default_facet, few_enough, metric_of, panels_of, with_series
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import curves, within
 from dynabro_cli.figures._panels import draw_curves, legend, millions, panel_grid, subtitle
 from dynabro_cli.figures._style import looks, short
+from dynabro_cli.figures.any._choice import column_of, default_facet, few_enough, metric_of, panels_of, with_series
 
 
 @plot("curves")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.figures._any import column_of, panels_of
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import fractions
 from dynabro_cli.figures._panels import draw_fractions, panel_grid
 from dynabro_cli.figures._panels import subtitle as entitle
 from dynabro_cli.figures._style import short
+from dynabro_cli.figures.any._choice import column_of, panels_of
 
 
 @plot("histogram")
