@@ -18,7 +18,8 @@ from dynabro_cli.errors import DynabroError
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "results.db.example"
 SWEEP = ROOT / "sweeps" / "smoke.yaml"
-FLOOR = 'python -c "import typer, rich"'
+IMPORTS = "import typer, rich, sqlalchemy"
+FLOOR = f'python -c "{IMPORTS}"'
 RUN = "run --task quadratic --method sgd --attack none --budget 20 --compile off --threads 1 --quiet"
 """The run that ``show`` and ``logs`` read."""
 
@@ -58,6 +59,8 @@ def measure(repeats: int, other: Path | None) -> str:
 def commands(run: int) -> tuple[str, ...]:
     """Return the commands, in the order of the table; ``run`` is the id of a run with a log."""
     return (
+        "--help",
+        "run --help",
         "list",
         "show aggregators/cwtm",
         f"show runs/{run}",
@@ -71,7 +74,7 @@ def commands(run: int) -> tuple[str, ...]:
 
 
 def _command(words: str, python: str) -> list[str]:
-    return [python, "-c", "import typer, rich"] if words == FLOOR else [python, "-m", "dynabro_cli", *words.split()]
+    return [python, "-c", IMPORTS] if words == FLOOR else [python, "-m", "dynabro_cli", *words.split()]
 
 
 def _seconds(command: Sequence[str], folder: Path) -> float:

@@ -30,5 +30,8 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     if hasattr(command, "commands"):  # an option of the program itself, such as --version
         command.make_context("dynabro", rest, resilient_parsing=True)
         return {}
+    for parameter in command.params:
+        if parameter.name == "plugin":
+            parameter.callback = None  # which loads the file; an example's file need not exist
     parameters: dict[str, Any] = command.make_context("dynabro", rest).params
     return parameters

@@ -15,8 +15,6 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.plain_values import take_plain_values
-from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.deferred import when_loaded
 from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
@@ -76,7 +74,7 @@ def application(command: str | None = None) -> typer.Typer:
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
-            app.command(name)(with_plugins(found))
+            app.command(name)(found)
     return app
 
 
@@ -95,15 +93,10 @@ def dynabro(
 
 
 def _plain(command: Any) -> Any:
-    """Return ``command`` with help texts in which brackets are plain text, as in ``[default: none]``, not markup of rich.
-
-    Values that need no conversion are taken as they are.
-    """
+    """Return ``command`` with help texts in which brackets are plain text, as in ``[default: none]``, not markup of rich."""
     for part in (command, *command.params):
         if getattr(part, "help", None):
             part.help = re.sub(r"(\\*)(?=\[[a-z#/@])", r"\1\1\\", part.help)
-    for parameter in (*command.params, command.get_help_option(typer.Context(command, help_option_names=HELP_OPTIONS))):
-        take_plain_values(parameter)
     for child in getattr(command, "commands", {}).values():
         _plain(child)
     return command

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dynabro_cli.cli.options import Database
+from dynabro_cli.cli.options import Database, Plugins
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import PreemptedError
 
@@ -18,6 +18,7 @@ def browse(
         int, typer.Option(min=0, max=65535, metavar="N", help="Port of this machine; 0 for any that is free.")
     ] = 8001,
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the default browser, too.")] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Show the database in a browser until Ctrl-C, also while runs go on. Nothing can be written.
 

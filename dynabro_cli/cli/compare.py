@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Json, Where
+from dynabro_cli.cli.options import Database, Json, Plugins, Where
 from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import SpecError
@@ -29,6 +29,7 @@ def compare(
         str | None, typer.Option("--format", metavar="table|json|csv|tex", help="Form of the output. [default: table]")
     ] = None,
     as_json: Json = False,
+    plugin: Plugins = None,
 ) -> None:
     """Compare two methods, or two values of any field, by the differences of paired runs.
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force
+from dynabro_cli.cli.options import Database, Force, Plugins
 from dynabro_cli.cli.output import emit, print_json, size
-from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.terminal import complain, note, say
 from dynabro_cli.errors import DatabaseError, SpecError, many
 
@@ -30,8 +29,7 @@ def care() -> None:
 
 
 @app.command()
-@with_plugins
-def upgrade(db: Database = "results.db") -> None:
+def upgrade(db: Database = "results.db", plugin: Plugins = None) -> None:
     """Upgrade a database of an older dynabro to the current schema, after a backup beside it.
 
     Example: dynabro db upgrade --db results.db
@@ -42,8 +40,7 @@ def upgrade(db: Database = "results.db") -> None:
 
 
 @app.command()
-@with_plugins
-def check(db: Database = "results.db", as_json: AsJson = False) -> None:
+def check(db: Database = "results.db", as_json: AsJson = False, plugin: Plugins = None) -> None:
     """Read the whole database, and list damage and rows that do not agree.
 
     Example: dynabro db check --db results.db
@@ -71,13 +68,13 @@ def check(db: Database = "results.db", as_json: AsJson = False) -> None:
 
 
 @app.command()
-@with_plugins
 def backup(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="File of the copy; by default beside the database.")
     ] = None,
     db: Database = "results.db",
     force: Force = False,
+    plugin: Plugins = None,
 ) -> None:
     """Copy an SQLite database while others may write to it.
 
@@ -91,7 +88,6 @@ def backup(
 
 
 @app.command()
-@with_plugins
 def thin(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="File of the copy; it must not exist yet.")],
     every: Annotated[int, typer.Option("--every", metavar="K", help="Keep every K-th round, and the first and the last.")],
@@ -110,6 +106,7 @@ def thin(
     ] = False,
     db: Database = "results.db",
     force: Force = False,
+    plugin: Plugins = None,
 ) -> None:
     """Copy the results of an SQLite database to a smaller file, to give away or publish.
 
@@ -134,12 +131,12 @@ def thin(
 
 
 @app.command()
-@with_plugins
 def merge(
     other: Annotated[str, typer.Argument(metavar="FILE|URL", help="The database whose runs are copied; it is only read.")],
     db: Database = "results.db",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
     as_json: AsJson = False,
+    plugin: Plugins = None,
 ) -> None:
     """Copy the runs of another database into this one.
 
@@ -167,12 +164,12 @@ def merge(
 
 
 @app.command()
-@with_plugins
 def remove(
     where: Annotated[str, typer.Option("--where", metavar="SQL", help="Remove the runs for which this SQL condition holds.")],
     db: Database = "results.db",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and write nothing.")] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Remove runs for good: all their rows, checkpoints and logs.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Jobs, Quiet
+from dynabro_cli.cli.options import Database, Force, Jobs, Plugins, Quiet
 from dynabro_cli.cli.output import emit, named_database
 from dynabro_cli.cli.plot import studio
 from dynabro_cli.cli.sweep_runs import jobs_of, make_runs
@@ -30,6 +30,7 @@ def demo(
     jobs: Jobs = "auto",
     force: Force = False,
     quiet: Quiet = False,
+    plugin: Plugins = None,
 ) -> None:
     """Compare SGD, momentum and DynaBRO on handwritten digits, with and without switching: a table and a picture.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import DataDir, Device
+from dynabro_cli.cli.options import DataDir, Device, Plugins
 from dynabro_cli.cli.output import print_json
 from dynabro_cli.cli.run import KEY_DIGITS
 from dynabro_cli.cli.terminal import say
@@ -25,6 +25,7 @@ def evaluate(
     device: Device = "auto",
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: one object.")] = False,
+    plugin: Plugins = None,
 ) -> None:
     """Print accuracy and loss of a saved model on the test set, or its gap.
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Json
+from dynabro_cli.cli.options import Json, Plugins
 from dynabro_cli.cli.output import print_json
 from dynabro_cli.cli.terminal import one_line, say
 from dynabro_cli.components import Entry, format_value
@@ -25,6 +25,7 @@ def list_(
         ),
     ] = None,
     as_json: Json = False,
+    plugin: Plugins = None,
 ) -> None:
     """List the components of a run with their parameters, or the sweeps or figures.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.options import Database
+from dynabro_cli.cli.options import Database, Plugins
 from dynabro_cli.cli.terminal import complain, is_terminal, show, write
 from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError
 
@@ -27,6 +27,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run has ended.")] = False,
     tail: Annotated[int | None, typer.Option(min=0, metavar="N", help="Start with the last N lines. [default: all]")] = None,
     db: Database = "results.db",
+    plugin: Plugins = None,
 ) -> None:
     """Print the log of a run: its events with their times, and the output of its process.
 

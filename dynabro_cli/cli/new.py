@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from dynabro_cli.cli.options import Plugins
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import CannotWriteError, SpecError, did_you_mean
 
@@ -32,6 +33,7 @@ def new(
     kind: Annotated[str, typer.Argument(metavar=f"[{'|'.join(KINDS)}]", help="The kind of component.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, such as my-rule.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")] = Path(),
+    plugin: Plugins = None,
 ) -> None:
     """Write a component of your own and its test, ready to run: a complete example to change.
 

@@ -7,6 +7,26 @@ from typing import Annotated
 
 import typer
 
+from dynabro_cli.components import plugins
+
+
+def _load(given: list[str] | None) -> list[str] | None:
+    """Load the plugins of the environment and of the command line, before the command runs."""
+    plugins.load([*plugins.from_environment(), *(given or ())])
+    return given
+
+
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE|MODULE",
+        callback=_load,
+        help="Load components of your own; repeat for several. DYNABRO_PLUGINS names some for every command.",
+        show_default=False,
+    ),
+]
+"""An option of every command: components are looked up by name, in stored runs, too."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
 Database = Annotated[

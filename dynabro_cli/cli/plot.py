@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Json, SameSettings, Where
+from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings, Where
 from dynabro_cli.cli.output import print_json, tell_of_code
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.components.plugin_errors import guarded
@@ -58,6 +58,7 @@ def plot(
     ] = False,
     as_json: Json = False,
     force: Force = False,
+    plugin: Plugins = None,
 ) -> None:
     """Draw a figure from the stored runs, with the plotted numbers as NAME.csv and the runs in it as NAME.runs.csv.
 

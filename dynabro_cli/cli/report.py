@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.options import Database, Force, Where
+from dynabro_cli.cli.options import Database, Force, Plugins, Where
 from dynabro_cli.cli.output import size, tell_of_code
 from dynabro_cli.cli.plot import window
 from dynabro_cli.cli.terminal import note, write
@@ -21,6 +21,7 @@ def report(
     where: Where = None,
     db: Database = "results.db",
     force: Force = False,
+    plugin: Plugins = None,
 ) -> None:
     """Write stored runs as one HTML file, to look at in a browser or to send: nothing else is needed, also no network.
 

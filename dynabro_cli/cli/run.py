@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import CheckpointEvery, CompileKernels, Database, DataDir, Device, Quiet
+from dynabro_cli.cli.options import CheckpointEvery, CompileKernels, Database, DataDir, Device, Plugins, Quiet
 from dynabro_cli.cli.output import named_database, print_json, tell_of_code, warn
-from dynabro_cli.cli.plugged import option, parameters_of, signed
 from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.field import Field
@@ -49,8 +49,15 @@ def _with_fields(command: Callable[..., None]) -> Callable[..., None]:
         command(given, **values)
 
     kinds = {name: list[str] | None if name == CHAIN else str | None for name in fields()}
-    options = [option(name, Annotated[kinds[name], _option(field)]) for name, field in fields().items()]
-    return signed(taking, [*options, *parameters_of(command)[1:]])
+    hints = {name: Annotated[kinds[name], _option(field)] for name, field in fields().items()}
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hints[name]) for name in hints
+    ]
+    parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+    taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    taking.__annotations__ = {each.name: each.annotation for each in parameters}
+    return taking
 
 
 @_with_fields
@@ -83,6 +90,7 @@ def run(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stored run as JSON.")] = False,
     quiet: Quiet = False,
+    plugin: Plugins = None,
 ) -> None:
     """Run one experiment and store it.
 

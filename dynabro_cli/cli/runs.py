@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Csv, Database, Force, Json, Where
+from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, Where
 from dynabro_cli.cli.output import emit, save_csv, tell_of_code
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
@@ -61,6 +61,7 @@ def runs(
     db: Database = "results.db",
     as_json: Json = False,
     as_csv: Csv = False,
+    plugin: Plugins = None,
 ) -> None:
     """List the stored runs, newest first.
 
@@ -183,6 +184,7 @@ def query(
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Time limit in seconds, with exit code 124. [default: no limit]")
     ] = None,
+    plugin: Plugins = None,
 ) -> None:
     """Read the database with SQL; nothing can be written.
 
@@ -203,6 +205,7 @@ def export(
     where: Where = None,
     db: Database = "results.db",
     force: Force = False,
+    plugin: Plugins = None,
 ) -> None:
     """Write curves (evaluations), final (mean and std of each cell) or rounds to a CSV file.
 

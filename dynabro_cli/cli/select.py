@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Json, SameSettings
+from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings
 from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.terminal import complain, write
 from dynabro_cli.components import format_value
@@ -38,6 +38,7 @@ def select(
     ] = None,
     as_json: Json = False,
     force: Force = False,
+    plugin: Plugins = None,
 ) -> None:
     """Choose the hyper-parameters with the highest accuracy under the worst attack, on samples held out of training.
 

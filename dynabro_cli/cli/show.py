@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Json
+from dynabro_cli.cli.options import Database, Json, Plugins
 from dynabro_cli.cli.output import emit, finite, print_json
 from dynabro_cli.cli.terminal import say
-from dynabro_cli.components import USERS, Component, Entry, format_value
+from dynabro_cli.components import USERS, Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean
-
-if TYPE_CHECKING:
-    from dynabro_cli.gradients.known import Way
 
 
 def show(
     what: Annotated[str, typer.Argument(metavar="KIND/NAME|RUN", help="Such as aggregators/cwtm, or 1 or runs/1.")],
     db: Database = "results.db",
     as_json: Json = False,
+    plugin: Plugins = None,
 ) -> None:
     """Show a component's definition, parameters and reference, or everything about a stored run.
 
@@ -50,41 +48,18 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
         for info in entry.infos
     ]
     columns = ("parameter", "default", "legal", "meaning")
-    way = _way(entry) if kind == "models" else None
     if as_json:
         parameters = [dict(zip(columns, row, strict=True)) for row in rows]
         shown = {"kind": kind, "name": entry.name, "doc": entry.doc, "parameters": parameters, "reference": entry.reference}
-        print_json(shown | ({"gradients": way.kind, "blocks": way.blocks} if way else {}))
+        print_json(shown)
         return
     say(f"{kind}/{entry.name}", "", *entry.doc.split("\n"), "")
     if rows:
         emit(columns, rows)
         say()
-    if way:
-        say(f"Gradients: {way.kind}")
-    if way and way.blocks:
-        say(f"Convolution blocks: {way.blocks}, {_compiled()}")
     say(f"Reference: {entry.reference}")
     if f"{kind}/{entry.name}" in USERS:
         say(f"Defined in: {entry.factory.__code__.co_filename}")
-
-
-def _compiled() -> str:
-    """Say if convolution blocks are compiled on this machine."""
-    from dynabro_cli.machine import native
-
-    if native.compiler() is None:
-        return "not compiled: no C++ compiler"
-    return "compiled on a CPU (--compile on, or auto in long runs)"
-
-
-def _way(entry: Entry[Any]) -> Way | None:
-    """Return how a model's per-worker gradients are computed, with the defaults of its parameters."""
-    from dynabro_cli.gradients.known import known_way
-
-    if any(info.required for info in entry.infos):
-        return None
-    return known_way(entry.factory, Component(entry, entry.parameters()).build)
 
 
 def _parsed(text: str) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.options import Database, Force
+from dynabro_cli.cli.options import Database, Force, Plugins
 from dynabro_cli.cli.output import duration, finite, print_json, table_lines
 from dynabro_cli.cli.terminal import is_terminal, note, one_line, say
 from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError, SpecError
@@ -49,6 +49,7 @@ def status(
     ] = None,
     db: Database = "results.db",
     force: Force = False,
+    plugin: Plugins = None,
 ) -> None:
     """Show the sweeps and runs in progress, their progress, and the last failures. Read-only; safe at any time.
 

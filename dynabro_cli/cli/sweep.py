@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.options import CheckpointEvery, CompileKernels, Database, DataDir, Device, DryRun, Quiet, TryAnyway
+from dynabro_cli.cli.options import (
+    CheckpointEvery,
+    CompileKernels,
+    Database,
+    DataDir,
+    Device,
+    DryRun,
+    Plugins,
+    Quiet,
+    TryAnyway,
+)
 from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.sweep_runs import code_of, foretell, jobs_of, run_all, tell_of_rerun
 from dynabro_cli.errors import SpecError
@@ -107,6 +117,7 @@ def sweep(
     force: TryAnyway = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    plugin: Plugins = None,
 ) -> None:
     """Run every point of a grid, several at a time, and store the results. Stored runs are skipped.
 

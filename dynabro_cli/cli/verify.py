@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, DataDir, DryRun, Jobs, Json, Quiet
+from dynabro_cli.cli.options import Database, DataDir, DryRun, Jobs, Json, Plugins, Quiet
 from dynabro_cli.cli.output import emit, print_json
-from dynabro_cli.cli.plugged import with_plugins
 from dynabro_cli.cli.sweep_runs import foretell, jobs_of, make_runs
 from dynabro_cli.cli.terminal import complain, say
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, VerificationError, did_you_mean
@@ -31,7 +30,6 @@ def verify() -> None:
 
 
 @app.command()
-@with_plugins
 def kappa(
     rules: Annotated[
         list[str] | None, typer.Argument(metavar="[RULE...]", help="Such as cwmed or nnm+cwtm. [default: every rule]")
@@ -49,6 +47,7 @@ def kappa(
     db: Database = "results.db",
     as_json: Json = False,
     quiet: Quiet = False,
+    plugin: Plugins = None,
 ) -> None:
     """Search for the input at which an aggregation rule is least robust, and compare it with the rule's proved kappa.
 
@@ -112,7 +111,6 @@ def _report_kappas(found: Sequence[Found], refused: dict[str, list[str]], as_jso
 
 
 @app.command()
-@with_plugins
 def tau(
     rules: Annotated[list[str] | None, typer.Argument(metavar="[RULE...]", help="Aggregation rules. [default: cwtm]")] = None,
     task: Annotated[str, typer.Option(metavar="NAME", help="Task.")] = "digits",
@@ -125,6 +123,7 @@ def tau(
     seeds: Annotated[str, typer.Option(metavar="FIRST..LAST", help="Seeds; one run each.")] = "0..3",
     data_dir: DataDir = None,
     as_json: Json = False,
+    plugin: Plugins = None,
 ) -> None:
     """Measure what dynabro:filter=adaptive compares with tau in static rounds, by default with honest workers only.
 
@@ -149,7 +148,6 @@ def tau(
 
 
 @app.command()
-@with_plugins
 def rate(
     part: Annotated[str, typer.Argument(metavar="[rounds|delta|switches|all]", help="One experiment only.")] = ALL,
     seeds: Annotated[str | None, typer.Option(metavar="FIRST..LAST", help="Seeds of every run. [default: the sweep's]")] = None,
@@ -158,6 +156,7 @@ def rate(
     dry_run: DryRun = False,
     as_json: Json = False,
     quiet: Quiet = False,
+    plugin: Plugins = None,
 ) -> None:
     """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, beside the theorems' exponents.
 

@@ -251,9 +251,9 @@ def test_start_times_commands_beside_their_imports(call: Any) -> None:
     table = rows(out)
     assert [row["environment"] for row in table] == ["here", "other"] * (len(table) // 2)
     names = [row["dynabro"] for row in table[::2]]
-    assert names[0] == 'python -c "import typer, rich"'
+    assert names[0] == 'python -c "import typer, rich, sqlalchemy"'
     assert [name.split()[0] for name in names[1:]] == [
-        *("list", "show", "show", "runs", "status", "query", "logs", "sweep", "export")
+        *("--help", "run", "list", "show", "show", "runs", "status", "query", "logs", "sweep", "export")
     ]
     for row in table:
         assert 0 < number(row["CPU, min, s"]) <= number(row["median"]) <= number(row["max"])
@@ -267,7 +267,7 @@ def test_start_tells_which_command_failed(call: Any, tmp_path: Path) -> None:
     broken.chmod(0o755)
     code, out, err = call("start", "--repeats", "1", "--other", str(broken))
     assert (code, out) == (70, "")
-    assert err == f"benchmarks: {broken} -c import typer, rich: not a Python\n"
+    assert err == f"benchmarks: {broken} -c import typer, rich, sqlalchemy: not a Python\n"
 
 
 def test_bigdb_times_commands_on_a_database_that_is_sound(call: Any) -> None:

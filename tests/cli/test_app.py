@@ -138,6 +138,13 @@ def test_no_command_gets_the_help(arguments: tuple[str, ...], dynabro: Dynabro) 
     assert "Traceback" not in text
 
 
+def test_a_text_in_place_of_a_number_is_refused(dynabro: Dynabro) -> None:
+    outcome = dynabro("query", "SELECT 1", "--timeout", "soon")
+    assert outcome.code == 2
+    (line,) = outcome.problems
+    assert "--timeout" in line
+
+
 def test_version(dynabro: Dynabro) -> None:
     outcome = dynabro("--version")
     assert (outcome.code, outcome.out, outcome.err) == (0, f"dynabro {__version__}\n", "")
@@ -218,12 +225,10 @@ def test_the_module_is_the_program(folder: Path) -> None:
 NUMBERS = {"torch", "torchvision", "scipy", "sklearn", "pandas", "matplotlib", "alembic"}
 """What takes longest to import: only what computes, draws, or makes a database, may load it."""
 DATABASE = {"sqlalchemy"}
-CONVERSION = {"pydantic"}
-"""Some versions of typer import this to convert values; texts and defaults need no conversion."""
 LOADED: list[tuple[set[str], dict[str, int]]] = [
-    (NUMBERS | DATABASE | CONVERSION | {"yaml", "numpy"}, {"--help": 0, "--version": 0, "run --help": 0, "sweep --help": 0}),
+    (NUMBERS | DATABASE | {"yaml", "numpy"}, {"--help": 0, "--version": 0, "run --help": 0, "sweep --help": 0}),
     (
-        NUMBERS | DATABASE | CONVERSION | {"numpy"},
+        NUMBERS | DATABASE | {"numpy"},
         {
             "list what": 2,
             "list": 0,
@@ -234,7 +239,7 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
         },
     ),
     (
-        NUMBERS | CONVERSION | {"numpy"},
+        NUMBERS | {"numpy"},
         {
             "runs": 0,
             "show runs/1": 0,

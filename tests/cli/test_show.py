@@ -9,7 +9,6 @@ import pytest
 
 from dynabro_cli.components import format_value
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.machine import native
 from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
@@ -126,12 +125,3 @@ def test_nonsense(what: str, problem: str, dynabro: Dynabro) -> None:
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.problems
     assert problem in line
-
-
-def test_the_convolution_blocks_of_a_model(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = "not compiled: no C++ compiler" if native.compiler() is None else "compiled on a CPU"
-    assert f"\nConvolution blocks: 2, {here}" in dynabro("show", "models/cnn-mnist").out
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert "\nConvolution blocks: 2, not compiled: no C++ compiler\n" in dynabro("show", "models/cnn-mnist").out
-    assert "Convolution blocks" not in dynabro("show", "models/cnn-cifar").out
-    assert json.loads(dynabro("show", "models/cnn-mnist", "--json").out)["blocks"] == 2

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
-from dynabro_cli.gradients.known import way_of
 from dynabro_cli.models._api import REGISTRY
 from dynabro_cli.models._residual import Block
 from dynabro_cli.tasks._api import ImageShape
@@ -66,8 +65,3 @@ def test_gradients_of_the_shared_pass_are_those_of_a_plain_loop(text: str) -> No
 def test_group_norm_has_no_statistics() -> None:
     assert WorkerGradients(REGISTRY.parse("resnet18").build(CIFAR), 1).buffers.numel() == 0
     assert WorkerGradients(REGISTRY.parse("resnet18:norm=batch").build(CIFAR), 1).buffers.numel() == 9_600
-
-
-@pytest.mark.parametrize("text", BOTH)
-def test_the_way_that_is_shown(text: str) -> None:
-    assert way_of(REGISTRY.parse(text).build) == (SHARED, 0)
