@@ -7,32 +7,51 @@ CREATE VIEW alie AS SELECT *, k(switching) AS k FROM csv_mnist_alie_gm;
 CREATE VIEW digits_sf AS SELECT *, k(switching) AS k FROM csv_digits_periodic;
 CREATE VIEW digits_alie AS SELECT *, k(switching) AS k FROM csv_digits_alie_gm;
 CREATE TABLE sf_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_sf_cwtm_runs AS c ON c.run_key = r.run_key;
+CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE softmax_runs AS SELECT *, k(switching) AS k FROM results.runs
   WHERE sweep = 'mnist-softmax-sf-cwtm' AND status IN ('finished', 'diverged');
 CREATE TABLE softmax_alie_runs AS SELECT *, k(switching) AS k FROM results.runs
   WHERE sweep = 'mnist-softmax-alie-gm' AND status IN ('finished', 'diverged');
-CREATE TABLE steps AS  -- momentum as heavy ball at a rate of 1 - beta: the steps of a moving average at a rate of 1
-  SELECT attack, iif(method LIKE '%beta=0.99%', 'momentum:beta=0.99', 'momentum') AS method, learning_rate AS rate, switching, k(switching) AS k,
+CREATE TABLE steps_runs AS  -- momentum as heavy ball at a rate of 1 - beta: the steps of a moving average at a rate of 1
+  SELECT *, k(switching) AS k FROM results.runs
+  WHERE task = 'mnist' AND model = 'cnn-mnist' AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17 AND byzantine = 8
+    AND (attack = 'sf' AND aggregator = 'cwtm' OR attack = 'alie' AND aggregator = 'gm') AND attack_entry = 'gradient' AND status IN ('finished', 'diverged')
+    AND (method = 'momentum:form=heavy-ball' AND learning_rate = 0.1 OR method = 'momentum:beta=0.99,form=heavy-ball' AND learning_rate = 0.01);
+CREATE TABLE steps AS
+  SELECT attack, iif(method LIKE '%beta=0.99%', 'momentum:beta=0.99', 'momentum') AS method, learning_rate AS rate, switching, k,
          avg(final_accuracy) AS mean, max(final_accuracy) AS best, count(*) AS n, sum(final_accuracy < 0.2) AS lost
-  FROM results.runs WHERE task = 'mnist' AND model = 'cnn-mnist' AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17
-    AND (attack = 'sf' AND aggregator = 'cwtm' OR attack = 'alie' AND aggregator = 'gm') AND byzantine = 8 AND status IN ('finished', 'diverged')
-    AND (method = 'momentum:form=heavy-ball' AND learning_rate = 0.1 OR method = 'momentum:beta=0.99,form=heavy-ball' AND learning_rate = 0.01)
-  GROUP BY attack, results.runs.method, switching;
-CREATE TABLE fig1 AS  -- the means of Figure 1 under each reading
-  SELECT 'logits' AS reading, method, iif(method LIKE '%heavy-ball', 'heavy ball', 'moving average') AS form, switching, k, mean, n FROM sf
-  UNION ALL SELECT 'softmax', method, 'moving average', switching, k(switching), mean, n FROM csv_mnist_softmax_sf_cwtm
-  UNION ALL SELECT 'large steps', method, 'heavy ball', switching, k, mean, n FROM steps WHERE attack = 'sf'
-  UNION ALL SELECT 'large steps', method, '', switching, k, mean, n FROM sf WHERE method IN ('sgd', 'dynabro');
-CREATE TABLE fig6 AS  -- and of Figure 6
-  SELECT 'logits' AS reading, method, switching, k, mean, n FROM alie
-  UNION ALL SELECT 'softmax', method, switching, k(switching), mean, n FROM csv_mnist_softmax_alie_gm
-  UNION ALL SELECT 'large steps', method, switching, k, mean, n FROM steps WHERE attack = 'alie'
-  UNION ALL SELECT 'large steps', method, switching, k, mean, n FROM alie WHERE method IN ('sgd', 'dynabro');
+  FROM steps_runs GROUP BY attack, steps_runs.method, switching;
+CREATE TABLE messages_runs AS  -- the attack makes the message, and a worker's momentum goes on from what it sent
+  SELECT *, k(switching) AS k FROM results.runs
+  WHERE task = 'mnist' AND model = 'cnn-mnist' AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17 AND byzantine = 8
+    AND attack_entry = 'state' AND learning_rate = 0.01 AND status IN ('finished', 'diverged')
+    AND (attack = 'sf:negates=gradient' AND aggregator = 'cwtm' OR attack = 'alie' AND aggregator = 'gm')
+    AND method IN ('momentum', 'momentum:beta=0.99', 'momentum:form=heavy-ball', 'momentum:beta=0.99,form=heavy-ball');
+CREATE TABLE fig1_runs AS  -- the runs of Figure 1 under each reading
+  SELECT 'logits' AS reading, method, iif(method LIKE '%heavy-ball', 'heavy ball', 'moving average') AS form, switching, k, seed, final_accuracy FROM sf_runs
+  UNION ALL SELECT 'softmax', method, 'moving average', switching, k, seed, final_accuracy FROM softmax_runs
+  UNION ALL SELECT 'large steps', iif(method LIKE '%beta=0.99%', 'momentum:beta=0.99', 'momentum'), 'heavy ball', switching, k, seed, final_accuracy
+    FROM steps_runs WHERE attack = 'sf'
+  UNION ALL SELECT 'messages', method, iif(method LIKE '%heavy-ball', 'heavy ball', 'moving average'), switching, k, seed, final_accuracy
+    FROM messages_runs WHERE attack LIKE 'sf:%'
+  UNION ALL SELECT reading, method, '', switching, k, seed, final_accuracy FROM sf_runs JOIN (SELECT 'large steps' AS reading UNION ALL SELECT 'messages')
+    WHERE method IN ('sgd', 'dynabro');
+CREATE TABLE fig6_runs AS  -- and of Figure 6
+  SELECT 'logits' AS reading, method, switching, k, seed, final_accuracy FROM alie_runs
+  UNION ALL SELECT 'softmax', method, switching, k, seed, final_accuracy FROM softmax_alie_runs
+  UNION ALL SELECT 'large steps', iif(method LIKE '%beta=0.99%', 'momentum:beta=0.99', 'momentum'), switching, k, seed, final_accuracy
+    FROM steps_runs WHERE attack = 'alie'
+  UNION ALL SELECT 'messages', method, switching, k, seed, final_accuracy FROM messages_runs WHERE attack = 'alie'
+  UNION ALL SELECT reading, method, switching, k, seed, final_accuracy FROM alie_runs JOIN (SELECT 'large steps' AS reading UNION ALL SELECT 'messages')
+    WHERE method IN ('sgd', 'dynabro');
+CREATE TABLE fig1 AS SELECT reading, method, form, switching, k, avg(final_accuracy) AS mean, count(*) AS n FROM fig1_runs
+  GROUP BY reading, method, form, switching;
+CREATE TABLE fig6 AS SELECT reading, method, switching, k, avg(final_accuracy) AS mean, count(*) AS n FROM fig6_runs
+  GROUP BY reading, method, switching;
 CREATE TABLE judged AS  -- the readings under which the claims of each figure are judged
   SELECT figure, reading, reading || CASE WHEN max(n) = 1 THEN ' (one seed)' WHEN min(n) < max(n) THEN ' (' || min(n) || ' to ' || max(n) || ' seeds)' ELSE '' END AS told
   FROM (SELECT 'mnist-sf-cwtm' AS figure, reading, method, n FROM fig1 UNION ALL SELECT 'mnist-alie-gm', reading, method, n FROM fig6)
   GROUP BY figure, reading HAVING max(method = 'momentum') ORDER BY figure, reading = 'large steps', reading;
-CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
   FROM results.runs WHERE sweep = 'digits-bernoulli' GROUP BY method, switching;
 CREATE TABLE quarter AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
-from scipy.stats import norm
+from scipy.stats import kendalltau, norm, ttest_1samp
 
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import REGISTRIES
@@ -59,6 +59,35 @@ def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
         yield kind, heading.strip(), body.strip()
 
 
+class Trend:
+    """The SQL aggregate ``trend(k, x)``: one-sided p of Kendall's tau-b that x grows with k, over all runs; 1 if tau is NaN."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[float, float]] = []
+
+    def step(self, k: float, x: float) -> None:
+        self.points.append((k, x))
+
+    def finalize(self) -> float | None:
+        if not self.points:
+            return None
+        found = kendalltau(*zip(*self.points, strict=True), alternative="greater")
+        return 1.0 if math.isnan(found.pvalue) else float(found.pvalue)
+
+
+class PairedP:
+    """The SQL aggregate ``paired_p(difference)``: two-sided p of the t-test that the mean is 0; NULL for fewer than two."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def step(self, value: float) -> None:
+        self.values.append(value)
+
+    def finalize(self) -> float | None:
+        return float(ttest_1samp(self.values, 0).pvalue) if len(self.values) > 1 else None
+
+
 def connected(database: Path) -> sqlite3.Connection:
     """Return a connection that sees the database, the CSV files of this folder, and the functions of the queries."""
     connection = sqlite3.connect(":memory:", uri=True)
@@ -71,6 +100,8 @@ def connected(database: Path) -> sqlite3.Connection:
     connection.create_function("planned", 1, lambda name: len(plan(load_sweep(name, ())).runs))
     connection.create_function("normal_quantile", 1, lambda p: float(norm.ppf(p)))
     connection.create_function("ln_", 1, math.log)
+    connection.create_aggregate("trend", 2, Trend)  # type: ignore[arg-type]
+    connection.create_aggregate("paired_p", 1, PairedP)  # type: ignore[arg-type]
     return connection
 
 
