@@ -52,8 +52,8 @@ def forget() -> None:
     digests.at_hand.cache_clear()
     digests.changed.cache_clear()
     digests.of_file.cache_clear()
-    digests._reader._bytes.clear()
-    digests._reader._sources.clear()
+    digests._content.cache_clear()
+    digests._executed.clear()
 
 
 @contextlib.contextmanager

@@ -1,25 +1,24 @@
 """Digests of the code that computes a run's numbers: one for each of its components, and one for the engine.
 
-A component's digest covers the file that registers it, and the files of components' packages that this one imports. The engine
-is all other computing code that ``dynabro_cli.simulation`` imports. No module is imported for a digest, and so no torch.
+A digest is a hash of files as they are, comments included. A component's files are the one that registers it, and the files of
+components' packages that this one imports. The engine is all other computing code. Nothing is imported or parsed for a digest.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.components import USERS
 from dynabro_cli.components.plugins import Plugin
-from dynabro_cli.components.source_files import SourceReader, combined, default_memory
 
 if TYPE_CHECKING:
     from dynabro_cli.components import Entry
@@ -28,23 +27,26 @@ ROOT = Path(__file__).parents[1]
 KINDS = ("aggregators", "attacks", "methods", "models", "partitions", "pre_aggregators", "switching", "tasks")
 """The packages of components."""
 ENGINE = "engine"
-DESCRIBING = (
-    *("errors", "events", "machine/failpoints", "machine/settings"),
-    *(f"components/{name}" for name in ("component", "digests", "parameters", "plugin_errors", "plugins", "registry")),
-    "components/source_files",
-    *(f"experiment/{name}" for name in ("field", "fit", "key", "resolve", "spec")),
+ENGINE_FILES = (
+    *("simulation/**/*.py", "gradients/**/*.*pp", "gradients/**/*.py", "vectors/*.*pp", "vectors/*.py", "machine/*.*pp"),
+    *("experiment/build.py", "experiment/participation.py", "experiment/samples.py", "streams.py"),
+    *(f"{kind}/{name}" for kind in KINDS for name in ("_api.py", "*.*pp")),
+    "pre_aggregators/_chain.py",
 )
-"""Modules that describe a run or its errors; their effect on a spec is in its key."""
+"""Patterns of the engine's files: everything that computes and is not a component, C++ included."""
 NAME = re.compile(rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}")
-DIGEST = re.compile(r"[0-9a-f]{16}")
+DIGITS = 20
+DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
+EARLIER = re.compile(r"[0-9a-f]{16}")
+"""Digests of an earlier form, which cannot be compared: they count as unknown."""
+IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.+))", re.MULTILINE)
 MOST_TOLD = 4
-
-_reader = SourceReader(default_memory())
 
 
 def keep_sources() -> None:
     """Read the package's files now: a process that is about to import them knows them later, even if they are edited."""
-    _reader.keep(ROOT)
+    for path in (*_engine_files(), *(file for kind in KINDS for file in (ROOT / kind).glob("*.py"))):
+        _content(path)
 
 
 def digests_of(components: Mapping[str, Entry[Any]]) -> str | None:
@@ -54,7 +56,6 @@ def digests_of(components: Mapping[str, Entry[Any]]) -> str | None:
         components: The components by name, such as ``aggregators/cwtm``.
     """
     found = {name: of_entry(entry) for name, entry in components.items()} | {ENGINE: of_engine()}
-    _reader.remember()
     known = {name: digest for name, digest in found.items() if digest is not None}
     return json.dumps(known, sort_keys=True, separators=(",", ":")) if known else None
 
@@ -67,7 +68,7 @@ def of_entry(entry: Entry[Any]) -> str | None:
         return None
     content = getattr(getattr(module, "__loader__", None), "content", None)
     if content is not None:
-        _reader.take(Path(file), content)
+        _executed.setdefault(Path(file), content)
     return of_file(Path(file))
 
 
@@ -78,21 +79,21 @@ def with_imports(plugins: Iterable[Plugin]) -> tuple[Plugin, ...]:
 
 def _sources(plugin: Plugin) -> tuple[tuple[str, bytes], ...]:
     path = Path(plugin.name)
-    beside = sorted(file for file in _closure([path], _holds_components) if file.parent == path.parent and file != path)
-    found = ((file.name, _reader.content(file)) for file in beside)
+    beside = sorted(file for file in _with_imports(path) if file.parent == path.parent and file != path)
+    found = ((file.name, _content(file)) for file in beside)
     return (*plugin.sources, *((name, content) for name, content in found if content is not None))
 
 
 @functools.cache
 def of_file(path: Path) -> str | None:
     """Return the digest of a file with components, and of its imports with components; None if one cannot be read."""
-    return _combined(_closure([path], _holds_components))
+    return _hash(_with_imports(path))
 
 
 @functools.cache
 def of_engine() -> str | None:
     """Return the digest of the code that all runs share; None if a file cannot be read."""
-    return _combined(_closure(sorted((ROOT / "simulation").glob("*.py")), _is_engine))
+    return _hash(_engine_files())
 
 
 @functools.cache
@@ -103,25 +104,35 @@ def at_hand(name: str) -> str | None:
     if name in USERS:
         return of_entry(USERS[name])
     kind, _, component = name.partition("/")
+    registers = f'.register("{component}"'
     usual = ROOT / kind / f"{component.replace('-', '_')}.py"
-    for path in (usual, *sorted((ROOT / kind).glob("*.py"))):
-        source = _reader.source(path)
-        if source is not None and component in source.registers:
-            return of_file(path)
-    return None
+    files = (usual, *sorted((ROOT / kind).glob("*.py")))
+    return next((of_file(path) for path in files if registers in re.sub(r"\(\s+", "(", _text(path))), None)
 
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str | None) -> dict[str, str] | None:
-    """Read a value of ``code_digests``; None if it is NULL or not of this form."""
+    """Read a value of ``code_digests``; None if it is NULL, not of this form, or of an earlier form."""
     try:
         found = json.loads(text or "null")
     except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not found:
         return None
-    sound = all(NAME.fullmatch(name) and isinstance(value, str) and DIGEST.fullmatch(value) for name, value in found.items())
-    return found if sound else None
+    return found if _is_sound(found, DIGEST) else None
+
+
+def is_earlier(text: str) -> bool:
+    """Return True for a value of ``code_digests`` that an earlier version of dynabro wrote."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and bool(found) and _is_sound(found, EARLIER)
+
+
+def _is_sound(found: dict[Any, Any], form: re.Pattern[str]) -> bool:
+    return all(NAME.fullmatch(name) and isinstance(value, str) and form.fullmatch(value) for name, value in found.items())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -186,44 +197,73 @@ def compare(texts: Iterable[tuple[str | None, int]]) -> CodeComparison:
         others = [name for name in names if name != ENGINE]
         different += count * bool(others)
         components.update(dict.fromkeys(others, count))
-    _reader.remember()
     return CodeComparison(runs, different, dict(components.most_common()), engine, unknown)
 
 
-def _combined(paths: Iterable[Path]) -> str | None:
-    sources = [_reader.source(path) for path in paths]
-    known = [source.digest for source in sources if source is not None]
-    return combined(known) if known and len(known) == len(sources) else None
+_executed: dict[Path, bytes] = {}
+"""The bytes of plugins as they were executed, whatever happened to their files."""
 
 
-def _closure(paths: Iterable[Path], belongs: Callable[[Path], bool]) -> set[Path]:
-    """Return files and their imports, direct or not, as far as they belong to the same digest."""
+@functools.cache
+def _content(path: Path) -> bytes | None:
+    """Return a file's bytes, read once: a process knows the code that it has loaded, even if the file changes."""
+    if path in _executed:
+        return _executed[path]
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _text(path: Path) -> str:
+    return (_content(path) or b"").decode(errors="replace")
+
+
+def _hash(paths: Iterable[Path]) -> str | None:
+    """Return one digest of several files, wherever they are; None if there are none, or one cannot be read."""
+    contents = [_content(path) for path in paths]
+    known = sorted(hashlib.sha256(content).hexdigest() for content in contents if content is not None)
+    if not known or len(known) < len(contents):
+        return None
+    return hashlib.sha256("".join(known).encode()).hexdigest()[:DIGITS]
+
+
+@functools.cache
+def _engine_files() -> frozenset[Path]:
+    return frozenset(file for pattern in ENGINE_FILES for file in ROOT.glob(pattern))
+
+
+def _with_imports(path: Path) -> set[Path]:
+    """Return a component's file, and the files that it imports, directly or not, if they are a user's or of components."""
     found: set[Path] = set()
-    waiting = list(paths)
+    waiting = [path]
     while waiting:
         path = waiting.pop()
         if path not in found:
             found.add(path)
-            source = _reader.source(path)
-            imports = () if source is None else source.imports
-            waiting += [file for name in imports for file in _files(path, name) if belongs(file)]
+            files = (_file(path.parent, name) for name in _imports(_text(path)))
+            waiting += [file for file in files if file is not None and _holds_components(file)]
     return found
 
 
-def _files(path: Path, name: str) -> list[Path]:
-    """Return the file of a module that ``path`` imports, if it is dynabro's, of the same package, or beside it."""
-    file = _file(path.parent, name)
-    return [] if file is None else [file]
+def _imports(text: str) -> Iterator[str]:
+    """Yield the modules that a file imports, with leading dots if relative; of ``from a import b`` both ``a`` and ``a.b``."""
+    for module, names, modules in IMPORT.findall(text):
+        if module:
+            yield module
+        for name in (names or modules).strip("()").split(","):
+            word = name.split("#")[0].split()[:1]
+            yield from (f"{module}{'' if module.endswith('.') or not module else '.'}{one}" for one in word)
 
 
 @functools.cache
 def _file(folder: Path, name: str) -> Path | None:
     """Return the file of a module that a file in ``folder`` imports as ``name``; None if it is another program's."""
+    parts = name.lstrip(".").split(".")
     level = len(name) - len(name.lstrip("."))
-    parts = name[level:].split(".")
     top = _package(folder)
+    above = (folder, *folder.parents)
     if level:
-        above = (folder, *folder.parents)
         start = above[min(level, len(above)) - 1]
     elif parts[0] in (ROOT.name, top and top.name):
         start = (ROOT if parts[0] == ROOT.name else top or ROOT).parent
@@ -231,12 +271,8 @@ def _file(folder: Path, name: str) -> Path | None:
         start = folder
     else:
         return None
-    return _existing(os.path.join(start, *parts) + ".py")
-
-
-@functools.cache
-def _existing(file: str) -> Path | None:
-    return Path(file) if os.path.isfile(file) else None
+    file = start.joinpath(*parts[:-1], f"{parts[-1]}.py")
+    return file if file.is_file() else None
 
 
 @functools.cache
@@ -247,18 +283,5 @@ def _package(folder: Path) -> Path | None:
     return _package(folder.parent) or folder
 
 
-def _place(path: Path) -> tuple[str, ...] | None:
-    """Return the place of a file in dynabro's package; None for a user's."""
-    return path.relative_to(ROOT).parts if path.is_relative_to(ROOT) else None
-
-
 def _holds_components(path: Path) -> bool:
-    place = _place(path)
-    return place is None or (place[0] in KINDS and place[-1] != "_api.py")
-
-
-def _is_engine(path: Path) -> bool:
-    place = _place(path)
-    if place is None or "/".join(place).removesuffix(".py") in DESCRIBING:
-        return False
-    return place[0] not in KINDS or place[-1].startswith("_")
+    return not path.is_relative_to(ROOT) or (path.relative_to(ROOT).parts[0] in KINDS and path not in _engine_files())

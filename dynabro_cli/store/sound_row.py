@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import DateTime
 
 from dynabro_cli.components import ParameterInfo
-from dynabro_cli.components.digests import parse
+from dynabro_cli.components.digests import is_earlier, parse
 from dynabro_cli.experiment.key import ADDED_LATER, run_key
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
@@ -47,7 +47,7 @@ def of_row(run: Mapping[str, Any]) -> list[str]:
     problems += [f"{name} is not a valid timestamp" for name in TIMES if run[name] is not None and moment(run[name]) is None]
     problems += [f"{name} is out of range" for name, info in SCALARS.items() if not _is_legal(info, run[name])]
     problems += _of_key(run)
-    if run["code_digests"] is not None and parse(run["code_digests"]) is None:
+    if run["code_digests"] is not None and parse(run["code_digests"]) is None and not is_earlier(run["code_digests"]):
         problems.append("code_digests is not a JSON object of digests")
     if done and key.endswith(RERUN_SUFFIX):
         problems.append(f"its key ends in {RERUN_SUFFIX}, though it is complete")

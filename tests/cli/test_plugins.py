@@ -128,7 +128,7 @@ def test_a_run_stores_the_digest_and_the_name(dynabro: Dynabro, rule: Path) -> N
     assert dynabro("run", "--plugin", "own_rule.py", "--aggregator", "own", *QUICK).code == 0
     ((text, versions),) = rows("SELECT code_digests, versions FROM runs")
     digests = json.loads(str(text))
-    assert len(digests["aggregators/own"]) == 16
+    assert len(digests["aggregators/own"]) == 20
     assert json.loads(str(versions))["plugins"] == [str(rule)]
     outcome = dynabro("run", "--aggregator", "own", *QUICK)
     assert "already in" in outcome.out

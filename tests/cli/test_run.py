@@ -236,7 +236,7 @@ def test_other_code_is_told(dynabro: Dynabro, folder: Path) -> None:
     (text,) = read(folder / "results.db", "SELECT code_digests FROM runs")[0]
     assert {"methods/sgd", "aggregators/cwtm", "engine"} <= set(json.loads(text))
     assert dynabro(*QUADRATIC, "--quiet").err == ""
-    other = json.dumps(json.loads(text) | {"aggregators/cwtm": "0" * 16})
+    other = json.dumps(json.loads(text) | {"aggregators/cwtm": "0" * 20})
     change(folder / "results.db", "UPDATE runs SET code_digests = ?", other)
     outcome = dynabro(*QUADRATIC, "--quiet")
     assert (outcome.code, outcome.problems) == (

@@ -261,7 +261,7 @@ def test_a_dry_run_as_json(dynabro: Dynabro, small: str) -> None:
     }
 
 
-OTHER = json.dumps({"methods/sgd": "0" * 16, "engine": "0" * 16})
+OTHER = json.dumps({"methods/sgd": "0" * 20, "engine": "0" * 20})
 CHANGED = "warning: stored runs made with other code: 2 of 4 (methods/sgd: 2); with another version of the engine: 2 of 4"
 
 

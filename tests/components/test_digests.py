@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,11 +14,21 @@ from typing import Any
 import pytest
 
 from dynabro_cli.components import digests
-from dynabro_cli.components.digests import ENGINE, ROOT, CodeComparison, changed, changed_components, compare, digests_of, parse
+from dynabro_cli.components.digests import (
+    ENGINE,
+    ROOT,
+    CodeComparison,
+    changed,
+    changed_components,
+    compare,
+    digests_of,
+    is_earlier,
+    parse,
+)
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.experiment.spec import RunSpec
 
-ZEROS = "0" * 16
+ZEROS = "0" * 20
 
 
 def names(paths: set[Path]) -> set[str]:
@@ -26,7 +37,7 @@ def names(paths: set[Path]) -> set[str]:
 
 def covered(name: str) -> set[str]:
     """The files of a component's digest."""
-    return names(digests._closure([ROOT / f"{name}.py"], digests._holds_components))
+    return names(digests._with_imports(ROOT / f"{name}.py"))
 
 
 def text(**changes: str) -> str:
@@ -46,15 +57,25 @@ def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> No
     assert covered("pre_aggregators/arc") == {"pre_aggregators/arc.py"}
 
 
+DESCRIBING = re.compile(
+    r"(components|machine)/.*|experiment/(__init__|complete|field|fit|key|resolve|spec)|deferred|errors|events|lazy"
+)
+"""Modules that describe a run, its errors or its machine; their effect on a spec is in its key."""
+LOADED = """
+import json, pathlib, sys
+import dynabro_cli.simulation.setup
+print(json.dumps([m.__file__ for n, m in sys.modules.items() if n.startswith("dynabro_cli.")]))
+"""
+
+
 def test_the_engine_is_what_computes_and_is_no_component() -> None:
-    found = names(digests._closure(sorted((ROOT / "simulation").glob("*.py")), digests._is_engine))
-    assert {path.name for path in (ROOT / "simulation").glob("*.py")} <= {Path(name).name for name in found}
-    assert {"streams.py", "pre_aggregators/_chain.py"} <= found
-    assert {f"experiment/{name}.py" for name in ("samples", "participation", "build")} <= found
-    assert {"gradients/engine.py", "gradients/worker_layers.py", "aggregators/_api.py", "vectors/gram.py"} <= found
-    assert found.isdisjoint({"errors.py", "experiment/spec.py", "experiment/resolve.py", "__init__.py"})
-    assert not {name for name in found if name.startswith("components/")} - {"components/footprint.py"}
-    assert found.isdisjoint({"aggregators/cwtm.py", "attacks/sf.py", "methods/sgd.py"})
+    found = names(set(digests._engine_files()))
+    loaded = {str(Path(file).relative_to(ROOT)) for file in program(LOADED, ROOT.parent)}
+    kinds = {f"{kind}/__init__.py" for kind in digests.KINDS}
+    assert {name for name in loaded - kinds if not DESCRIBING.fullmatch(name.removesuffix(".py"))} <= found
+    assert {"simulation/loop.py", "gradients/linear.cpp", "vectors/gram.cpp", "aggregators/_weiszfeld.cpp"} <= found
+    assert found.isdisjoint({"experiment/spec.py", "aggregators/cwtm.py", "attacks/sf.py", "methods/sgd.py"})
+    assert all([*ROOT.glob(pattern)] for pattern in digests.ENGINE_FILES if "*" not in pattern)
 
 
 def test_every_component_is_found_by_its_name_and_by_its_entry() -> None:
@@ -104,7 +125,6 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the program in it, to be edited."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     shutil.copytree(ROOT, tmp_path / ROOT.name, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
 
@@ -113,17 +133,17 @@ def test_an_edit_changes_the_digests_that_cover_it_and_no_other(copy: Path) -> N
     before = program(PROGRAM, copy)
     assert before == {name: digests.at_hand(name) for name in before if name != "torch"} | {"torch": False}
     package = copy / ROOT.name
-    for file in (package / "aggregators" / "_order.py", package / "simulation" / "loop.py"):
-        file.write_text("# a comment\n" + file.read_text())
     (package / "aggregators" / "_api.py").touch()
+    with (package / "experiment" / "spec.py").open("a") as file:
+        file.write("\nMORE = 1\n")
     assert program(PROGRAM, copy) == before
 
     with (package / "aggregators" / "_order.py").open("a") as file:
-        file.write("\nMORE = 1\n")
+        file.write("# a comment\n")
     after = program(PROGRAM, copy)
     assert [name for name in before if before[name] != after[name]] == ["aggregators/cwtm", "aggregators/cwmed"]
-    with (package / "streams.py").open("a") as file:
-        file.write("\nMORE = 1\n")
+    with (package / "gradients" / "linear.cpp").open("a") as file:
+        file.write("// a comment\n")
     last = program(PROGRAM, copy)
     assert [name for name in before if after[name] != last[name]] == ["engine"]
 
@@ -163,10 +183,11 @@ def test_a_file_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (folder / "torch.pyi").write_text("")
         rules = folder / "rules.py"
         rules.write_text(
-            f"import torch, missing, helper\nfrom dynabro_cli.aggregators._order import middle_mean\nbody = {body}"
+            "import torch, missing, helper\nfrom torch import (\n    nn,  # layers\n)\n"
+            f"from dynabro_cli.aggregators._order import middle_mean\nbody = {body}"
         )
         found.append(digests.of_entry(entry(rules, monkeypatch)))
-        files = digests._closure([rules], digests._holds_components)
+        files = digests._with_imports(rules)
         assert files == {rules, folder / "helper.py", ROOT / "aggregators" / "_order.py"}
     assert found[0] == found[1]
     assert len({*found}) == 3
@@ -181,17 +202,19 @@ def test_a_package_of_a_user(tmp_path: Path) -> None:
     (package.parent / "near.py").write_text("")
     (package / "here.py").write_text("from .......... import too_far")
     (tmp_path / "elsewhere.py").write_text("")
-    (package / "rule.py").write_text("from ..near import a\nfrom .here import b\nimport elsewhere\nimport rules.inner.rule\n")
-    files = digests._closure([package / "rule.py"], digests._holds_components)
-    assert files == {package / "rule.py", package / "here.py", package.parent / "near.py"}
+    (package / "there.py").write_text("")
+    lines = ("from ..near import a", "from .here import b", "def f():\n    from . import (\n        there as c,  # late\n    )")
+    (package / "rule.py").write_text("\n".join((*lines, "import elsewhere", "import rules.inner.rule as d, rules.inner")))
+    files = digests._with_imports(package / "rule.py")
+    assert files == {package / "rule.py", package / "here.py", package / "there.py", package.parent / "near.py"}
 
 
 def test_without_sources_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert digests.of_entry(entry(tmp_path / "gone.py", monkeypatch)) is None
-    (tmp_path / "rule.pyc").write_bytes(b"\0\0")
-    assert digests.of_entry(entry(tmp_path / "rule.pyc", monkeypatch)) is None
     monkeypatch.setattr(digests, "ROOT", tmp_path)
+    digests._engine_files.cache_clear()
     assert digests.of_engine.__wrapped__() is None
+    digests._engine_files.cache_clear()
     assert digests.at_hand.__wrapped__("aggregators/cwtm") is None
 
 
@@ -218,7 +241,7 @@ def test_what_has_changed() -> None:
     "wrong",
     [
         *(None, "", "null", "{}", "[]", "1", "{", "[" * 100_000, '{"engine": 1}', '{"engine": "x"}', '{"engine": null}'),
-        *('{"\\u001b[31m/x": "0000000000000000"}', '{"aggregators/\\n": "0000000000000000"}', '{"a/../b": "0000000000000000"}'),
+        *(f'{{"{name}": "{ZEROS}"}}' for name in ("\\u001b[31m/x", "aggregators/\\n", "a/../b")),
     ],
 )
 def test_what_is_not_known_has_not_changed(wrong: str | None) -> None:
@@ -226,6 +249,13 @@ def test_what_is_not_known_has_not_changed(wrong: str | None) -> None:
     assert changed(wrong) == ()
     assert compare([(wrong, 3)]) == CodeComparison(runs=3, unknown=3)
     assert compare([(wrong, 3)]).line is None
+
+
+def test_a_digest_of_an_earlier_version_is_unknown() -> None:
+    earlier = json.dumps({"attacks/sf": "0" * 16, ENGINE: "f" * 16})
+    assert is_earlier(earlier)
+    assert not any(map(is_earlier, (text(), "{", "[]", "{}", '{"attacks/sf": "x"}')))
+    assert compare([(earlier, 2)]) == CodeComparison(runs=2, unknown=2)
 
 
 def test_differences_are_one_line() -> None:

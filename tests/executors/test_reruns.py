@@ -24,8 +24,8 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(4)
-OTHER = json.dumps({"aggregators/cwmed": "0" * 16, "engine": "0" * 16})
-ENGINE = json.dumps({"aggregators/cwmed": digests.at_hand("aggregators/cwmed"), "engine": "0" * 16})
+OTHER = json.dumps({"aggregators/cwmed": "0" * 20, "engine": "0" * 20})
+ENGINE = json.dumps({"aggregators/cwmed": digests.at_hand("aggregators/cwmed"), "engine": "0" * 20})
 KILLED = """
 import sys
 from tests.executors.test_reruns import sweep

@@ -15,7 +15,7 @@ from dynabro_cli.store.repetition import Standing, UpTo, changed, never, repetit
 from dynabro_cli.store.sweep_entry import SweepEntry, to_make
 from tests.store.made import read, record, started, whole_run
 
-OTHER = json.dumps({"attacks/sf": "0" * 16})
+OTHER = json.dumps({"attacks/sf": "0" * 20})
 KEYS = {letter: letter * 64 for letter in "abcdef"}
 
 
