@@ -6,7 +6,10 @@ Every error carries the exit code that the command line ends with. The codes abo
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class DynabroError(Exception):
@@ -29,6 +32,25 @@ class SpecError(DynabroError, ValueError):
     def __init__(self, problems: str | Sequence[str]) -> None:
         self.problems = [problems] if isinstance(problems, str) else list(problems)
         super().__init__("\n".join(self.problems))
+
+
+class Problems:
+    """Collect the problems of several steps, to report them at once.
+
+    Attributes:
+        lines: The problems, one line each.
+    """
+
+    def __init__(self, lines: Sequence[str] = ()) -> None:
+        self.lines = list(lines)
+
+    def attempt(self, step: Callable[..., T], *arguments: Any) -> T | None:
+        """Return the result of ``step``; None, with its problems kept, if it raises SpecError."""
+        try:
+            return step(*arguments)
+        except SpecError as error:
+            self.lines += [line for line in error.problems if line not in self.lines]
+            return None
 
 
 class SweepError(DynabroError):

@@ -15,9 +15,8 @@ from dynabro_cli.cli.options import CheckpointEvery, CompileKernels, Database, D
 from dynabro_cli.cli.output import named_database, print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.experiment.field import Field
 from dynabro_cli.experiment.label import OTHERS, cell
-from dynabro_cli.experiment.spec import CHAIN, RunSpec, fields
+from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields
 
 if TYPE_CHECKING:
     from dynabro_cli.experiment.resolve import Run

@@ -1,25 +1,28 @@
-"""From a complete spec to the parts of a run: each is built once, and told afterwards what others know."""
+"""From a complete spec to the parts of a run: each is built once, and then gets what it needs of the others."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import platformdirs
 
 from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
 from dynabro_cli.attacks._api import Attack, AttackSetting
 from dynabro_cli.components import Component, format_value
-from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.complete import CompleteSpec
-from dynabro_cli.experiment.participation import answering_count
-from dynabro_cli.experiment.samples import samples_each
-from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Method, MethodSetting, Told, senders
-from dynabro_cli.partitions._api import Partition
-from dynabro_cli.pre_aggregators._chain import build_chain
+from dynabro_cli.errors import Problems, SpecError
+from dynabro_cli.experiment.complete import CompleteSpec, answering_count
+from dynabro_cli.lazy import torch
+from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Known, Method, MethodSetting, senders
+from dynabro_cli.partitions._api import Partition, PartitionSetting
+from dynabro_cli.pre_aggregators._chain import build_chain, build_stages
 from dynabro_cli.switching._api import Switching, SwitchingSetting
-from dynabro_cli.tasks._api import Task
+from dynabro_cli.tasks._api import ImageShape, Task
+
+Components = dict[str, "Component[Any] | None"]
+ENTRIES = {"gradient": "gradients", "message": "messages", "state": "states", "data": "data"}
+"""Objects of an attack, by the entry."""
 
 
 class Built(NamedTuple):
@@ -27,8 +30,8 @@ class Built(NamedTuple):
 
     Attributes:
         task: The task.
-        method: The method before ``tell``.
-        aggregator: The rule behind its pre-aggregators; ``stages`` has what each of these and the rule were told.
+        method: The method before ``assemble``.
+        aggregator: The rule behind its pre-aggregators; ``stages`` has the setting of each of these and of the rule.
         attack: The attack.
         switching: The identity-switching strategy.
         partition: The distribution of the training set.
@@ -43,6 +46,19 @@ class Built(NamedTuple):
     switching: Switching
     partition: Partition
     cohort: Aggregator | None
+
+
+def held_out(share: float, samples: int) -> int:
+    """Return the number of held-out samples: ``share`` of all, rounded, at least one if it is not 0."""
+    return max(1, round(share * samples)) if share else 0
+
+
+def samples_each(spec: CompleteSpec, task: Task) -> int | None:
+    """Return the number of training samples of a worker, on average if each has its own; None if it is unknown."""
+    if task.train_size is None:
+        return None
+    left = task.train_size - held_out(spec.validation, task.train_size)
+    return left if spec.data.partition(":")[0] == "iid" else -(-left // spec.workers)
 
 
 def method_setting(spec: CompleteSpec, task: Task) -> MethodSetting:
@@ -72,8 +88,10 @@ def switching_setting(spec: CompleteSpec, method: Method) -> SwitchingSetting:
     return SwitchingSetting(spec.workers, spec.byzantine, spec.seed, method.beta, method.jmax)
 
 
-def tell(spec: CompleteSpec, method: Method, aggregator: Aggregator, noise: float | None = None) -> tuple[Method, Aggregator]:
-    """Tell method and aggregator what each needs of the other.
+def assemble(
+    spec: CompleteSpec, method: Method, aggregator: Aggregator, noise: float | None = None
+) -> tuple[Method, Aggregator]:
+    """Give method and aggregator what each needs of the other.
 
     Args:
         spec: The run.
@@ -84,8 +102,8 @@ def tell(spec: CompleteSpec, method: Method, aggregator: Aggregator, noise: floa
     Raises:
         SpecError: The parts do not fit each other.
     """
-    if method.told is not None:
-        method = method.told(Told(aggregator.kappa, spec.learning_rate, noise))
+    if method.with_known is not None:
+        method = method.with_known(Known(aggregator.kappa, spec.learning_rate, noise))
     return method, at_threshold(aggregator, method)
 
 
@@ -96,7 +114,53 @@ def at_threshold(aggregator: Aggregator, method: Method) -> Aggregator:
     return aggregator.at_threshold(method.threshold)
 
 
-def build_cohort(
+def build(
+    spec: CompleteSpec,
+    entry: str | None,
+    task: Task,
+    method: Method,
+    parts: Components,
+    chain: tuple[Component[Any], ...],
+) -> Built:
+    """Build every component once in its setting.
+
+    Args:
+        spec: The run; its ``attack_entry`` is not read.
+        entry: The entry of the attack; None for its usual entry.
+        task: The task.
+        method: The method, as its factory made it.
+        parts: The components.
+        chain: The pre-aggregators.
+
+    Raises:
+        SpecError: The parts do not fit each other, the task or the spec; with every problem.
+    """
+    problems = Problems()
+    rule, attacker, strategy, data = (
+        cast("Component[Any]", parts[name]) for name in ("aggregator", "attack", "switching", "data")
+    )
+    aggregator, stages = problems.attempt(build_stages, rule, chain, chain_setting(spec, method.threshold)) or (None, ())
+    fits = aggregator is not None and problems.attempt(assemble, spec, method, aggregator) is not None
+    cohort = problems.attempt(_build_cohort, spec, method, rule, chain) if fits else None
+    attack: Attack | None = problems.attempt(attacker.build, attack_setting(spec, method))
+    if attack is not None:
+        problems.lines += _attack_conflicts(spec.task, entry, attacker.name, attack, has_labels=task.trains_model)
+    switching: Switching | None = problems.attempt(strategy.build, switching_setting(spec, method))
+    if switching is not None and switching.follow is not None and spec.clock != "round":
+        problems.lines.append(
+            f"switching {strategy.name!r} learns once a round, and clock={spec.clock}. Try: --clock round, or leave it out"
+        )
+    if chain_setting(spec).workers < spec.workers and attack is not None and aggregator is not None and fits:
+        problems.lines += _need_all(spec, method, aggregator, attack)
+    partition: Partition | None = problems.attempt(data.build, PartitionSetting(spec.workers))
+    if parts["model"] is not None and task.shape is not None:
+        problems.attempt(_check_model, parts["model"], task.shape)
+    if aggregator is None or attack is None or switching is None or partition is None or problems.lines:
+        raise SpecError(problems.lines)
+    return Built(task, method, aggregator, stages, attack, switching, partition, cohort)
+
+
+def _build_cohort(
     spec: CompleteSpec, method: Method, aggregator: Component[Any], chain: tuple[Component[Any], ...]
 ) -> Aggregator | None:
     """Build the aggregation chain for C of the m workers, of which floor(C f/m) are taken for Byzantine.
@@ -117,7 +181,7 @@ def build_cohort(
         raise SpecError([f"with C={method.cohort} workers a round: {line}" for line in error.problems]) from None
 
 
-def need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
+def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
     """Return the parts that need every worker to answer in every round, one line each."""
     workers = senders(method)
     by_history = (
@@ -132,6 +196,71 @@ def need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attac
     ]
     why = f"needs every worker in every round, and participation={format_value(spec.participation)}. Try: --participation 1"
     return [f"{name} {why}" for name, needs in found if needs]
+
+
+def _check_model(model: Component[Any], shape: ImageShape) -> None:
+    """Raise SpecError if there is no such network for images of this shape."""
+    if model.entry.check is not None:
+        model.entry.check(model, shape)
+        return
+    with torch.device("meta"):
+        model.build(shape)
+
+
+def _attack_conflicts(task: str, entry: str | None, name: str, attack: Attack, *, has_labels: bool) -> list[str]:
+    """Return the problems between an attack, its entry and the task, one line each."""
+    found = []
+    if entry is not None and entry not in attack.entries:
+        acts = " or ".join(ENTRIES[legal] for legal in attack.entries)
+        found.append(
+            f"attack {name!r} acts on {acts}, and attack_entry={entry}. "
+            f"Try: no --attack-entry, or --attack-entry {attack.entries[0]}"
+        )
+    if attack.labels is not None and not has_labels:
+        found.append(f"attack {name!r} changes labels, and task {task!r} has none. Try: another --attack or --task")
+    return found
+
+
+def conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:
+    """Return the problems between the numbers of a completed spec, one line each."""
+    found = []
+    workers, byzantine = spec.workers, spec.byzantine
+    if 2 * byzantine >= workers:
+        most = (workers - 1) // 2
+        found.append(
+            f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}. "
+            f"Try: --byzantine {most} (bernoulli switching may exceed it in a round, by its delta_max)"
+        )
+    if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
+        found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}. Try: --lr-drop none")
+    if spec.precision != "fp32" and not task.trains_model:
+        found.append(
+            f"task {spec.task!r} is computed in double precision, and precision={spec.precision}. Try: --precision fp32"
+        )
+    return found + _sample_conflicts(spec, task, data)
+
+
+def _sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:
+    """Return the problems between a completed spec and the available samples, one line each."""
+    if not task.trains_model:
+        found = []
+        if data is not None and data.name != "iid":
+            found.append(f"task {spec.task!r} has no samples to share out, and data={spec.data}. Try: --data iid")
+        if spec.validation:
+            shown = format_value(spec.validation)
+            found.append(f"task {spec.task!r} has no samples to hold out, and validation={shown}. Try: --validation 0")
+        return found
+    if task.train_size is None:
+        return []
+    workers, left = spec.workers, task.train_size - held_out(spec.validation, task.train_size)
+    rest = f" that validation={format_value(spec.validation)} leaves" if spec.validation else ""
+    if spec.batch_size > left:
+        usual = min(task.defaults.batch_size, left)
+        typed = f"--batch-size {usual}" if usual else "a smaller --validation"
+        return [f"batch_size={spec.batch_size} is larger than the {left} training samples of {spec.task!r}{rest}. Try: {typed}"]
+    if data is not None and data.name != "iid" and workers > left:
+        return [f"data={spec.data} cannot share {left} training samples{rest} among workers={workers}. Try: fewer --workers"]
+    return []
 
 
 def data_directory(given: str | Path | None) -> Path:

@@ -1,10 +1,17 @@
-"""A spec in which nothing is left open."""
+"""A spec in which nothing is left open, and what follows from its fields."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from dynabro_cli.components import format_value
+from dynabro_cli.deferred import np
+from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -24,3 +31,45 @@ class CompleteSpec(RunSpec):
     lr_drop: str
     weight_decay: float
     eval_every: int
+
+
+def answering_count(participation: float, workers: int) -> int:
+    """Return the number of workers that answer in a round, n = ceil(participation m).
+
+    Example:
+        >>> answering_count(0.28, 25), answering_count(0.5, 17)
+        (7, 9)
+    """
+    return max(1, math.ceil(participation * workers - 1e-9))  # 0.28 x 25 is 7, despite binary fractions
+
+
+def answering(seed: int, participation: float, workers: int, round_: int) -> np.ndarray[Any, Any]:
+    """Return the numbers of the workers that answer in a round, from 0, in ascending order: n of them, drawn uniformly.
+
+    They are a function of the seed and the round, in a random stream of its own: identities and mini-batches do not change.
+    """
+    count = answering_count(participation, workers)
+    if count == workers:
+        return np.arange(workers)
+    return np.sort(Streams(seed).generator("participation", round_).choice(workers, count, replace=False))
+
+
+def parse_drops(text: str) -> tuple[tuple[float, float], ...]:
+    """Read ``0.5:0.1,0.8:0.1``, or ``none``, as (fraction of the budget, factor) pairs; raise SpecError for anything else."""
+    if text == "none":
+        return ()
+    try:
+        drops = tuple((float(left), float(right)) for left, right in (part.split(":") for part in text.split(",")))
+    except ValueError:
+        drops = ((-1.0, 0.0),)
+    if not all(0 < fraction < 1 and 0 < factor < math.inf for fraction, factor in drops):
+        raise SpecError(
+            f"lr_drop={text} is not legal; it must be FRACTION:FACTOR with 0 < FRACTION < 1 and FACTOR > 0, "
+            "or none. Try: --lr-drop 0.8:0.1"
+        )
+    return tuple(sorted(drops))
+
+
+def format_drops(drops: Sequence[tuple[float, float]]) -> str:
+    """Write what ``parse_drops`` reads, in order of the fractions."""
+    return ",".join(f"{format_value(fraction)}:{format_value(factor)}" for fraction, factor in drops) or "none"

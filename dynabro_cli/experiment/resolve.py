@@ -11,14 +11,23 @@ from dynabro_cli.aggregators import _api as aggregators
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks import _api as attacks
 from dynabro_cli.components import Component, Entry, Registry
-from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.build import Built, at_threshold, attack_setting, method_setting, switching_setting, tell
-from dynabro_cli.experiment.complete import CompleteSpec
-from dynabro_cli.experiment.fit import Components, Problems, aggregator_of, build, conflicts
+from dynabro_cli.errors import Problems, SpecError
+from dynabro_cli.experiment.build import (
+    Built,
+    Components,
+    assemble,
+    at_threshold,
+    attack_setting,
+    build,
+    conflicts,
+    method_setting,
+    switching_setting,
+)
+from dynabro_cli.experiment.complete import CompleteSpec, format_drops, parse_drops
 from dynabro_cli.experiment.key import run_key
-from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields, format_drops, parse_drops
+from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
 from dynabro_cli.methods import _api as methods
-from dynabro_cli.methods._api import Method, MethodSetting
+from dynabro_cli.methods._api import JudgingMethod, Method, MethodSetting
 from dynabro_cli.models import _api as models
 from dynabro_cli.partitions import _api as partitions
 from dynabro_cli.partitions._api import PartitionSetting
@@ -68,11 +77,10 @@ class Run:
         A copy by ``dataclasses.replace`` builds its own, from its own components.
         """
         if self.built is None:
-            problems, task = Problems([]), self.task.build(TaskSetting(self.data_dir))
+            task = self.task.build(TaskSetting(self.data_dir))
             method = self.method.build(method_setting(self.spec, task))
             single = {name: getattr(self, name) for name in SINGLE}
-            built, _ = build(self.spec, self.spec.attack_entry, task, method, single, self.pre_aggregators, problems)
-            self._keep(built)
+            self._keep(build(self.spec, self.spec.attack_entry, task, method, single, self.pre_aggregators))
         return self.built  # type: ignore[return-value]
 
     def _keep(self, built: Built) -> Run:
@@ -129,7 +137,7 @@ class Run:
         Raises:
             SpecError: They do not fit each other.
         """
-        return tell(self.spec, self.parts.method, self.parts.aggregator, measured_noise)
+        return assemble(self.spec, self.parts.method, self.parts.aggregator, measured_noise)
 
     @property
     def method_setting(self) -> MethodSetting:
@@ -167,22 +175,24 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
     draft: CompleteSpec | None = None
     method: Method | None = None
     if task is not None and numbers_legal:
-        draft = _complete(spec, task.defaults, parts)
-        problems.lines += conflicts(draft, task, parts)
+        rotating = parts["switching"] is not None and parts["switching"].name == "rotating"
+        draft = _complete(spec, task.defaults, rotating=rotating)
+        problems.lines += conflicts(draft, task, parts["data"])
         if parts["method"] is not None:
             planned = dataclasses.replace(method_setting(draft, task), learning_rate=spec.learning_rate)
             method = problems.attempt(parts["method"].build, planned)
-    parts["aggregator"] = aggregator_of(spec, method, chain, problems)
+    parts["aggregator"] = _aggregator(spec, method, chain, problems)
     if task is None or draft is None or method is None or problems.lines:
         raise SpecError(problems.lines)
     if spec.learning_rate is None and method.jmax is not None:
         draft = dataclasses.replace(draft, learning_rate=task.defaults.mlmc_learning_rate)
     draft = dataclasses.replace(draft, lr_drop=format_drops(parse_drops(draft.lr_drop)))
-    built, draft = build(draft, spec.attack_entry, task, method, parts, chain, problems)
+    built = build(draft, spec.attack_entry, task, method, parts, chain)
+    draft = dataclasses.replace(draft, attack_entry=spec.attack_entry or built.attack.entries[0])
     parts, chain = _canonical(draft, built, parts, chain)
     texts: dict[str, Any] = {name: part.text for name, part in parts.items() if part is not None}
-    complete = dataclasses.replace(draft, **texts, pre_aggregators=_chain_text(chain))
-    return Run(complete, pre_aggregators=chain, data_dir=data_dir, **parts)._keep(built)  # type: ignore[arg-type]
+    draft = dataclasses.replace(draft, **texts, pre_aggregators=_chain_text(chain))
+    return Run(draft, pre_aggregators=chain, data_dir=data_dir, **parts)._keep(built)  # type: ignore[arg-type]
 
 
 def _parse_chain(text: str) -> tuple[Component[Any], ...]:
@@ -207,13 +217,17 @@ def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[An
     return problems.attempt(REGISTRIES["models"].parse, str(text))
 
 
-def _complete(spec: RunSpec, defaults: Defaults, parts: Components) -> CompleteSpec:
+def _complete(spec: RunSpec, defaults: Defaults, *, rotating: bool) -> CompleteSpec:
     """Set every field that is None to the task's default; f scales with the workers.
 
     What follows from components is set to what most runs have: aggregator, attack_entry and the learning rate.
+
+    Args:
+        spec: The run.
+        defaults: The defaults of its task.
+        rotating: True if its switching strategy is ``rotating``, whose groups are thirds of the workers.
     """
     workers = spec.workers or defaults.workers
-    rotating = parts["switching"] is not None and parts["switching"].name == "rotating"
     usual: dict[str, Any] = {
         "workers": workers,
         "byzantine": min(-(-workers // 3), max(workers - 1, 0) // 2)
@@ -233,6 +247,41 @@ def _complete(spec: RunSpec, defaults: Defaults, parts: Components) -> CompleteS
         name: float(filled[name]) + 0.0 for name, field in fields().items() if field.type is float
     }  # -0.0 is 0.0
     return CompleteSpec(**(filled | numbers))
+
+
+def _aggregator(
+    spec: RunSpec, draft: Method | None, chain: tuple[Component[Any], ...], problems: Problems
+) -> Component[Any] | None:
+    """Return the given aggregator, or the default: MFM if the method sets its threshold, the mean if the method filters by
+    itself, CWTM otherwise.
+    """
+    if isinstance(draft, JudgingMethod):
+        return _mean(spec, chain, problems)
+    sets_threshold = draft is not None and draft.threshold is not None
+    text = str(spec.aggregator or ("mfm" if sets_threshold else "cwtm"))
+    component = problems.attempt(REGISTRIES["aggregators"].parse, text)
+    if sets_threshold and component is not None and component.name != "mfm":
+        problems.lines.append(
+            f"method {spec.method!r} aggregates with mfm, and aggregator={component.text}. "
+            "Try: no --aggregator, or filter=option1"
+        )
+    return component
+
+
+def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems) -> Component[Any] | None:
+    """Return the only aggregator of a method that filters by itself."""
+    component = problems.attempt(REGISTRIES["aggregators"].parse, str(spec.aggregator or "mean"))
+    if component is not None and component.name != "mean":
+        problems.lines.append(
+            f"method {spec.method!r} filters by itself and takes the mean of what is left, and aggregator={component.text}. "
+            "Try: no --aggregator, or --aggregator mean"
+        )
+    if chain:
+        problems.lines.append(
+            f"method {spec.method!r} judges each worker's own messages, and pre_aggregators={spec.pre_aggregators}. "
+            "Try: no --pre"
+        )
+    return component
 
 
 def _canonical(

@@ -8,16 +8,76 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from dynabro_cli.components import format_value, parameter_infos
+from dynabro_cli.components import ParameterInfo, format_value, parameter, parameter_infos
 from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.experiment.field import Field, row
 
 MOST_WORKERS = 1_000_000
 """Most workers: masks, numbers and tables of this many can be made at once."""
+
+
+def row(
+    default: Any,
+    *,
+    help: str,  # noqa: A002
+    column: str,
+    component: str | None = None,
+    option: str | None = None,
+    metavar: str = "NAME",
+    since: int = 1,
+    before: Any = None,
+    speed: bool = False,
+    memory: bool = True,
+    result: bool = True,
+    **limits: Any,
+) -> Any:
+    """Declare a field of a run.
+
+    Args:
+        default: Its default; None stands for the task's default, or a value that follows from other fields.
+        help: Its meaning, as the command line has it.
+        column: Its meaning in the table ``runs``.
+        component: The registry of the components that it names, such as ``tasks``; None for a number, a choice or a text.
+        option: Its command-line option, by default its name.
+        metavar: The value in the command's help; a choice has its values there.
+        since: The version of the database's schema with which it came.
+        before: Its value in all runs of older versions, if it came later than the first.
+        speed: True if the time of a gradient computation depends on it.
+        memory: True if the memory of a run depends on it.
+        result: True if a run's result depends on it, so that plots distinguish runs by it.
+        limits: Its legal range, as of ``components.parameter``.
+    """
+    declared = parameter(default, help=help, **limits)
+    told = {"column": column, "component": component, "short": option, "value": metavar, "since": since, "before": before}
+    told |= {"speed": speed, "memory": memory, "result": result}
+    return dataclasses.field(default=default, metadata={**declared.metadata, "row": told})
+
+
+@dataclasses.dataclass(frozen=True)
+class Field(ParameterInfo):
+    """A row of the table; its attributes are arguments of ``row``."""
+
+    column: str
+    component: str | None
+    short: str | None
+    value: str
+    since: int
+    before: Any
+    speed: bool
+    memory: bool
+    result: bool
+
+    @property
+    def option(self) -> str:
+        """The command-line option that sets the field."""
+        return "--" + (self.short or self.field).replace("_", "-")
+
+    @property
+    def metavar(self) -> str:
+        """The value in the command's help."""
+        return "|".join(self.limits["choices"] or (self.value,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,24 +317,3 @@ CHAIN = "pre_aggregators"
 """The field that names a chain of components."""
 COMPONENTS: Mapping[str, str] = {name: one.component for name, one in fields().items() if one.component is not None}
 """The registry of each field that names components."""
-
-
-def parse_drops(text: str) -> tuple[tuple[float, float], ...]:
-    """Read ``0.5:0.1,0.8:0.1``, or ``none``, as (fraction of the budget, factor) pairs; raise SpecError for anything else."""
-    if text == "none":
-        return ()
-    try:
-        drops = tuple((float(left), float(right)) for left, right in (part.split(":") for part in text.split(",")))
-    except ValueError:
-        drops = ((-1.0, 0.0),)
-    if not all(0 < fraction < 1 and 0 < factor < math.inf for fraction, factor in drops):
-        raise SpecError(
-            f"lr_drop={text} is not legal; it must be FRACTION:FACTOR with 0 < FRACTION < 1 and FACTOR > 0, "
-            "or none. Try: --lr-drop 0.8:0.1"
-        )
-    return tuple(sorted(drops))
-
-
-def format_drops(drops: Sequence[tuple[float, float]]) -> str:
-    """Write what ``parse_drops`` reads, in order of the fractions."""
-    return ",".join(f"{format_value(fraction)}:{format_value(factor)}" for fraction, factor in drops) or "none"

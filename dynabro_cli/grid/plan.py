@@ -11,8 +11,9 @@ from typing import Any
 
 from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.complete import format_drops, parse_drops
 from dynabro_cli.experiment.resolve import REGISTRIES, Run, resolve
-from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields, format_drops, parse_drops
+from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
 from dynabro_cli.grid.sweep_file import MOST_RUNS, Sweep, Values, too_many
 from dynabro_cli.pre_aggregators._chain import split_chain
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.experiment.spec import fields, parse_drops
+from dynabro_cli.experiment.complete import parse_drops
+from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml, stop_at_many
 
 KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")

@@ -40,7 +40,7 @@ class MethodSetting:
     batches: int | None = None
 
 
-class Told(NamedTuple):
+class Known(NamedTuple):
     """Values for a method that are known when the other parts are built.
 
     Attributes:
@@ -142,7 +142,7 @@ class Method:
     plan: Callable[[np.random.Generator], Plan] = one_batch
     first: Plan | None = None
     settle: Callable[[Tensor, State], tuple[Tensor, State]] | None = None
-    told: Callable[[Told], Method] | None = None
+    with_known: Callable[[Known], Method] | None = None
     wants_noise: bool = False
     noise_bound: float | None = None
     threshold: float | None = None

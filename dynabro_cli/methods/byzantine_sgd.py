@@ -86,7 +86,7 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> JudgingMeth
             judge=judge,
             wants_noise=parameters.noise_bound is None,
             noise_bound=noise,
-            told=(lambda known: at(known.noise)) if parameters.noise_bound is None else None,
+            with_known=(lambda known: at(known.noise)) if parameters.noise_bound is None else None,
         )
 
     return at(parameters.noise_bound)

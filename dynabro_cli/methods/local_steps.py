@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
 from dynabro_cli.components.footprint import copies
-from dynabro_cli.methods._api import REGISTRY, Computing, Gathered, GatheringMethod, MethodSetting, Plan, State, Told
+from dynabro_cli.methods._api import REGISTRY, Computing, Gathered, GatheringMethod, Known, MethodSetting, Plan, State
 
 SENDS = ("gradient", "difference")
 
@@ -52,10 +52,10 @@ def local_steps(parameters: Parameters, setting: MethodSetting) -> GatheringMeth
             return Gathered(moved / (rate * steps) if parameters.sends == "gradient" else moved, state, True)
 
         return GatheringMethod(
-            plan=lambda _: Plan(None, (steps,)), gather=gather, told=told if parameters.rate is None else None
+            plan=lambda _: Plan(None, (steps,)), gather=gather, with_known=with_known if parameters.rate is None else None
         )
 
-    def told(known: Told) -> GatheringMethod:
+    def with_known(known: Known) -> GatheringMethod:
         return at(1.0 if known.learning_rate is None else known.learning_rate)
 
     return at(1.0 if parameters.rate is None else parameters.rate)

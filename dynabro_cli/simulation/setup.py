@@ -18,9 +18,8 @@ from dynabro_cli.components import Component, plugins
 from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import CheckpointError, SpecError
 from dynabro_cli.experiment.build import chain_setting, data_directory
-from dynabro_cli.experiment.complete import CompleteSpec
+from dynabro_cli.experiment.complete import CompleteSpec, answering
 from dynabro_cli.experiment.key import canonical_json
-from dynabro_cli.experiment.participation import answering
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.memory import keep_pages

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.samples import held_out
+from dynabro_cli.experiment.build import held_out
 from dynabro_cli.partitions._api import Partition, Whole
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dynabro_cli.experiment.complete import CompleteSpec
-from dynabro_cli.experiment.spec import parse_drops
+from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
 from dynabro_cli.vectors.lengths import length
 
 

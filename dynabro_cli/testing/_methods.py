@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynabro_cli.methods._api import JudgingMethod, MeansMethod, Method, MethodSetting, Plan, State, Told, senders
+from dynabro_cli.methods._api import JudgingMethod, Known, MeansMethod, Method, MethodSetting, Plan, State, senders
 from dynabro_cli.testing._common import check_run, component, require
 
 M, D = 4, 3
@@ -59,7 +59,7 @@ def directions(text: str, aggregates: Sequence[float], *, plugin: str | Path | N
 
 def _made(text: str) -> Method:
     method: Method = component("methods", text, None).build(MethodSetting(M, 1000, 0.1))
-    return method if method.told is None else method.told(Told(1.0, 0.1, 1.0))
+    return method if method.with_known is None else method.with_known(Known(1.0, 0.1, 1.0))
 
 
 def _plans(method: Method) -> list[Plan]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, MeansMethod, Method, MethodSetting, Plan, Told
+from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Known, MeansMethod, Method, MethodSetting, Plan
 from tests.methods.made import made
 
 M, D = 4, 3
@@ -28,7 +28,7 @@ METHODS = [
 
 
 def build(text: str) -> Method:
-    return made(text, MethodSetting(M, 1000), Told(kappa=1.0))
+    return made(text, MethodSetting(M, 1000), Known(kappa=1.0))
 
 
 JUDGES = [text for text in METHODS if isinstance(build(text), JudgingMethod)]
@@ -129,7 +129,7 @@ def test_the_largest_level_is_the_largest_that_has_a_correction(text: str) -> No
 
 def judge(text: str, messages: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
     """The verdict of a method that knows V, at x = 0."""
-    method = made(text, MethodSetting(M, 1000), Told(noise=1.0))
+    method = made(text, MethodSetting(M, 1000), Known(noise=1.0))
     assert isinstance(method, JudgingMethod)
     return method.judge(messages, torch.zeros(D), state)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dynabro_cli.experiment.participation import answering, answering_count
+from dynabro_cli.experiment.complete import answering, answering_count
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import SpecError
-from dynabro_cli.experiment.spec import fields, format_drops, option, parse_drops
+from dynabro_cli.experiment.complete import format_drops, parse_drops
+from dynabro_cli.experiment.spec import fields, option
 
 
 def test_defaults_are_the_papers_main_setting() -> None:

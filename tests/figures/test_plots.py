@@ -15,7 +15,7 @@ import pytest
 
 from dynabro_cli.api import make_switching
 from dynabro_cli.cli import plot
-from dynabro_cli.experiment.participation import answering
+from dynabro_cli.experiment.complete import answering
 from dynabro_cli.figures.any._choice import METRICS
 from dynabro_cli.store.engine import open_for_writing
 from tests.cli.conftest import Dynabro

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import Method, MethodSetting, Told
+from dynabro_cli.methods._api import Known, Method, MethodSetting
 
 
-def made(text: str, setting: MethodSetting, told: Told) -> Method:
+def made(text: str, setting: MethodSetting, known: Known) -> Method:
     """The method that ``text`` names."""
     method: Method = REGISTRIES["methods"].parse(text).build(setting)
-    return method if method.told is None else method.told(told)
+    return method if method.with_known is None else method.with_known(known)

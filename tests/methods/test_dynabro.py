@@ -14,7 +14,7 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.events import Evaluated, RoundsDone
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.methods._api import MeansMethod, MethodSetting, Plan, Told
+from dynabro_cli.methods._api import Known, MeansMethod, MethodSetting, Plan
 from dynabro_cli.methods.dynabro import expected_cost, planned, universal_coefficient
 from tests.methods.made import made
 
@@ -24,7 +24,7 @@ table = settings(deadline=None, derandomize=True, max_examples=200)
 def method(
     text: str, workers: int = 17, budget: int = 701, kappa: float | None = 3.0, noise: float | None = None
 ) -> MeansMethod:
-    built = made(text, MethodSetting(workers, budget), Told(kappa, noise=noise))
+    built = made(text, MethodSetting(workers, budget), Known(kappa, noise=noise))
     assert isinstance(built, MeansMethod)
     return built
 

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from dynabro_cli.errors import DatabaseError, SpecError
-from dynabro_cli.experiment.participation import answering
+from dynabro_cli.experiment.complete import answering
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import blank

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dynabro_cli.experiment.spec import parse_drops
+from dynabro_cli.experiment.complete import parse_drops
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._data import Results, read
 from dynabro_cli.figures._panels import TASKS
