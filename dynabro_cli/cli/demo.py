@@ -49,7 +49,8 @@ def demo(
         raise SweepError("a run of the demo failed. Try: dynabro sweep demo --retry-failed")
     keys = ", ".join(f"'{run.key}'" for run in planned.runs)
     say("Test accuracy on digits; 8 of 17 workers flip the signs of their gradients, and the server takes a trimmed mean:", "")
-    emit(("method", *HEADS.values()), _table(planned, db, keys))
+    emit(("method", "learning rate", *HEADS.values()), _table(planned, db, keys))
+    say("", "The learning rates are the paper's. Momentum goes on from what a worker sent; SGD and DynaBRO remember nothing.")
     drawn = studio(db, f"run_key IN ({keys})", out, "png", force=force).draw_any(
         "curves", Choice("budget", "method", "switching", None), saved_as=SWEEP
     )
@@ -61,7 +62,7 @@ def demo(
 
 
 def _table(planned: PlannedRuns, db: str, keys: str) -> list[list[Any]]:
-    """Return a row for each method, with an accuracy for each switching strategy."""
+    """Return a row for each method: its learning rate, and an accuracy for each switching strategy."""
     from dynabro_cli.store.engine import open_read_only
     from dynabro_cli.store.queries import query
 
@@ -69,5 +70,6 @@ def _table(planned: PlannedRuns, db: str, keys: str) -> list[list[Any]]:
     accuracy = {str(key): "-" if value is None else f"{value:.3f}" for key, value in stored.rows}
     rows: dict[str, list[Any]] = {}
     for run in planned.runs:
-        rows.setdefault(run.method.name, [NAMES[run.method.name]]).append(accuracy.get(run.key, "-"))
+        row = rows.setdefault(run.method.name, [NAMES[run.method.name], f"{run.spec.learning_rate:g}"])
+        row.append(accuracy.get(run.key, "-"))
     return list(rows.values())
