@@ -9,9 +9,10 @@ from typing import Annotated
 try:
     import typer
 except ModuleNotFoundError:
-    from benchmarks.gpu.steps import missing
+    from benchmarks.gpu.steps import fetching, missing
 
-    sys.exit(f"benchmarks: missing packages: {' '.join(missing())}. Try: pip install them, from wheels without a network")
+    lines = [f"benchmarks: missing packages: {' '.join(missing())}. Try:", *fetching(missing())]
+    sys.exit("\n  ".join(lines))
 
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import DynabroError

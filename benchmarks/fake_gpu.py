@@ -119,14 +119,31 @@ class FakeGPU(TorchDispatchMode):
         return found
 
 
+class Current:
+    """The current GPU, in the place of ``torch.cuda.device``."""
+
+    index = 0
+
+    def __init__(self, device: Any) -> None:
+        self._index, self._before = torch.device(device).index or 0, 0
+
+    def __enter__(self) -> None:
+        self._before, Current.index = Current.index, self._index
+
+    def __exit__(self, *_: object) -> None:
+        Current.index = self._before
+
+
 @contextlib.contextmanager
-def one_gpu() -> Iterator[FakeGPU]:
-    """Have torch find one GPU, whose tensors have no values."""
+def one_gpu(devices: int = 1) -> Iterator[FakeGPU]:
+    """Have torch find one GPU, or several, whose tensors have no values."""
     mode = FakeGPU()  # before torch believes in a GPU, so that it asks no driver about it
     found: dict[str, Callable[..., object]] = {
         "is_current_stream_capturing": lambda: False,
         "is_available": lambda: True,
-        "device_count": lambda: 1,
+        "device_count": lambda: devices,
+        "device": Current,
+        "current_device": lambda: Current.index,
         "get_device_name": lambda *_: "a GPU that is not there",
         "mem_get_info": lambda *_: (100 << 30, 140 << 30),
     }

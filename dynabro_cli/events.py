@@ -6,7 +6,7 @@ request, ``Checkpointed`` and ``Weights`` come in between.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SaveAt = Literal["never", "end", "evaluations"]
@@ -130,7 +130,7 @@ class Weights:
 class Diverged:
     """NaN or Inf appeared in the model or its update at ``round``: a result, and the end of the run.
 
-    The numbers are of the current model; argmax over NaN is class 0.
+    The numbers are of the current model; argmax over NaN is class 0. ``how`` as in ``Finished``.
     """
 
     round: int
@@ -138,16 +138,21 @@ class Diverged:
     loss: float | None
     gap: float | None
     totals: Totals
+    how: dict[str, object] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The budget is spent. The numbers are from the last evaluation: on the test set, or f(x) - f*."""
+    """The budget is spent. The numbers are from the last evaluation: on the test set, or f(x) - f*.
+
+    ``how`` has the entries of the record's ``versions`` that have changed since ``Started``, such as the CUDA graphs in use.
+    """
 
     accuracy: float | None
     loss: float | None
     gap: float | None
     totals: Totals
+    how: dict[str, object] = field(default_factory=dict, repr=False)
 
 
 Event = Started | RoundsDone | Evaluated | Checkpointed | Weights | Diverged | Finished

@@ -12,6 +12,7 @@ import traceback
 from typing import Any
 
 from benchmarks.gpu.steps import LOST, Found, How, Step
+from dynabro_cli.machine.devices import spoilt
 
 STICKY = ("CUDA error", "device-side assert", "illegal memory access", "cudaError")
 """Texts of errors after which a process can use its GPU no more."""
@@ -33,17 +34,20 @@ def main(name: str, place: str, how: str, known: str) -> None:
         out.flush()
 
     done, where = set(json.loads(known)), How(**json.loads(how))
-    if where.tiny:  # a trial has next to nothing to compute
-        import torch
+    import torch
 
+    if where.tiny:  # a trial has next to nothing to compute
         torch.set_num_threads(1)
+    if where.gpu and torch.cuda.is_available():
+        torch.cuda.set_device(where.device)
     for check in Step(name, 0, place, 0).checks(where):
         if check.name in done:
             continue
         tell(kind="begin", check=check.name, seconds=check.seconds)
         outcome = outcome_of(check.find)
         tell(kind="done", outcome=outcome)
-        if any(text in str(outcome.get("error")) for text in STICKY) and "out of memory" not in str(outcome["error"]):
+        sticky = any(text in str(outcome.get("error")) for text in STICKY) and "out of memory" not in str(outcome["error"])
+        if sticky or spoilt():
             sys.exit(LOST)
     tell(kind="end")
 
@@ -63,8 +67,9 @@ def outcome_of(find: Any) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         return {"state": "error", "error": f"{type(error).__name__}: {error}"[:600]}
-    state = "left out" if "left out" in found else "done" if found.get("ok", True) else "wrong"
-    return {"state": state, **found}
+    if "left out" in found:
+        return {"state": "left out", "error": found["left out"]}
+    return {"state": "done" if found.get("ok", True) else "wrong", **found}
 
 
 if __name__ == "__main__":

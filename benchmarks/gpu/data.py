@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu.steps import How
-from dynabro_cli.tasks import cifar10, mnist
+from dynabro_cli.tasks import cifar10, digits, mnist
 from dynabro_cli.tasks._api import Images, ImageShape
 
 
@@ -33,11 +33,11 @@ def made(shape: ImageShape, count: int, seed: int) -> tuple[torch.Tensor, torch.
 
 @functools.cache
 def images_of(task: str, how: How) -> Images:
-    """Return the images of ``mnist`` or ``cifar10``, read or made."""
+    """Return the images of ``mnist``, ``cifar10`` or ``digits``, read or made."""
     if task == "mnist" and has_mnist(how):
         read: Any = _mnist(Path(str(how.data_dir)))
         return Images(*read, mean=(0.1307,), std=(0.3081,), shape=mnist.SHAPE)
-    module = {"mnist": mnist, "cifar10": cifar10}[task]
+    module = {"mnist": mnist, "cifar10": cifar10, "digits": digits}[task]
     train, test = how.of(module.TRAIN_SIZE, 256), how.of(module.TEST_SIZE, 64)
     channels = module.SHAPE.channels
     both = *made(module.SHAPE, train, 1), *made(module.SHAPE, test, 2)

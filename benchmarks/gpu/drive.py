@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.gpu.report import tables
-from benchmarks.gpu.steps import LOST, STEPS, How, Step, here, missing
+from benchmarks.gpu.steps import LOST, STEPS, How, Step, fetching, here, missing
 
 RESERVE = 6.0
 """Seconds at the end that belong to ending a process and writing the files."""
@@ -32,6 +32,9 @@ GRACE = 10.0
 
 STARTING = "start"
 """Name of the outcome of a process that did not come to its first check."""
+
+NO_GPU = {"state": "left out", "error": "no GPU"}
+"""Outcome of a step without a GPU."""
 
 Results = dict[str, dict[str, dict[str, Any]]]
 
@@ -78,6 +81,11 @@ class Book:
         """Return True if every outcome of the step is ``done``."""
         return all(outcome["state"] == "done" for outcome in self.results.get(step, {}).values())
 
+    @property
+    def no_gpu(self) -> bool:
+        """True if a GPU was asked for, and there is none."""
+        return any(found.get("error") == NO_GPU["error"] for found in self.results.get("machine", {}).values())
+
     def save(self) -> None:
         """Write both files, each by a rename, so that none is ever half there."""
         whole = self._head | {
@@ -122,7 +130,9 @@ def measure(
     if again or anew:
         book.forget(*book.results, all_of_them=anew)
     if missing():
-        say(f"missing: {' '.join(missing())} (carry them along as wheels; the steps that need them are left out)")
+        say(f"missing: {' '.join(missing())}; steps that need them are left out. To get them, with a network and then here:")
+        for line in fetching(missing()):
+            say(f"  {line}")
     complete = True
     with _stoppable():
         for step in steps:
@@ -134,10 +144,15 @@ def measure(
                 continue
             for place in ("all", STARTING):
                 book.results.get(step.name, {}).pop(place, None)
+            if step.part and book.no_gpu:
+                book.write(step.name, "all", NO_GPU)
+                continue
             if step.part == 0:
-                book.forget(step.name)
+                book.forget(step.name, all_of_them=not book.whole(step.name))
             complete &= _whole_step(step, how, book, folder, end, say)
-            if step.part == 0 and not book.whole(step.name):
+            if step.part == 0 and book.no_gpu:
+                say("no GPU: all other steps are left out")
+            elif step.part == 0 and not book.whole(step.name):
                 say("the device does not compute: nothing else is tried")
                 complete = False
                 break

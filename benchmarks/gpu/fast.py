@@ -13,15 +13,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.gpu.right import network
+from benchmarks.gpu.data import has_mnist
+from benchmarks.gpu.right import LIMIT, network
 from benchmarks.gpu.steps import Check, Found, How
-from benchmarks.gpu.whole import FOREVER, cell, smaller, stream
+from benchmarks.gpu.whole import FOREVER, cell, simulations, smaller, stream
 from benchmarks.measuring import synchronise
 from dynabro_cli import RunSpec, events
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.gradients import graphs
+from dynabro_cli.gradients import at_once
+from dynabro_cli.gradients.at_once import Geometry
+from dynabro_cli.gradients.graphs import KernelCapture
 from dynabro_cli.simulation import precision
 from dynabro_cli.tasks import cifar10
 from dynabro_cli.tasks import mnist as mnist_task
@@ -76,13 +80,13 @@ def mnist(how: How) -> Iterator[Check]:
             yield Check(f"{method}, {rule}", functools.partial(_full, spec, how), 60)
 
 
-def _full(spec: RunSpec, how: How) -> Found:
+def _full(spec: RunSpec, how: How, compile: str = "auto") -> Found:  # noqa: A002
     before = time.perf_counter()
     started = evaluations = 0.0
     record: dict[str, Any] = {}
     last: events.Event | None = None
     rounds = 0
-    run = stream(spec, how)
+    run = stream(spec, how, compile=compile)
     while True:
         turn = time.perf_counter()
         last_but = last
@@ -97,20 +101,76 @@ def _full(spec: RunSpec, how: How) -> Found:
         elif isinstance(last, events.RoundsDone):
             rounds += len(last.rounds)
     total = time.perf_counter() - before
-    accuracy = getattr(last_but, "accuracy", None)
-    return {"whole s": total, "set-up s": started, "evaluations s": evaluations, "rounds": rounds, "accuracy": accuracy} | _how(
-        record
-    )
+    accuracy, changed = getattr(last_but, "accuracy", None), getattr(last_but, "how", {})
+    found: Found = {"whole s": total, "set-up s": started, "evaluations s": evaluations, "rounds": rounds, "accuracy": accuracy}
+    return found | _how(record, changed) | {"images": "read" if has_mnist(how) else "made up"}
 
 
-def _how(record: dict[str, Any]) -> Found:
-    versions = json.loads(record["versions"])
+def _how(record: dict[str, Any], changed: dict[str, object]) -> Found:
+    versions = json.loads(record["versions"]) | changed
     return {name: versions.get(name) for name in ("gradients", "graphs", "compile")}
+
+
+def twice(how: How) -> Iterator[Check]:
+    """Whole runs on MNIST one after another in one process: with eager functions, compiled, and eager again."""
+    more = {"budget": how.of(5000, 12), "eval_every": how.of(1000, 6)}
+    spec = cell("mnist", "momentum:beta=0.9", "cwtm", **more)
+    spec = smaller(spec) if how.tiny else spec
+    for place, compiled in enumerate(("off", "on" if how.gpu else "off", "off"), 1):
+        yield Check(f"run {place}, compile {compiled}", functools.partial(_with_graphs, spec, how, compiled), 120)
+
+
+def _with_graphs(spec: RunSpec, how: How, compiled: str) -> Found:
+    """Make a run; on a GPU it is wrong if it has no graphs."""
+    found = _full(spec, how, compiled)
+    return found | ({"ok": str(found["graphs"]).startswith("on")} if how.gpu else {})
+
+
+def convolutions(how: How) -> Iterator[Check]:
+    """The weight gradients of each convolution of the CIFAR-10 cell, in each way, by graph."""
+    spec = resolve(cell("cifar10", "momentum:beta=0.9", "cwmed")).spec
+    workers, samples = how.of(spec.workers, 3), how.of(spec.batch_size, 2)
+    seen: list[tuple[nn.Conv2d, torch.Size]] = []
+    model = network(str(spec.model), cifar10.SHAPE).eval()
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_pre_hook(lambda module, inputs: seen.append((module, inputs[0].shape[1:])))
+    with torch.no_grad():
+        model(torch.zeros(1, cifar10.SHAPE.channels, cifar10.SHAPE.height, cifar10.SHAPE.width))
+    for name in reversed(PRECISIONS) if how.gpu else ("fp32",):
+        for number, (layer, shape) in enumerate(seen, 1):
+            title = f"{number}: {list(layer.weight.shape)} on {shape[1]} x {shape[2]}, {name}"
+            yield Check(title, functools.partial(_ways_of, layer, shape, workers, samples, name, how), 30)
+
+
+def _ways_of(layer: nn.Conv2d, shape: torch.Size, workers: int, samples: int, name: str, how: How) -> Found:
+    """Time each way of a convolution's weight gradients, and compare it with the loop over workers."""
+    device = torch.device(how.device)
+    dtype = precision.apply(name, device)
+    geometry = Geometry(list(layer.stride), [int(size) for size in layer.padding], list(layer.dilation), layer.groups)
+    like, weight = tuple(layer.weight.shape), layer.weight.detach().to(device, dtype)
+    x = torch.randn(workers * samples, *shape, device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    y = torch.nn.functional.conv2d(x, weight, None, layer.stride, layer.padding, layer.dilation, layer.groups)  # type: ignore[arg-type]
+    gy = torch.randn_like(y).contiguous(memory_format=torch.channels_last)
+    capture = KernelCapture(device)
+    found: Found = {"patches GB": at_once.bytes_of_patches(gy, x, like) / 1e9}
+    expected = at_once.looped(gy, x, like, workers, geometry).float()
+    torch.use_deterministic_algorithms(how.gpu, warn_only=True)
+    for title, way in at_once.WAYS.items():
+        try:
+            compute = functools.partial(way, gy, x, like, workers, geometry)
+            replay = capture(compute)[0] if how.gpu else compute
+            found[f"{title} ms"] = 1000 * median_seconds(replay, how, how.of(5, 1))
+            found[f"{title} differs"] = float((compute().float() - expected).norm() / expected.norm())
+        except RuntimeError as error:  # the other ways are timed all the same
+            found[f"{title} ms"] = f"{type(error).__name__}: {error}".splitlines()[0][:80]
+    worst = max(float(value) for title, value in found.items() if title.endswith("differs"))  # type: ignore[arg-type]
+    return found | {"ok": worst <= (2e-2 if name != "fp32" else LIMIT)}
 
 
 def cifar(how: How) -> Iterator[Check]:
     """The CIFAR-10 cell, extrapolated from 300 rounds, in each precision; momentum without compiled functions, too."""
-    for name in PRECISIONS if how.gpu else ("fp32",):
+    for name in reversed(PRECISIONS) if how.gpu else ("fp32",):
         for method in ("momentum:beta=0.9", "dynabro"):
             spec = cell("cifar10", method, "cwmed", precision=name, budget=8000)
             yield Check(f"{method}, {name}", functools.partial(_part, spec, how, how.of(300, 4), 40), 60)
@@ -121,26 +181,27 @@ def cifar(how: How) -> Iterator[Check]:
 def _part(spec: RunSpec, how: How, most: int, limit: float, compile: str = "auto") -> Found:  # noqa: A002
     """Time a run's rounds after the first ones, and extrapolate to its whole budget; one evaluation is timed beside."""
     spec = dataclasses.replace(smaller(spec), eval_every=2) if how.tiny else spec
-    run = stream(spec, how, compile=compile)
     record: dict[str, Any] = {}
     warm, rounds, spent, first_spent = (WARM if not how.tiny else 1), 0, 0, 0
     begun = before = time.perf_counter()
     evaluation = 0.0
-    for event in run:
-        now = time.perf_counter()
-        if isinstance(event, events.Started):
-            record = event.record
-        elif isinstance(event, events.Evaluated):
-            evaluation = now - before
-        elif isinstance(event, events.RoundsDone):
-            rounds += len(event.rounds)
-            spent = event.totals.budget_spent
-            if not first_spent and rounds >= warm:
-                first_spent, begun = spent, now
-            elif rounds - warm >= most or (first_spent and now - begun > limit):
-                break
-        before = now
-    seconds = before - begun if spent == first_spent else time.perf_counter() - begun
+    with simulations() as made:
+        for event in stream(spec, how, compile=compile):
+            now = time.perf_counter()
+            if isinstance(event, events.Started):
+                record = event.record
+            elif isinstance(event, events.Evaluated):
+                evaluation = now - before
+            elif isinstance(event, events.RoundsDone):
+                rounds += len(event.rounds)
+                spent = event.totals.budget_spent
+                if not first_spent and rounds >= warm:
+                    first_spent, begun = spent, now
+                elif rounds - warm >= most or (first_spent and now - begun > limit):
+                    break
+            before = now
+        seconds = before - begun if spent == first_spent else time.perf_counter() - begun
+        state = made[-1].how
     each = seconds / max(1, spent - first_spent)
     full = resolve(spec).spec.budget
     found: Found = {"rounds": rounds, "ms a computation": 1000 * each, "evaluation s": evaluation}
@@ -148,7 +209,7 @@ def _part(spec: RunSpec, how: How, most: int, limit: float, compile: str = "auto
     if how.gpu:
         found["peak GB"] = torch.cuda.max_memory_allocated(how.device) / 1e9
         torch.cuda.reset_peak_memory_stats(how.device)
-    return found | _how(record)
+    return found | _how(record, state)
 
 
 def kernels(how: How) -> Iterator[Check]:
@@ -234,14 +295,14 @@ def _way(name: str, compiled: str, graphed: bool, how: How) -> Found:
 
 @contextlib.contextmanager
 def _no_graphs() -> Iterator[None]:
-    """Have every capture fail."""
-    before = graphs.capture_kernels
+    """Have every capture fail before it begins."""
+    before = KernelCapture.__call__
 
     def refuse(*_: Any) -> Any:
         raise RuntimeError("graphs are switched off")
 
-    graphs.capture_kernels = refuse  # type: ignore[assignment]
+    KernelCapture.__call__ = refuse  # type: ignore[method-assign]
     try:
         yield
     finally:
-        graphs.capture_kernels = before
+        KernelCapture.__call__ = before  # type: ignore[method-assign]

@@ -15,7 +15,7 @@ from benchmarks.gpu.steps import Check, Found, How
 from benchmarks.gpu.whole import cell, smaller, stream
 from benchmarks.measuring import synchronise
 from dynabro_cli import RunSpec, events
-from dynabro_cli.gradients import graphs
+from dynabro_cli.gradients.graphs import KernelCapture
 from dynabro_cli.simulation.loop import Simulation
 
 
@@ -48,7 +48,7 @@ def _host(spec: RunSpec, compiled: str, how: How) -> Found:
         found: Found = {"host ms a round": 1000 * (begun - before) / count, "ms a round": 1000 * (made - before) / count}
         found["server ms"] = 1000 * median_seconds(lambda: answer(*arguments), how, how.of(50, 2))
         if how.gpu:
-            replay, _ = graphs.capture_kernels(lambda: answer(*arguments).aggregate)
+            replay, _ = KernelCapture(torch.device(how.device))(lambda: answer(*arguments).aggregate)
             found["server as a graph ms"] = 1000 * median_seconds(replay, how, 50)
     return found
 

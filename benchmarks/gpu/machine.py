@@ -26,7 +26,7 @@ def _versions(how: How) -> Found:
         "cores": os.cpu_count(),
         "mps": shutil.which("nvidia-cuda-mps-control") is not None,
     }
-    if not how.gpu:
+    if not how.gpu or not torch.cuda.is_available():
         return found | {"gpu": "none"}
     properties = torch.cuda.get_device_properties(how.device)
     free, total = torch.cuda.mem_get_info(how.device)
@@ -41,6 +41,8 @@ def _versions(how: How) -> Found:
 
 
 def _computes(how: How) -> Found:
+    if how.gpu and not torch.cuda.is_available():
+        return {"left out": "no GPU"}
     x = torch.arange(1000, dtype=torch.float64)
     found = float((x.to(how.device) ** 2).sum())
     return {"sum": found, "ok": found == float((x**2).sum())}

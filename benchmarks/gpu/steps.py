@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -74,29 +76,36 @@ class Step:
         return found
 
 
-RUNS = ("platformdirs", "scipy", "torchvision")
-STORED = (*RUNS, "sqlalchemy", "alembic", "mako", "typer", "rich", "yaml", "pandas")
+RUNS = ("platformdirs", "safetensors")
+STORED = (*RUNS, "sqlalchemy", "alembic", "mako", "typer", "rich", "yaml")
 
 STEPS = (
+    # the first call of nine minutes
     Step("machine", 0, "machine:checks", 60),
-    Step("rules", 1, "right:rules", 60, RUNS),
-    Step("attacks", 1, "right:attacks", 40, RUNS),
+    Step("graphs", 1, "right:graphs", 240, RUNS),
     Step("gradients", 1, "right:gradients", 75, RUNS),
-    Step("graphs", 1, "right:graphs", 60, RUNS),
-    Step("memory", 1, "right:memory", 40, RUNS),
-    Step("waiting", 1, "whole:waiting", 60, RUNS),
+    Step("waiting", 1, "whole:waiting", 75, RUNS),
+    Step("twice", 2, "fast:twice", 150, RUNS),
+    Step("convolutions", 2, "fast:convolutions", 90, RUNS),
+    # the second one
+    Step("kernels", 2, "fast:kernels", 80, RUNS),
+    Step("mnist", 2, "fast:mnist", 150, RUNS),
+    Step("cifar", 2, "fast:cifar", 180, RUNS),
+    Step("host", 2, "host:checks", 90, RUNS),
+    # the third one
     Step("repeats", 1, "whole:repeats", 60, RUNS),
-    Step("methods", 1, "whole:methods", 90, (*RUNS, "sklearn")),
+    Step("jobs", 3, "many:jobs", 240, (*STORED, "torchvision")),
+    Step("rules", 1, "right:rules", 60, RUNS),
+    Step("methods", 1, "whole:methods", 90, RUNS),
+    # what is left
+    Step("attacks", 1, "right:attacks", 40, RUNS),
+    Step("memory", 1, "right:memory", 40, RUNS),
     Step("stopping", 1, "whole:stopping", 90, (*STORED, "sklearn")),
     Step("ceilings", 2, "fast:ceilings", 30),
-    Step("mnist", 2, "fast:mnist", 150, RUNS),
-    Step("cifar", 2, "fast:cifar", 150, RUNS),
-    Step("kernels", 2, "fast:kernels", 60, RUNS),
-    Step("host", 2, "host:checks", 90, RUNS),
     Step("ways", 2, "fast:ways", 150, RUNS),
-    Step("jobs", 3, "many:jobs", 240, STORED),
     Step("largest", 3, "many:largest", 90, RUNS),
 )
+"""The steps, the most telling ones first: a GPU may be at hand for half an hour."""
 
 WHEELS = {"yaml": "pyyaml", "sklearn": "scikit-learn"}
 """The names of packages that differ from their modules' names."""
@@ -104,8 +113,19 @@ WHEELS = {"yaml": "pyyaml", "sklearn": "scikit-learn"}
 
 def missing() -> list[str]:
     """Return the packages that some step needs and that are not installed, as pip names them."""
-    wanted = dict.fromkeys(("torch", "numpy", "triton", *STORED, "sklearn", "matplotlib"))
-    return [WHEELS.get(name, name) for name in wanted if not here(name)]
+    wanted = dict.fromkeys(name for step in STEPS for name in step.needs)
+    return [WHEELS.get(name, name) for name in ("torch", "numpy", "triton", *wanted) if not here(name)]
+
+
+def fetching(names: Sequence[str]) -> list[str]:
+    """Return what to type for packages that are missing: where there is a network, and here, where there may be none."""
+    version, machine = f"{sys.version_info.major}.{sys.version_info.minor}", platform.machine()
+    common = f"pip download --only-binary=:all: --python-version {version} --platform manylinux_2_28_{machine} -d wheels"
+    alone = [name for name in names if name.startswith("torch")]  # with what it needs, it would be another torch
+    others = [name for name in names if name not in alone]
+    lines = [f"{common} {' '.join(others)}"] if others else []
+    lines += [f"{common} --no-deps {' '.join(alone)}"] if alone else []
+    return [*lines, f"pip install --no-index --find-links wheels {' '.join(names)}"]
 
 
 def here(module: str) -> bool:

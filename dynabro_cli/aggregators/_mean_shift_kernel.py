@@ -1,13 +1,12 @@
 """Mean shift as one kernel of a GPU, so that the host does not wait for the workers' signs."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
 
 from dynabro_cli.lazy import torch
+from dynabro_cli.machine.devices import current
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,10 +22,11 @@ def distances(a0, a1, a2, b0, b1, b2):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def shift(points, chosen, slack, most_steps, m, M: tl.constexpr):  # type: ignore[no-untyped-def]
+def shift(points, chosen, slack: tl.float64, most_steps, m, M: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write the mask [m] of the largest cluster; ``largest_cluster`` in ``signguard`` does the same, line by line.
 
-    ``M`` is the power of two that the m workers are padded to.
+    ``M`` is the power of two that the m workers are padded to. Without its type, Triton takes ``slack`` for single precision,
+    in which 1 + ``slack`` is 1.
     """
     i = tl.arange(0, M)
     inside = i < m
@@ -60,10 +60,11 @@ def shift(points, chosen, slack, most_steps, m, M: tl.constexpr):  # type: ignor
     tl.store(chosen + i, tl.sum(tl.where(i[:, None] == summit, near, 0), 0).to(tl.int8), mask=inside)
 
 
-def launch(features: Tensor, slack: float, most_steps: int, kernel: Any = shift) -> Tensor:
+def launch(features: "Tensor", slack: float, most_steps: int, kernel: Any = shift) -> "Tensor":
     """Return the mask [m] of the largest cluster of points [m, 3] on a GPU; see ``largest_cluster`` in ``signguard``."""
     m = len(features)
     chosen = torch.empty(m, dtype=torch.int8, device=features.device)
     padded = max(2, 1 << (m - 1).bit_length())
-    kernel[(1,)](features.double().contiguous(), chosen, slack, most_steps, m, M=padded)
+    with current(features.device):
+        kernel[(1,)](features.double().contiguous(), chosen, slack, most_steps, m, M=padded)
     return chosen.view(torch.bool)

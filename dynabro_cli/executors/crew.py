@@ -17,6 +17,7 @@ from dynabro_cli.executors.backend import Ended, Printed, Words
 from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, MemoryCheck, Ready, Request, Stop, start
 
 WORKER = "dynabro_cli.executors.worker:serve"
+OF_ITSELF = "exited with code 0"
 GRACE = 5.0
 """Seconds from closing a process's pipe until the process must have ended."""
 
@@ -160,8 +161,8 @@ class Crew:
                 end = one.bury()
                 while self._workers.get(place) is one and (last := one.left()) is not None:
                     yield from self._told(place, one, last)
-                if self._forget(place, one):
-                    yield place, Ended(end)
+                if self._forget(place, one):  # a process may end itself between two runs, which is not a failed start
+                    yield place, Ended(end, counts=not (one.ready and end == OF_ITSELF))
 
     def _told(self, place: int, one: Worker, message: worker.Message) -> Iterator[tuple[int, backend.Message]]:
         if isinstance(message, Begun):

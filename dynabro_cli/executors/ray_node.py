@@ -31,6 +31,7 @@ from dynabro_cli.executors import worker
 from dynabro_cli.executors._api import Due, Failure, failure_of
 from dynabro_cli.executors.backend import Message, Misplaced, Printed
 from dynabro_cli.executors.worker import Begun, Left, Request, Simulate
+from dynabro_cli.machine.devices import spoilt
 
 ORDER_SECONDS = 0.5
 """Largest age of the mailbox's last order when there is nothing to send."""
@@ -118,7 +119,7 @@ def make(mailbox: Any, attempt: int, request: Request, entry: str) -> None:
     """
     simulate = _simulation(entry)
     with _printing() as printed, contextlib.closing(_Line(mailbox, attempt, printed)) as line:
-        if _misplaced():
+        if _misplaced() or spoilt():
             line.send(Misplaced())
             os._exit(0)
         try:

@@ -111,6 +111,7 @@ class Scheduler:
             check="nothing" if how.force else self._backend.check,
             plugins=digests.with_imports(plugins.loaded()),
             weights="never" if how.models is None else "end",
+            gpu_share=1 / how.jobs_per_gpu,
         )
         slot.sent = True
         self._backend.send(slot.number, request)

@@ -36,6 +36,7 @@ from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, SaveAt, 
 from dynabro_cli.executors._api import Due, Failure, failure_of
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.machine.cores import spin_little
+from dynabro_cli.machine.devices import spoilt
 from dynabro_cli.store.side_files import open_log
 
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -51,7 +52,7 @@ class Request:
 
     ``check`` says which memory is compared with the run's needs before it starts: the memory of the GPU, if others have checked
     the machine's already, or all memory. ``plugins`` are the parent's plugins. ``weights`` says when the
-    run sends its model.
+    run sends its model. ``gpu_share`` is the share of a GPU that the run has.
     """
 
     spec: dict[str, Any]
@@ -66,6 +67,7 @@ class Request:
     check: MemoryCheck = "nothing"
     plugins: tuple[Plugin, ...] = ()
     weights: SaveAt = "never"
+    gpu_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,7 @@ def simulation() -> Simulate:
             resume=request.resume,
             wanted=wanted,
             weights=request.weights,
+            gpu_share=request.gpu_share,
         )
 
     return simulate
@@ -199,7 +202,7 @@ def answer(connection: Connection, simulate: Simulate) -> None:
                 connection.send(failure)
                 if not failure.expected and on_gpu():
                     return  # an error on a GPU can leave the process unable to use it; the parent starts another
-            if asked.stop:
+            if asked.stop or spoilt():
                 return
             tidy()
 
@@ -276,7 +279,9 @@ def tidy() -> None:
         sys.modules["torch._dynamo"].reset()
     gc.collect()
     if on_gpu():
-        sys.modules["torch"].cuda.empty_cache()  # others may share the GPU
+        torch = sys.modules["torch"]
+        torch._C._cuda_clearCublasWorkspaces()  # one for each stream, and each run has captured its graphs on a new one
+        torch.cuda.empty_cache()  # others may share the GPU
 
 
 def on_gpu() -> bool:

@@ -1,22 +1,20 @@
-"""Weight gradients of a convolution for all workers at once, in a few launches whose number does not grow with m.
+"""Weight gradients of a convolution for all workers on a GPU, in one of several ways.
 
 On a CPU a loop over workers with ``convolution_backward`` is faster, and there a launch costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-UNFOLD_BYTES = 256 << 20
-"""Largest matrix of image patches that is written out for a matrix product; larger ones take a grouped convolution.
-
-Reasoned, not measured: the patches are written and read once, which a small product does not hide.
-"""
+CHUNK_BYTES = 1 << 30
+"""Memory of the image patches that ``unfolded`` writes out at a time, unless one worker's are larger."""
 
 
 class Geometry(NamedTuple):
@@ -41,14 +39,33 @@ def weight_gradients(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Ge
     Returns:
         [m, O, C / groups, h, w].
     """
-    patches = gy.shape[0] * gy.shape[2] * gy.shape[3] * x.shape[1] * like[2] * like[3] * x.element_size()
-    if how.groups == 1 and list(how.dilation) == [1, 1] and patches <= UNFOLD_BYTES:
-        return unfolded(gy, x, like, m, how)
-    return grouped(gy, x, like, m, how)
+    plain = how.groups == 1 and list(how.dilation) == [1, 1]
+    patches = bytes_of_patches(gy, x, like) if plain else math.inf
+    return next(way for most, way in CHOICE if patches <= most)(gy, x, like, m, how)
+
+
+def bytes_of_patches(gy: Tensor, x: Tensor, like: Sequence[int]) -> int:
+    """Return the bytes of the parts of all images that the outputs see, which overlap."""
+    return gy.shape[0] * gy.shape[2] * gy.shape[3] * x.shape[1] * like[2] * like[3] * x.element_size()
 
 
 def unfolded(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -> Tensor:
-    """Multiply the gradients with the patches that each output sees, worker by worker in one batched product."""
+    """Multiply the gradients with the patches that each output sees, for some workers at a time in one batched product.
+
+    It is for one group and no dilation.
+    """
+    step = max(1, m * CHUNK_BYTES // max(1, bytes_of_patches(gy, x, like)))
+    if step >= m:
+        return _product_with_patches(gy, x, like, m, how)
+    n, found = len(x) // m, gy.new_empty(m, *like)
+    for start in range(0, m, step):
+        part = found[start : start + step]
+        own = slice(start * n, (start + len(part)) * n)
+        part.copy_(_product_with_patches(gy[own], x[own], like, len(part), how))
+    return found
+
+
+def _product_with_patches(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -> Tensor:
     top, left = how.padding
     x = F.pad(x, (left, left, top, top)) if top or left else x
     patches = x.unfold(2, like[2], how.stride[0]).unfold(3, like[3], how.stride[1])  # [N, C, H', W', h, w]
@@ -68,3 +85,23 @@ def grouped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -
     backward = torch.ops.aten.convolution_backward
     found = backward(out, many, weight, None, *sizes, False, [0, 0], m * how.groups, wanted)[1]
     return cast(Tensor, found).reshape(m, *like)
+
+
+def looped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -> Tensor:
+    """Take one convolution after another; in a captured graph, their launches cost nothing."""
+    weight, found = x.new_empty(like), gy.new_empty(m, *like)
+    sizes = list(how.stride), list(how.padding), list(how.dilation)
+    for own, part, inputs in zip(found, gy.chunk(m), x.chunk(m), strict=True):
+        backward = torch.ops.aten.convolution_backward
+        own.copy_(backward(part, inputs, weight, None, *sizes, False, [0, 0], how.groups, [False, True, False])[1])
+    return found
+
+
+Way = Callable[[Tensor, Tensor, Sequence[int], int, Geometry], Tensor]
+WAYS: dict[str, Way] = {"unfolded": unfolded, "grouped": grouped, "looped": looped}
+
+CHOICE: tuple[tuple[float, Way], ...] = ((64 << 30, unfolded), (math.inf, grouped))
+"""The way for at most so many bytes of patches, in this order; several groups, and dilation, count as more than any number.
+
+Reasoned, not measured. Change it after a measurement: the step ``convolutions`` of ``python -m benchmarks gpu`` times all ways.
+"""

@@ -20,7 +20,7 @@ from dynabro_cli.gradients import conv_weights, linear_kernel, norm_kernel
 from dynabro_cli.gradients.conv_block import compile_blocks, without_block
 from dynabro_cli.gradients.failures import of_the_device, out_of_memory
 from dynabro_cli.gradients.fusible import Compile, Functions, accurate
-from dynabro_cli.gradients.memory import free_memory
+from dynabro_cli.gradients.memory import free_memory, total_memory
 from dynabro_cli.gradients.twin import UnsupportedError, is_random, join_relus, twin
 from dynabro_cli.gradients.worker_layers import Shared
 
@@ -30,7 +30,9 @@ PASS_VALUES = 600_000
 """Input values of one pass: all workers of an MNIST iteration, three of CIFAR-10's. It bounds the memory of activations and
 costs no time on a CPU."""
 PASS_SHARE = 0.25
-"""The share of the free memory that the activations of one pass may take."""
+"""The share of a machine's free memory that the activations of one pass may take."""
+GPU_PASS_SHARE = 0.125
+"""The share of a GPU's memory that they may take: a backward pass takes 2.5 times as much, and a graph of it as much again."""
 
 
 Seeds = Sequence[int] | Tensor
@@ -50,6 +52,7 @@ class WorkerGradients:
         compile: Whether convolution blocks are compiled on a CPU: ``on``, ``off``, or ``auto``, if there is work enough for it
             and a C++ compiler. It changes the gradients by rounding at most.
         samples: How many samples are going to be computed in all, for ``auto``.
+        gpu_share: The share of a GPU's memory that belongs to this process.
 
     Attributes:
         kind: The way in use; the first call may find that the model needs the next one.
@@ -57,7 +60,8 @@ class WorkerGradients:
         random: Whether the model draws random numbers.
         matrix: The [m, d] matrix that each call overwrites.
         statistics: The [m, s] batch statistics that each call overwrites, in the order of ``buffers``.
-        pass_values: How many input values share a pass at most; set by the first call, and by the memory that is free then.
+        pass_values: How many input values share a pass at most; set by the first call: on a GPU by its memory, free or not, as
+            the grouping changes sums by rounding; on a CPU by the memory that is free then.
         kept: Bytes that a sample of the first call keeps for the backward pass before anything is compiled; 0 if unknown.
     """
 
@@ -70,6 +74,7 @@ class WorkerGradients:
         kinds: Sequence[str] = KINDS,
         compile: str = "off",  # noqa: A002
         samples: float = math.inf,
+        gpu_share: float = 1.0,
     ) -> None:
         self.model = model
         self.workers = workers
@@ -87,7 +92,7 @@ class WorkerGradients:
         self._twin: nn.Module | None = None
         self._kinds = [kind for kind in kinds if kind != SHARED or self._has_twin()]
         self._tried = False
-        self._compile, self._samples = compile, samples
+        self._compile, self._samples, self._gpu_share = compile, samples, gpu_share
         self.blocks = "off"
 
     @property
@@ -204,7 +209,7 @@ class WorkerGradients:
         return torch.cat(means).detach()
 
     def _find_pass_values(self, samples: Tensor, model: nn.Module) -> int:
-        """``PASS_VALUES`` on a CPU, or fewer where the activations of a pass would not fit into the free memory."""
+        """Return how many input values share a pass: ``PASS_VALUES`` on a CPU, or fewer if their activations do not fit."""
         kept = 0
 
         def count(tensor: Tensor) -> Tensor:
@@ -218,8 +223,10 @@ class WorkerGradients:
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             model(flat)
         self.kept = -(-kept // len(samples))
-        fits = int(PASS_SHARE * free_memory(samples.device) / max(kept, 1)) * samples.numel()
-        return fits if samples.is_cuda else min(PASS_VALUES, fits)
+        if samples.is_cuda:
+            most = GPU_PASS_SHARE * self._gpu_share * total_memory(samples.device)
+            return int(most / max(kept, 1)) * samples.numel()
+        return min(PASS_VALUES, int(PASS_SHARE * free_memory(samples.device) / max(kept, 1)) * samples.numel())
 
     def _mapped(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """``vmap`` over mini-batches of one functional gradient; returns the losses [k]."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-DEVICE = ("CUDA error", "HIP error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "device-side assert", "driver")
+DEVICE = (
+    *("CUDA error", "HIP error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "device-side assert", "driver"),
+    "unable to find an engine",  # cuDNN's frontend, for a convolution that it has no kernel for
+)
 
 
 def out_of_memory(error: Exception) -> bool:

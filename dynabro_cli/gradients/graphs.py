@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ Key = tuple[torch.Size, int]
 TOLERANCE = 1e-4
 BACKWARD = 2.5
 """Memory of a pass over the activations that its backward pass reads."""
+WARM_UPS = 3
+"""Plain runs before a capture, as torch asks for."""
 
 
 class Replay(NamedTuple):
@@ -36,9 +38,8 @@ class GraphedGradients:
     captured. Seeds of dropout are in the graph's memory.
 
     Attributes:
-        state: ``on``, or why no graph is used: ``off: loop over workers``, or ``off: `` and the last shape's reason if no shape
-            could be captured.
-        reasons: The shapes that are computed plainly, and why: the name of an error, ``the replay differs``, or ``memory``.
+        reasons: The shapes that are computed plainly, and why: an error, ``the replay differs``, or ``memory``.
+        replays: The number of replays so far, first ones not included.
 
     Args:
         engine: The engine that computes the gradients.
@@ -47,16 +48,25 @@ class GraphedGradients:
 
     def __init__(self, engine: WorkerGradients, capture: Capture | None = None) -> None:
         self._engine = engine
-        self._capture = capture or capture_kernels
+        self._capture = capture or KernelCapture(engine.parameters.device)
         self._seen: set[Key] = set()
         self._replays: dict[Key, Replay] = {}
         self.reasons: dict[Key, str] = {}
-        self.state = "on"
+        self.replays = 0
+
+    @property
+    def state(self) -> str:
+        """Shapes captured and replays so far, or ``off: `` and why no graph is used; why other shapes are computed plainly."""
+        if self._engine.kind == LOOP and self._seen:
+            return f"off: {LOOP}"
+        why = next(reversed(self.reasons.values()), None)
+        if not self._replays:
+            return "no shape has come twice" if why is None else f"off: {why}"
+        plain = "" if why is None else f"; {len(self.reasons)} computed plainly, the last one: {why}"
+        return f"on: {len(self._replays)} shapes, {self.replays} replays{plain}"
 
     def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int] | Tensor) -> Tensor:
         """As ``WorkerGradients``; the losses [k] are overwritten by the next call."""
-        if self.state == "on" and self._seen and self._engine.kind == LOOP:
-            self.state = f"off: {LOOP}"
         key = inputs.shape, batches
         if self._engine.kind == LOOP or key not in self._seen or key in self.reasons:
             self._seen.add(key)
@@ -72,10 +82,14 @@ class GraphedGradients:
         if replay.seeds is not None and given is not None:
             replay.seeds.copy_(given)
         replay.start()
+        self.replays += 1
         return replay.losses
 
     def _record(self, key: Key, inputs: Tensor, labels: Tensor, seeds: Tensor | None) -> Tensor:
-        """Compute this call's gradients plainly, capture them as well, and keep the graph if it agrees."""
+        """Compute this call's gradients plainly, capture them as well, and keep the graph if it agrees.
+
+        If they are not finite, there is nothing to compare a replay with: the shape's next call is captured instead.
+        """
         engine, own = self._engine, seeds if seeds is not None else ()
 
         def run() -> Tensor:
@@ -84,26 +98,30 @@ class GraphedGradients:
         plain = run()
         if not self._fits(inputs):
             return self._give_up(key, "memory", plain)
-        matrix, statistics = engine.matrix.clone(), engine.statistics.clone()
+        k, kept = len(inputs), [engine.matrix.clone(), engine.statistics.clone()]
+        expected = [plain, *(result[:k] for result in kept)]
+        if not bool(torch.stack([result.isfinite().all() for result in expected]).all()):
+            return plain
         reason, before = "the replay differs", engine.pass_values
         try:
             start, losses = self._capture(run)
-            engine.matrix.zero_()
+            found = [losses, engine.matrix[:k], engine.statistics[:k]]
+            for result in found:
+                result.zero_()
             start()
-            difference = (engine.matrix[: len(inputs)] - matrix[: len(inputs)]).norm()
-            if bool(difference <= TOLERANCE * matrix[: len(inputs)].norm()):
+            same = [(one - other).norm() <= TOLERANCE * other.norm() for one, other in zip(found, expected, strict=True)]
+            if bool(torch.stack(same).all()):
                 self._replays[key], reason = Replay(start, inputs, labels, seeds, losses), ""
-                self.state = "on"
-        except RuntimeError as error:
-            reason, engine.pass_values = type(error).__name__, before  # memory is short for the graph, not for a plain pass
-        engine.matrix.copy_(matrix)
-        engine.statistics.copy_(statistics)
+        except RuntimeError as error:  # memory may be short for the graph, and not for a plain pass
+            line = (str(error).strip().splitlines() or [""])[0]
+            reason, engine.pass_values = f"{type(error).__name__}: {line}"[:200], before
+        for result, value in zip((engine.matrix, engine.statistics), kept, strict=True):
+            result.copy_(value)
         return self._give_up(key, reason, plain) if reason else plain
 
     def _give_up(self, key: Key, reason: str, losses: Tensor) -> Tensor:
         """Compute a shape plainly from now on."""
         self.reasons[key] = reason
-        self.state = "on" if self._replays else f"off: {reason}"
         return losses
 
     def _fits(self, inputs: Tensor) -> bool:
@@ -114,25 +132,65 @@ class GraphedGradients:
         return 2 * BACKWARD * self._engine.kept * samples <= free_memory(inputs.device)
 
 
-_pools: dict[int, object] = {}
+class KernelCapture:
+    """Capture functions as CUDA graphs on one stream of a GPU, with one pool of memory.
 
+    The graphs are replayed one at a time, and what they leave in the pool is read before the next one begins, except for the
+    results, whose memory stays taken.
 
-def capture_kernels(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Capture ``run`` as a CUDA graph, after three runs on a stream of their own, as torch asks for.
+    Attributes:
+        failed: The number of captures of this process that have failed after they began. Before torch 2.12, such a failure
+            leaves the allocator of the process recording: the next run needs another process.
 
-    All graphs of a GPU share a pool of memory: they are replayed one at a time, and what they leave there is read before the
-    next one begins, but for the losses, whose memory stays taken.
+    Args:
+        device: The GPU.
     """
-    device = torch.cuda.current_device()
-    if device not in _pools:
-        _pools[device] = torch.cuda.graph_pool_handle()
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=_pools[device]):  # type: ignore[arg-type]
-        result = run()
-    return graph.replay, result
+
+    # What torch keeps of captures outlives them, and its rules are these:
+    # - A pool whose graphs have all died must not be captured into, but it lives on as long as a tensor is in it.
+    # - cuBLAS keeps a workspace for each stream. If it allocates it during a capture, it lies in the graph's pool. So the runs
+    #   before a capture are on its stream. All captures share the stream, as each workspace takes up to 64 MiB.
+    # - The death of a graph frees the workspaces of its stream (torch 2.12), which the other graphs use. So no graph dies
+    #   before the others, not even a failed one, and no two objects of this class share a stream or a pool.
+
+    failed: ClassVar[int] = 0
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: torch.cuda.Stream | None = None
+        self._pool: Any = None
+        self._graphs: list[torch.cuda.CUDAGraph] = []
+
+    def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """Run a function some times, and then once while its kernels are recorded; return its replay, and its result.
+
+        Raises:
+            RuntimeError: The function, or its capture, failed.
+        """
+        with torch.cuda.device(self._device):
+            outside = torch.cuda.current_stream()
+            if self._stream is None:
+                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            self._stream.wait_stream(outside)
+            try:
+                with torch.cuda.stream(self._stream):
+                    for _ in range(WARM_UPS):
+                        run()
+                outside.wait_stream(self._stream)
+                return self._captured(run)
+            finally:
+                torch.cuda.set_stream(outside)  # a capture that fails leaves its own stream current
+
+    def _captured(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        self._graphs.append(graph)
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                result = run()
+        except BaseException:
+            self._pool = None  # the next capture takes a new one
+            KernelCapture.failed += 1
+            raise
+        return graph.replay, result

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,3 +64,14 @@ def pick_device(name: str) -> torch.device:
     if name not in legal:
         raise SpecError(f"device={name} is not here; legal on this machine: {', '.join(legal)}. Try: --device auto")
     return torch.device("cuda:0" if name == "cuda" else name)
+
+
+def current(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Make a GPU the current one, where streams, graphs and Triton's kernels go; nothing for a CPU."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def spoilt() -> bool:
+    """Return True if the next run needs another process, as the capture of a CUDA graph has failed in this one."""
+    graphs = sys.modules.get("dynabro_cli.gradients.graphs")
+    return graphs is not None and graphs.KernelCapture.failed > 0

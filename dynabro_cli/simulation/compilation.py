@@ -21,7 +21,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 COMPILE_WORK = 1e10
-"""Number of values above which compiling saves time: some 1.2 ns per value, against 12 s at the first time."""
+"""Number of values above which compiling saves time on a CPU: some 1.2 ns per value, against 12 s at the first time."""
+
+COMPILE_ROUNDS = 30_000
+"""Number of rounds above which compiling saves time on a GPU: some 1 ms per round in launches, against 20 to 60 s.
+
+Reasoned, not measured. Change it after a measurement: the step ``twice`` of ``python -m benchmarks gpu`` makes a run both ways.
+"""
 
 SHAPES = 64
 """Most variants (shapes, numbers of arguments) of one compiled function; torch's default is 8."""
@@ -33,18 +39,19 @@ class Compiler:
     Attributes:
         enabled: True if functions are compiled now; False after a failure under ``auto``.
         on_host: True if the run computes on a CPU, so that the host may look at results between two functions.
-        reason: The same in short words. The record of a run has the words at its start, without a later failure.
+        reason: The same in short words.
 
     Args:
         choice: ``on``, ``off``, or ``auto``: if there is enough work and a compiler.
-        work: Values in the run's aggregations, m x d each.
+        work: Values in the run's aggregations, m x d each, which ``auto`` depends on on a CPU.
         device: The device of the run.
+        rounds: The run's rounds, which ``auto`` depends on on a GPU.
 
     Raises:
         SpecError: Another choice, or ``on`` without a compiler.
     """
 
-    def __init__(self, choice: str, *, work: float, device: torch.device) -> None:
+    def __init__(self, choice: str, *, work: float, device: torch.device, rounds: float = 0) -> None:
         check_choice(choice)
         self._insist, self.on_host = choice == "on", device.type == "cpu"
         missing = None if choice == "off" else missing_tool(device)
@@ -53,7 +60,7 @@ class Compiler:
         self.enabled, self.reason = True, "on"
         if choice == "off":
             self.enabled, self.reason = False, "off"
-        elif choice == "auto" and work < COMPILE_WORK:
+        elif choice == "auto" and (work < COMPILE_WORK if self.on_host else rounds < COMPILE_ROUNDS):
             self.enabled, self.reason = False, "off: too little work"
         elif missing:
             self.enabled, self.reason = False, f"off: no {missing.removeprefix('a ')}"

@@ -40,6 +40,7 @@ class ImageProblem:
         held_out: Samples that are not in the training set, to be evaluated on.
         compile: Whether kernels are compiled: ``on``, ``off`` or ``auto``.
         budget: Gradient computations a worker in all of the run, which ``auto`` depends on.
+        gpu_share: The share of a GPU's memory that belongs to this process.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class ImageProblem:
         *,
         compile: str = "off",  # noqa: A002
         budget: int = 0,
+        gpu_share: float = 1.0,
     ) -> None:
         self._images, self._shares = images, shares
         self._train = images.train_images.to(device), images.train_labels.to(device)
@@ -65,7 +67,7 @@ class ImageProblem:
         self._gain = (1 / scale)[:, None, None]
         self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[:, None, None]
         samples = budget * workers * batch_size
-        self._engine = WorkerGradients(model, workers, dtype=dtype, compile=compile, samples=samples)
+        self._engine = WorkerGradients(model, workers, dtype=dtype, compile=compile, samples=samples, gpu_share=gpu_share)
         self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
@@ -76,10 +78,16 @@ class ImageProblem:
         self._statistics = torch.zeros_like(self._engine.statistics)
         self.sum_gradients(TRIAL_ROUND, (0,), torch.arange(workers), None)
         self.observed()
-        self.how: dict[str, object] = {"gradients": self._engine.kind, "pass_values": self._engine.pass_values or None}
-        self.how["blocks"] = self._engine.blocks
-        if isinstance(self._compute, GraphedGradients):
-            self.how["graphs"] = self._compute.state
+
+    @property
+    def how(self) -> dict[str, object]:
+        engine, graphed = self._engine, self._compute
+        found: dict[str, object] = {
+            "gradients": engine.kind,
+            "pass_values": engine.pass_values or None,
+            "blocks": engine.blocks,
+        }
+        return found | ({"graphs": graphed.state} if isinstance(graphed, GraphedGradients) else {})
 
     def fuse(self, compiler: Compiler) -> None:
         """Compile the layers between convolutions, on a GPU and if this run compiles."""

@@ -213,6 +213,11 @@ class Simulation:
             self._parts.method.noise_bound,
         )
 
+    @property
+    def how(self) -> dict[str, object]:
+        """The way of computing as it is now, for the record of the run."""
+        return self._parts.problem.how | {"compile": self._parts.compiler.reason}
+
     def weights(self) -> dict[str, Tensor]:
         """Return the parameters and buffers of the model by name."""
         return self._parts.problem.weights()

@@ -37,12 +37,15 @@ class Problem(Protocol):
     Attributes:
         x: The model x_t, [d]; the loop updates it in place.
         buffers: Running statistics kept by the server, [s]; empty if the model has none.
-        how: The way of computing gradients, for the record of the run.
     """
 
     x: Tensor
     buffers: Tensor
-    how: dict[str, object]
+
+    @property
+    def how(self) -> dict[str, object]:
+        """The way of computing gradients as it is now, for the record of the run."""
+        ...
 
     def sum_gradients(
         self,

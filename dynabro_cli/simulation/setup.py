@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -24,7 +25,7 @@ from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.machine.compile_choice import check_choice
-from dynabro_cli.machine.devices import pick_device
+from dynabro_cli.machine.devices import current, pick_device
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
@@ -111,6 +112,7 @@ def simulate_run(
     resume: bytes | None = None,
     wanted: Callable[[], bool] = lambda: False,
     weights: events.SaveAt = "never",
+    gpu_share: float = 1.0,
 ) -> Iterator[events.Event]:
     """As ``simulate``, for a resolved run.
 
@@ -125,6 +127,7 @@ def simulate_run(
             made by other code or another version of dynabro or torch, is left alone: the run begins at its beginning.
         wanted: Asked after every round whether to yield ``Checkpointed``, too.
         weights: As of ``simulate``.
+        gpu_share: The share of a GPU's memory that belongs to this run. It may change the numbers by rounding.
     """
     check_choice(compile)
     if weights not in get_args(events.SaveAt):
@@ -141,7 +144,7 @@ def simulate_run(
     code = digests_of(run.components)
     run = run.with_data(data_directory(data_dir))
     checkpoint, unused = _usable(resume, run.spec, code)
-    return _guarded(run, where, compile, load, checkpoint, wanted, code, unused, weights)
+    return _guarded(run, where, compile, load, checkpoint, wanted, code, unused, weights, gpu_share)
 
 
 def _usable(data: bytes | None, spec: CompleteSpec, code: str | None) -> tuple[Checkpoint | None, str | None]:
@@ -162,22 +165,27 @@ def _guarded(
     code: str | None,
     unused: str | None,
     weights: events.SaveAt,
+    gpu_share: float,
 ) -> Iterator[events.Event]:
-    """Run without autograd, which is switched on only around the gradients; not across a ``yield``."""
-    with torch.no_grad():
-        simulation, started = _prepare(run, device, compile, load, checkpoint, code)
+    """Run without autograd, which is switched on only around the gradients, and on the run's GPU; not across a ``yield``."""
+    with torch.no_grad(), current(device):
+        simulation, started = _prepare(run, device, compile, load, checkpoint, code, gpu_share)
+        before = simulation.how
     yield dataclasses.replace(started, unused=unused)
     stream = simulation.events(wanted)
     last: events.Evaluated | None = None
     while True:
-        with torch.no_grad():
+        with torch.no_grad(), current(device):
             event = next(stream, None)
         if event is None:
             return
         if isinstance(event, events.Evaluated):
             last = event
-        elif weights != "never" and last is not None and isinstance(event, events.Finished | events.Diverged):
-            yield weights_of(run, simulation.weights(), last, final=True)
+        elif isinstance(event, events.Finished | events.Diverged):
+            changed = {name: now for name, now in simulation.how.items() if before.get(name) != now}
+            event = dataclasses.replace(event, how=changed)
+            if weights != "never" and last is not None:
+                yield weights_of(run, simulation.weights(), last, final=True)
         yield event
         if weights == "evaluations" and isinstance(event, events.Evaluated) and event.budget < run.spec.budget:
             yield weights_of(run, simulation.weights(), event, final=False)
@@ -190,16 +198,22 @@ def _prepare(
     load: Load | None = None,
     checkpoint: Checkpoint | None = None,
     code: str | None = None,
+    gpu_share: float = 1.0,
 ) -> tuple[Simulation, events.Started]:
     spec = run.spec
     senders = chain_setting(spec).workers
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
     data = run.parts.task.load() if load is None else load(run.task, run.data_dir)
-    problem, counts = _problem(run, data, device, streams, dtype, compile)
+    problem, counts = _problem(run, data, device, streams, dtype, compile, gpu_share)
     method, aggregator = run.assemble()
-    work = _aggregations(method, streams, spec.budget) * senders * problem.x.numel()
-    compiler = Compiler("off" if run.model is None else compile, work=work, device=device)  # never for an objective
+    rounds, aggregates = _planned(method, streams, spec.budget)
+    compiler = Compiler(
+        "off" if run.model is None else compile,  # never for an objective
+        work=aggregates * senders * problem.x.numel(),
+        rounds=rounds,
+        device=device,
+    )
     if run.model is not None:
         cast(ImageProblem, problem).fuse(compiler)
     attack, switching = run.parts.attack, run.parts.switching
@@ -211,8 +225,8 @@ def _prepare(
     who = _answering(spec) if senders < spec.workers else None
     cohort = run.cohort_rule(method)
     parts = Parts(spec, problem, method, aggregator, attack, switching, streams, compiler, cohort, who, code)
-    record = _record(run, device, method.noise_bound, problem, compiler) | {"code_digests": code}
     simulation = Simulation(parts, state)
+    record = _record(run, device, method.noise_bound, problem, simulation.how) | {"code_digests": code}
     if checkpoint is not None:
         simulation.restore(checkpoint)
     return simulation, events.Started(run.key, record, None if checkpoint is None else checkpoint.totals, counts)
@@ -223,16 +237,16 @@ def _answering(spec: CompleteSpec) -> Callable[[int], torch.Tensor]:
     return lambda round_: torch.from_numpy(answering(spec.seed, spec.participation, spec.workers, round_))
 
 
-def _aggregations(method: Method, streams: Streams, budget: int) -> float:
-    """Return the number of aggregates of the run; after the first thousand computations, in proportion to these."""
-    count, spent = 0, 0
-    for round_ in range(PLANNED_ROUNDS):
-        if spent >= budget:
-            break
-        prefixes = method.plan(streams.generator("level", round_)).prefixes
-        count += len(prefixes)
+def _planned(method: Method, streams: Streams, budget: int) -> tuple[float, float]:
+    """Return the numbers of rounds and aggregates of the run; after the first thousand rounds, in proportion to these."""
+    rounds, aggregates, spent = 0, 0, 0
+    while rounds < PLANNED_ROUNDS and spent < budget:
+        prefixes = method.plan(streams.generator("level", rounds)).prefixes
+        rounds += 1
+        aggregates += len(prefixes)
         spent += prefixes[-1]
-    return count * max(1.0, budget / spent)
+    more = max(1.0, budget / spent)
+    return rounds * more, aggregates * more
 
 
 def _problem(
@@ -242,6 +256,7 @@ def _problem(
     streams: Streams,
     dtype: torch.dtype,
     compile: str,  # noqa: A002
+    gpu_share: float,
 ) -> tuple[Problem, Counts]:
     """Return the problem, and the number of samples by worker and label, as ``Started`` has them."""
     spec = run.spec
@@ -261,12 +276,12 @@ def _problem(
         torch.default_generator.manual_seed(streams.integer("init", 0))
         model = run.model.build(data.shape)
     where = model.to(device), workers, batch_size, streams, device, dtype, shares, validation
-    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget)
+    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, gpu_share=gpu_share)
     return problem, () if shares is None else shares.counts
 
 
 def _record(
-    run: Run, device: torch.device, noise_bound: float | None, problem: Problem, compiler: Compiler
+    run: Run, device: torch.device, noise_bound: float | None, problem: Problem, how: dict[str, object]
 ) -> dict[str, object]:
     """Return the columns of the run's row in the database that are known from the start."""
     return dataclasses.asdict(run.spec) | {
@@ -275,7 +290,7 @@ def _record(
         "noise_bound": noise_bound,
         "device": str(device) if device.type == "cpu" else f"{device} {torch.cuda.get_device_name(device)}",
         "host": platform.node(),
-        "versions": canonical_json(versions() | problem.how | {"compile": compiler.reason}),
+        "versions": canonical_json(versions() | how),
     }
 
 
@@ -286,7 +301,7 @@ def versions() -> dict[str, object]:
         "dynabro": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": metadata.version("torchvision"),
+        "torchvision": metadata.version("torchvision") if find_spec("torchvision") else None,
         "numpy": np.__version__,
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
         "threads": torch.get_num_threads(),

@@ -68,6 +68,11 @@ def continued(before: str, now: str, rounds_done: int) -> str:
     return canonical_json(new | ({"continued": history} if history else {}))
 
 
+def changed(versions: str, how: dict[str, object]) -> str:
+    """Return the versions of a run at its end, with the entries of ``how``."""
+    return canonical_json(json.loads(versions) | how)
+
+
 def take_place(connection: Connection, run_id: int | None) -> None:
     """Replace the result by its complete repetition."""
     key = connection.execute(select(runs.c.run_key).where(runs.c.id == run_id)).scalar_one()

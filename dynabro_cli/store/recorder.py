@@ -19,6 +19,7 @@ from dynabro_cli.store.claims import (
     RERUN_SUFFIX,
     Repeat,
     always,
+    changed,
     claim,
     continued,
     find,
@@ -98,7 +99,7 @@ class Recorder:
         self._repeat = repeat
         self._save_model = save_model
         self._run_id: int | None = None
-        self._key = ""
+        self._key, self._versions = "", "{}"
         self._resumption: _Resumption | None = None
         self._rounds: list[events.Round] = []
         self._evaluations: list[events.Evaluated] = []
@@ -192,7 +193,10 @@ class Recorder:
             self._totals = event.totals
             final = {"accuracy": event.accuracy, "loss": event.loss, "gap": event.gap}
             status = "finished" if isinstance(event, events.Finished) else "diverged"
-            self._end(status, {f"final_{name}": finite(value) for name, value in final.items()})
+            columns = {f"final_{name}": finite(value) for name, value in final.items()}
+            if event.how:
+                columns["versions"] = changed(self._versions, event.how)
+            self._end(status, columns)
 
     def _save(self, event: events.Checkpointed) -> None:
         """Write a checkpoint, then its name; remove unused files after the name is stored."""
@@ -267,6 +271,7 @@ class Recorder:
             )
             row = claim(connection, event.run_key, repeat=self._repeat)
             self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
+            self._versions = event.record["versions"]
             if event.resumed is None:
                 self._run_id = self._begin(connection, row, columns | {"started_at": now["heartbeat_at"]}, event.labels)
             else:
@@ -301,8 +306,8 @@ class Recorder:
         connection.execute(delete(evaluations).where(evaluations.c.run_id == run_id, evaluations.c.round > done))
         first = done if columns["clock"] == "round" else self._totals.budget_spent
         connection.execute(delete(identities).where(identities.c.run_id == run_id, identities.c.tick >= first))
-        versions = continued(row["versions"], columns["versions"], done)
-        values = columns | {"versions": versions} | ({"sweep": self._sweep} if self._sweep else {})
+        self._versions = continued(row["versions"], columns["versions"], done)
+        values = columns | {"versions": self._versions} | ({"sweep": self._sweep} if self._sweep else {})
         connection.execute(update(runs).where(runs.c.id == run_id).values(values))
         self._started -= row["wall_seconds"] or 0.0
         return run_id

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import drive
+from benchmarks.gpu import steps as steps_module
 from benchmarks.gpu.drive import FolderError, measure
 from benchmarks.gpu.report import tables
-from benchmarks.gpu.steps import STEPS, Check, Found, How, Step
+from benchmarks.gpu.steps import STEPS, Check, Found, How, Step, fetching, missing
 
 HOW = How("cpu", None, True)
 
@@ -178,6 +179,65 @@ def test_without_a_device_nothing_else_is_tried(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.usefixtures("steps")
+def test_without_a_gpu_every_other_step_is_left_out_and_the_next_call_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    said: list[str] = []
+    for _ in range(2):
+        assert measure(tmp_path, How("cuda", None, False), 2, say=said.append)
+    results = read(tmp_path)
+    assert {name: list(checks) for name, checks in results.items() if name != "machine"} == {
+        step.name: ["all"] for step in STEPS[1:]
+    }
+    assert results["machine"]["versions"]["gpu"] == "none"
+    assert results["machine"]["computes"]["state"] == "left out"
+    outcomes = {str(results[step.name]["all"]) for step in STEPS[1:]}
+    assert "{'state': 'left out', 'error': 'no GPU'}" in outcomes
+    assert all(outcome.startswith("{'state': 'left out', 'error': 'n") for outcome in outcomes)  # or it needs a package
+    assert said.count("machine: computes: left out (no GPU)") == said.count("no GPU: all other steps are left out") == 2
+
+
+NEEDS = """
+import sys
+from importlib.machinery import PathFinder
+step, find = sys.argv[1], PathFinder.find_spec
+absent = {"scipy", "sklearn", "pandas", "matplotlib", "yaml", "sqlalchemy", "alembic", "mako", "torchvision", "typer", "rich"}
+absent = (absent | {"platformdirs", "safetensors"}) - set(sys.argv[2].split(","))
+class Bare:
+    "Nothing is installed but torch, what torch needs, and what the step says that it needs."
+    @staticmethod
+    def find_spec(name, *more):
+        return None if name.partition(".")[0] in absent else find(name, *more)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Bare
+from benchmarks.gpu import child
+from benchmarks.gpu.steps import STEPS, How
+(one,) = [one for one in STEPS if one.name == step]
+checks = list(one.checks(How("cpu", None, True)))
+print(child.outcome_of(checks[0].find) if step in ("twice", "waiting", "convolutions", "methods") else len(checks))
+"""
+
+
+@pytest.mark.parametrize("name", ["graphs", "waiting", "twice", "convolutions", "methods", "stopping"])
+def test_a_step_needs_no_package_that_it_does_not_name(name: str, tmp_path: Path) -> None:
+    (step,) = [step for step in STEPS if step.name == name]
+    command = [sys.executable, "-W", "ignore", "-c", NEEDS, name, ",".join(step.needs)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert ended.returncode == 0, ended.stderr
+    assert "error" not in ended.stdout or "no GPU" in ended.stdout, ended.stdout
+
+
+def test_missing_packages_are_named_with_the_lines_that_fetch_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = fetching(["alembic", "torchvision"])
+    assert lines[0].startswith("pip download --only-binary=:all: --python-version 3.")
+    assert lines[0].endswith(" -d wheels alembic")
+    assert lines[1].endswith(" -d wheels --no-deps torchvision")
+    assert lines[2] == "pip install --no-index --find-links wheels alembic torchvision"
+    monkeypatch.setattr(steps_module, "here", lambda module: module not in ("sqlalchemy", "yaml"))
+    assert missing() == ["sqlalchemy", "pyyaml"]
+
+
 def test_results_of_a_trial_are_not_taken_for_those_of_a_gpu(tmp_path: Path) -> None:
     assert measure(tmp_path, How("cpu", None, True), 1, steps=[])
     with pytest.raises(FolderError, match=r"--device cpu --tiny\. Try: another folder"):
@@ -186,7 +246,7 @@ def test_results_of_a_trial_are_not_taken_for_those_of_a_gpu(tmp_path: Path) -> 
 
 def test_every_step_has_tables_and_none_needs_a_gpu_to_be_listed(tmp_path: Path) -> None:
     assert len({step.name for step in STEPS}) == len(STEPS)
-    assert [step.part for step in STEPS] == sorted(step.part for step in STEPS)
+    assert STEPS[0].part == 0
     outcome = {"state": "done", "ok": True, "value": 0.25, "seconds": 1.0}
     whole = {
         "how": {"device": "cuda"},

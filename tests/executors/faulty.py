@@ -35,7 +35,9 @@ def serve(connection: Connection) -> None:
 def serve_on_gpu(connection: Connection) -> None:
     """Make up runs in a process that seems to use a GPU."""
     cuda = SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: None)
-    sys.modules["torch"] = SimpleNamespace(cuda=cuda)  # type: ignore[assignment]
+    sys.modules["torch"] = SimpleNamespace(  # type: ignore[assignment]
+        cuda=cuda, _C=SimpleNamespace(_cuda_clearCublasWorkspaces=lambda: None)
+    )
     serve(connection)
 
 

@@ -259,6 +259,10 @@ def test_a_process_that_dies_between_runs_is_replaced_in_silence(engine: Engine,
     assert len(set(faults.notes("process"))) == len(faults.notes("begun")) == 4
 
 
+def test_processes_that_die_between_runs_at_the_same_time_are_no_false_starts(engine: Engine, faults: Faults) -> None:
+    assert statuses(make_up(engine, 8, worker="serve_once", jobs=4)) == ["finished"] * 8
+
+
 def test_an_exception_on_a_gpu_costs_the_process(engine: Engine, faults: Faults) -> None:
     faults.plan(1, "middle raise")
     faults.plan(3, "middle refuse")  # raised on purpose, and harmless

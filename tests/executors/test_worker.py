@@ -21,6 +21,7 @@ from dynabro_cli.executors._api import Failure
 from dynabro_cli.executors.worker import Begun, Ready, Request, Stop, answer, simulation
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.gradients.graphs import KernelCapture
 from dynabro_cli.simulation import setup
 from tests.executors.made_runs import quadratic
 from tests.store.made import checkpointed, finished, rounds, started
@@ -210,7 +211,27 @@ def test_compiled_code_of_earlier_runs_is_forgotten() -> None:
 
 def test_an_idle_process_keeps_no_memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     emptied: list[str] = []
-    cuda = SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: emptied.append("it"))
-    monkeypatch.setitem(worker.sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    cuda = SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: emptied.append("cache"))
+    private = SimpleNamespace(_cuda_clearCublasWorkspaces=lambda: emptied.append("workspaces"))
+    monkeypatch.setitem(worker.sys.modules, "torch", SimpleNamespace(cuda=cuda, _C=private))
     answer(Pipe(Request({}, "ab", None, "cpu", 1, "off"), True), made_up)  # type: ignore[arg-type]
-    assert emptied == ["it"]
+    assert emptied == ["workspaces", "cache"]
+
+
+def test_a_process_in_which_a_capture_has_failed_makes_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Request({}, "ab", None, "cpu", 1, "off")
+
+    def simulate(request: Request, wanted: object) -> Iterator[Event]:
+        monkeypatch.setattr(KernelCapture, "failed", KernelCapture.failed + 1)
+        return made_up(request, wanted)
+
+    pipe = Pipe(asked, True, asked, True)
+    answer(pipe, simulate)  # type: ignore[arg-type]
+    assert kinds(pipe) == ["Ready", "Begun", "Started", "RoundsDone", "Finished"]
+
+
+def test_a_run_has_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(setup, "simulate_run", lambda *_, **keywords: given.append(keywords["gpu_share"]))
+    simulation()(request(quadratic(0), gpu_share=0.125), never)
+    assert given == [0.125]

@@ -12,14 +12,35 @@ import pytest
 pytest.importorskip("triton")
 pytestmark = pytest.mark.thorough
 
-INTERPRETED = """
-import json, os
-os.environ["TRITON_INTERPRET"] = "1"  # it is read when Triton is imported
+TYPES = """
+import inspect, json, os, sys
+os.environ["TRITON_INTERPRET"] = str(int(sys.argv[1] == "interpret"))  # it is read when Triton is imported
+import numpy as np
 import torch
-from dynabro_cli.aggregators._weiszfeld_kernel import launch
+from triton.runtime.jit import KernelParam, mangle_type
+
+class Typed:
+    "A kernel whose arguments have the types that Triton gives them on a GPU, with the signature of its last call."
+    def __init__(self, kernel):
+        self.kernel = kernel
+        parameters = inspect.signature(kernel.fn).parameters.values()
+        self.params = [KernelParam(place, one, False, False) for place, one in enumerate(parameters)]
+    def __getitem__(self, grid):
+        return lambda *arguments, M: self.call(grid, arguments, M)
+    def call(self, grid, arguments, M):
+        types = [one.annotation_type or mangle_type(value) for one, value in zip(self.params, arguments)]
+        self.signature = {one.name: kind for one, kind in zip(self.params, types)}
+        if sys.argv[1] == "interpret":
+            given = [float(np.float32(x)) if kind == "fp32" else x for x, kind in zip(arguments, types)]
+            self.kernel[grid](*given, M=M)
+"""
+
+INTERPRETED = """
+from dynabro_cli.aggregators import _weiszfeld_kernel
 from dynabro_cli.aggregators.gm import start_of, weiszfeld
 from dynabro_cli.vectors.gram import around, gram
 
+kernel = Typed(_weiszfeld_kernel.steps)
 worst = {}
 for m in (1, 2, 5, 17, 64):
     for case in ("apart", "equal rows", "one far away", "zeros"):
@@ -33,18 +54,17 @@ for m in (1, 2, 5, 17, 64):
         products = gram(messages)
         products = around(products, start_of(products))
         for most in (3, 1000):
-            found, expected = launch(products, 1e-6, 1e-6, most), weiszfeld(products, 1e-6, 1e-6, most)
+            found = _weiszfeld_kernel.launch(products, 1e-6, 1e-6, most, kernel)
+            expected = weiszfeld(products, 1e-6, 1e-6, most)
             worst[f"{case}, {m}, {most}"] = float((found - expected).abs().max())
 print(json.dumps(worst))
 """
 
 CLUSTERS = """
-import json, os
-os.environ["TRITON_INTERPRET"] = "1"  # it is read when Triton is imported
-import torch
-from dynabro_cli.aggregators._mean_shift_kernel import launch
+from dynabro_cli.aggregators import _mean_shift_kernel
 from dynabro_cli.aggregators.signguard import SLACK, STEPS, largest_cluster
 
+kernel = Typed(_mean_shift_kernel.shift)
 different, sizes = [], set()
 for m in (1, 2, 3, 5, 17, 64):
     for seed in range(6):
@@ -52,46 +72,49 @@ for m in (1, 2, 3, 5, 17, 64):
         centres = torch.rand(3, 3, generator=source, dtype=torch.float64)
         points = centres[torch.randint(3, (m,), generator=source)]
         points = points + seed / 20 * torch.randn(m, 3, generator=source, dtype=torch.float64)
-        found, expected = launch(points, SLACK, STEPS), largest_cluster(points)
+        found, expected = _mean_shift_kernel.launch(points, SLACK, STEPS, kernel), largest_cluster(points)
         sizes.add(int(expected.sum()))
         if not torch.equal(found, expected):
             different.append((m, seed))
-print(json.dumps([different, sorted(sizes)]))
+print(json.dumps([different, sorted(sizes), kernel.signature["slack"]]))
 """
 
 COMPILED = """
-import sys
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from dynabro_cli.aggregators import _mean_shift_kernel, _weiszfeld_kernel
 
-if sys.argv[2] == "gm":
-    kernel, types = _weiszfeld_kernel.steps, {"gram": "*fp64", "weights": "*fp64"}
-    types |= {"nu": "fp64", "tolerance": "fp64", "smallest": "fp64"}
+architecture, rule, workers = sys.argv[2:]
+M = int(workers)
+if rule == "gm":
+    kernel = Typed(_weiszfeld_kernel.steps)
+    _weiszfeld_kernel.launch(torch.eye(M, dtype=torch.float64), 1e-6, 1e-6, 1000, kernel)
 else:
-    kernel, types = _mean_shift_kernel.shift, {"points": "*fp64", "chosen": "*i8", "slack": "fp64"}
-source = ASTSource(kernel, types | {"most_steps": "i32", "m": "i32", "M": "constexpr"}, constexprs={"M": int(sys.argv[3])})
-print(len(triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32)).asm["cubin"]))
+    kernel = Typed(_mean_shift_kernel.shift)
+    _mean_shift_kernel.launch(torch.zeros(M, 3, dtype=torch.float64), 1e-9, 300, kernel)
+source = ASTSource(kernel.kernel, kernel.signature | {"M": "constexpr"}, constexprs={"M": M})
+print(len(triton.compile(source, target=GPUTarget("cuda", int(architecture), 32)).asm["cubin"]))
 """
 
 
 def _run(program: str, folder: Path, *arguments: str) -> str:
     file = folder / "program.py"
-    file.write_text(program)
+    file.write_text(TYPES + program)
     command = [sys.executable, "-W", "ignore", str(file), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_the_kernel_of_gm_makes_the_same_steps(tmp_path: Path) -> None:
-    worst = json.loads(_run(INTERPRETED, tmp_path))
+    worst = json.loads(_run(INTERPRETED, tmp_path, "interpret"))
     assert len(worst) == 40
     assert {case: error for case, error in worst.items() if not error <= 1e-12} == {}
 
 
 def test_the_kernel_of_signguard_finds_the_same_clusters(tmp_path: Path) -> None:
-    different, sizes = json.loads(_run(CLUSTERS, tmp_path))
+    different, sizes, slack = json.loads(_run(CLUSTERS, tmp_path, "interpret"))
     assert different == []
+    assert slack == "fp64"
     assert len(sizes) > 10
 
 
@@ -99,4 +122,4 @@ def test_the_kernel_of_signguard_finds_the_same_clusters(tmp_path: Path) -> None
 @pytest.mark.parametrize("workers", ["32", "64"])
 @pytest.mark.parametrize("architecture", ["80", "90"])
 def test_kernels_compile(architecture: str, workers: str, rule: str, tmp_path: Path) -> None:
-    assert int(_run(COMPILED, tmp_path, architecture, rule, workers)) > 0
+    assert int(_run(COMPILED, tmp_path, "compile", architecture, rule, workers)) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.fake_gpu import FakeGPU, HiddenWaitError
+from benchmarks.fake_gpu import FakeGPU, HiddenWaitError, one_gpu
 from dynabro_cli import RunSpec, events
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.gradients import graphs
@@ -47,7 +48,7 @@ def capture(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
 def rounds(gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGPU]:
     """Let a run wait for the GPU where it may: every 16 rounds, in evaluations and checkpoints, and in its first rounds."""
     monkeypatch.setattr(GraphedGradients, "_record", allowing(gpu, GraphedGradients._record))
-    monkeypatch.setattr(graphs, "capture_kernels", capture)
+    monkeypatch.setattr(graphs, "KernelCapture", lambda _: capture)
     one = Simulation._round
 
     def round_(simulation: Simulation) -> Any:
@@ -88,6 +89,45 @@ def test_methods(method: str, rounds: FakeGPU) -> None:
     assert isinstance(again[0], events.Started)
     assert again[0].resumed == checkpoints[0].totals
     assert isinstance(again[-1], events.Finished)
+
+
+def test_the_gpu_of_a_run_is_the_current_one_while_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    current: list[int] = []
+    one, decide = Simulation._round, Simulation._evaluate
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: (current.append(torch.cuda.current_device()), function(*arguments))[1]
+
+    monkeypatch.setattr(Simulation, "_round", noted(one))
+    monkeypatch.setattr(Simulation, "_evaluate", noted(decide))
+    monkeypatch.setattr(graphs, "KernelCapture", lambda _: capture)
+    with one_gpu(devices=2) as gpu, gpu.allowed():
+        for event in simulate_run(resolve(small()), device="cuda:1", compile="off"):
+            assert torch.cuda.current_device() == 0, event  # what the caller does meanwhile is left alone
+    assert set(current) == {1}
+    assert len(current) > 6
+
+
+def test_the_graphs_of_a_run_are_recorded_at_its_end(rounds: FakeGPU) -> None:
+    first, *_, last = run_of(rounds, small())
+    assert isinstance(first, events.Started)
+    assert json.loads(first.record["versions"])["graphs"] == "no shape has come twice"
+    assert isinstance(last, events.Finished)
+    assert last.how == {"graphs": "on: 1 shapes, 5 replays"}
+
+
+@pytest.mark.parametrize(("free", "share", "expected"), [(100, 1.0, 1), (1, 1.0, 1), (100, 0.25, 0.25)])
+def test_passes_are_as_large_as_the_share_of_the_gpu_allows_whatever_is_free(
+    free: int, share: float, expected: float, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def values(gib: int, share: float) -> int:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (gib << 30, 140 << 30))
+        with rounds.allowed():
+            started = next(simulate_run(resolve(small()), device="cuda", compile="off", gpu_share=share))
+        assert isinstance(started, events.Started)
+        return int(json.loads(started.record["versions"])["pass_values"])
+
+    assert values(free, share) == pytest.approx(expected * values(140, 1.0), rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dynabro_cli.gradients import at_once
-from dynabro_cli.gradients.at_once import Geometry, grouped, unfolded, weight_gradients
+from dynabro_cli.gradients.at_once import Geometry, grouped, looped, unfolded, weight_gradients
 from dynabro_cli.gradients.stem import WorkerStem
 
 pairs = st.tuples(st.integers(1, 2), st.integers(1, 2))
@@ -38,7 +39,7 @@ def one_by_one(gy: Tensor, x: Tensor, like: tuple[int, ...], m: int, how: Geomet
     last=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_both_ways_are_one_convolution_after_another(
+def test_all_ways_are_one_convolution_after_another(
     m: int,
     n: int,
     groups: int,
@@ -57,9 +58,22 @@ def test_both_ways_are_one_convolution_after_another(
     gy = torch.randn(y.shape, generator=source, dtype=torch.float64)
     expected = one_by_one(gy, x, like, m, how)
     torch.testing.assert_close(grouped(gy, x, like, m, how), expected, **exact)
+    torch.testing.assert_close(looped(gy, x, like, m, how), expected, **exact)
     if groups == 1 and dilation == (1, 1):
         torch.testing.assert_close(unfolded(gy, x, like, m, how), expected, **exact)
     torch.testing.assert_close(weight_gradients(gy, x, like, m, how), expected, **exact)
+
+
+@pytest.mark.parametrize("chunk", [1, 4 * 3 * 3 * 5 * 5 * 8, 9 * 3 * 3 * 5 * 5 * 8])
+def test_patches_are_written_out_for_some_workers_at_a_time(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    m, n, like, how = 5, 2, (3, 2, 3, 3), Geometry([1, 1], [1, 1], [1, 1], 1)
+    x, gy = (torch.randn(m * n, c, 5, 5, generator=torch.Generator().manual_seed(c), dtype=torch.float64) for c in (2, 3))
+    sizes: list[int] = []
+    bmm = torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda left, right: sizes.append(len(left)) or bmm(left, right))
+    monkeypatch.setattr(at_once, "CHUNK_BYTES", chunk)
+    torch.testing.assert_close(unfolded(gy, x, like, m, how), one_by_one(gy, x, like, m, how), **exact)
+    assert sizes == {1: [1] * 5, 7200: [1] * 5, 16200: [2, 2, 1]}[chunk]
 
 
 @pytest.mark.parametrize(
@@ -72,9 +86,8 @@ def test_the_way_is_chosen_by_shape(most: int, groups: int, dilation: int, way: 
     def noted(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return lambda *arguments: asked.append(name) or function(*arguments)
 
-    for name in ("unfolded", "grouped"):
-        monkeypatch.setattr(at_once, name, noted(name, getattr(at_once, name)))
-    monkeypatch.setattr(at_once, "UNFOLD_BYTES", most)
+    ways = [(limit, noted(name, at_once.WAYS[name])) for limit, name in ((most, "unfolded"), (math.inf, "grouped"))]
+    monkeypatch.setattr(at_once, "CHOICE", ways)
     how = Geometry([1, 1], [0, 0], [dilation, dilation], groups)
     size = 6 - 2 * dilation
     weight_gradients(torch.ones(4, 2, size, size), torch.ones(4, 2, 6, 6), (2, 2 // groups, 3, 3), 2, how)

@@ -457,3 +457,18 @@ def test_half_precision(name: str, first: str) -> None:
     errors = (single.matrix - half.matrix).norm(dim=1) / single.matrix.norm(dim=1)
     assert 1e-4 < float(errors.max()) < 0.1
     torch.testing.assert_close(half.statistics, single.statistics, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("text", ["FIND was unable to find an engine to execute this computation", "cuDNN error: 3000"])
+def test_an_error_of_the_gpus_libraries_is_not_taken_for_a_layer_that_is_not_supported(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> torch.Tensor:
+        raise RuntimeError(text)
+
+    engine = WorkerGradients(registered("mlp"), 2)
+    monkeypatch.setattr(engine, "_shared_passes", fails)
+    inputs, labels = batch_of(2, 2, (3, 16, 16))
+    with pytest.raises(RuntimeError, match=text):
+        engine(inputs.float(), labels, 1, ())
+    assert engine.kind == SHARED

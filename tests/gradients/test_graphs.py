@@ -46,7 +46,18 @@ def test_a_shape_is_replayed_from_its_second_time_on() -> None:
         assert log == expected[call]
         torch.testing.assert_close(losses, plain(inputs.float(), labels, 2, ()))
         torch.testing.assert_close(engine.matrix, plain.matrix)
-    assert graphed.state == "on"
+    assert graphed.state == "on: 2 shapes, 2 replays"
+
+
+def test_the_state_tells_what_has_been_captured_so_far() -> None:
+    _, _, graphed = pair(registered("mlp"), recorder([]))
+    inputs, labels = batch_of(3, 2, (3, 16, 16))
+    states = []
+    for _ in range(4):
+        states.append(graphed.state)
+        graphed(inputs.float(), labels, 1, ())
+    no, yes = "no shape has come twice", "on: 1 shapes, 0 replays"
+    assert states == [no, no, yes, "on: 1 shapes, 1 replays"]
 
 
 def test_fewer_workers_and_other_batches_are_other_shapes() -> None:
@@ -61,8 +72,11 @@ def test_fewer_workers_and_other_batches_are_other_shapes() -> None:
     assert log.count("capture") == 3
 
 
+REFUSED = "operation not permitted when stream is capturing"
+
+
 def failing(_: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    raise RuntimeError("operation not permitted when stream is capturing")
+    raise RuntimeError(f"{REFUSED}\nIts second line.")
 
 
 def wrong(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
@@ -70,7 +84,7 @@ def wrong(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     return lambda: None, run()
 
 
-@pytest.mark.parametrize(("capture", "state"), [(failing, "off: RuntimeError"), (wrong, "off: the replay differs")])
+@pytest.mark.parametrize(("capture", "state"), [(failing, f"off: RuntimeError: {REFUSED}"), (wrong, "off: the replay differs")])
 def test_what_cannot_be_captured_is_computed_plainly(capture: Capture, state: str) -> None:
     plain, engine, graphed = pair(registered("mlp"), capture)
     for call in range(4):
@@ -121,8 +135,45 @@ def test_one_shape_that_cannot_be_captured_leaves_the_others() -> None:
             inputs, labels = batch_of(workers, 2, (3, 16, 16))
             graphed(inputs.float(), labels, 1, ())
     assert log == ["capture", "replay", "replay"]
-    assert graphed.state == "on"
-    assert list(graphed.reasons.values()) == ["RuntimeError"]
+    assert graphed.state == f"on: 1 shapes, 1 replays; 1 computed plainly, the last one: RuntimeError: {REFUSED}"
+
+
+@pytest.mark.parametrize("part", ["losses", "statistics"])
+def test_a_replay_that_forgets_losses_or_statistics_is_not_used(part: str) -> None:
+    _, engine, graphed = pair(registered("cnn-cifar"), lambda run: forgetful(run, engine, part))
+    inputs, labels = batch_of(3, 4, (3, 16, 16))
+    for _ in range(2):
+        losses = graphed(inputs.float(), labels, 1, range(3))
+    assert graphed.state == "off: the replay differs"
+    assert bool(losses.all())
+    assert bool(engine.statistics.any())
+
+
+def forgetful(run: Callable[[], Tensor], engine: WorkerGradients, part: str) -> tuple[Callable[[], None], Tensor]:
+    """A capture whose replay has no losses, or no statistics."""
+    result = run().clone()
+
+    def start() -> None:
+        before = engine.statistics.clone()
+        losses = run()
+        if part == "losses":
+            result.copy_(losses * 0)
+        else:
+            result.copy_(losses)
+            engine.statistics.copy_(before)
+
+    return start, result
+
+
+def test_gradients_that_are_not_finite_do_not_switch_a_shape_off() -> None:
+    log: list[str] = []
+    _, engine, graphed = pair(registered("mlp"), recorder(log))
+    inputs, labels = batch_of(3, 2, (3, 16, 16))
+    for value in (1.0, float("nan"), 1.0, 1.0):
+        graphed(inputs.float() * value, labels, 1, ())
+    assert log == ["capture", "replay", "replay"]
+    assert graphed.state == "on: 1 shapes, 1 replays"
+    assert bool(engine.matrix.isfinite().all())
 
 
 def test_nothing_is_captured_if_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from dynabro_cli.aggregators._order import comparators
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.machine import native
 from dynabro_cli.simulation import compilation, setup
-from dynabro_cli.simulation.compilation import COMPILE_WORK, Compiler, missing_tool
+from dynabro_cli.simulation.compilation import COMPILE_ROUNDS, COMPILE_WORK, Compiler, missing_tool
 
 pytestmark = pytest.mark.thorough
 
@@ -96,6 +96,14 @@ def test_auto_decides_by_the_work() -> None:
 
 
 @pytest.mark.usefixtures("compiler_here")
+def test_auto_decides_by_the_rounds_on_a_gpu() -> None:
+    few = Compiler("auto", work=ENOUGH, device=CUDA, rounds=COMPILE_ROUNDS - 1)
+    many = Compiler("auto", work=0, device=CUDA, rounds=COMPILE_ROUNDS)
+    assert [few.reason, many.reason] == ["off: too little work", "on"]
+    assert not Compiler("auto", work=ENOUGH, device=CUDA, rounds=5000).enabled  # a run of the paper's on MNIST
+
+
+@pytest.mark.usefixtures("compiler_here")
 def test_on_compiles_however_little_it_is() -> None:
     compiler = Compiler("on", work=0, device=CPU)
     assert (compiler.enabled, compiler.reason) == (True, "on")
@@ -129,7 +137,7 @@ def test_a_gpu_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in there else None)
     assert Compiler("on", work=0, device=CUDA).enabled
     there.clear()
-    assert Compiler("auto", work=ENOUGH, device=CUDA).reason == "off: no triton"
+    assert Compiler("auto", work=0, device=CUDA, rounds=ENOUGH).reason == "off: no triton"
     with pytest.raises(SpecError, match=r"compile=on needs triton, which was not found. Try: install it, or --compile off"):
         Compiler("on", work=ENOUGH, device=CUDA)
 
@@ -352,8 +360,8 @@ def test_a_run_tells_its_work_and_records_the_reason(monkeypatch: pytest.MonkeyP
     given: list[dict[str, Any]] = []
 
     class Told(Compiler):
-        def __init__(self, choice: str, *, work: float, device: torch.device) -> None:
-            given.append({"choice": choice, "work": work, "device": device})
+        def __init__(self, choice: str, *, work: float, device: torch.device, rounds: float = 0) -> None:
+            given.append({"choice": choice, "work": work, "device": device, "rounds": rounds})
             super().__init__("off", work=work, device=device)
             self.reason = "off: told"
 
@@ -362,7 +370,7 @@ def test_a_run_tells_its_work_and_records_the_reason(monkeypatch: pytest.MonkeyP
         simulate(RunSpec(method="sgd", model="logistic", workers=5, byzantine=2, budget=3), device="cpu", compile="on")
     )
     assert isinstance(started, events.Started)
-    assert given == [{"choice": "on", "work": 3 * 5 * 650, "device": CPU}]
+    assert given == [{"choice": "on", "work": 3 * 5 * 650, "device": CPU, "rounds": 3}]
     assert json.loads(started.record["versions"])["compile"] == "off: told"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import os
 import platform
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,14 @@ def test_what_is_no_number_is_null(bad: float, engine: Engine, database: str) ->
     assert read(database, "SELECT test_accuracy, test_loss, train_loss, gap FROM evaluations") == [(0.1, None, None, None)]
     assert one(database, "status, final_accuracy, final_loss, final_gap") == ("diverged", None, None, None)
     assert one(database, "squared_gradients") == (None,)
+
+
+def test_what_has_changed_in_the_way_of_computing_is_stored_at_the_end(engine: Engine, database: str) -> None:
+    begun = started(versions='{"compile":"on","graphs":"no shape has come twice","torch":"2.14"}')
+    end = replace(finished(5), how={"graphs": "on: 2 shapes, 3 replays"})
+    record(engine, [begun, rounds(0, 4), evaluated(5, 0.1), end])
+    (versions,) = one(database, "versions")
+    assert json.loads(versions) == {"compile": "on", "graphs": "on: 2 shapes, 3 replays", "torch": "2.14"}
 
 
 def test_a_diverged_run_is_a_result(engine: Engine, database: str) -> None:

@@ -1,0 +1,132 @@
+"""CUDA's streams, graphs and pools of memory in a script: torch's rules for them, with kernels that run on the CPU.
+
+The rules are those of ``CUDACachingAllocator.cpp`` (``create_or_incref_pool``), ``CUDAGraph.cpp`` (``reset``) and
+``cuda/graphs.py`` (``graph.__exit__``) of torch 2.14.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+
+class Stream:
+    """A stream; its cuBLAS workspace is made by the first computation on it, and lies in the pool that is captured into."""
+
+    def __init__(self, cuda: ScriptedCuda) -> None:
+        self.cuda, self.workspace = cuda, 0
+
+    def wait_stream(self, other: Stream) -> None:
+        self.cuda.log.append("wait")
+
+
+class Graph:
+    """A graph, which dies with its object, and reads the workspace that its stream had when it was captured."""
+
+    def __init__(self) -> None:
+        self.captured: tuple[Stream, int] | None = None
+
+    def replay(self) -> None:
+        assert self.captured is not None
+        stream, workspace = self.captured
+        if stream.workspace != workspace:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+class Pool:
+    """Graphs that live in a pool of memory, and whether a workspace lies there, too."""
+
+    def __init__(self) -> None:
+        self.graphs, self.holds_workspace, self.known = 0, False, False
+
+
+class ScriptedCuda:
+    """What ``torch.cuda`` has of streams and graphs.
+
+    Attributes:
+        current: The current stream.
+        log: What has happened, in words.
+        fails: True if captures fail when they end, such as by an operation that is not permitted.
+        entered: The devices that were made current.
+    """
+
+    def __init__(self) -> None:
+        self.main = self.current = Stream(self)
+        self.log: list[str] = []
+        self.fails = False
+        self.entered: list[Any] = []
+        self._pools: dict[int, Pool] = {}
+        self._handles, self._workspaces = itertools.count(1), itertools.count(1)
+        self.capturing: Pool | None = None
+
+    def computed(self, result: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """Return a function that computes as ``result`` does, with a workspace of the current stream."""
+
+        def run() -> Tensor:
+            self.log.append("captured" if self.capturing else "main" if self.current is self.main else "side")
+            if not self.current.workspace:
+                self.current.workspace = next(self._workspaces)
+                if self.capturing:
+                    self.capturing.holds_workspace = True
+            return result()
+
+        return run
+
+    def graph_pool_handle(self) -> int:
+        return next(self._handles)
+
+    @contextlib.contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        before, self.current = self.current, stream
+        yield
+        self.current = before
+
+    def set_stream(self, stream: Stream) -> None:
+        self.current = stream
+
+    @contextlib.contextmanager
+    def device(self, device: object) -> Iterator[None]:
+        self.entered.append(device)
+        yield
+
+    @contextlib.contextmanager
+    def graph(self, graph: Graph, pool: int, stream: Stream | None = None) -> Iterator[None]:
+        before, self.current = self.current, stream or self.__dict__.setdefault("own", Stream(self))
+        known = self._pools.setdefault(pool, Pool())
+        if known.known and not known.graphs:
+            if known.holds_workspace:
+                raise RuntimeError("it->second->use_count > 0 INTERNAL ASSERT FAILED")
+            known = self._pools[pool] = Pool()  # it was empty, so that it has gone
+        known.known, known.graphs, self.capturing = True, known.graphs + 1, known
+        yield
+        self.capturing = None
+        if self.fails:
+            known.graphs -= 1
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+        graph.captured = self.current, self.current.workspace
+        weakref.finalize(graph, self._died, known, self.current)
+        self.current = before
+
+    def _died(self, pool: Pool, stream: Stream) -> None:
+        pool.graphs -= 1
+        stream.workspace = 0
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> ScriptedCuda:
+    """Put the script in the place of torch's functions."""
+    scripted = ScriptedCuda()
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: Stream(scripted))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: scripted.current)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    for name in ("graph", "graph_pool_handle", "stream", "set_stream", "device"):
+        monkeypatch.setattr(torch.cuda, name, getattr(scripted, name))
+    return scripted
