@@ -78,6 +78,13 @@ def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> Aggrega
     return AggregatorSetting(count, byzantine, threshold, spec.seed)
 
 
+def rule_setting(spec: CompleteSpec, method: Method) -> AggregatorSetting:
+    """Return the setting of the aggregation chain under a method: of all workers if it aggregates delayed messages, too."""
+    if senders(method).delayed:
+        return AggregatorSetting(spec.workers, spec.byzantine, method.threshold, spec.seed)
+    return chain_setting(spec, method.threshold)
+
+
 def attack_setting(spec: CompleteSpec, method: Method, always: int | None = None) -> AttackSetting:
     """Return the setting of the attack for the run and its method."""
     return AttackSetting(chain_setting(spec).workers, method.beta, always, spec.seed)
@@ -139,7 +146,7 @@ def build(
     rule, attacker, strategy, data = (
         cast("Component[Any]", parts[name]) for name in ("aggregator", "attack", "switching", "data")
     )
-    aggregator, stages = problems.attempt(build_stages, rule, chain, chain_setting(spec, method.threshold)) or (None, ())
+    aggregator, stages = problems.attempt(build_stages, rule, chain, rule_setting(spec, method)) or (None, ())
     fits = aggregator is not None and problems.attempt(assemble, spec, method, aggregator) is not None
     cohort = problems.attempt(_build_cohort, spec, method, rule, chain) if fits else None
     attack: Attack | None = problems.attempt(attacker.build, attack_setting(spec, method))
@@ -191,7 +198,7 @@ def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Atta
     )
     found = [
         (f"method {spec.method!r}", by_history),
-        (f"aggregator {spec.aggregator!r}", rule.by_number),
+        (f"aggregator {spec.aggregator!r}", rule.by_number and not workers.delayed),
         (f"attack {spec.attack!r}", attack.by_number),
     ]
     why = f"needs every worker in every round, and participation={format_value(spec.participation)}. Try: --participation 1"

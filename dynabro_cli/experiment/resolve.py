@@ -19,6 +19,7 @@ from dynabro_cli.experiment.build import (
     at_threshold,
     attack_setting,
     build,
+    chain_setting,
     conflicts,
     method_setting,
     switching_setting,
@@ -289,7 +290,7 @@ def _canonical(
 ) -> tuple[Components, tuple[Component[Any], ...]]:
     """Return the components, with ``auto`` in place of its value in this run: ``cwtm`` for ``cwtm:f=8`` if f is 8."""
     *stages, rule = built.stages
-    always = built.switching.always if built.stages[0].workers == spec.workers else None
+    always = built.switching.always if chain_setting(spec).workers == spec.workers else None
     settings = {
         "task": TaskSetting(Path()),
         "model": built.task.shape,

@@ -94,11 +94,16 @@ class Computing(Protocol):
 
 
 class Gathered(NamedTuple):
-    """Every worker's vector of a round, [m, d]; the next state; and True if the vectors consist of attacked gradients."""
+    """Every worker's vector of a round, [m, d]; the next state; and True if the vectors consist of attacked gradients.
+
+    ``gradients`` are the workers' own gradients at x_t, [m, d], for an attack that makes messages of gradients; None if the
+    vectors stand for them.
+    """
 
     vectors: Tensor
     state: State
     attacked: bool
+    gradients: Tensor | None = None
 
 
 def one_batch(_: np.random.Generator) -> Plan:
@@ -165,6 +170,7 @@ class MeansMethod(Method):
         recall: Maps the states before and after a round and the Byzantine mask [m] to the next state: what workers remember of
             rounds in which they are Byzantine. None: as ``send`` and ``keep`` leave it.
         remembers: True if past gradients influence a worker's messages.
+        delayed: True if the server aggregates the last messages of all workers, not only of those that answer in the round.
         by_row: True if the state consists of tensors with a row for each worker, 0 at first, so that some workers can send
             while the rows of the others are kept.
         spread: Maps the messages of the first prefix [m, d], the mask of finite messages [m] (None if all are), and their
@@ -177,6 +183,7 @@ class MeansMethod(Method):
     keep: Callable[[Tensor, State], State] = keep_nothing
     recall: Callable[[State, State, Tensor], State] | None = None
     remembers: bool = False
+    delayed: bool = False
     by_row: bool = False
     spread: Callable[[Tensor, Tensor | None, Tensor], Tensor] | None = None
     direct: Callable[..., tuple[Tensor, Tensor | None]] = direct_aggregate
@@ -207,16 +214,22 @@ class GatheringMethod(Method):
     Attributes:
         gather: Computes every worker's vector of a round.
         receive: Changes the vectors [m, d] at the server before it aggregates them; None for no change.
+        keep: Puts attacked vectors into the state, for attacks that enter there.
+        remembers: True if a worker's memory influences its vectors, which needs every worker in every round.
         cohort: Number of workers in a round whose plan has a cohort; None if no plan has one.
     """
 
     gather: Callable[[Computing, Plan, State], Gathered]
     receive: Callable[[Tensor, State], Tensor] | None = None
+    keep: Callable[[Tensor, State], State] = keep_nothing
+    remembers: bool = False
     cohort: int | None = None
 
 
 def senders(method: Method) -> MeansMethod:
     """Return the side of the workers: a method that does not say how its workers send has them send what they computed."""
+    if isinstance(method, GatheringMethod):
+        return MeansMethod(keep=method.keep, remembers=method.remembers)
     return method if isinstance(method, MeansMethod) else MeansMethod()
 
 

@@ -72,7 +72,8 @@ class Probe:
         change = signs.dot(after - before)
         weight = (change / (distance * signs.numel())).clamp(0, 1)
         ever = byzantine if question.cohort is None else byzantine.index_select(0, question.cohort)
-        return weight * len(ever) / ever.sum()
+        aggregated = len(ever) if question.everyone is None else len(question.everyone)
+        return weight * aggregated / ever.sum()
 
     def _direction(self) -> Tensor:
         if self._signs is None:

@@ -13,6 +13,8 @@ from dynabro_cli.simulation.parts import Parts
 from dynabro_cli.simulation.question import Question, States
 from dynabro_cli.vectors.finite import sound
 
+RECEIVED = "received"
+"""Name of the workers' last messages in the state of a method that aggregates them."""
 ALL, SOME = "all ", "cohort "
 """Prefixes of the names of a rule's state, for methods with two kinds of rounds."""
 
@@ -67,6 +69,9 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
         if receive is not None:
             messages, all_finite = receive(messages, of_method), False
         ever = question.ever
+        if question.everyone is not None and question.answering is not None:
+            messages, ever = with_delayed(messages, question.answering, of_method, len(question.everyone)), question.everyone
+            of_method, all_finite = of_method | {RECEIVED: messages}, False
         if question.cohort is not None:
             messages, ever = messages.index_select(0, question.cohort), ever.index_select(0, question.cohort)
         clean, finite = (messages, None) if all_finite else sound(messages)
@@ -83,6 +88,12 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
         return Decision(result, clean, finite, ever, of_method, of_aggregator)
 
     return decide
+
+
+def with_delayed(messages: Tensor, answering: Tensor, of_method: States, workers: int) -> Tensor:
+    """Return the last message of every worker [m, d]: these of the workers that answer [n, d]; 0 before a worker's first."""
+    last = of_method[RECEIVED] if RECEIVED in of_method else messages.new_zeros(workers, messages.shape[1])
+    return last.index_copy(0, answering, messages)
 
 
 def mean_of(messages: Tensor, counts: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who:
         learned=parts.attack.observe is not None,
         cohort=None if plan.cohort is None else send(torch.tensor(plan.cohort), parts.problem.x.device),
         answering=who.answering,
+        gradients=gathered.gradients,
     )
 
 

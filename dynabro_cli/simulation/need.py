@@ -16,7 +16,7 @@ import torch
 from dynabro_cli.components import Component
 from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.errors import DynabroError
-from dynabro_cli.experiment.build import attack_setting, chain_setting, method_setting
+from dynabro_cli.experiment.build import attack_setting, chain_setting, method_setting, rule_setting
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.gradients.engine import PASS_SHARE, PASS_VALUES
 from dynabro_cli.methods._api import Method
@@ -203,7 +203,7 @@ def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], fl
 def _footprints(run: Run, task: Task, method: Method) -> tuple[float, Footprint]:
     """Return the copies of the messages that the method keeps, and the footprints of the other components."""
     kept = run.method.footprint(method_setting(run.spec, task))
-    chain = chain_setting(run.spec, method.threshold)
+    chain = rule_setting(run.spec, method)
     stages = [part.footprint(chain) for part in (*run.pre_aggregators, run.aggregator)]
     rule = functools.reduce(Footprint.beside, stages)
     attack = run.attack.footprint(attack_setting(run.spec, method))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from dynabro_cli.methods._api import JudgingMethod, Plan
+from dynabro_cli.gradients.memory import send_once
+from dynabro_cli.methods._api import JudgingMethod, Plan, senders
 from dynabro_cli.simulation.defence import Strike, strike_computation
 from dynabro_cli.simulation.identities import Identities, relabelling
 from dynabro_cli.simulation.parts import Parts, State
@@ -49,7 +51,14 @@ class Prefixes:
             x=parts.problem.x if isinstance(parts.method, JudgingMethod) else None,
             answering=who.answering,
             first=not place,
+            everyone=self._everyone(who),
         )
+
+    def _everyone(self, who: Identities) -> Tensor | None:
+        """Return the mask of the round's Byzantine workers among all workers, if the method aggregates delayed messages."""
+        if who.answering is None or not senders(self._parts.method).delayed:
+            return None
+        return send_once(torch.stack(who.drawn.masks).any(0), self._parts.problem.x.device)
 
     def _add(self, computations: range, plan: Plan, who: Identities, state: State, attacked: bool) -> Tensor:
         """Return the sums after these computations, which follow the ones before; the first ones begin new sums."""

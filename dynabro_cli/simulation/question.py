@@ -25,6 +25,8 @@ class Question(NamedTuple):
         cohort: The numbers of the workers whose messages are aggregated, on the device; None for all.
         answering: The numbers of the workers that answer, in the order of the rows; None if all do.
         first: True for the vectors of the first prefix, whose spread the method may want.
+        gradients: The gradients [m, d] of which the sums consist, for an attack on gradients; None for the sums themselves.
+        everyone: As ``ever``, but of all workers, if the server aggregates the last messages of all; else None.
     """
 
     total: Tensor
@@ -39,6 +41,8 @@ class Question(NamedTuple):
     cohort: Tensor | None = None
     answering: Tensor | None = None
     first: bool = False
+    gradients: Tensor | None = None
+    everyone: Tensor | None = None
 
 
 def own_rows(state: States, question: Question) -> States:
@@ -53,4 +57,4 @@ def put_back(state: States, part: States, question: Question, workers: int) -> S
     if answering is None:
         return part
     whole = state or {name: value.new_zeros(workers, *value.shape[1:]) for name, value in part.items()}
-    return {name: whole[name].index_copy_(0, answering, value) for name, value in part.items()}
+    return whole | {name: whole[name].index_copy_(0, answering, value) for name, value in part.items()}

@@ -130,7 +130,8 @@ def make_messages(parts: Parts, strike: Strike) -> Callable[[Question, States, S
         if entry in ("message", "state"):
             if question.learned and attack.observe is not None:
                 learned = attack.observe(messages, question.byzantine, of_attack)
-            struck = strike(own if attack.of_gradients else messages, question, of_attack, of_method, of_aggregator)
+            raw = own if question.gradients is None else question.gradients
+            struck = strike(raw if attack.of_gradients else messages, question, of_attack, of_method, of_aggregator)
             messages = replace(messages, question.byzantine, struck) if attack.of_gradients else struck
             if entry == "state":
                 sent = workers.keep(messages, sent)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.attacks._api import memoryless
-from dynabro_cli.experiment.build import chain_setting
+from dynabro_cli.experiment.build import rule_setting
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Plan, senders
@@ -104,7 +104,7 @@ class _Course:
     def __init__(self, parts: Parts, noise: float, disturbance: float) -> None:
         self._parts, self._noise, self._disturbance = parts, noise, disturbance
         self._server = make_server(parts)
-        self._workers = chain_setting(parts.spec).workers  # the workers that answer in a round
+        self._workers = rule_setting(parts.spec, parts.method).workers  # whose messages are aggregated in a round
         self._nobody = torch.zeros(self._workers, dtype=torch.bool)
         self._round = 0
         self._spread: Tensor | None = None

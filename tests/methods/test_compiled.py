@@ -19,6 +19,9 @@ METHODS = {
     "safeguard, single": {"method": "safeguard:guards=single,T0=4,threshold0=0.7,empty=wait,step=before"},
     "marina-pp": {"method": "marina-pp:batches=3,C=4", "aggregator": "gm"},
     "local-steps": {"method": "local-steps:H=2", "attack_entry": "message"},
+    "ctma": {"method": "momentum", "aggregator": "ctma:rule=gm"},
+    "demoa": {"method": "demoa", "participation": 0.5},
+    "mu2-sgd": {"method": "mu2-sgd", "attack_entry": "state"},
 }
 
 
