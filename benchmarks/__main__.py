@@ -257,12 +257,13 @@ def same(
     other: Annotated[Path, typer.Argument(help="Another checkout, such as by git worktree add FOLDER COMMIT.")],
     repeats: Repeats = 3,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of a process.")] = 1,
+    compile_: Annotated[str, typer.Option("--compile", help="Compile kernels: on, off or auto.")] = "off",
     data_dir: DataDir = None,
 ) -> None:
     """Compare numbers and CPU time of short runs with another checkout's; ends with 1 if numbers differ."""
     from benchmarks.same import measure
 
-    text, equal = measure(other, repeats, threads, data_dir)
+    text, equal = measure(other, repeats, threads, compile_, data_dir)
     print(text)
     sys.exit(0 if equal else 1)
 

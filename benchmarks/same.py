@@ -28,9 +28,9 @@ RUNS = (
 PROGRAM = """
 import hashlib, json, sys, time
 from dynabro_cli import RunSpec, simulate
-spec, place, threads = json.loads(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3])
+spec, place, threads, compile = json.loads(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3]), sys.argv[4]
 digest = hashlib.sha256()
-stream = simulate(RunSpec(**spec), data_dir=place, device="cpu", compile="off", threads=threads)
+stream = simulate(RunSpec(**spec), data_dir=place, device="cpu", compile=compile, threads=threads)
 next(stream)  # set-up
 before = time.process_time()
 for event in stream:
@@ -40,7 +40,7 @@ print(json.dumps([digest.hexdigest(), time.process_time() - before, dynabro_cli.
 """
 
 
-def measure(other: Path, repeats: int, threads: int, data_dir: Path | None) -> tuple[str, bool]:
+def measure(other: Path, repeats: int, threads: int, compile_: str, data_dir: Path | None) -> tuple[str, bool]:
     """Run each spec here and there in turn; return a table with the least times, and True if all numbers are the same."""
     here, there = Path(__file__).parents[1], other.resolve()
     if not (there / "dynabro_cli").is_dir():
@@ -55,16 +55,17 @@ def measure(other: Path, repeats: int, threads: int, data_dir: Path | None) -> t
         found: dict[Path, list[tuple[str, float]]] = {here: [], there: []}
         for _ in range(repeats):
             for checkout, results in found.items():
-                results.append(_run(checkout, fields, data_dir, threads))
+                results.append(_run(checkout, fields, data_dir, threads, compile_))
         numbers = {digest for results in found.values() for digest, _ in results}
         least = [min(seconds for _, seconds in results) for results in found.values()]
         rows.append([f"{model}, {method}, {chain}, {attack}", "yes" if len(numbers) == 1 else "NO", *least, ratio(*least)])
     return f"{machine()}\n\n{table(HEADER, rows)}", all(row[1] == "yes" for row in rows)
 
 
-def _run(checkout: Path, fields: dict[str, Any], data_dir: Path | None, threads: int) -> tuple[str, float]:
+def _run(checkout: Path, fields: dict[str, Any], data_dir: Path | None, threads: int, compile_: str) -> tuple[str, float]:
     """Return the digest of a run's events and the CPU time of its rounds, in a process with a checkout's code."""
-    command = [sys.executable, "-c", PROGRAM, json.dumps(fields), str(data_dir.resolve() if data_dir else ""), str(threads)]
+    place = str(data_dir.resolve() if data_dir else "")
+    command = [sys.executable, "-c", PROGRAM, json.dumps(fields), place, str(threads), compile_]
     ended = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise SpecError(f"{checkout}: a run failed: {(ended.stderr.strip().splitlines() or ['?'])[-1]}")

@@ -33,6 +33,15 @@ def test_draws_do_not_depend_on_what_was_drawn_before() -> None:
         assert shared.generator(*place).random(3).tolist() == fresh[place]
 
 
+def test_a_moved_generator_draws_as_a_fresh_one() -> None:
+    shared = Streams(4)
+    for name, first, second in itertools.product(NAMES, (3, 0, 2**40), (5, 0)):
+        fresh = Streams(4).generator(name, first, second)
+        moved = shared.moved(name, first, second)
+        assert moved.integers(0, 7, size=3, dtype="int8").tolist() == fresh.integers(0, 7, size=3, dtype="int8").tolist()
+        assert moved.random(3).tolist() == fresh.random(3).tolist()  # the next call finds half-used words
+
+
 def test_seed_name_and_both_counters_matter() -> None:
     places = itertools.product((0, 1, 2), NAMES, (0, 1, 2), (0, 1, 2))
     values = [Streams(seed).generator(name, first, second).random() for seed, name, first, second in places]

@@ -1,20 +1,26 @@
 """Sorting networks over the rows of an [m, d] matrix, cut down to the order statistics that a rule needs.
 
 Batcher's odd-even merge sort (AFIPS 1968) compares whole rows, so a column-wise sort becomes a fixed sequence of
-``minimum`` and ``maximum`` over contiguous memory, several times faster than ``sort(0)`` and equal to it bit for bit.
+``minimum`` and ``maximum`` over contiguous memory, several times faster than ``sort(0)`` and equal to it bit for bit. On a CPU
+a kernel (``_order.cpp``) does the same in one call, with equal results.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.lazy import torch
+from dynabro_cli.machine import native
+from dynabro_cli.vectors.finite import host_may_look
+from dynabro_cli.vectors.means import column_blocks, mean_of_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-from dynabro_cli.vectors.means import column_blocks, mean_of_rows
+KERNEL = native.Kernel(Path(__file__).with_name("_order.cpp"), {})
 
 COLUMNS = 1 << 15  # on a CPU, a block of columns that stays in cache with all its rows
 
@@ -45,6 +51,9 @@ def comparators(m: int, first: int, stop: int) -> tuple[tuple[int, int], ...]:
 def middle_mean(messages: Tensor, trim: int) -> Tensor:
     """Return the mean over rows [trim, m - trim) of the column-wise sorted messages: [m, d] -> [d]."""
     m = messages.shape[0]
+    found = _by_kernel(messages, trim, trim, -1)
+    if found is not None:
+        return found
     network = comparators(m, trim, m - trim)
     blocks = column_blocks(messages, COLUMNS)
     return torch.cat([mean_of_rows(_ordered(messages[:, block], network)[trim : m - trim]) for block in blocks])
@@ -57,6 +66,9 @@ def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
     one is left out: the one further from the centre, or the larger one in a tie.
     """
     m = messages.shape[0]
+    found = _by_kernel(messages, 0, trim, left_out)
+    if found is not None:
+        return found
     network, kept = comparators(m, 0, m), m - left_out
     parts = []
     for block in column_blocks(messages, COLUMNS):
@@ -78,3 +90,45 @@ def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Ten
     for i, j in network:
         rows[i], rows[j] = torch.minimum(rows[i], rows[j]), torch.maximum(rows[i], rows[j])
     return rows
+
+
+def _by_kernel(messages: Tensor, first: int, trim: int, left_out: int) -> Tensor | None:
+    """Return ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, by the kernel: the same, bit for bit.
+
+    None if the kernel is not at hand, or does not serve these messages. It needs the sorted rows [first, m - first).
+    """
+    if not host_may_look(messages) or (messages.requires_grad and torch.is_grad_enabled()):
+        return None
+    library = KERNEL.at_hand()
+    function = None if library is None else _functions(library).get(messages.dtype)
+    if library is None or function is None:
+        return None
+    rows = messages if messages.stride(1) == 1 else messages.contiguous()
+    (m, d), team, (count, network) = rows.shape, native.team(), _network(rows.shape[0], first)
+    threads = 1 if team is None else torch.get_num_threads()
+    scratch, out = torch.empty(library.scratch(threads, m), dtype=torch.uint8), rows.new_empty(d)
+    function(
+        *(team, threads, scratch.data_ptr()),
+        *(rows.data_ptr(), m, d, rows.stride(0), out.data_ptr()),
+        *(network, count, trim, left_out),
+    )
+    return out
+
+
+@functools.cache
+def _functions(library: ctypes.CDLL) -> dict[torch.dtype, Any]:
+    """Return the library's functions by the kind of messages."""
+    pointer, long = ctypes.c_void_p, ctypes.c_long
+    library.scratch.argtypes, library.scratch.restype = [long, long], long
+    functions = {torch.float32: library.of_float, torch.float64: library.of_double}
+    for function in functions.values():
+        function.argtypes = [pointer, long, pointer, pointer, long, long, long, pointer, pointer, long, long, long]
+        function.restype = None
+    return functions
+
+
+@functools.cache
+def _network(m: int, first: int) -> tuple[int, Any]:
+    """Return the number of comparators for the outputs [first, m - first), and their rows in turn, for the kernel."""
+    rows = [row for pair in comparators(m, first, m - first) for row in pair]
+    return len(rows) // 2, (ctypes.c_int * len(rows))(*rows)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dynabro_cli.components import Registry
 from dynabro_cli.lazy import torch
+from dynabro_cli.vectors.finite import host_may_look
 from dynabro_cli.vectors.means import weighted
 
 if TYPE_CHECKING:
@@ -105,7 +106,11 @@ def memoryless(messages: Callable[[Tensor, Tensor], Tensor], *, reads_own: bool 
 
 def replace(own: Tensor, byzantine: Tensor, vectors: Tensor) -> Tensor:
     """Put ``vectors`` ([d], [m, d], or one number for all) into the rows of the Byzantine workers."""
-    return torch.where(byzantine[:, None], vectors, own)
+    if not host_may_look(own) or vectors.dtype != own.dtype or torch.is_grad_enabled():
+        return torch.where(byzantine[:, None], vectors, own)
+    found = own.clone()  # a CPU copies whole rows in less time than it chooses number by number
+    found[byzantine] = vectors[byzantine] if vectors.ndim == 2 else vectors
+    return found
 
 
 def honest_weights(byzantine: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:

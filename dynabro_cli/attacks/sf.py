@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless, replace
+from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless
 from dynabro_cli.components import parameter
+from dynabro_cli.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -38,5 +43,9 @@ def sf(parameters: Parameters, _: AttackSetting) -> Attack:
     With attack_entry=message the worker sends what it sends with ``state``, and remembers its honest momentum. Without momentum
     all of these are equal.
     """
-    flip = memoryless(lambda own, byzantine: replace(own, byzantine, -own))
-    return flip._replace(of_gradients=parameters.negates == "gradient")
+
+    def messages(own: Tensor, byzantine: Tensor) -> Tensor:
+        signs = torch.where(byzantine, -1, 1).to(own.dtype)  # one pass over the vectors, not one to flip and one to choose
+        return own * signs[:, None]
+
+    return memoryless(messages)._replace(of_gradients=parameters.negates == "gradient")

@@ -51,7 +51,7 @@ def _levels(method: Method, run: Mapping[str, Any]) -> Iterator[int]:
         yield from [0] * NOISE_COMPUTATIONS
     round_ = 0
     while True:
-        plan = method.plan(streams.generator("level", round_))
+        plan = method.plan(streams.moved("level", round_))
         cost = plan.prefixes[-1]
         yield from [cost.bit_length() - 1] * (1 if by_round else cost)
         round_ += 1

@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import platformdirs
 
@@ -47,6 +48,31 @@ class Kernel:
             NativeError: There is no compiler, or it failed or took longer than ``SECONDS``, or its result does not load.
         """
         return _load(self.source, self.defines)
+
+    def at_hand(self) -> ctypes.CDLL | None:
+        """Return the library for functions that are not compiled, which torch computes, too; None to leave it to torch.
+
+        That is so if ``set_first_use`` forbids the kernel, or if it cannot be loaded.
+        """
+        return None if _first_use == "leave" else _at_hand(self.source, self.defines, _first_use == "compile")
+
+
+FirstUse = Literal["compile", "cached", "leave"]
+_first_use: FirstUse = "compile"  # of the process, as torch's number of threads is: every run sets it
+
+
+def set_first_use(choice: FirstUse) -> None:
+    """Set for this process if a kernel that is needed now is compiled, or only taken from the cache, or neither."""
+    global _first_use
+    _first_use = choice
+
+
+@functools.cache
+def _at_hand(source: Path, defines: tuple[str, ...], compiles: bool) -> ctypes.CDLL | None:
+    try:
+        return _load(source, defines) if compiles else _cached(source, defines)
+    except NativeError:
+        return None
 
 
 def load_all(kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
@@ -96,21 +122,36 @@ def team() -> ctypes.c_void_p | None:
 
 @functools.cache
 def _load(source: Path, defines: tuple[str, ...]) -> ctypes.CDLL:
+    command, name, folder = _plan(source, defines)
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="dynabro-") as private:
+            return _open(_compile(command, source, Path(private), name))
+    try:
+        return _open(_found(folder, name) or _compile(command, source, folder, name))
+    except OSError as error:
+        raise NativeError(f"the cache {folder} failed: {error.strerror or error}") from error
+
+
+def _cached(source: Path, defines: tuple[str, ...]) -> ctypes.CDLL | None:
+    """Return the loaded library if it is in the cache."""
+    _, name, folder = _plan(source, defines)
+    found = None if folder is None else _found(folder, name)
+    return None if found is None else _open(found)
+
+
+def _plan(source: Path, defines: tuple[str, ...]) -> tuple[Sequence[str], str, Path | None]:
+    """Return the compiler's command, the beginning of the library's name in the cache, and the cache if it can be used."""
     cxx = compiler()
     if cxx is None:
         raise NativeError("no C++ compiler")
     command = (cxx, *_FLAGS, *_NATIVE.get(platform.machine(), ()), *defines, f"-I{HEADER.parent}")
     texts = [path.read_text(encoding="utf-8") for path in (source, HEADER)]
     key = hashlib.sha256(repr((texts, command[:-1], _version(cxx), processor())).encode()).hexdigest()
-    name, folder = f"{source.stem}-{key[:32]}", _cache()
-    if folder is None:
-        with tempfile.TemporaryDirectory(prefix="dynabro-") as private:
-            return _open(_compile(command, source, Path(private), name))
-    found = next((path for path in sorted(folder.glob(f"{name}-*.so")) if _sound(path)), None)
-    try:
-        return _open(found or _compile(command, source, folder, name))
-    except OSError as error:
-        raise NativeError(f"the cache {folder} failed: {error.strerror or error}") from error
+    return command, f"{source.stem}-{key[:32]}", _cache()
+
+
+def _found(folder: Path, name: str) -> Path | None:
+    return next((path for path in sorted(folder.glob(f"{name}-*.so")) if _sound(path)), None)
 
 
 def _open(path: Path) -> ctypes.CDLL:

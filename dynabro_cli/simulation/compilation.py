@@ -29,6 +29,11 @@ COMPILE_ROUNDS = 30_000
 Reasoned, not measured. Change it after a measurement: the step ``twice`` of ``python -m benchmarks gpu`` makes a run both ways.
 """
 
+KERNEL_AGGREGATES = 200
+"""Number of aggregates of a run above which the kernel of a rule is compiled for it: it takes 1 s, and saves 0.3 to 1 ms each.
+Later runs find it in the cache.
+"""
+
 SHAPES = 64
 """Most variants (shapes, numbers of arguments) of one compiled function; torch's default is 8."""
 
@@ -116,6 +121,17 @@ class Compiler:
             line = (str(cause).strip().splitlines() or [""])[0]
             raise RunError(f"compiling failed ({name}: {line}). Try: --compile off") from error
         self.enabled, self.reason = False, f"off: {name}"
+
+
+def use_kernels(choice: str, aggregates: float) -> None:
+    """Choose for this process whether rules that are not compiled use kernels, whose results are the same bit for bit.
+
+    Args:
+        choice: ``on``, ``off``, or ``auto``: what the cache has is used, and is compiled if there is work enough.
+        aggregates: Number of aggregates of the run.
+    """
+    enough = choice == "on" or aggregates >= KERNEL_AGGREGATES
+    native.set_first_use("leave" if choice == "off" else "compile" if enough else "cached")
 
 
 def missing_tool(device: torch.device) -> str | None:

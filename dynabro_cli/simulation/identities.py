@@ -46,7 +46,7 @@ class Drawn(NamedTuple):
     @property
     def most(self) -> int:
         """The largest number of Byzantine workers at one tick."""
-        return int(torch.stack(self.masks).sum(1).max())
+        return max(int(mask.sum()) for mask in self.masks)
 
 
 class Identities(NamedTuple):
@@ -96,7 +96,7 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
     answering = None if parts.answering is None else parts.answering(state.round)
     if answering is not None:
         masks = [mask[answering] for mask in masks]
-    ever = torch.stack(masks).any(0)
+    ever = masks[0] if len(masks) == 1 else torch.stack(masks).any(0)
     unseen = ever if answering is None else torch.ones(len(drawn[0]), dtype=torch.bool).index_copy(0, answering, ever)
     decisive = masks if parts.spec.attack_entry == "gradient" else [masks[-1]] * len(masks)
     return Identities(

@@ -22,6 +22,7 @@ from dynabro_cli.tasks._api import Images
 
 EVALUATION_VALUES = 100_000  # input values at a time on a CPU, where small batches stay in the cache
 TOGETHER = 32 << 20  # bytes that several computations keep that share a pass on a CPU, as small operations cost time
+NORMALISED_VALUES = 1 << 20  # input values of a training set that is normalised once on a CPU, not batch by batch
 TRIAL_ROUND = 2**41  # the counter of the batch that the gradients are tried on, out of reach of any round's
 
 
@@ -66,6 +67,8 @@ class ImageProblem:
         scale = torch.tensor(images.std, device=device).mul(images.scale)
         self._gain = (1 / scale)[:, None, None]
         self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[:, None, None]
+        small = device.type == "cpu" and self._train[0].numel() <= NORMALISED_VALUES
+        self._inputs = self._normalise(self._train[0]) if small else None
         samples = budget * workers * batch_size
         self._engine = WorkerGradients(model, workers, dtype=dtype, compile=compile, samples=samples, gpu_share=gpu_share)
         self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
@@ -108,14 +111,16 @@ class ImageProblem:
         def draw(name: Name, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
             if self._is_ahead(round_, computations):
                 return self._of_round(name, round_, workers, from_)
-            parts = [from_(self._streams.generator(name, round_, computation)) for computation in computations]
-            return send(torch.from_numpy(np.concatenate(parts, axis=1))[workers], self._device)
+            parts = [from_(self._streams.moved(name, round_, computation)) for computation in computations]
+            drawn = torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
+            return send(drawn if len(workers) == len(drawn) else drawn[workers], self._device)
 
         if shares is None:
             indices = draw("data", lambda generator: generator.integers(len(labels), size=shape))
         else:
             indices = draw("data", lambda generator: shares.draw(generator, self._batch_size))
-        pixels = self._normalise(images[indices.flatten()])
+        chosen = indices.flatten()
+        pixels = self._normalise(images[chosen]) if self._inputs is None else self._inputs.index_select(0, chosen)
         if self._images.flip:
             flips = draw("augment", lambda generator: generator.random(shape) < 0.5).flatten()
             pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
@@ -127,7 +132,7 @@ class ImageProblem:
 
     def _of_round(self, name: Name, round_: int, workers: Tensor, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
         """Return the draws of the round's first computation, on the device, for ``workers``."""
-        drawn = cast(Ahead, self._ahead).of(name, round_, lambda later: from_(self._streams.generator(name, later, 0)))
+        drawn = cast(Ahead, self._ahead).of(name, round_, lambda later: from_(self._streams.moved(name, later, 0)))
         return drawn if len(workers) == len(drawn) else drawn.index_select(0, send_once(workers, self._device))
 
     def _seeds(self, round_: int, computations: Sequence[int], workers: Tensor) -> Sequence[int] | Tensor:
@@ -136,7 +141,7 @@ class ImageProblem:
             return []
         if self._is_ahead(round_, computations) and self._engine.kind == SHARED:
             return self._of_round("dropout", round_, workers, lambda generator: generator.integers(2**63, size=self._workers))
-        drawn = [self._streams.generator("dropout", round_, c).integers(2**63, size=self._workers) for c in computations]
+        drawn = [self._streams.moved("dropout", round_, c).integers(2**63, size=self._workers) for c in computations]
         return [int(seeds[worker]) for worker in workers.tolist() for seeds in drawn]
 
     def sum_gradients(
@@ -158,7 +163,8 @@ class ImageProblem:
             losses = self._compute(inputs, labels, n, self._seeds(round_, part, workers))
             add(self._losses, losses, n)
             add(self._counts, torch.ones_like(losses), n)
-            add(self._statistics, self._engine.statistics[:k], n)
+            if self._statistics.numel():
+                add(self._statistics, self._engine.statistics[:k], n)
             if total is not None:
                 total[:k].add_(self._engine.matrix[:k], alpha=n)
         return self._engine.matrix if total is None else total
@@ -218,9 +224,9 @@ class ImageProblem:
         return max(1, TOGETHER // (samples * self._engine.kept)) if self._engine.kept else 1
 
     def observed(self) -> Observed:
-        found = Observed(self._losses.clone(), self._statistics.clone(), self._counts.clone())
-        for sums in (self._losses, self._statistics, self._counts):
-            sums.zero_()
+        found = Observed(self._losses, self._statistics, self._counts)
+        self._losses, self._counts = torch.zeros_like(self._losses), torch.zeros_like(self._counts)
+        self._statistics = torch.zeros_like(self._statistics)
         return found
 
     def project(self) -> None:

@@ -107,7 +107,7 @@ class Simulation:
     def _round(self) -> Record:
         """Make one server update, Algorithm 2 from its draw of J_t to x_{t+1}."""
         parts, state, x = self._parts, self._state, self._parts.problem.x
-        plan = parts.method.plan_of(state.round, parts.streams.generator("level", state.round))
+        plan = parts.method.plan_of(state.round, parts.streams.moved("level", state.round))
         known = state.mask
         who = identify(parts, state, plan.prefixes[-1], plan.level)
         changes = changes_of(known, who.drawn) if parts.switching.kept else ()

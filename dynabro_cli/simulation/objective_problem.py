@@ -32,7 +32,7 @@ class ObjectiveProblem:
         gradient = self._objective.gradient(self.x)
         result = self.x.new_zeros(self._workers, self.x.numel()) if total is None else total
         for computation in computations:
-            generator = self._streams.generator("noise", round_, computation)
+            generator = self._streams.moved("noise", round_, computation)
             noise = self._objective.noise(generator, self._workers * self._batch_size)
             drawn = gradient + noise.view(self._workers, self._batch_size, -1).mean(1)
             result[: len(workers)] += drawn[workers]

@@ -82,6 +82,6 @@ def point(x: Tensor) -> tuple[float, ...] | None:
 
 def read(values: Sequence[Tensor | float | None]) -> list[float | None]:
     """Read scalars with one transfer from the device."""
-    tensors = [value.double() for value in values if isinstance(value, Tensor)]
-    numbers = iter(torch.stack(tensors).tolist() if tensors else [])
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    numbers = iter(torch.stack(tensors).double().tolist() if tensors else [])
     return [next(numbers) if isinstance(value, Tensor) else value for value in values]

@@ -29,7 +29,7 @@ from dynabro_cli.machine.devices import current, pick_device
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.compilation import Compiler
+from dynabro_cli.simulation.compilation import Compiler, use_kernels
 from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.noise import measure_noise
@@ -208,6 +208,7 @@ def _prepare(
     problem, counts = _problem(run, data, device, streams, dtype, compile, gpu_share)
     method, aggregator = run.assemble()
     rounds, aggregates = _planned(method, streams, spec.budget)
+    use_kernels(compile, aggregates)
     compiler = Compiler(
         "off" if run.model is None else compile,  # never for an objective
         work=aggregates * senders * problem.x.numel(),
@@ -241,7 +242,7 @@ def _planned(method: Method, streams: Streams, budget: int) -> tuple[float, floa
     """Return the numbers of rounds and aggregates of the run; after the first thousand rounds, in proportion to these."""
     rounds, aggregates, spent = 0, 0, 0
     while rounds < PLANNED_ROUNDS and spent < budget:
-        prefixes = method.plan(streams.generator("level", rounds)).prefixes
+        prefixes = method.plan(streams.moved("level", rounds)).prefixes
         rounds += 1
         aggregates += len(prefixes)
         spent += prefixes[-1]

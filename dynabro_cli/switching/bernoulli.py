@@ -38,7 +38,7 @@ def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
 
     def step(t: int) -> None:
         np.maximum(left - 1, 0, out=left)
-        generator = streams.generator("identities", t)
+        generator = streams.moved("identities", t)
         turning = np.flatnonzero((generator.random(m) < parameters.p) & (left == 0))
         room = most - int((left > 0).sum())
         if len(turning) > room:

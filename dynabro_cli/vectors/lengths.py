@@ -20,8 +20,8 @@ def lengths(vectors: Tensor) -> Tensor:
     """
     if host_may_look(vectors) and vectors.dtype == torch.float32:
         quick: Tensor = torch.linalg.vector_norm(vectors, dim=1).double()
-        small = quick < math.sqrt(vectors.shape[1] * 1e-30)
-        if math.isfinite(quick.detach().sum()) and (not bool(small.any()) or not bool(vectors[small].any())):
+        norms, least = quick.tolist(), math.sqrt(vectors.shape[1] * 1e-30)
+        if math.isfinite(sum(norms)) and (min(norms, default=least) >= least or not bool(vectors[quick < least].any())):
             return quick
     scale = unit(vectors)
     scaled = vectors if vectors.dtype == torch.float32 else vectors / scale

@@ -43,17 +43,17 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
         chosen = weights.nonzero()[:, 0]
         if len(chosen) == 1:
             return messages.index_select(0, chosen)[0]
-    some, place = torch.where(over == 0, 1, over), weights.argmax().view(1)
+    some = torch.where(over == 0, 1, over)
     parts = []
     for block in column_blocks(messages):
         rows = messages[:, block]
         if messages.dtype != torch.float64:
             parts.append((_combined(weights, rows.double()) / some).to(messages.dtype))
         else:
-            base, shrink = rows.index_select(0, place)[0], _shrinking(len(rows))
+            base, shrink = rows.index_select(0, weights.argmax().view(1))[0], _shrinking(len(rows))
             pull = _combined(weights, torch.add(base * -shrink, rows, alpha=shrink))
             parts.append(_moved(base * (weights.sum() / some), pull / (2 * shrink * some)))
-    return held(torch.cat(parts))
+    return held(torch.cat(parts) if len(parts) > 1 else parts[0])
 
 
 def held(vector: Tensor) -> Tensor:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import Tensor
 
 from dynabro_cli.aggregators import _order
 from dynabro_cli.aggregators._order import COLUMNS, comparators, middle_mean
+from dynabro_cli.machine import native
+
+
+@pytest.fixture(autouse=True)
+def by_torch() -> Iterator[None]:
+    """Leave the kernel out: it has a test of its own."""
+    native.set_first_use("leave")
+    yield
+    native.set_first_use("compile")
 
 
 def network(messages: Tensor, first: int, stop: int) -> Tensor:

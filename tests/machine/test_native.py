@@ -42,6 +42,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
 def forget() -> None:
     """Let this process find nothing that it has loaded or asked before."""
     native._load.cache_clear()
+    native._at_hand.cache_clear()
     native._version.cache_clear()
 
 
@@ -210,3 +211,29 @@ def test_torchs_own_threads() -> None:
         assert len([path for path in runtimes if Path(path).is_relative_to(Path(torch.__file__).parent)]) == 1
         (own,) = {path for path in runtimes if os.path.dirname(torch.__file__) in path}
         assert ctypes.cast(ctypes.CDLL(own).GOMP_parallel, ctypes.c_void_p).value == team.value
+
+
+@needs_compiler
+def test_what_is_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log, kernel = compiler_that(monkeypatch, tmp_path, f'exec {REAL} "$@"'), Kernel(SMALL, {"ANSWER": 8})
+    monkeypatch.setattr(native, "_first_use", "cached")
+    assert kernel.at_hand() is None
+    assert calls(log) == 0, "it was compiled"
+    native.set_first_use("compile")
+    library = kernel.at_hand()
+    assert library is not None
+    assert library.answer() == 8
+    native.set_first_use("leave")
+    assert kernel.at_hand() is None
+    forget()  # as another process
+    native.set_first_use("cached")
+    found = kernel.at_hand()
+    assert found is not None
+    assert found.answer() == 8
+    assert calls(log) == 1
+
+
+def test_without_a_compiler_nothing_is_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "compiler", lambda: None)
+    monkeypatch.setattr(native, "_first_use", "compile")
+    assert Kernel(SMALL, {}).at_hand() is None

@@ -23,7 +23,14 @@ from dynabro_cli.aggregators._order import comparators
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.machine import native
 from dynabro_cli.simulation import compilation, setup
-from dynabro_cli.simulation.compilation import COMPILE_ROUNDS, COMPILE_WORK, Compiler, missing_tool
+from dynabro_cli.simulation.compilation import (
+    COMPILE_ROUNDS,
+    COMPILE_WORK,
+    KERNEL_AGGREGATES,
+    Compiler,
+    missing_tool,
+    use_kernels,
+)
 
 pytestmark = pytest.mark.thorough
 
@@ -107,6 +114,21 @@ def test_auto_decides_by_the_rounds_on_a_gpu() -> None:
 def test_on_compiles_however_little_it_is() -> None:
     compiler = Compiler("on", work=0, device=CPU)
     assert (compiler.enabled, compiler.reason) == (True, "on")
+
+
+@pytest.mark.parametrize(
+    ("choice", "aggregates", "expected"),
+    [
+        ("off", 1e9, "leave"),
+        ("on", 1, "compile"),
+        ("auto", KERNEL_AGGREGATES - 1, "cached"),
+        ("auto", KERNEL_AGGREGATES, "compile"),
+    ],
+)
+def test_kernels_of_rules(choice: str, aggregates: float, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_first_use", "compile")
+    use_kernels(choice, aggregates)
+    assert native._first_use == expected
 
 
 @pytest.mark.usefixtures("no_compiler")
