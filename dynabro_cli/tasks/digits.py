@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dynabro_cli.deferred import np
+from dynabro_cli.errors import NotFoundError
 from dynabro_cli.lazy import torch
 from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Pixels, Task, TaskSetting
 
@@ -31,15 +39,49 @@ def digits(parameters: Pixels, setting: TaskSetting) -> Task:
 
 
 def _load() -> Images:
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    data = load_digits()
-    images = torch.from_numpy(data.images).to(torch.uint8)[:, None]  # grey levels 0 to 16
-    labels = torch.from_numpy(data.target).long()
-    train, test = train_test_split(
-        range(len(labels)), train_size=TRAIN_SIZE, test_size=TEST_SIZE, stratify=data.target, random_state=0
-    )
+    table = _table()
+    images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 8, 8))  # grey levels 0 to 16
+    labels = torch.from_numpy(table[:, -1].astype(np.int64))
+    train, test = (torch.from_numpy(part) for part in _split(table[:, -1]))
     return Images(
         images[train], labels[train], images[test], labels[test], mean=(0.305,), std=(0.376,), shape=SHAPE, scale=16.0
     )
+
+
+def _table() -> np.ndarray[Any, Any]:
+    """Return the rows of scikit-learn's file, 64 pixels and the label each: uint8 [1797, 65].
+
+    Importing scikit-learn to read one file would take half as long as importing torch.
+
+    Raises:
+        NotFoundError: scikit-learn is not installed, or its file is damaged or elsewhere.
+    """
+    package = find_spec("sklearn")
+    folders = [] if package is None else package.submodule_search_locations or []
+    try:
+        with gzip.open(Path(*folders[:1], "datasets", "data", "digits.csv.gz"), "rt", encoding="ascii") as file:
+            numbers = np.fromstring(file.read().replace("\n", ","), dtype=np.float64, sep=",")
+        return numbers.reshape(TRAIN_SIZE + TEST_SIZE, 65).astype(np.uint8)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise NotFoundError(
+            f"task=digits: scikit-learn's digits cannot be read ({error}). Try: pip install scikit-learn"
+        ) from error
+
+
+def _split(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the places of training and test samples.
+
+    Each class has its share of both, rounded; remaining places go to the classes with the largest remainders. The draws are the
+    draws of scikit-learn's ``train_test_split`` with ``stratify`` and ``random_state=0``.
+    """
+    generator = np.random.RandomState(0)
+    exact = np.bincount(labels) * TRAIN_SIZE / len(labels)
+    sizes = np.floor(exact).astype(np.int64)
+    for remainder in np.unique(exact - sizes)[::-1]:
+        tied, left = np.flatnonzero(exact - np.floor(exact) == remainder), TRAIN_SIZE - sizes.sum()
+        if left:
+            sizes[generator.choice(tied, min(left, len(tied)), replace=False)] += 1
+    orders = [generator.permutation(np.flatnonzero(labels == label)) for label in range(len(sizes))]
+    train = np.concatenate([order[:size] for order, size in zip(orders, sizes, strict=True)])
+    test = np.concatenate([order[size:] for order, size in zip(orders, sizes, strict=True)])
+    return generator.permutation(train), generator.permutation(test)

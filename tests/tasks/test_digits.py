@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.tasks import digits
 from dynabro_cli.tasks._api import Images, Task, TaskSetting
 
 
@@ -79,3 +82,9 @@ def test_the_split_is_fixed() -> None:
     assert digests == ["c1281028e5251b91", "4493b2052e7b4258"]
     assert hashlib.sha256(images.train_images.numpy().tobytes()).hexdigest()[:16] == "5760f944f9d45833"
     assert torch.equal(images.train_images, load().train_images)
+
+
+def test_a_missing_file_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "find_spec", lambda _: None)
+    with pytest.raises(NotFoundError, match=r"^task=digits: scikit-learn's digits cannot be read \(.*Try: pip install"):
+        task().load()
