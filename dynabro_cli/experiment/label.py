@@ -40,7 +40,7 @@ def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: 
     Args:
         runs: Their fields by name; one that is missing counts as None.
         names: The fields to choose from, in order.
-        given: The fields that are told anyway.
+        given: The fields that a label has anyway.
     """
     known = list(given)
     groups = _numbered(tuple(run.get(name) for name in known) for run in runs)

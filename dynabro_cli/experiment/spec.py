@@ -50,9 +50,9 @@ def row(
         limits: Its legal range, as of ``components.parameter``.
     """
     declared = parameter(default, help=help, **limits)
-    told = {"column": column, "component": component, "short": option, "value": metavar, "since": since, "before": before}
-    told |= {"speed": speed, "memory": memory, "result": result}
-    return dataclasses.field(default=default, metadata={**declared.metadata, "row": told})
+    about = {"column": column, "component": component, "short": option, "value": metavar, "since": since, "before": before}
+    about |= {"speed": speed, "memory": memory, "result": result}
+    return dataclasses.field(default=default, metadata={**declared.metadata, "row": about})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -135,8 +135,8 @@ class Method:
         first: The first round's plan, if it is not drawn.
         settle: The server's own state: maps the last aggregate [d] and the state to the vector that takes its place, and the
             next state. None for the aggregate itself.
-        told: Maps what the method is told later to the method that goes by it; None if it needs none of it. What a method is
-            told may change functions of the server, ``threshold`` and ``noise_bound``, and no more.
+        with_known: Maps what is known of the other parts to the method configured with it; None if the method needs nothing
+            of them. It may change functions of the server, ``threshold`` and ``noise_bound``, and no more.
         wants_noise: True if V has to be measured before the first round.
         noise_bound: The V in use; None for a method without V.
         threshold: MFM's T^0, if the method sets it; inf as long as V is not known.
