@@ -15,8 +15,8 @@ from benchmarks.measuring import table
 from dynabro_cli import RunSpec, events
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.simulation import loop
-from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.loop import Simulation
+from dynabro_cli.simulation.problem.images import ImageProblem
 
 ROUNDS = 6
 """Rounds of a run; the last one is counted, as the first ones send tables that stay."""

@@ -12,7 +12,7 @@ from benchmarks.measuring import synchronise
 from benchmarks.processes import Block
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.events import RoundsDone
-from dynabro_cli.simulation.image_problem import ImageProblem
+from dynabro_cli.simulation.problem.images import ImageProblem
 
 WARM_UP = 2
 FOREVER = 10**9

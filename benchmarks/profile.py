@@ -17,10 +17,10 @@ from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.events import RoundsDone
 from dynabro_cli.simulation import loop
-from dynabro_cli.simulation.acceptance import Probe
-from dynabro_cli.simulation.image_problem import ImageProblem
+from dynabro_cli.simulation.loop import Step
+from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.round.acceptance import Probe
 from dynabro_cli.simulation.setup import data_directory
-from dynabro_cli.simulation.step import Step
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 

@@ -19,7 +19,7 @@ from dynabro_cli import __version__
 from dynabro_cli.errors import CheckpointError
 from dynabro_cli.events import Totals
 from dynabro_cli.experiment.complete import CompleteSpec
-from dynabro_cli.simulation.parts import State
+from dynabro_cli.simulation.round.parts import State
 
 FORMAT = 1
 MADE_BY = {"dynabro": "version of dynabro", "torch": "version of torch", "code": "code of a component"}

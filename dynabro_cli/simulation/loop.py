@@ -11,18 +11,18 @@ from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_weights
 from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Identity, Round, RoundsDone, Totals
+from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
 from dynabro_cli.methods._api import GatheringMethod, Plan, senders
-from dynabro_cli.simulation.acceptance import Probe
 from dynabro_cli.simulation.checkpoint import Checkpoint
-from dynabro_cli.simulation.defence import advance
-from dynabro_cli.simulation.gathering import gather
-from dynabro_cli.simulation.identities import Identities, identify
-from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.prefixes import Prefixes
-from dynabro_cli.simulation.problem import STATISTICS_MOMENTUM
-from dynabro_cli.simulation.records import Record, changes_of, point, read, round_event, totals_after
-from dynabro_cli.simulation.server import make_server
-from dynabro_cli.simulation.step import Step
+from dynabro_cli.simulation.problem.interface import STATISTICS_MOMENTUM
+from dynabro_cli.simulation.round.acceptance import Probe
+from dynabro_cli.simulation.round.attacker import advance
+from dynabro_cli.simulation.round.gathering import gather
+from dynabro_cli.simulation.round.identities import Identities, identify
+from dynabro_cli.simulation.round.parts import Parts, State
+from dynabro_cli.simulation.round.prefixes import Prefixes
+from dynabro_cli.simulation.round.records import Record, changes_of, point, read, round_event, totals_after
+from dynabro_cli.simulation.round.server import make_server
 from dynabro_cli.vectors.lengths import length
 
 FLUSH_ROUNDS = 16
@@ -47,6 +47,35 @@ class Direction(NamedTuple):
     acceptance: Tensor | None
 
 
+class Step:
+    """The server's update, x_{t+1} = x_t - eta_t (g_t + wd x_t): the learning-rate rule and weight decay of a run.
+
+    ``fixed`` takes eta, times the factor of every drop whose fraction of the budget is reached before the round.
+    ``adagrad-norm`` takes eta_t = eta_0/sqrt(sum_{s <= t} |g_s|^2) (equation 5 of the paper); its sum is ``squares``.
+    """
+
+    def __init__(self, spec: CompleteSpec, x: Tensor) -> None:
+        self._rate = spec.learning_rate
+        self._decay = spec.weight_decay
+        self._drops = [(fraction * spec.budget, factor) for fraction, factor in parse_drops(spec.lr_drop)]
+        self._adaptive = spec.lr_rule == "adagrad-norm"
+        self.squares = x.new_zeros((), dtype=torch.float64)
+
+    def update(self, x: Tensor, direction: Tensor, spent: int) -> Tensor | float:
+        """Move ``x`` in place along ``direction``, after ``spent`` computations; return the learning rate used."""
+        rate: Tensor | float = self._rate
+        for start, factor in self._drops:
+            if spent >= start - 1e-9:
+                rate *= factor
+        if self._adaptive:
+            self.squares += length(direction).square()
+            rate = torch.where(self.squares > 0, self._rate / self.squares.sqrt(), 0.0)
+        if self._decay:
+            direction = direction.add(x, alpha=self._decay)
+        x.sub_(rate * direction)
+        return rate
+
+
 class Simulation:
     """One run, round by round.
 
@@ -60,10 +89,11 @@ class Simulation:
         self._step = Step(parts.spec, parts.problem.x)
         self._records: list[Record] = []
         self._totals = Totals(0, state.spent, 0, 0, None if parts.problem.squared_gradient() is None else 0.0)
+        # The losses stay on the device until an evaluation: to read one would make the host wait for the round.
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
         self._server = make_server(parts)
-        self._prefixes = Prefixes(parts, self._server.strike)
+        self._prefixes = Prefixes(parts, self._server.attacker)
         self._probe = Probe(parts, self._server)
         if not state.attack:
             state.attack = dict(parts.attack.initial)
@@ -94,6 +124,8 @@ class Simulation:
             if due or not finite:
                 evaluation = self._evaluate()
                 yield evaluation
+            # A resumed run does not see the rounds before its checkpoint again. So there is no checkpoint behind a round that
+            # is not finite, which only its flush would report, and the rounds before a checkpoint are flushed with its totals.
             if finite and state.spent < budget and wanted() and self._finite_so_far():
                 if self._records:
                     yield self._flush()
@@ -116,6 +148,7 @@ class Simulation:
         square = parts.problem.squared_gradient()
         rate = self._step.update(x, made.vector, state.spent)
         parts.problem.project()
+        # From here on the state is the next round's: what learns below, learns for it, and a checkpoint resumes there.
         state.round += 1
         state.spent += plan.prefixes[-1]
         acceptance = self._follow(made.acceptance)
@@ -138,6 +171,7 @@ class Simulation:
             if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
                 acceptance = self._probe(question, state)
             answer = self._server.answer(question, state.attack, state.method, state.aggregator)
+            # Each prefix is a message: momentum and stateful rules move on with every one of them, the attack once a round.
             state.method, state.aggregator = answer.method, answer.aggregator
             aggregates.append(answer.aggregate)
             spread = spread if answer.spread is None else answer.spread
@@ -149,7 +183,7 @@ class Simulation:
     def _gathered(self, method: GatheringMethod, plan: Plan, who: Identities) -> Direction:
         """Return g_t of the vectors that the method gathers itself."""
         parts, state = self._parts, self._state
-        question = gather(parts, method, state, plan, who, self._server.strike)
+        question = gather(parts, method, state, plan, who, self._server.attacker)
         acceptance = self._probe(question, state) if self._probe.wanted(state.round, who, plan.cohort) else None
         answer = self._server.answer(question, state.attack, state.method, state.aggregator)
         state.method, state.aggregator = answer.method, answer.aggregator
@@ -226,7 +260,7 @@ class Simulation:
         """Resume from a checkpoint of the same run."""
         problem, device = self._parts.problem, self._parts.problem.x.device
         self._state, self._totals = checkpoint.state, checkpoint.totals
-        for name in ("method", "aggregator", "attack"):
+        for name in ("method", "aggregator", "attack"):  # identities are drawn on the CPU, so that their states stay there
             own = getattr(self._state, name)
             setattr(self._state, name, {key: tensor.to(device) for key, tensor in own.items()})
         problem.x.copy_(checkpoint.x)

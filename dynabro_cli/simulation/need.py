@@ -20,7 +20,7 @@ from dynabro_cli.experiment.build import attack_setting, chain_setting, method_s
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.gradients.engine import PASS_SHARE, PASS_VALUES
 from dynabro_cli.methods._api import Method
-from dynabro_cli.simulation.image_problem import EVALUATION_VALUES, TOGETHER
+from dynabro_cli.simulation.problem.images import EVALUATION_VALUES, TOGETHER
 from dynabro_cli.tasks._api import ImageShape, Task
 
 PROCESS = 400e6

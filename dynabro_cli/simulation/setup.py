@@ -30,14 +30,13 @@ from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, use_kernels
-from dynabro_cli.simulation.image_problem import ImageProblem
 from dynabro_cli.simulation.loop import Simulation
-from dynabro_cli.simulation.noise import measure_noise
-from dynabro_cli.simulation.objective_problem import ObjectiveProblem
-from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problem import Problem
+from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.interface import Problem, measure_noise
+from dynabro_cli.simulation.problem.objective import ObjectiveProblem
+from dynabro_cli.simulation.problem.shares import Counts, hold_out, share_out
 from dynabro_cli.simulation.room import check_room
-from dynabro_cli.simulation.shares import Counts, hold_out, share_out
+from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.weights import weights_of
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, Objective, TaskSetting

@@ -21,8 +21,8 @@ from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.machine.devices import pick_device
 from dynabro_cli.simulation import precision
-from dynabro_cli.simulation.image_problem import ImageProblem
-from dynabro_cli.simulation.problem import Score
+from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.interface import Score
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images
 

@@ -49,7 +49,7 @@ class Follow(NamedTuple):
         initial: The state before the first round; ``Late``, so that building a strategy loads no torch.
         mask: Maps the state to the mask [m] of the next round.
         learn: Maps the state and the acceptance ratio of the round's Byzantine messages (None if none was sent; see
-            ``simulation.acceptance``) to the next state; called at the end of every round.
+            ``simulation.round.acceptance``) to the next state; called at the end of every round.
     """
 
     initial: Mapping[str, Tensor]

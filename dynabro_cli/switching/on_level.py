@@ -37,7 +37,7 @@ def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """
     if setting.jmax is None:
         raise SpecError(
-            "switching 'on-level' strikes at a level of MLMC, and the method has none. "
+            "switching 'on-level' attacks at a level of MLMC, and the method has none. "
             "Try: --method dynabro, or another --switching"
         )
     if parameters.level > setting.jmax:
@@ -54,8 +54,8 @@ def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         return drawn(0 if parameters.K is None else t // parameters.K).clone()
 
     def in_round(t: int, level: int | None) -> Tensor:
-        strikes = level is not None and level >= parameters.level
-        return mask(t) if strikes else torch.zeros(setting.workers, dtype=torch.bool)
+        attacks = level is not None and level >= parameters.level
+        return mask(t) if attacks else torch.zeros(setting.workers, dtype=torch.bool)
 
     check_count(setting)
     return Switching(mask, in_round=in_round)

@@ -15,9 +15,8 @@ from dynabro_cli.experiment.build import rule_setting
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Plan, senders
-from dynabro_cli.simulation.parts import Parts
-from dynabro_cli.simulation.question import Question
-from dynabro_cli.simulation.server import make_server
+from dynabro_cli.simulation.round.parts import Parts, Question
+from dynabro_cli.simulation.round.server import make_server
 from dynabro_cli.streams import Streams
 
 MOST_ROUNDS = 2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynabro_cli.simulation.acceptance import Probe
+from dynabro_cli.simulation.round.acceptance import Probe
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Round, RoundsDone
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.simulation import acceptance
-from dynabro_cli.simulation.acceptance import ACCEPTANCE_ROUNDS, Probe
-from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.question import Question
-from dynabro_cli.simulation.server import make_server
+from dynabro_cli.simulation.round import acceptance
+from dynabro_cli.simulation.round.acceptance import ACCEPTANCE_ROUNDS, Probe
+from dynabro_cli.simulation.round.parts import Parts, Question, State
+from dynabro_cli.simulation.round.server import make_server
 from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import Switching

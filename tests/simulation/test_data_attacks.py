@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dynabro_cli import RunSpec, events, make_switching, simulate
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.simulation.image_problem import ImageProblem
+from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.setup import load_data
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images

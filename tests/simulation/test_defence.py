@@ -18,8 +18,8 @@ from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.methods._api import Method, MethodSetting
 from dynabro_cli.simulation import compilation
 from dynabro_cli.simulation.compilation import Compiler
-from dynabro_cli.simulation.parts import Parts
-from dynabro_cli.simulation.server import Question, make_server
+from dynabro_cli.simulation.round.parts import Parts
+from dynabro_cli.simulation.round.server import Question, make_server
 from tests.simulation.reference import A, DynaBRO, descend, masks, noise, quadratic, trimmed
 
 M, F = 5, 2

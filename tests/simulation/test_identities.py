@@ -11,9 +11,9 @@ from dynabro_cli import RunSpec
 from dynabro_cli.attacks._api import AttackSetting
 from dynabro_cli.events import Evaluated, RoundsDone
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
-from dynabro_cli.simulation.identities import identify
-from dynabro_cli.simulation.image_problem import ImageProblem
-from dynabro_cli.simulation.parts import Parts, State
+from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.round.identities import identify
+from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.setup import simulate
 from dynabro_cli.switching._api import Switching
 

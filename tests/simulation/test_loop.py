@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec, events, simulate
-from dynabro_cli.simulation.records import PATH_DIMENSIONS, point
+from dynabro_cli.simulation.round.records import PATH_DIMENSIONS, point
 from tests.simulation.reference import Outcome, masks, quadratic, run
 
 METHODS = ["sgd", "momentum", "dynabro", "dynabro:jmax=2", "dynabro:jmax=0", "dynabro:jmax=auto"]

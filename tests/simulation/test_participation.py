@@ -14,7 +14,7 @@ from dynabro_cli.events import Evaluated, RoundsDone
 from dynabro_cli.experiment.build import chain_setting
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.simulation.image_problem import ImageProblem
+from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.setup import simulate
 from tests.simulation import reference
 

@@ -17,13 +17,14 @@ from dynabro_cli.events import Evaluated
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.methods._api import Plan
-from dynabro_cli.simulation import image_problem, setup
-from dynabro_cli.simulation.gathering import RoundGradients
-from dynabro_cli.simulation.identities import identify
-from dynabro_cli.simulation.image_problem import ImageProblem
+from dynabro_cli.simulation import setup
 from dynabro_cli.simulation.loop import Parts, Simulation, State
-from dynabro_cli.simulation.objective_problem import ObjectiveProblem
-from dynabro_cli.simulation.shares import Shares
+from dynabro_cli.simulation.problem import images as image_problem
+from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.objective import ObjectiveProblem
+from dynabro_cli.simulation.problem.shares import Shares
+from dynabro_cli.simulation.round.gathering import RoundGradients
+from dynabro_cli.simulation.round.identities import identify
 from dynabro_cli.streams import Streams
 from dynabro_cli.switching._api import SwitchingSetting
 from dynabro_cli.tasks._api import Images, ImageShape, TaskSetting
@@ -346,7 +347,7 @@ def test_gradients_at_other_points() -> None:
     )[0]
     parts, state = made._parts, made._state
     who = identify(parts, state, 1)
-    round_ = RoundGradients(parts, state, Plan(None, (3,)), who, made._server.strike)
+    round_ = RoundGradients(parts, state, Plan(None, (3,)), who, made._server.attacker)
     here = parts.problem.x.clone()
     points = here + 0.1 * torch.randn(M, here.numel(), generator=torch.Generator().manual_seed(0))
     found, at_one = round_.gradients(2, points), round_.gradients(2, points[1])
@@ -368,7 +369,7 @@ def test_losses_at_another_point_are_not_counted() -> None:
         "off",
     )[0]
     parts, state = made._parts, made._state
-    round_ = RoundGradients(parts, state, Plan(None, (2,)), identify(parts, state, 1), made._server.strike)
+    round_ = RoundGradients(parts, state, Plan(None, (2,)), identify(parts, state, 1), made._server.attacker)
     round_.gradients(0, parts.problem.x + 1)
     round_.gradients(0)
     seen = parts.problem.observed()

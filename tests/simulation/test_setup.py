@@ -15,7 +15,7 @@ from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
-from dynabro_cli.simulation.noise import NOISE_ROUND
+from dynabro_cli.simulation.problem.interface import NOISE_ROUND
 from dynabro_cli.simulation.setup import data_directory, pick_device
 from tests.simulation.reference import masks, noise, quadratic, run
 

@@ -13,9 +13,9 @@ from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.partitions._api import REGISTRY, PartitionSetting
-from dynabro_cli.simulation.image_problem import ImageProblem
+from dynabro_cli.simulation.problem.images import ImageProblem
+from dynabro_cli.simulation.problem.shares import hold_out, share_out
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.simulation.shares import hold_out, share_out
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, TaskSetting
 from tests.simulation.test_problem import ALL, CPU, B, M, by_hand, network, normalised, pictures

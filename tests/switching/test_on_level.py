@@ -19,7 +19,7 @@ def rounds(**fields: object) -> list[events.Round]:
     return [item for event in found if isinstance(event, events.RoundsDone) for item in event.rounds]
 
 
-def test_who_strikes_at_which_level() -> None:
+def test_who_attacks_at_which_level() -> None:
     """Level 2 of 0 to 4; None is a round without levels."""
     strategy = make_switching("on-level:level=2", workers=9, byzantine=4, jmax=4)
     assert strategy.in_round is not None
@@ -68,7 +68,7 @@ def test_the_schedule_can_be_drawn_again(clock: str, method: str) -> None:
 @pytest.mark.parametrize(
     ("method", "level", "problem"),
     [
-        ("sgd", 2, "switching 'on-level' strikes at a level of MLMC, and the method has none. Try: --method dynabro, or "),
+        ("sgd", 2, "switching 'on-level' attacks at a level of MLMC, and the method has none. Try: --method dynabro, or "),
         ("dynabro:jmax=3", 4, "switching 'on-level': level=4 never comes, as the method's jmax is 3. Try: level=3 or less"),
     ],
 )

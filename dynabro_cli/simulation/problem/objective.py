@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from dynabro_cli.simulation.problem import Relabel, Score, mean_gradients
+from dynabro_cli.simulation.problem.interface import Relabel, Score, mean_gradients
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Objective
 

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.gradients.memory import send
-from dynabro_cli.simulation.defence import copied
-from dynabro_cli.simulation.identities import Identities
-from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.question import Question
-from dynabro_cli.simulation.server import Server
+from dynabro_cli.simulation.round.attacker import copied
+from dynabro_cli.simulation.round.identities import Identities
+from dynabro_cli.simulation.round.parts import Parts, Question, State
+from dynabro_cli.simulation.round.server import Server
 from dynabro_cli.vectors.finite import finite_rows
 
 ACCEPTANCE_ROUNDS = 23

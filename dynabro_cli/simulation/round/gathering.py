@@ -7,20 +7,19 @@ from torch import Tensor
 
 from dynabro_cli.gradients.memory import send
 from dynabro_cli.methods._api import GatheringMethod, Plan
-from dynabro_cli.simulation.defence import Strike, learn, strike_computation
-from dynabro_cli.simulation.identities import Identities, relabelling
-from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problem import Relabel
-from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.problem.interface import Relabel
+from dynabro_cli.simulation.round.attacker import Attacker, attack_computation, learn
+from dynabro_cli.simulation.round.identities import Identities, relabelling
+from dynabro_cli.simulation.round.parts import Parts, Question, State
 
 
-def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who: Identities, strike: Strike) -> Question:
+def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who: Identities, attacker: Attacker) -> Question:
     """Let the method gather the workers' vectors of a round, and put its next state into ``state``.
 
     The attack acts on the vectors of the workers that are Byzantine at the round's last computation, unless it has acted on
     their gradients.
     """
-    gathered = method.gather(RoundGradients(parts, state, plan, who, strike), plan, state.method)
+    gathered = method.gather(RoundGradients(parts, state, plan, who, attacker), plan, state.method)
     state.method = gathered.state
     return Question(
         total=gathered.vectors,
@@ -44,8 +43,8 @@ class RoundGradients:
     one pass per worker, not one pass for all.
     """
 
-    def __init__(self, parts: Parts, state: State, plan: Plan, who: Identities, strike: Strike) -> None:
-        self._parts, self._state, self._who, self._strike = parts, state, who, strike
+    def __init__(self, parts: Parts, state: State, plan: Plan, who: Identities, attacker: Attacker) -> None:
+        self._parts, self._state, self._who, self._attacker = parts, state, who, attacker
         self._last = plan.prefixes[-1] - 1
         everyone = torch.arange(parts.spec.workers)
         self._workers = everyone if parts.answering is None else parts.answering(state.round)
@@ -81,7 +80,7 @@ class RoundGradients:
             return gradients
         parts, state, who = self._parts, self._state, self._who
         tick = who.ticks[min(computation, len(who.ticks) - 1)]
-        vectors = strike_computation(parts, state, self._strike, gradients, tick, who.answering, learns=who.dynamic)
+        vectors = attack_computation(parts, state, self._attacker, gradients, tick, who.answering, learns=who.dynamic)
         if computation == self._last and not who.dynamic:
             learn(parts, state, gradients, tick.byzantine)
         return vectors

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from dynabro_cli.aggregators._api import Aggregate, Aggregator
 from dynabro_cli.methods._api import GatheringMethod, JudgingMethod
-from dynabro_cli.simulation.parts import Parts
-from dynabro_cli.simulation.question import Question, States
+from dynabro_cli.simulation.round.parts import Parts, Question, States
 from dynabro_cli.vectors.finite import sound
 
 RECEIVED = "received"

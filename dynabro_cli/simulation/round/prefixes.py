@@ -7,10 +7,9 @@ from torch import Tensor
 
 from dynabro_cli.gradients.memory import send_once
 from dynabro_cli.methods._api import JudgingMethod, Plan, senders
-from dynabro_cli.simulation.defence import Strike, strike_computation
-from dynabro_cli.simulation.identities import Identities, relabelling
-from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.question import Question
+from dynabro_cli.simulation.round.attacker import Attacker, attack_computation
+from dynabro_cli.simulation.round.identities import Identities, relabelling
+from dynabro_cli.simulation.round.parts import Parts, Question, State
 
 
 class Prefixes:
@@ -21,11 +20,11 @@ class Prefixes:
 
     Args:
         parts: The parts of the run.
-        strike: The attack.
+        attacker: The attack as a function.
     """
 
-    def __init__(self, parts: Parts, strike: Strike) -> None:
-        self._parts, self._strike = parts, strike
+    def __init__(self, parts: Parts, attacker: Attacker) -> None:
+        self._parts, self._attacker = parts, attacker
         self._rows = parts.spec.workers if parts.answering is None else len(parts.answering(0))
         self._total = parts.problem.x.new_zeros(self._rows, parts.problem.x.numel())
         self._counts: dict[int, Tensor] = {}
@@ -84,7 +83,7 @@ class Prefixes:
             tick = who.ticks[computation]
             own = parts.problem.sum_gradients(state.round, (computation,), tick.computed, None, relabel)
             own = own[: self._rows] if tick.places is None else own.index_select(0, tick.places)
-            self._total += strike_computation(parts, state, self._strike, own, tick, who.answering, learns=True)
+            self._total += attack_computation(parts, state, self._attacker, own, tick, who.answering, learns=True)
 
     def _count(self, prefix: int) -> Tensor:
         """Return ``prefix`` as a tensor on the device: a number would be compiled into the server's function."""

@@ -8,7 +8,14 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from dynabro_cli.errors import SpecError
+from dynabro_cli.methods._api import NOISE_COMPUTATIONS
+from dynabro_cli.switching._api import Switching
+from dynabro_cli.vectors.lengths import lengths
+from dynabro_cli.vectors.means import weighted
+
 STATISTICS_MOMENTUM = 0.1
+NOISE_ROUND = 2**40  # the counter of the draws that measure V, out of reach of any round's
 
 Relabel = Callable[[Tensor, int, int], Tensor]
 """Maps the labels [m, B] of the workers' mini-batches, the computation's counter within the round, and the number of classes to
@@ -106,3 +113,23 @@ def mean_gradients(problem: Problem, round_: int, batches: int, workers: int, re
     """Return the mean gradients of all workers over so many mini-batches, [m, d]."""
     total = problem.x.new_zeros(workers, problem.x.numel())
     return problem.sum_gradients(round_, range(batches), torch.arange(workers), total, relabel) / batches
+
+
+def measure_noise(problem: Problem, switching: Switching) -> float:
+    """Return V, the largest deviation of an honest one-batch gradient from the honest mean, over some draws at x_1.
+
+    Spends ``NOISE_COMPUTATIONS`` gradient computations of each worker.
+
+    Raises:
+        SpecError: There is no noise, or fewer than two workers are honest at the start.
+    """
+    largest = 0.0
+    for computation in range(NOISE_COMPUTATIONS):
+        computed = (~switching.mask(0)).nonzero()[:, 0]
+        honest = problem.sum_gradients(NOISE_ROUND, (computation,), computed, None)[: len(computed)]
+        if len(honest):
+            largest = max(largest, float(lengths(honest - weighted(honest, honest.new_ones(len(honest)))).max()))
+    problem.observed()
+    if not largest > 0:
+        raise SpecError("noise_bound=auto found no noise among the honest workers at the start. Try: noise_bound=V")
+    return largest

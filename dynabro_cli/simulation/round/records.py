@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dynabro_cli.events import Identity, Round, Totals
 from dynabro_cli.methods._api import Plan
-from dynabro_cli.simulation.identities import Drawn, Identities
+from dynabro_cli.simulation.round.identities import Drawn, Identities
 
 PATH_DIMENSIONS = 3
 """Largest dimension of a model that is recorded itself, for drawing."""

@@ -10,8 +10,8 @@ from torch import Tensor
 from dynabro_cli.attacks._api import Attack
 from dynabro_cli.gradients.memory import send_once
 from dynabro_cli.methods._api import senders
-from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.problem import Relabel
+from dynabro_cli.simulation.problem.interface import Relabel
+from dynabro_cli.simulation.round.parts import Parts, State
 
 
 class Tick(NamedTuple):

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from dynabro_cli.attacks._api import honest_mean, replace
 from dynabro_cli.methods._api import senders
-from dynabro_cli.simulation.decision import Decision, make_decide
-from dynabro_cli.simulation.defence import Strike, make_strike
-from dynabro_cli.simulation.parts import Parts
-from dynabro_cli.simulation.question import Question, States, own_rows, put_back
+from dynabro_cli.simulation.round.attacker import Attacker, make_attacker
+from dynabro_cli.simulation.round.decision import Decision, make_decide
+from dynabro_cli.simulation.round.parts import Parts, Question, States, own_rows, put_back
 from dynabro_cli.vectors.finite import all_finite, finite_rows
 from dynabro_cli.vectors.lengths import length
 
@@ -51,13 +50,13 @@ class Server(NamedTuple):
 
     Attributes:
         answer: All steps, compiled if the run is; takes the question and the three states.
-        strike: The attack alone.
+        attacker: The attack alone, as a function.
         messages: The first half: the messages that reach the server.
         aggregate: The aggregate of other messages; takes messages, question, and the states of method and aggregator.
     """
 
     answer: Callable[[Question, States, States, States], Answer]
-    strike: Strike
+    attacker: Attacker
     messages: Callable[[Question, States, States, States], Sent]
     aggregate: Callable[[Tensor, Question, States, States], Tensor]
 
@@ -73,8 +72,8 @@ def make_server(parts: Parts) -> Server:
     """
     attack, spread_of, settle = parts.attack, senders(parts.method).spread, parts.method.settle
     decide = make_decide(parts, compiled=attack.sees_defence)
-    strike = make_strike(parts, decide)
-    send = make_messages(parts, strike)
+    attacker = make_attacker(parts, decide)
+    send = make_messages(parts, attacker)
 
     def conclude(
         messages: Tensor, question: Question, of_method: States, of_aggregator: States, learned: States | None, finite: bool
@@ -97,7 +96,7 @@ def make_server(parts: Parts) -> Server:
         return decide(messages, question, of_method, of_aggregator).aggregate
 
     if attack.sees_defence or not parts.compiler.on_host:
-        return Server(whole if attack.sees_defence else parts.compiler(whole), strike, send, decided)
+        return Server(whole if attack.sees_defence else parts.compiler(whole), attacker, send, decided)
     first, second = parts.compiler(send), parts.compiler(conclude)
 
     def answer(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
@@ -109,10 +108,10 @@ def make_server(parts: Parts) -> Server:
         finite = all_finite(messages)
         return second(messages, question, of_method, of_aggregator, None, finite).aggregate
 
-    return Server(answer, strike, first, decided if settle is not None else aggregate)
+    return Server(answer, attacker, first, decided if settle is not None else aggregate)
 
 
-def make_messages(parts: Parts, strike: Strike) -> Callable[[Question, States, States, States], Sent]:
+def make_messages(parts: Parts, attacker: Attacker) -> Callable[[Question, States, States, States], Sent]:
     """Return the function from the workers' gradients to their messages, including the attack on either."""
     attack, workers, entry = parts.attack, senders(parts.method), parts.spec.attack_entry
     on_host = parts.compiler.on_host
@@ -124,15 +123,15 @@ def make_messages(parts: Parts, strike: Strike) -> Callable[[Question, States, S
         if entry == "gradient" and not question.attacked:
             if question.learned and attack.observe is not None:
                 learned = attack.observe(own, question.byzantine, of_attack)
-            own = strike(own, question, of_attack, of_method, of_aggregator)
+            own = attacker(own, question, of_attack, of_method, of_aggregator)
         before = own_rows(of_method, question)
         messages, sent = workers.send(own, before)
         if entry in ("message", "state"):
             if question.learned and attack.observe is not None:
                 learned = attack.observe(messages, question.byzantine, of_attack)
             raw = own if question.gradients is None else question.gradients
-            struck = strike(raw if attack.of_gradients else messages, question, of_attack, of_method, of_aggregator)
-            messages = replace(messages, question.byzantine, struck) if attack.of_gradients else struck
+            attacked = attacker(raw if attack.of_gradients else messages, question, of_attack, of_method, of_aggregator)
+            messages = replace(messages, question.byzantine, attacked) if attack.of_gradients else attacked
             if entry == "state":
                 sent = workers.keep(messages, sent)
         if workers.recall is not None:

@@ -1,4 +1,4 @@
-"""Questions of an attack that sees the defence: the aggregate of other vectors, without effect on the server."""
+"""The attack as a function of a round's vectors; one that sees the defence asks for aggregates without effect on the server."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from torch import Tensor
 
 from dynabro_cli.attacks._api import Defence, honest_mean
 from dynabro_cli.methods._api import JudgingMethod, senders
-from dynabro_cli.simulation.decision import Decide
-from dynabro_cli.simulation.identities import Tick
-from dynabro_cli.simulation.parts import Parts, State
-from dynabro_cli.simulation.question import Question, States, own_rows
+from dynabro_cli.simulation.round.decision import Decide
+from dynabro_cli.simulation.round.identities import Tick
+from dynabro_cli.simulation.round.parts import Parts, Question, State, States, own_rows
 
-Strike = Callable[[Tensor, Question, States, States, States], Tensor]
+Attacker = Callable[[Tensor, Question, States, States, States], Tensor]
 
 
-def make_strike(parts: Parts, decide: Decide) -> Strike:
+def make_attacker(parts: Parts, decide: Decide) -> Attacker:
     """Return the attack as a function of the workers' vectors, the question, and the states of attack, method and aggregator.
 
     Args:
@@ -29,7 +28,7 @@ def make_strike(parts: Parts, decide: Decide) -> Strike:
         """Return the messages that the workers would send; methods update their state in place, so they get a copy."""
         return vectors if enters != "gradient" else send(vectors, copied(own_rows(of_method, question)))[0]
 
-    def strike(own: Tensor, question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Tensor:
+    def attacker(own: Tensor, question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Tensor:
         if not attack.sees_defence:
             return attack.messages(own, question.byzantine, of_attack)
         seen = Defence(
@@ -38,11 +37,11 @@ def make_strike(parts: Parts, decide: Decide) -> Strike:
         )
         return attack.messages(own, question.byzantine, of_attack, seen)
 
-    return strike
+    return attacker
 
 
-def strike_computation(
-    parts: Parts, state: State, strike: Strike, own: Tensor, tick: Tick, answering: Tensor | None, *, learns: bool
+def attack_computation(
+    parts: Parts, state: State, attacker: Attacker, own: Tensor, tick: Tick, answering: Tensor | None, *, learns: bool
 ) -> Tensor:
     """Attack the gradients of one computation [m, d] on their own; put the attack's next state into ``state``.
 
@@ -51,7 +50,7 @@ def strike_computation(
     Args:
         parts: The parts of the run.
         state: The state of the run.
-        strike: The attack.
+        attacker: The attack as a function.
         own: The gradients.
         tick: The Byzantine set of this computation.
         answering: The numbers of the workers that answer, on the device; None if all do.
@@ -68,7 +67,7 @@ def strike_computation(
         x=parts.problem.x if isinstance(parts.method, JudgingMethod) else None,
         answering=answering,
     )
-    vectors = strike(own, question, state.attack, state.method, state.aggregator)
+    vectors = attacker(own, question, state.attack, state.method, state.aggregator)
     if learns:
         learn(parts, state, own, tick.byzantine)
         state.attack = parts.attack.advance(tick.byzantine, state.attack)

@@ -15,8 +15,8 @@ from dynabro_cli.gradients.engine import SHARED, WorkerGradients
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.gradients.memory import Ahead, send, send_once
 from dynabro_cli.simulation.compilation import Compiler
-from dynabro_cli.simulation.problem import Observed, Relabel, Score, mean_gradients
-from dynabro_cli.simulation.shares import Labelled, Shares
+from dynabro_cli.simulation.problem.interface import Observed, Relabel, Score, mean_gradients
+from dynabro_cli.simulation.problem.shares import Labelled, Shares
 from dynabro_cli.streams import Name, Streams
 from dynabro_cli.tasks._api import Images
 
