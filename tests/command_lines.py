@@ -11,7 +11,7 @@ from dynabro_cli.cli.app import application
 
 
 def commands() -> Iterator[tuple[str, ...]]:
-    """Every command as typed, such as ``("db", "upgrade")``."""
+    """Every command as typed, such as ``("db", "check")``."""
     pending: list[tuple[tuple[str, ...], Any]] = [((), typer.main.get_command(application()))]
     while pending:
         words, command = pending.pop()

@@ -11,8 +11,7 @@ import pytest
 import dynabro_cli.store
 
 STORE = [module.name for module in pkgutil.walk_packages(dynabro_cli.store.__path__, "dynabro_cli.store.")]
-MIGRATIONS = "dynabro_cli.store.migrations."
-LIGHT = ("torch", "torchvision", "sqlalchemy", "alembic", "pandas", "matplotlib", "sklearn")
+LIGHT = ("torch", "torchvision", "sqlalchemy", "pandas", "matplotlib", "sklearn")
 
 
 def loaded(program: str) -> set[str]:
@@ -46,9 +45,8 @@ except SystemExit as end:
 
 
 def test_the_database_is_read_without_torch() -> None:
-    names = [name for name in STORE if not name.startswith(MIGRATIONS)]  # alembic runs these in a setting of its own
-    assert {"dynabro_cli.store.engine", "dynabro_cli.store.recorder", "dynabro_cli.store.queries"} <= set(names)
-    modules = loaded("import " + ", ".join(names))
+    assert {"dynabro_cli.store.engine", "dynabro_cli.store.recorder", "dynabro_cli.store.queries"} <= set(STORE)
+    modules = loaded("import " + ", ".join(STORE))
     assert "sqlalchemy" in modules
     assert modules.isdisjoint({"torch", "torchvision", "sklearn"})
 
@@ -56,7 +54,7 @@ def test_the_database_is_read_without_torch() -> None:
 def test_the_simulation_knows_nothing_of_sql_and_the_terminal() -> None:
     modules = loaded("import dynabro_cli.simulation.setup")
     assert "torch" in modules
-    assert modules.isdisjoint({"sqlalchemy", "alembic", "typer", "rich"})
+    assert modules.isdisjoint({"sqlalchemy", "typer", "rich"})
 
 
 def test_public_names_load_on_first_use() -> None:

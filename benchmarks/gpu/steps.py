@@ -77,7 +77,7 @@ class Step:
 
 
 RUNS = ("platformdirs", "safetensors")
-STORED = (*RUNS, "sqlalchemy", "alembic", "mako", "typer", "rich", "yaml")
+STORED = (*RUNS, "sqlalchemy", "typer", "rich", "yaml")
 
 STEPS = (
     # the first call of nine minutes

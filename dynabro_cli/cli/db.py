@@ -29,17 +29,6 @@ def care() -> None:
 
 
 @app.command()
-def upgrade(db: Database = "results.db", plugin: Plugins = None) -> None:
-    """Upgrade a database of an older dynabro to the current schema, after a backup beside it.
-
-    Example: dynabro db upgrade --db results.db
-    """
-    from dynabro_cli.store.upgrade import upgrade_file
-
-    say(upgrade_file(db))
-
-
-@app.command()
 def check(db: Database = "results.db", as_json: AsJson = False, plugin: Plugins = None) -> None:
     """Read the whole database, and list damage and rows that do not agree.
 

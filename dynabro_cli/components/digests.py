@@ -29,7 +29,7 @@ KINDS = ("aggregators", "attacks", "methods", "models", "partitions", "pre_aggre
 ENGINE = "engine"
 ENGINE_FILES = (
     *("simulation/**/*.py", "gradients/**/*.*pp", "gradients/**/*.py", "vectors/*.*pp", "vectors/*.py", "machine/*.*pp"),
-    *("experiment/build.py", "experiment/participation.py", "experiment/samples.py", "streams.py"),
+    *("experiment/build.py", "experiment/complete.py", "streams.py"),
     *(f"{kind}/{name}" for kind in KINDS for name in ("_api.py", "*.*pp")),
     "pre_aggregators/_chain.py",
 )

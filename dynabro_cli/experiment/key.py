@@ -13,7 +13,7 @@ KEY_VERSION = 1
 """Raised when the same spec gives other numbers, so that old results are not mistaken for new ones."""
 
 ADDED_LATER: dict[str, Any] = {
-    name: {"name": one.before} if one.component else one.before for name, one in fields().items() if one.since > 1
+    name: {"name": one.before} if one.component else one.before for name, one in fields().items() if one.before is not None
 }
 """Fields that came after the first keys, with the value that every run had before them, as the run's mapping has it.
 

@@ -1,6 +1,6 @@
 """The table of a run's fields, and RunSpec, which has all of them: everything that determines a run's numbers.
 
-A new field is one row here, and a migration of the database, whose number is ``since``. This table is read by the command
+A new field is one row here, with the value ``before`` that it had in all stored runs. This table is read by the command
 line, the columns of ``runs``, the checks of stored runs, ``status``, logs, labels, legends, ``select`` and forecasts.
 """
 
@@ -26,7 +26,6 @@ def row(
     component: str | None = None,
     option: str | None = None,
     metavar: str = "NAME",
-    since: int = 1,
     before: Any = None,
     speed: bool = False,
     memory: bool = True,
@@ -42,15 +41,14 @@ def row(
         component: The registry of the components that it names, such as ``tasks``; None for a number, a choice or a text.
         option: Its command-line option, by default its name.
         metavar: The value in the command's help; a choice has its values there.
-        since: The version of the database's schema with which it came.
-        before: Its value in all runs of older versions, if it came later than the first.
+        before: Its value in all runs that were stored before it came; None for a field of the first version.
         speed: True if the time of a gradient computation depends on it.
         memory: True if the memory of a run depends on it.
         result: True if a run's result depends on it, so that plots distinguish runs by it.
         limits: Its legal range, as of ``components.parameter``.
     """
     declared = parameter(default, help=help, **limits)
-    about = {"column": column, "component": component, "short": option, "value": metavar, "since": since, "before": before}
+    about = {"column": column, "component": component, "short": option, "value": metavar, "before": before}
     about |= {"speed": speed, "memory": memory, "result": result}
     return dataclasses.field(default=default, metadata={**declared.metadata, "row": about})
 
@@ -63,7 +61,6 @@ class Field(ParameterInfo):
     component: str | None
     short: str | None
     value: str
-    since: int
     before: Any
     speed: bool
     memory: bool
@@ -218,7 +215,6 @@ class RunSpec:
     precision: str = row(
         "fp32",
         choices=("fp32", "tf32", "bf16"),
-        since=2,
         before="fp32",
         speed=True,
         memory=False,
@@ -230,7 +226,6 @@ class RunSpec:
         above=0,
         maximum=1,
         metavar="SHARE",
-        since=5,
         before=1.0,
         speed=True,
         help="share of the workers that answer in a round, drawn uniformly for each round",
@@ -239,7 +234,6 @@ class RunSpec:
     data: str = row(
         "iid",
         component="partitions",
-        since=6,
         before="iid",
         help="how the training set is shared out among the workers",
         column="distribution of the training set over the workers",
@@ -249,7 +243,6 @@ class RunSpec:
         minimum=0,
         below=1,
         metavar="SHARE",
-        since=6,
         before=0.0,
         help="share of the training set that is held out to choose by, and never trained on",
         column="share of the training set that is held out for validation",

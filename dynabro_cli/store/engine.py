@@ -24,11 +24,12 @@ from dynabro_cli.store.database_servers import server_reader, server_writer
 from dynabro_cli.store.file_systems import refuse_network
 from dynabro_cli.store.pinned_file import PinnedFile
 from dynabro_cli.store.reserved import owner
-from dynabro_cli.store.schema import SchemaEntry, entries, present, refuse_strangers
-from dynabro_cli.store.server_schema import refuse_server_strangers, store_comments
+from dynabro_cli.store.schema import VERSION_TABLE, SchemaEntry, entries, refuse_strangers
+from dynabro_cli.store.server_schema import refuse_server_strangers
 from dynabro_cli.store.stopping import stoppable
-from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION
+from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION, metadata
 from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
+from dynabro_cli.store.views import VIEWS
 
 
 def open_for_writing(database: str) -> Engine:
@@ -131,7 +132,7 @@ def check_version(version: int, database: str) -> None:
     if version < SCHEMA_VERSION:
         raise DatabaseError(
             f"{shown(database)} has schema version {version}, and this dynabro needs {SCHEMA_VERSION}. "
-            f"Try: dynabro db upgrade --db {shown(database)}"
+            "Try: another --db; no version of dynabro that was released made this database"
         )
 
 
@@ -141,10 +142,7 @@ def _create_or_check(connection: Connection, database: str) -> None:
         refuse_to_write(connection, database)  # by its name, before the table that it replaces is reported as missing
     version = server_version(connection, database)
     if version is None:
-        if connection.dialect.name == "sqlite":
-            create_tables(connection)
-        else:
-            migrate(connection)
+        create_tables(connection)
         return
     check_version(version, database)
     if connection.dialect.name != "sqlite":
@@ -165,26 +163,12 @@ def schema_of(connection: Connection) -> list[SchemaEntry]:
     return entries(raw)
 
 
-def schema_at(version: int) -> list[SchemaEntry]:
-    """Return the schema of an SQLite database of an older version, as its migrations make it."""
-    engine = create_engine("sqlite://")
-    with engine.begin() as connection:
-        _migrate_to(connection, f"{version:04}")
-        return schema_of(connection)
-
-
 def create_tables(connection: Connection) -> None:
-    """Make the tables and views of an empty SQLite database, in the caller's transaction: what ``migrate`` makes, at once."""
-    for entry in present().values():
-        connection.exec_driver_sql(entry.sql or "")
-    connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (f"{SCHEMA_VERSION:04}",))
-    _stamp(connection)
-
-
-def migrate(connection: Connection) -> None:
-    """Bring the schema to this program's version, in the caller's transaction, and stamp the file."""
-    _migrate_to(connection, "head")
-    store_comments(connection)
+    """Make the tables and views of an empty database, in the caller's transaction."""
+    metadata.create_all(connection, checkfirst=False)
+    for statement in (VERSION_TABLE, *VIEWS.values()):
+        connection.exec_driver_sql(statement)
+    connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{SCHEMA_VERSION:04}')")
     if connection.dialect.name == "sqlite":
         _stamp(connection)
 
@@ -195,18 +179,8 @@ def _stamp(connection: Connection) -> None:
     connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _migrate_to(connection: Connection, revision: str) -> None:
-    from alembic import command  # the import takes a fifth of a second; only new and old databases need it
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-    config.attributes["connection"] = connection
-    command.upgrade(config, revision)
-
-
 def server_version(connection: Connection, database: str) -> int | None:
-    """Return the schema version, which is the name of the current migration; None without tables.
+    """Return the schema version, which is stored in ``alembic_version``; None without tables.
 
     Raises:
         DatabaseError: The database is not a dynabro database.

@@ -17,11 +17,12 @@ from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.database_files import sqlite_path
 from dynabro_cli.store.engine import open_for_writing, refuse_to_write
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
+from dynabro_cli.store.row_digests import OF_RUNS
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.snapshot import snapshot
 from dynabro_cli.store.sound_row import TIMES
 from dynabro_cli.store.soundness import unsound_runs
-from dynabro_cli.store.tables import byzantine_counts, evaluations, identities, recovery, rounds, runs, worker_labels
+from dynabro_cli.store.tables import runs
 from dynabro_cli.store.translation import shown, translated_errors
 from dynabro_cli.store.value_types import moment, sane_row
 
@@ -139,7 +140,7 @@ class _Merger:
             if present is not None:
                 connection.execute(delete(runs).where(runs.c.id == present["id"]))
             run_id = connection.execute(insert(runs).values(self._run(outline["id"])).returning(runs.c.id)).scalar_one()
-            for table in (rounds, byzantine_counts, identities, evaluations, recovery, worker_labels):
+            for table in OF_RUNS:
                 for batch in self._rows(table, outline["id"], run_id):
                     _store(connection, table, batch)
                 failpoint("mid-merge")

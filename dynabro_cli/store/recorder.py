@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, RowMapping, delete, insert, update
 from dynabro_cli import events
 from dynabro_cli.errors import DynabroError, LostDatabaseError, LostRunError, RunHeldError, StorageError
 from dynabro_cli.machine.failpoints import failpoint
-from dynabro_cli.store import recovery
+from dynabro_cli.store import recovery, row_digests
 from dynabro_cli.store.claims import (
     ENDED,
     RERUN_SUFFIX,
@@ -345,6 +345,7 @@ class Recorder:
             if complete:
                 recovery.store(connection, self._run_id)
                 take_place(connection, self._run_id)
+                row_digests.store(connection, self._run_id)
         failpoint("after-commit")
         self._rounds, self._evaluations, self._identities = [], [], []
         self._last_commit = time.monotonic()

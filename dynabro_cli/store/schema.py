@@ -22,10 +22,10 @@ from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.translation import shown
 from dynabro_cli.store.views import VIEWS
 
-_VERSION = (
+VERSION_TABLE = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 )
-"""The table of the migrations."""
+"""The table of the schema's version, as Alembic has it, so that a later version can be a migration."""
 _TOKEN = re.compile(r"""--[^\n]*|/\*.*?\*/|('(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|\w+|[^\s\w])""", re.DOTALL)
 _WORD = r"[^\W\d]\w*"
 _NAME = rf"""({_WORD}|"{_WORD}"|`{_WORD}`|\[{_WORD}\])"""
@@ -115,14 +115,9 @@ def refusal(database: str, strange: Sequence[object], way: str) -> DatabaseError
     return DatabaseError(f"{shown(database)}: {strange[0]}{more}. Try: {way}")
 
 
-def strangers(found: Iterable[SchemaEntry], made: Iterable[SchemaEntry] | None = None) -> list[Stranger]:
-    """Return the objects of a schema that dynabro does not make, and the missing ones.
-
-    Args:
-        found: The schema of a database.
-        made: The schema as dynabro makes it; None for the present version.
-    """
-    expected = present() if made is None else {one.name: one for one in made if one.sql is not None}
+def strangers(found: Iterable[SchemaEntry]) -> list[Stranger]:
+    """Return the objects of a database's schema that dynabro does not make, and the missing ones."""
+    expected = present()
     tables = {name for name, one in expected.items() if one.type == "table"}
     missing = {name: one for name, one in expected.items() if one.type != "index"}  # a missing index only slows reading down
     strange = []
@@ -180,7 +175,7 @@ def _kind(entry: SchemaEntry) -> ObjectKind:
 @functools.cache
 def present() -> dict[str, SchemaEntry]:
     """Return the schema of the present version."""
-    found = [SchemaEntry("table", "alembic_version", "alembic_version", _VERSION)]
+    found = [SchemaEntry("table", "alembic_version", "alembic_version", VERSION_TABLE)]
     dialect = sqlite.dialect()
     for table in metadata.sorted_tables:
         found.append(SchemaEntry("table", table.name, table.name, str(CreateTable(table).compile(dialect=dialect))))

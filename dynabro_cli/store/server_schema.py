@@ -8,7 +8,6 @@ views and defaults is not compared.
 from __future__ import annotations
 
 from sqlalchemy import CheckConstraint, Connection, UniqueConstraint, text
-from sqlalchemy.schema import SetColumnComment, SetTableComment
 
 from dynabro_cli.store.schema import NEW_ONE, Stranger, refusal
 from dynabro_cli.store.tables import metadata
@@ -55,13 +54,3 @@ def refuse_server_strangers(connection: Connection, database: str, *, writing: b
     strange = [one for one in server_strangers(connection) if writing or not one.acts]
     if strange:
         raise refusal(database, strange, NEW_ONE.format(shown(database)))
-
-
-def store_comments(connection: Connection) -> None:
-    """Store the meaning of each table and column as its comment; only PostgreSQL has comments."""
-    if connection.dialect.name != "postgresql":
-        return
-    for table in metadata.sorted_tables:
-        connection.execute(SetTableComment(table))
-        for column in table.columns:
-            connection.execute(SetColumnComment(column))

@@ -13,12 +13,13 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, text
 
-from dynabro_cli.store import recovery
+from dynabro_cli.store import recovery, row_digests
 from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.label_counts import counted_labels, of_labels
+from dynabro_cli.store.row_digests import OF_RUNS
 from dynabro_cli.store.sound_row import of_row
-from dynabro_cli.store.tables import byzantine_counts, evaluations, identities, rounds, runs, worker_labels
 from dynabro_cli.store.tables import recovery as recoveries
+from dynabro_cli.store.tables import runs
 from dynabro_cli.store.value_types import of_another_type, sane_row
 
 NOISE_COMPUTATIONS = 10
@@ -28,9 +29,6 @@ POINT = re.compile(rf"\[{_NUMBER}(,{_NUMBER}){{0,2}}\]")
 """A model with as many numbers as ``simulation.loop`` records, as the recorder writes it."""
 NUMBERS = re.compile(r"\[([1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*)?\]")
 """Numbers of workers, as the recorder writes them."""
-
-OF_RUNS = (rounds, byzantine_counts, identities, evaluations, recoveries, worker_labels)
-"""Tables whose rows belong to runs."""
 
 _ROUNDS = """
     SELECT run_id, COUNT(*) AS stored, MIN(round) AS first, MAX(round) AS last, MAX(budget) AS spent,
@@ -124,6 +122,9 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
             problems = _of_recovery(run, told.get(number), meant.get(number))
         if problems:
             found[number] = problems
+    for number, problem in row_digests.changed(connection).items():
+        if number not in found:
+            found[number].append(problem)
     return dict(found)
 
 

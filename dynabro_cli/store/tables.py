@@ -1,5 +1,8 @@
 """The tables of the database: a public interface for SQL of users.
 
+Some columns have no writer yet: saved models, tags, notes, differences of a checkout, texts of sweeps, metrics and trials. They
+are here so that the tables stay as they are until version 1.0.0.
+
 The views ``byzantine_histogram`` and ``final_accuracy`` of ``views.py`` belong to it too.
 """
 
@@ -18,6 +21,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -26,29 +30,28 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from dynabro_cli.components import format_value
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.spec import fields
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
+"""Raised with each change of tables or views. No version before 11 was released, so they are refused, not migrated."""
 APPLICATION_ID = 0x44594E42
 """``DYNB``: application ID in SQLite's file header."""
 
-STATUSES = ("running", "finished", "diverged", "interrupted", "failed")
+STATUSES = ("running", "finished", "diverged", "interrupted", "failed", "pruned")
 SWEEP_STATUSES = ("running", "finished", "failed", "interrupted")
+TRIAL_STATUSES = ("running", "finished", "pruned", "failed")
 
 metadata = MetaData()
 _COMPLETE = get_type_hints(CompleteSpec)
 
 
-def _columns(first: int, last: int) -> Iterator[Column[Any]]:
-    """Yield the columns of the fields of a run that came with these versions of the schema."""
+def _columns() -> Iterator[Column[Any]]:
+    """Yield the columns of the fields of a run."""
     for name, one in fields().items():
-        if first <= one.since <= last:
-            whole = BigInteger if (one.limits["maximum"] or 0) >= 2**31 else Integer
-            kind: type[TypeEngine[Any]] = {str: Text, float: Double, int: whole}[one.type]
-            older = None if one.before is None else format_value(one.before)
-            yield Column(name, kind, nullable=type(None) in get_args(_COMPLETE[name]), server_default=older, comment=one.column)
+        whole = BigInteger if (one.limits["maximum"] or 0) >= 2**31 else Integer
+        kind: type[TypeEngine[Any]] = {str: Text, float: Double, int: whole}[one.type]
+        yield Column(name, kind, nullable=type(None) in get_args(_COMPLETE[name]), comment=one.column)
 
 
 runs = Table(
@@ -66,10 +69,10 @@ runs = Table(
         "status",
         String(16),
         nullable=False,
-        comment="`running`, `finished`, `diverged` (a result with NaN or Inf), `interrupted` or `failed`",
+        comment="`running`, `finished`, `diverged` (a result with NaN or Inf), `interrupted`, `failed`, `pruned` by a search",
     ),
     Column("sweep", Text, comment="name of the sweep; NULL if the run belongs to none"),
-    *_columns(1, 1),
+    *_columns(),
     Column("spec", Text, nullable=False, comment="the complete spec with all defaults, as JSON"),
     Column(
         "dimension",
@@ -99,7 +102,6 @@ runs = Table(
     ),
     Column("git_commit", Text, comment="Git commit of the folder that the command was started in"),
     Column("error", Text, comment="reason of a failure"),
-    *_columns(2, 2),
     Column("owner", Text, comment="identifier of the process that makes the run"),
     Column("heartbeat_at", DateTime, comment="last heartbeat of this process, by the clock of the database"),
     Column("checkpoint", Text, comment="checkpoint file in `checkpoints/` to resume from; NULL if the run has a result"),
@@ -110,13 +112,24 @@ runs = Table(
         server_default="1",
         comment="1; K if `dynabro db thin` kept every K-th row of `rounds`, the first and the last",
     ),
-    *_columns(3, 6),
     Column("squared_gradients", Double, comment="sum of the squared norms of grad f(x_t) over the rounds; NULL for networks"),
     Column(
         "code_digests", Text, comment="digests of the source of each component and of the `engine`, as JSON; NULL if unknown"
     ),
     Column("heartbeat_clock", Text, comment="last heartbeat as `MACHINE:SECONDS`, by the monotonic clock of the machine"),
-    *_columns(7, SCHEMA_VERSION),
+    Column(
+        "rows_digest",
+        String(64),
+        comment="SHA-256 of the run's rows in all tables, as `dynabro db check` compares it; NULL without a result",
+    ),
+    # Not written yet: a model saved by the run, so that a file that was cut off is noticed.
+    Column("model_file", Text, comment="name of the saved model; NULL if none was saved"),
+    Column("model_size", BigInteger, comment="size of the saved model in bytes"),
+    Column("model_sha256", String(64), comment="SHA-256 of the saved model"),
+    # Not written yet: words of the user on the run, and the checkout that it was started in.
+    Column("tags", Text, comment="tags as a JSON list of texts; NULL if there are none"),
+    Column("note", Text, comment="note of the user"),
+    Column("git_diff", String(64), comment="`diffs.sha256` of the changes in the checkout; NULL if there were none"),
     CheckConstraint(f"status IN {STATUSES}", name="known_status"),
     comment="one row per run",
 )
@@ -232,6 +245,25 @@ worker_labels = Table(
     comment="training samples by worker and label, for runs with `data` other than `iid`",
 )
 
+metrics = Table(  # not written yet: metrics of plugins
+    "metrics",
+    metadata,
+    Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True, comment="the run"),
+    Column("round", Integer, primary_key=True, comment="rounds done before the evaluation"),
+    Column("name", Text, primary_key=True, comment="name of the metric"),
+    Column("value", Double, comment="the metric; NULL if not finite"),
+    sqlite_with_rowid=False,
+    comment="one row per evaluation and metric of the user",
+)
+
+diffs = Table(  # not written yet: one row serves all runs of a sweep
+    "diffs",
+    metadata,
+    Column("sha256", String(64), primary_key=True, comment="SHA-256 of the text, as in `runs.git_diff`"),
+    Column("content", LargeBinary, nullable=False, comment="output of `git diff`, compressed with zlib"),
+    comment="changes in users' checkouts",
+)
+
 sweeps = Table(
     "sweeps",
     metadata,
@@ -256,6 +288,7 @@ sweeps = Table(
     Column("rerun_after", Integer, comment="with `--rerun`: the largest run `id` to repeat; NULL when complete"),
     Column("heartbeat_clock", Text, comment="last heartbeat by the monotonic clock of the machine"),
     Column("wall_seconds", Double, comment="duration in seconds, independent of changes of the clock"),
+    Column("yaml", Text, comment="text of the sweep's file; NULL if unknown"),  # not written yet
     CheckConstraint(f"status IN {SWEEP_STATUSES}", name="known_sweep_status"),
     comment="one row for each time that a sweep is run",
 )
@@ -270,6 +303,21 @@ sweep_runs = Table(
     ),
     sqlite_with_rowid=False,
     comment="one row per run that a sweep makes, for the last sweep of each name",
+)
+
+trials = Table(  # not written yet: a search over specs
+    "trials",
+    metadata,
+    Column("search", Text, primary_key=True, comment="name of the search, as in `sweeps.name`"),
+    Column("number", Integer, primary_key=True, comment="number of the trial, from 0"),
+    Column("sweep_id", Integer, ForeignKey("sweeps.id", ondelete="SET NULL"), comment="the command that makes the trial"),
+    Column("status", String(16), nullable=False, comment="`running`, `finished`, `pruned` or `failed`"),
+    Column("parameters", Text, nullable=False, comment="the choices of the trial, as JSON"),
+    Column("run_keys", Text, nullable=False, comment="keys of its runs, one per seed, as a JSON list"),
+    Column("value", Double, comment="mean over its runs of what the search optimises; NULL if unknown"),
+    CheckConstraint(f"status IN {TRIAL_STATUSES}", name="known_trial_status"),
+    sqlite_with_rowid=False,
+    comment="one row per trial of a search",
 )
 
 SEARCH = ("rule", "workers", "byzantine", "dimension", "restarts", "steps", "seed", "version")

@@ -14,19 +14,22 @@ from sqlalchemy import Table, create_engine
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
-from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
-from dynabro_cli.store import ownership
+from dynabro_cli.store import ownership, row_digests
+from dynabro_cli.store.check import damage
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.connections import connect_reader
 from dynabro_cli.store.copies import copy_database, making, new_database
 from dynabro_cli.store.database_files import read_only_uri, sqlite_path
 from dynabro_cli.store.engine import create_tables, open_read_only
 from dynabro_cli.store.queries import list_runs
+from dynabro_cli.store.snapshot import snapshot
 from dynabro_cli.store.stopping import watched
 from dynabro_cli.store.tables import (
     evaluations,
     identities,
+    metrics,
     recovery,
     rounds,
     runs,
@@ -39,7 +42,7 @@ from dynabro_cli.store.translation import shown, translated_errors
 
 LARGEST_EVERY = 2**31 - 1
 NOBODY = {
-    "runs": {**dict.fromkeys(ownership.NOBODY, "NULL"), "host": "''", "pid": "0", "git_commit": "NULL"},
+    "runs": {**dict.fromkeys(ownership.NOBODY, "NULL"), "host": "''", "pid": "0", "git_commit": "NULL", "git_diff": "NULL"},
     "sweeps": {"owner": "''", "heartbeat_at": "started_at", "heartbeat_clock": "NULL", "host": "''", "pid": "0"},
 }
 """Values of an anonymous copy for columns about people and machines."""
@@ -114,6 +117,7 @@ def thin(
     reader = open_read_only(database)
     for condition in filter(None, (where, points)):
         next(list_runs(reader, condition).rows, None)  # a clear message if it is not a condition, or writes
+    _refuse_damaged(database)
     output = new_database(target, database, force=force)
     with making(target):
         folder = Path(tempfile.mkdtemp(prefix=".dynabro.", suffix=".part", dir=target.parent))
@@ -131,6 +135,7 @@ def thin(
             thinned = _fill(connection, every, where, points, anonymous, progress)
             connection.execute("COMMIT")
         with translated_errors(str(target)):
+            _renew_digests(scratch)
             copy_database(read_only_uri(scratch), output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -150,10 +155,26 @@ def _source(database: str, target: Path, every: int) -> Path:
     return path
 
 
+def _refuse_damaged(database: str) -> None:
+    """Refuse a database whose rows have changed: the new digests of a copy would say that its rows are sound."""
+    with snapshot(database) as connection:
+        damaged = damage(connection) or row_digests.changed(connection)
+    if damaged:
+        name = shown(database)
+        raise DatabaseError(f"{name}: rows are not as they were stored. Try: dynabro db check --db {name}, which lists them")
+
+
 def _make_tables(path: Path) -> None:
     engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
     with engine.begin() as connection:
         create_tables(connection)
+    engine.dispose()
+
+
+def _renew_digests(path: Path) -> None:
+    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
+    with engine.begin() as connection:
+        row_digests.store(connection)
     engine.dispose()
 
 
@@ -207,7 +228,7 @@ def _copy_run(connection: sqlite3.Connection, run: int, every: int, points: bool
         histogram = "SELECT run_id, byzantine, rounds FROM main.byzantine_histogram WHERE run_id = ?"
         connection.execute(f"INSERT INTO thin.byzantine_counts (run_id, byzantine, rounds) {histogram}", (run,))
         connection.execute("UPDATE thin.runs SET rounds_every = ? WHERE id = ?", (every, run))
-    for table in (identities, recovery, worker_labels):
+    for table in (identities, metrics, recovery, worker_labels):
         _copy(connection, table, "run_id = ?", (run,))
     _copy(connection, evaluations, "run_id = ?", (run,), None if points else {"x": "NULL"})
     return count

@@ -1,4 +1,4 @@
-"""The views of the database, as the migrations leave them: a public interface, as the tables are."""
+"""The views of the database: a public interface, as the tables are."""
 
 from __future__ import annotations
 
@@ -34,15 +34,8 @@ def student_sql(freedom: str) -> str:
     return f"CASE {freedom} {listed} ELSE CASE WHEN {freedom} > {len(STUDENT)} THEN {beyond} END END"
 
 
-def _named(first: int, last: int) -> str:
-    """Return the fields of a cell that came with these versions of the schema, as SQL."""
-    return ", ".join(name for name, one in fields().items() if name != "seed" and first <= one.since <= last)
-
-
-_NEWEST = max(one.since for one in fields().values())
-_CELL, _ADDED = _named(1, 1), _named(2, 9)
-_LATER = f", {_named(10, _NEWEST)}" if _named(10, _NEWEST) else ""
-"""Fields that came after the interval, and stand behind it: the place of a column in a view does not change."""
+_CELL = ", ".join(name for name in fields() if name != "seed")
+"""The fields of a cell, as SQL."""
 VIEWS = {
     "byzantine_histogram": """
         CREATE VIEW byzantine_histogram AS
@@ -55,9 +48,9 @@ VIEWS = {
     """,
     "final_accuracy": f"""
         CREATE VIEW final_accuracy AS
-        SELECT {_CELL}, n, mean, std, mean_gap, diverged, {_ADDED}, mean - half AS ci_low, mean + half AS ci_high{_LATER}
+        SELECT {_CELL}, n, mean, std, mean_gap, diverged, mean - half AS ci_low, mean + half AS ci_high
         FROM (SELECT cells.*, {student_sql("(scored - 1)")} * std / SQRT(scored) AS half
-              FROM (SELECT {_CELL}, {_ADDED}{_LATER},
+              FROM (SELECT {_CELL},
                            COUNT(*) AS n, COUNT(final_accuracy) AS scored, AVG(final_accuracy) AS mean,
                            CASE WHEN COUNT(final_accuracy) > 1
                                 THEN SQRT(SUM((final_accuracy - cell_mean) * (final_accuracy - cell_mean))
@@ -65,8 +58,8 @@ VIEWS = {
                            AVG(final_gap) AS mean_gap,
                            SUM(CASE WHEN status = 'diverged' THEN 1 ELSE 0 END) AS diverged
                     FROM (SELECT runs.*,
-                                 AVG(final_accuracy) OVER (PARTITION BY {_CELL}, {_ADDED}{_LATER}) AS cell_mean
+                                 AVG(final_accuracy) OVER (PARTITION BY {_CELL}) AS cell_mean
                           FROM runs WHERE status IN ('finished', 'diverged')) AS results
-                    GROUP BY {_CELL}, {_ADDED}{_LATER}) AS cells) AS intervals
+                    GROUP BY {_CELL}) AS cells) AS intervals
     """,
 }

@@ -222,7 +222,7 @@ def test_the_module_is_the_program(folder: Path) -> None:
     assert done.stderr.startswith("dynabro: there is no database results.db")
 
 
-NUMBERS = {"torch", "torchvision", "scipy", "sklearn", "pandas", "matplotlib", "alembic"}
+NUMBERS = {"torch", "torchvision", "scipy", "sklearn", "pandas", "matplotlib"}
 """What takes longest to import: only what computes, draws, or makes a database, may load it."""
 DATABASE = {"sqlalchemy"}
 LOADED: list[tuple[set[str], dict[str, int]]] = [
@@ -264,7 +264,6 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
             "select digits-momentum-collapse": 2,
             "db check": 0,
             "db backup copy.db": 0,
-            "db upgrade": 0,
         },
     ),
 ]

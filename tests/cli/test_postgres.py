@@ -104,7 +104,7 @@ def test_wrong_sql_is_a_line(sql: str, both: tuple[str, str], dynabro: Dynabro) 
 
 
 @pytest.mark.parametrize(
-    "command", [("run", *QUADRATIC), ("sweep", "small.yaml"), ("runs",), ("show", "runs/1"), ("db", "upgrade")]
+    "command", [("run", *QUADRATIC), ("sweep", "small.yaml"), ("runs",), ("show", "runs/1"), ("db", "check")]
 )
 def test_a_database_that_is_not_there(command: tuple[str, ...], both: tuple[str, str], dynabro: Dynabro) -> None:
     url = make_url(both[0]).set(database="nosuch").render_as_string(hide_password=False)

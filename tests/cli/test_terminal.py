@@ -61,7 +61,6 @@ LINES: dict[tuple[str, ...], list[list[str]]] = {
     ("verify", "kappa"): [[EVIL], ["cwmed", "--pre", EVIL]],
     ("verify", "tau"): [[EVIL], ["--task", EVIL], ["--seeds", EVIL]],
     ("verify", "rate"): [[EVIL], ["rounds", "--seeds", "0", "--dry-run"]],
-    ("db", "upgrade"): [[], ["--db", EVIL]],
     ("db", "check"): [[], ["--json"]],
     ("db", "backup"): [["copy.db"], [f"{EVIL}.db"]],
     ("db", "thin"): [["small.db", "--every", "5"], ["other.db", "--every", "5", "--where", EVIL]],

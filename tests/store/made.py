@@ -9,9 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, create_engine
 
 from dynabro_cli import events
+from dynabro_cli.store import row_digests
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.schema import _tokens
 from tests import postgres
@@ -174,6 +175,15 @@ def change(database: Path | str, sql: str, *values: Any) -> None:
     """Change a file or a server's database with a connection of its own."""
     with closing(_connect(database)) as connection, connection:
         _execute(connection, sql, values)
+
+
+def digest(database: Path | str) -> None:
+    """Store new digests of the rows of all runs with a result, after they were changed by hand."""
+    url = str(database) if "://" in str(database) else f"sqlite:///{database}"
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        row_digests.store(connection)
+    engine.dispose()
 
 
 def _connect(database: Path | str) -> Any:

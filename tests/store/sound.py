@@ -41,6 +41,7 @@ def thin(database: Path | str, run_id: int, every: int) -> None:
         database, f"DELETE FROM rounds WHERE run_id = ? AND MOD(round, ?) <> 0 AND round <> {last}", run_id, every, run_id
     )
     made.change(database, "UPDATE runs SET rounds_every = ? WHERE id = ?", every, run_id)
+    made.digest(database)
 
 
 def stale_index(path: Path) -> None:

@@ -106,6 +106,7 @@ def test_computations_before_the_first_round_are_those_that_measure_noise(engine
     change(database, "UPDATE runs SET budget_spent = 16, noise_bound = 0.5")
     change(database, "UPDATE rounds SET budget = budget + 10")
     change(database, "UPDATE evaluations SET budget = budget + 10, samples = samples + 10 * 16 * 17")
+    made.digest(database)
     assert check(database).problems == []
     change(database, "UPDATE runs SET noise_bound = NULL")
     assert check(database).problems == ["run 1: 10 computations are spent before its first round"]
@@ -116,6 +117,7 @@ def test_a_clock_that_counts_computations_may_tick_several_times_in_a_round(engi
     run = sound.run(1, clock="computation")
     record(engine, [*run[:2], events.RoundsDone(tuple(switched), made.totals(6)), *run[3:]])
     change(database, "UPDATE runs SET switches = 2")
+    made.digest(database)
     assert check(database).problems == []
     change(database, "UPDATE runs SET clock = 'round'")
     assert check(database).problems == ["run 1: switches is 2, and 1 of its rounds have some"]

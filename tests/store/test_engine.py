@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import os
 import re
-import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from dynabro_cli import RunSpec
-from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError, StorageError
-from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError
 from dynabro_cli.store import database_servers, queries, reserved
 from dynabro_cli.store import engine as engine_module
-from dynabro_cli.store import upgrade as upgrade_module
 from dynabro_cli.store.connections import ATTEMPT_SECONDS
 from dynabro_cli.store.database_files import read_only_uri, sqlite_path
 from dynabro_cli.store.engine import open_for_writing, open_read_only
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.tables import SCHEMA_VERSION, metadata
-from dynabro_cli.store.upgrade import upgrade_file
-from tests.store.made import change, read, record, rounds, schema, started, whole_run
+from dynabro_cli.store.tables import SCHEMA_VERSION
+from tests.store.made import change, read, record, rounds, started, whole_run
 
 # The public schema: name, type, NOT NULL, place in the primary key. Users write SQL against it: only ever add to it.
 TABLES = {
@@ -58,6 +50,10 @@ TABLES = {
         weight_decay DOUBLE 1 0
         eval_every INTEGER 1 0
         seed BIGINT 1 0
+        precision TEXT 1 0
+        participation DOUBLE 1 0
+        data TEXT 1 0
+        validation DOUBLE 1 0
         spec TEXT 1 0
         dimension BIGINT 1 0
         noise_bound DOUBLE 0 0
@@ -77,17 +73,20 @@ TABLES = {
         versions TEXT 1 0
         git_commit TEXT 0 0
         error TEXT 0 0
-        precision TEXT 1 0
         owner TEXT 0 0
         heartbeat_at DATETIME 0 0
         checkpoint TEXT 0 0
         rounds_every INTEGER 1 0
-        participation DOUBLE 1 0
-        data TEXT 1 0
-        validation DOUBLE 1 0
         squared_gradients DOUBLE 0 0
         code_digests TEXT 0 0
         heartbeat_clock TEXT 0 0
+        rows_digest VARCHAR(64) 0 0
+        model_file TEXT 0 0
+        model_size BIGINT 0 0
+        model_sha256 VARCHAR(64) 0 0
+        tags TEXT 0 0
+        note TEXT 0 0
+        git_diff VARCHAR(64) 0 0
     """,
     "evaluations": """
         run_id INTEGER 1 1
@@ -146,6 +145,16 @@ TABLES = {
         label INTEGER 1 3
         count INTEGER 1 0
     """,
+    "metrics": """
+        run_id INTEGER 1 1
+        round INTEGER 1 2
+        name TEXT 1 3
+        value DOUBLE 0 0
+    """,
+    "diffs": """
+        sha256 VARCHAR(64) 1 1
+        content BLOB 1 0
+    """,
     "sweeps": """
         id INTEGER 1 1
         name TEXT 1 0
@@ -163,11 +172,21 @@ TABLES = {
         rerun_after INTEGER 0 0
         heartbeat_clock TEXT 0 0
         wall_seconds DOUBLE 0 0
+        yaml TEXT 0 0
     """,
     "sweep_runs": """
         sweep_id INTEGER 1 1
         run_key VARCHAR(80) 1 2
         ended_before DATETIME 0 0
+    """,
+    "trials": """
+        search TEXT 1 1
+        number INTEGER 1 2
+        sweep_id INTEGER 0 0
+        status VARCHAR(16) 1 0
+        parameters TEXT 1 0
+        run_keys TEXT 1 0
+        value DOUBLE 0 0
     """,
     "verified_kappa": """
         id INTEGER 1 1
@@ -194,16 +213,12 @@ VIEWS = {
     "final_accuracy": [
         *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
         *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
-        *("n", "mean", "std", "mean_gap", "diverged", "precision", "participation", "data", "validation"),
+        *("precision", "participation", "data", "validation", "n", "mean", "std", "mean_gap", "diverged"),
         *("ci_low", "ci_high"),
     ],
 }
 
-LATER = ("precision", "participation", "data", "validation")
-"""The fields of a run that its row had not in the first schema."""
 PRESENT, NEXT = SCHEMA_VERSION, SCHEMA_VERSION + 1
-# The key of ``RunSpec()`` before there was a precision: see tests/experiment/test_key.py.
-OLD_KEY = "c4ae7670212c3ab69e6b43264ad293201141009b57bea10d457cfd80c2784480"
 
 
 @pytest.fixture
@@ -282,12 +297,6 @@ def test_only_known_statuses_are_stored(engine: Engine, path: Path) -> None:
         connection.exec_driver_sql("UPDATE runs SET status = 'done'")
 
 
-def test_the_migrations_make_what_the_tables_say(engine: Engine) -> None:
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, metadata) == []
-
-
 def test_an_empty_file_becomes_a_database(path: Path) -> None:
     path.touch()
     open_for_writing(str(path))
@@ -342,7 +351,7 @@ STRANGERS = [
 ]
 
 
-@pytest.mark.parametrize("operation", [open_for_writing, open_read_only, upgrade_file])
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
 @pytest.mark.parametrize("make", STRANGERS)
 def test_a_stranger_is_refused_and_left_as_it_is(
     make: Callable[[Path], None], operation: Callable[[str], object], path: Path
@@ -390,7 +399,7 @@ def test_a_database_without_tables_cannot_be_read(path: Path) -> None:
 # --- versions
 
 
-@pytest.mark.parametrize("operation", [open_for_writing, open_read_only, upgrade_file])
+@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
 def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
     change(path, f"PRAGMA user_version = {NEXT}")
     change(path, f"UPDATE alembic_version SET version_num = '{NEXT:04}'")
@@ -401,169 +410,13 @@ def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], ob
 
 
 @pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
-def test_an_older_database_says_upgrade_it(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
+def test_an_older_database_is_refused(operation: Callable[[str], object], engine: Engine, path: Path) -> None:
     change(path, "PRAGMA user_version = 0")
     before = path.read_bytes()
     with pytest.raises(DatabaseError) as caught:
         operation(str(path))
-    assert f"dynabro db upgrade --db {path}" in str(caught.value)
+    assert str(caught.value).startswith(f"{path} has schema version 0, and this dynabro needs {PRESENT}. Try: another --db")
     assert path.read_bytes() == before
-
-
-@pytest.fixture
-def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of the schema version to come: the present migrations, and one more."""
-    folder = tmp_path / "store"
-    shutil.copytree(Path(engine_module.__file__).with_name("migrations"), folder / "migrations")
-    (folder / "migrations" / "versions" / f"{NEXT:04}_more.py").write_text(
-        "import sqlalchemy as sa\n"
-        "from alembic import op\n"
-        f"revision, down_revision = '{NEXT:04}', '{PRESENT:04}'\n"
-        "def upgrade():\n"
-        "    op.add_column('runs', sa.Column('note', sa.Text()))\n"
-    )
-    monkeypatch.setattr(engine_module, "__file__", str(folder / "engine.py"))
-    monkeypatch.setattr(engine_module, "create_tables", engine_module.migrate)
-    for module in (engine_module, upgrade_module):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", NEXT)
-
-
-@pytest.mark.usefixtures("next_version")
-def test_upgrade_keeps_a_copy_and_the_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", PRESENT)
-        before.setattr(engine_module, "__file__", queries.__file__)
-        record(open_for_writing(str(path)), whole_run())
-    with pytest.raises(DatabaseError, match="Try: dynabro db upgrade"):
-        open_for_writing(str(path))
-    rows = read(path, "SELECT * FROM runs")
-
-    assert (
-        upgrade_file(str(path)) == f"{path} upgraded from schema version {PRESENT} to {NEXT}; the old one is {path}.v{PRESENT}"
-    )
-    copy = path.with_name(f"{path.name}.v{PRESENT}")
-    assert read(copy, "SELECT * FROM runs") == rows
-    assert read(copy, "PRAGMA user_version") == [(PRESENT,)]
-    assert read(copy, "PRAGMA application_id") == [(0x44594E42,)]
-    assert read(path, "SELECT * FROM runs") == [(*row, None) for row in rows]
-    assert read(path, "SELECT COUNT(*) FROM rounds") == [(3,)]
-    assert read(path, "PRAGMA user_version") == [(NEXT,)]
-    assert read(path, "SELECT n FROM final_accuracy") == [(1,)]
-    open_for_writing(str(path))
-    assert upgrade_file(str(path)) == f"{path} has schema version {NEXT} already; nothing to do"
-
-
-@pytest.mark.usefixtures("next_version")
-def test_upgrade_never_overwrites_a_copy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", PRESENT)
-        before.setattr(engine_module, "__file__", queries.__file__)
-        open_for_writing(str(path))
-    copy = path.with_name(f"{path.name}.v{PRESENT}")
-    copy.write_text("precious")
-    with pytest.raises(DatabaseError) as caught:
-        upgrade_file(str(path))
-    assert str(caught.value) == f"{copy} exists already, from an earlier upgrade. Try: move it away, then the same command"
-    assert copy.read_text() == "precious"
-    assert read(path, "PRAGMA user_version") == [(PRESENT,)]
-
-
-def test_upgrade_of_a_present_database_changes_nothing(engine: Engine, path: Path) -> None:
-    before = contents(path.parent)
-    assert upgrade_file(str(path)) == f"{path} has schema version {PRESENT} already; nothing to do"
-    assert contents(path.parent) == before
-
-
-def test_upgrade_of_a_missing_file(path: Path) -> None:
-    with pytest.raises(NotFoundError, match="there is no database"):
-        upgrade_file(str(path))
-    assert contents(path.parent) == {}
-
-
-@pytest.fixture
-def old(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
-    """``path`` made and filled by a program of schema version 1; the spec of its one run, and the key as it was then."""
-    folder = tmp_path / "store"
-    shutil.copytree(Path(engine_module.__file__).with_name("migrations"), folder / "migrations")
-    for version in (folder / "migrations" / "versions").glob("0*.py"):
-        if not version.name.startswith("0001"):
-            version.unlink()
-    with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", 1)
-        before.setattr(engine_module, "__file__", str(folder / "engine.py"))
-        before.setattr(engine_module, "create_tables", engine_module.migrate)
-        open_for_writing(str(path))
-    spec = resolve(RunSpec()).spec
-    row = {name: value for name, value in dataclasses.asdict(spec).items() if name not in LATER} | {
-        "run_key": OLD_KEY,
-        "status": "finished",
-        "spec": '{"seed":0}',
-        "final_accuracy": 0.5,
-        **dict.fromkeys(("dimension", "budget_spent", "rounds", "switches", "dynamic_rounds", "pid"), 1),
-        **dict.fromkeys(("device", "host", "versions"), "old"),
-        "started_at": "2026-01-01 00:00:00.000000",
-    }
-    change(path, f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", *row.values())
-    assert read(path, "SELECT version_num FROM alembic_version") == [("0001",)]
-    return spec
-
-
-@pytest.mark.parametrize("operation", [open_for_writing, open_read_only])
-def test_a_database_without_precision_says_upgrade_it(operation: Callable[[str], object], old: RunSpec, path: Path) -> None:
-    before = path.read_bytes()
-    with pytest.raises(DatabaseError) as caught:
-        operation(str(path))
-    assert str(caught.value) == (
-        f"{path} has schema version 1, and this dynabro needs {PRESENT}. Try: dynabro db upgrade --db {path}"
-    )
-    assert path.read_bytes() == before
-
-
-def test_the_runs_of_a_database_without_precision_are_fp32_and_found(old: RunSpec, path: Path) -> None:
-    columns = "id, run_key, status, task, seed, final_accuracy, started_at"
-    rows = read(path, f"SELECT {columns} FROM runs")
-    assert upgrade_file(str(path)) == f"{path} upgraded from schema version 1 to {PRESENT}; the old one is {path}.v1"
-    assert read(path, f"SELECT {columns} FROM runs") == rows
-    assert read(path, "SELECT run_key, precision FROM runs") == [(OLD_KEY, "fp32")]
-    assert read(path, "SELECT n, mean, precision FROM final_accuracy") == [(1, 0.5, "fp32")]
-
-    recorder = Recorder(open_for_writing(str(path)))
-    stored = recorder.stored(resolve(old).key)
-    assert stored is not None
-    assert (stored.id, stored.final_accuracy) == (1, 0.5)
-    assert recorder.stored(resolve(dataclasses.replace(old, precision="bf16")).key) is None
-
-
-def test_an_upgraded_database_is_as_a_new_one(old: RunSpec, path: Path) -> None:
-    upgrade_file(str(path))
-    new = path.with_name("new.db")
-    open_for_writing(str(new))
-    assert schema(path) == schema(new)
-    record(open_for_writing(str(path)), whole_run(precision="bf16"))
-    assert read(path, "SELECT precision FROM runs ORDER BY id") == [("fp32",), ("bf16",)]
-
-
-def test_an_upgrade_that_breaks_off_changes_nothing(old: RunSpec, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = ("SELECT * FROM runs", "SELECT type, name, sql FROM sqlite_master ORDER BY name", "PRAGMA user_version")
-    before = [read(path, sql) for sql in tables]
-    migrate = engine_module.migrate
-
-    def run_out_of_room(connection: Connection) -> None:
-        migrate(connection)
-        raise sqlite3.OperationalError("database or disk is full")
-
-    with monkeypatch.context() as full:
-        full.setattr(upgrade_module, "migrate", run_out_of_room)
-        with pytest.raises(StorageError, match="make room; what was stored before is intact"):
-            upgrade_file(str(path))
-    assert [read(path, sql) for sql in tables] == before
-
-    copy = path.with_name(path.name + ".v1")
-    with pytest.raises(DatabaseError, match=r"exists already, from an earlier upgrade\. Try: move it away"):
-        upgrade_file(str(path))
-    copy.rename(copy.with_suffix(".old"))
-    upgrade_file(str(path))
-    assert read(path, "SELECT precision FROM runs") == [("fp32",)]
 
 
 # --- damage

@@ -10,9 +10,8 @@ from dynabro_cli.errors import CannotWriteError
 from dynabro_cli.store import file_systems
 from dynabro_cli.store.engine import open_for_writing, open_read_only
 from dynabro_cli.store.file_systems import network_file_system
-from dynabro_cli.store.upgrade import upgrade_file
 from tests.store import sound
-from tests.store.made import change, record
+from tests.store.made import record
 
 TABLE = r"""
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -94,8 +93,4 @@ def test_such_a_place_can_be_read_and_not_written(
         ) as caught:
             open_for_writing(name)
         assert len(str(caught.value).splitlines()) == 1
-    change(path, "PRAGMA user_version = 2")
-    with pytest.raises(CannotWriteError, match="network file system"):
-        upgrade_file(database)
     assert not path.with_name("new.db").exists()
-    assert not path.with_name("results.db.v2").exists()

@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -27,12 +24,10 @@ from dynabro_cli.errors import (
     SpecError,
     StorageError,
 )
-from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store import queries
 from dynabro_cli.store.engine import open_for_writing, open_read_only
-from dynabro_cli.store.tables import SCHEMA_VERSION, metadata
+from dynabro_cli.store.tables import SCHEMA_VERSION
 from dynabro_cli.store.translation import shown, translate
-from dynabro_cli.store.upgrade import upgrade_file
 from tests.postgres import allow_connections, connect, cut_connections, on_server, turn_taken
 from tests.store.made import a_round, change, evaluated, finished, read, record, rounds, started, totals, whole_run
 
@@ -60,9 +55,6 @@ def role(database: str) -> Iterator[str]:
 
 
 def test_the_columns_are_those_of_the_tables(engine: Engine, database: str) -> None:
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
-        assert compare_metadata(context, metadata) == []
     kinds = dict(
         read(database, "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'evaluations'")
     )
@@ -122,7 +114,7 @@ def test_opening_again_keeps_everything(engine: Engine, database: str) -> None:
         "CREATE TABLE alembic_version (version_num TEXT)",
     ],
 )
-@pytest.mark.parametrize("operation", [*OPENERS, upgrade_file])
+@pytest.mark.parametrize("operation", OPENERS)
 def test_a_stranger_is_refused_and_left_as_it_is(operation: Callable[[str], object], make: str, database: str) -> None:
     change(database, make)
     names = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
@@ -137,7 +129,7 @@ def test_a_version_that_is_none(name: str | None, engine: Engine, database: str)
     change(database, "DELETE FROM alembic_version")
     if name:
         change(database, "INSERT INTO alembic_version VALUES (?)", name)
-    for operation in (*OPENERS, upgrade_file):
+    for operation in OPENERS:
         with pytest.raises(DatabaseError, match="is not a dynabro database"):
             operation(database)
 
@@ -145,42 +137,20 @@ def test_a_version_that_is_none(name: str | None, engine: Engine, database: str)
 def test_an_empty_database_cannot_be_read(database: str) -> None:
     with pytest.raises(DatabaseError, match=r"has no tables yet\. Try: dynabro run --db postgresql"):
         open_read_only(database)
-    with pytest.raises(DatabaseError, match="there is nothing to upgrade"):
-        upgrade_file(database)
     assert read(database, "SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'") == [(0,)]
 
 
-@pytest.mark.parametrize("operation", [*OPENERS, upgrade_file])
+@pytest.mark.parametrize("operation", OPENERS)
 def test_a_newer_database_says_upgrade_the_program(operation: Callable[[str], object], engine: Engine, database: str) -> None:
     change(database, "UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(DatabaseError, match=r"schema version 9999.*pip install --upgrade dynabro"):
         operation(database)
 
 
-@pytest.mark.parametrize("old", [2, 3])
-def test_upgrade(old: int, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as before:
-        before.setattr(engine_module, "SCHEMA_VERSION", old)
-        before.setattr(command, "upgrade", lambda config, _, up=command.upgrade: up(config, f"000{old}"))
-        before.setattr(engine_module, "store_comments", lambda _: None)  # older versions had none
-        open_for_writing(database).dispose()
-    for operation in OPENERS:
-        with pytest.raises(DatabaseError, match="Try: dynabro db upgrade --db postgresql"):
-            operation(database)
-    name = shown(database)
-    assert upgrade_file(database) == f"{name} upgraded from schema version {old} to {SCHEMA_VERSION}"
-    assert upgrade_file(database) == f"{name} has schema version {SCHEMA_VERSION} already; nothing to do"
-    record(open_for_writing(database), whole_run())
-    assert read(database, "SELECT n, mean, std, precision FROM final_accuracy") == [(1, 0.5, None, "fp32")]
-    assert read(database, "SELECT * FROM byzantine_histogram") == [(1, 8, 3)]
-    assert read(database, "SELECT rounds_every, x FROM runs JOIN evaluations ON run_id = id") == [(1, None)]
-    assert read(database, "SELECT col_description('runs'::regclass, 1)") == [(metadata.tables["runs"].c.id.comment,)]
-
-
 # --- servers and users
 
 
-@pytest.mark.parametrize("operation", [*OPENERS, upgrade_file])
+@pytest.mark.parametrize("operation", OPENERS)
 @pytest.mark.parametrize("url", ["postgresql+psycopg://me:secret@127.0.0.1:1/results", "{server}/nosuch"])
 def test_a_server_or_database_that_is_not_there(operation: Callable[[str], object], url: str, database: str) -> None:
     if url.startswith("{server}"):

@@ -12,13 +12,12 @@ from sqlalchemy import Engine, delete, insert, select
 from dynabro_cli import events
 from dynabro_cli.store import recovery
 from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing, schema_at
+from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.merge import merge
 from dynabro_cli.store.recovery import Point, Switch, episodes, worst_window
 from dynabro_cli.store.tables import recovery as table
 from dynabro_cli.store.tables import rounds
 from dynabro_cli.store.thin import thin
-from dynabro_cli.store.upgrade import upgrade_file
 from tests.store import made, sound
 from tests.store.made import change, read, record
 
@@ -303,34 +302,3 @@ def test_a_thinned_copy_keeps_both(path: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.db"
     merge(str(target), str(again))
     assert rows(again) == rows(path)
-
-
-def test_runs_without_a_row_get_one_from_an_upgrade(path: Path) -> None:
-    """Old runs: the numbers are those that they had had; of a thinned one the worst window alone."""
-    engine = open_for_writing(str(path))
-    record(engine, [*run(1, 0.1, 0.5, 0.8, 0.4, 0.6, at=(2,)), *run(2, 0.1, 0.5, 0.8, 0.4, 0.6, at=(2,))])
-    expected = rows(path)
-    sound.thin(path, 2, 3)
-    change(path, "DROP VIEW final_accuracy")
-    for name in ("recovery", "identities", "worker_labels", "verified_kappa"):
-        change(path, f"DROP TABLE {name}")
-    for column in ("participation", "data", "validation", "squared_gradients", "code_digests", "heartbeat_clock"):
-        change(path, f"ALTER TABLE runs DROP COLUMN {column}")
-    for column in ("validation_accuracy", "validation_loss"):
-        change(path, f"ALTER TABLE evaluations DROP COLUMN {column}")
-    change(path, "DROP TABLE sweep_runs")
-    for column in ("rerun_after", "heartbeat_clock", "wall_seconds"):
-        change(path, f"ALTER TABLE sweeps DROP COLUMN {column}")
-    means = [(acceptance,) for (acceptance,) in read(path, "SELECT acceptance FROM rounds WHERE run_id = 1")]
-    assert len(means) == 4
-    change(path, "ALTER TABLE rounds DROP COLUMN acceptance")
-    for old in schema_at(4):
-        if old.name == "final_accuracy":
-            change(path, str(old.sql))
-    change(path, "UPDATE alembic_version SET version_num = '0004'")
-    change(path, "PRAGMA user_version = 4")
-    upgrade_file(str(path))
-    found = rows(path)
-    assert found[1] == expected[1] | {"acceptance": None}
-    assert (found[2]["reason"], found[2]["dip"], found[2]["worst_window"]) == ("thinned", None, expected[2]["worst_window"])
-    assert check(str(path)).problems == []

@@ -155,7 +155,7 @@ def test_what_users_add_for_themselves_stays_legal(engine: Engine, path: Path) -
         "CREATE TABLE notes (run_id INTEGER REFERENCES runs (id), note TEXT)",
         "CREATE UNIQUE INDEX notes_of ON notes (run_id)",
         "CREATE VIEW best AS SELECT task, MAX(final_accuracy) FROM runs GROUP BY task",
-        "ALTER TABLE runs ADD COLUMN note TEXT",
+        "ALTER TABLE runs ADD COLUMN remark TEXT",
         'ALTER TABLE runs ADD COLUMN "mine" NUMERIC(8, 2)',
         "CREATE INDEX by_host ON runs (host COLLATE NOCASE DESC, seed)",
         "DROP INDEX runs_cell",

@@ -1,1 +1,0 @@
-"""Alembic's migrations of the schema: one file a version, each frozen once released."""
