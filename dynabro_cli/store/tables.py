@@ -69,7 +69,7 @@ runs = Table(
         "status",
         String(16),
         nullable=False,
-        comment="`running`, `finished`, `diverged` (a result with NaN or Inf), `interrupted`, `failed`, `pruned` by a search",
+        comment="`running`, `finished`, `diverged` (with NaN), `interrupted`, `failed`, `pruned` by search",
     ),
     Column("sweep", Text, comment="name of the sweep; NULL if the run belongs to none"),
     *_columns(),
@@ -120,7 +120,7 @@ runs = Table(
     Column(
         "rows_digest",
         String(64),
-        comment="SHA-256 of the run's rows in all tables, as `dynabro db check` compares it; NULL without a result",
+        comment="SHA-256 of the run's rows in all tables, compared by `db check`; NULL without a result",
     ),
     # Not written yet: a model saved by the run, so that a file that was cut off is noticed.
     Column("model_file", Text, comment="name of the saved model; NULL if none was saved"),
