@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-from dynabro_cli.executors.local import execute
-from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.simulation.setup import simulate
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 
@@ -23,5 +21,5 @@ def fill(database: Path | str) -> None:
     """Run ``SPECS`` into a database, which is made."""
     recorder = Recorder(open_for_writing(str(database)))
     for spec in SPECS:
-        run = resolve(spec)  # without checkpoints, however slow the machine is
-        execute(run, recorder, lambda _: None, data_dir=None, device="cpu", threads=None, checkpoint_every=math.inf)
+        for event in simulate(spec, device="cpu"):
+            recorder.record(event)

@@ -42,9 +42,10 @@ def demo(
     from dynabro_cli.figures._api import Choice
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
+    from dynabro_cli.store.repetition import stand
 
     planned = plan(load_sweep(SWEEP))
-    outcomes = make_runs(planned, db, Options(jobs=jobs_of(jobs), sweep=SWEEP), quiet=quiet)
+    outcomes = make_runs(planned, db, Options(jobs=jobs_of(jobs), sweep=SWEEP), stand(db, SWEEP, "none"), quiet=quiet)
     if any(outcome.status not in ("finished", "diverged", "stored") for outcome in outcomes):
         raise SweepError("a run of the demo failed. Try: dynabro sweep demo --retry-failed")
     keys = ", ".join(f"'{run.key}'" for run in planned.runs)

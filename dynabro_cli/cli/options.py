@@ -42,6 +42,10 @@ TryAnyway = Annotated[bool, typer.Option("--force", help="Start even if the esti
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")]
 CompileKernels = Annotated[str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")]
 Jobs = Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores.")]
+Timeout = Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]")]
+MaxRetries = Annotated[
+    int, typer.Option("--max-retries", min=0, metavar="N", help="Number of retries of a run whose process died.")
+]
 SameSettings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="For a sweep that was run with the same --set; repeat for several."),

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 from rich.text import Text
 
 from dynabro_cli import events
-from dynabro_cli.cli.output import warn
-from dynabro_cli.cli.pace import Pace, ToGo, in_words
+from dynabro_cli.cli.output import duration, warn
 from dynabro_cli.cli.terminal import note, one_line
+from dynabro_cli.errors import first_line
+from dynabro_cli.experiment.label import cell, telling_apart
 
 if TYPE_CHECKING:
     from typing import Self
 
+    from dynabro_cli.executors._api import Outcome
+    from dynabro_cli.experiment.resolve import Run
+
 PLAIN_LINES = 20
 PLAIN_SECONDS = 5.0
+SPEED_SECONDS = 120.0
+"""Seconds over which the speed is averaged that gives the remaining time."""
 
 
 class Description(ProgressColumn):
@@ -36,13 +55,14 @@ class Display:
     Args:
         columns: The columns of each bar.
         quiet: Show nothing.
-        options: Further options of rich's ``Progress``.
     """
 
-    def __init__(self, *columns: ProgressColumn, quiet: bool, **options: Any) -> None:
+    def __init__(self, *columns: ProgressColumn, quiet: bool) -> None:
         console = Console(stderr=True)
         self._plain = not quiet and not console.is_terminal
-        self._live = Progress(*columns, console=console, transient=True, disable=quiet or self._plain, **options)
+        self._live = Progress(
+            *columns, console=console, transient=True, disable=quiet or self._plain, speed_estimate_period=SPEED_SECONDS
+        )
 
     def __enter__(self) -> Self:
         if not self._live.disable:
@@ -57,6 +77,17 @@ class Display:
         """Print a plain line, unless bars are shown."""
         if self._plain:
             self._plain = tell(text)
+
+    def _to_go(self, bar: TaskID) -> str:
+        """Return the remaining time of a bar in words; empty if it is unknown or over."""
+        seconds = next(task.time_remaining for task in self._live.tasks if task.id == bar)
+        words = f"{seconds:.0f} s" if seconds and seconds < 10 else duration(seconds or 0)
+        return f", about {words} to go" if seconds else ""
+
+    def _restart(self, bar: TaskID, done: int, total: int) -> None:
+        """Measure the speed of a bar from now on: what is done was done before, or took no time."""
+        self._live.reset(bar, completed=done, total=total)
+        self._live.advance(bar, 0)  # the moment from which rich counts
 
 
 def tell(text: str) -> bool:
@@ -83,20 +114,20 @@ class RunProgress(Display):
     """
 
     def __init__(self, budget: int, samples: int, *, quiet: bool) -> None:
-        super().__init__(
-            SpinnerColumn("line"), BarColumn(bar_width=30), MofNCompleteColumn(), Description(), ToGo(self._to_go), quiet=quiet
-        )
+        columns = SpinnerColumn("line"), BarColumn(bar_width=30), MofNCompleteColumn(), Description(), TimeRemainingColumn()
+        super().__init__(*columns, quiet=quiet)
         self._budget, self._samples = budget, samples
         self._score = self._byzantine = ""
-        self._pace = Pace()
-        self._spent = self._before = self._lines = 0
+        self._lines = 0
         self._task = self._live.add_task("starting", total=budget)
 
-    def __call__(self, event: events.Event) -> None:
+    def started(self, slot: int, run: Run) -> None:
+        """Show nothing: the first event follows."""
+
+    def event(self, slot: int, run: Run, event: events.Event) -> None:
         """Show one event."""
         if isinstance(event, events.Started):
-            self._before = self._spent = 0 if event.resumed is None else event.resumed.budget_spent
-            self._pace.begin(self._before)
+            self._restart(self._task, 0 if event.resumed is None else event.resumed.budget_spent, self._budget)
             if event.unused is not None:
                 warn(f"{event.unused}; the run starts from the beginning")
         elif isinstance(event, events.RoundsDone):
@@ -105,30 +136,137 @@ class RunProgress(Display):
         elif isinstance(event, events.Evaluated):
             self._score = score(event)
             if not event.round:  # a budget that is spent before the first round has taken no time of the rounds
-                self._before = event.budget
-                self._pace.begin(self._before)
+                self._restart(self._task, event.budget, self._budget)
             self._show(event.budget)
             self._print_line(event.budget)
 
+    def ended(self, slot: int, outcome: Outcome) -> None:
+        """Show nothing: the command prints the result."""
+
+    def waiting(self, runs: int) -> None:
+        """Report that the run is in progress in another process."""
+        tell("waiting for the run, which is in progress elsewhere")
+
     def _show(self, spent: int) -> None:
-        self._spent = spent
-        self._pace.note(spent)
-        self._live.update(self._task, completed=min(spent, self._budget), description=self._text(spent))
+        self._live.update(self._task, completed=min(spent, self._budget), description=self._text())
 
-    def _text(self, spent: int) -> str:
-        speed = (spent - self._before) * self._samples / max(self._pace.elapsed, 1e-9)
+    def _text(self) -> str:
+        speed = (self._live.tasks[0].speed or 0.0) * self._samples
         return ", ".join(filter(None, (self._score, self._byzantine, f"{speed:,.0f} samples/s")))
-
-    def _to_go(self) -> float | None:
-        return self._pace.to_go(self._budget - self._spent)
 
     def _print_line(self, spent: int) -> None:
         """Print a plain line at every twentieth of the budget."""
         if self._plain and spent * PLAIN_LINES >= self._lines * self._budget:
             self._lines = spent * PLAIN_LINES // self._budget + 1
-            seconds = self._to_go()
-            left = "" if seconds is None else f", {in_words(seconds)} to go"
-            self._print(f"{spent}/{self._budget}: {self._text(spent)}{left}")
+            self._print(f"{spent}/{self._budget}: {self._text()}{self._to_go(self._task)}")
+
+
+@dataclass
+class _InProgress:
+    """Display of the run in progress in a slot."""
+
+    task: TaskID
+    run: Run
+    spent: int = 0
+    score: str = ""
+    byzantine: str = ""
+
+
+class SweepProgress(Display):
+    """Show the runs of a sweep: share of the whole budget, remaining time, each run in progress, and failures.
+
+    Args:
+        runs: All runs, whose budgets the bar of all runs counts.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, runs: Sequence[Run], *, quiet: bool) -> None:
+        description = Description(table_column=Column(no_wrap=True, overflow="ellipsis"))
+        bar = BarColumn(bar_width=20, table_column=Column(min_width=20))
+        super().__init__(bar, MofNCompleteColumn(), TimeRemainingColumn(), description, quiet=quiet)
+        self._count = len(runs)
+        self._also = telling_apart([run.fields for run in runs])
+        self._total = sum(run.spec.budget for run in runs)
+        self._done = 0  # the budgets of runs that have ended
+        self._begun, self._waiting = False, 0
+        self._statuses: Counter[str] = Counter()
+        self._slots: dict[int, _InProgress] = {}
+        self._all = self._live.add_task("starting", total=self._total)
+
+    def _cell(self, run: Run) -> str:
+        return cell(run.fields, self._also)
+
+    def started(self, slot: int, run: Run) -> None:
+        """Show a run that starts, or starts again."""
+        if not self._begun:
+            self._begun = True
+            self._restart(self._all, self._spent(), self._total)
+        self._clear(slot)
+        self._slots[slot] = _InProgress(self._live.add_task(self._cell(run), total=run.spec.budget), run)
+        self._show()
+
+    def event(self, slot: int, run: Run, event: events.Event) -> None:
+        """Show the progress of a run."""
+        shown = self._slots[slot]
+        if isinstance(event, events.Started) and event.unused is not None:
+            self._tell(f"{self._cell(run)}: {event.unused}; the run starts from the beginning")
+        elif isinstance(event, events.Started) and event.resumed is not None:
+            shown.spent = min(event.resumed.budget_spent, run.spec.budget)
+            self._restart(self._all, self._spent(), self._total)
+        elif isinstance(event, events.RoundsDone):
+            shown.byzantine = f"{event.rounds[-1].byzantine} Byzantine"
+            shown.spent = min(event.rounds[-1].budget, run.spec.budget)
+        elif isinstance(event, events.Evaluated):
+            shown.score = score(event)
+        text = ", ".join(filter(None, (shown.score, shown.byzantine)))
+        self._live.update(
+            shown.task, completed=shown.spent, description=f"{text}; {self._cell(run)}" if text else self._cell(run)
+        )
+        self._show()
+
+    def ended(self, slot: int, outcome: Outcome) -> None:
+        """Count a run; report a failure at once."""
+        self._statuses[outcome.status] += 1
+        shown = self._slots.get(slot)
+        last, done, budget = "", 0, outcome.run.spec.budget
+        if shown is not None and shown.run is outcome.run:
+            last, done = shown.score, budget if outcome.status == "finished" else shown.spent
+            self._clear(slot)
+        self._done += done
+        self._total -= budget - done  # the rest of the run takes no time
+        self._show()
+        if outcome.status == "failed":
+            self._tell(f"failed: {self._cell(outcome.run)}: {first_line(outcome.message or '')}")
+        elif self._plain and outcome.status in ("finished", "diverged"):
+            self._tell(": ".join(filter(None, (f"{self._cell(outcome.run)}: {outcome.status}", last))))
+
+    def waiting(self, runs: int) -> None:
+        """Report that the remaining runs are in progress in other processes."""
+        if self._waiting != runs:
+            self._waiting = runs
+            self._tell(f"waiting for {runs} runs that are in progress elsewhere")
+
+    def _clear(self, slot: int) -> None:
+        if slot in self._slots:
+            self._live.remove_task(self._slots.pop(slot).task)
+
+    def _show(self) -> None:
+        self._live.update(self._all, completed=self._spent(), total=self._total, description=self._summary())
+
+    def _spent(self) -> int:
+        """The budget that is spent, including runs in progress."""
+        return self._done + sum(shown.spent for shown in self._slots.values())
+
+    def _summary(self) -> str:
+        failed = self._statuses["failed"]
+        return f"{self._statuses.total()} of {self._count} runs" + (f", {failed} failed" if failed else "")
+
+    def _tell(self, text: str) -> None:
+        """Print a line above the bars, or a plain line with the remaining time."""
+        if not self._live.disable:
+            self._live.console.print(Text(one_line(text)))
+        else:
+            self._print(f"{self._statuses.total()}/{self._count}: {text}{self._to_go(self._all)}")
 
 
 class RunsProgress(Display):

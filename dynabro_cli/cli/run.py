@@ -11,18 +11,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import CheckpointEvery, CompileKernels, Database, DataDir, Device, Plugins, Quiet
+from dynabro_cli.cli.options import (
+    CheckpointEvery,
+    CompileKernels,
+    Database,
+    DataDir,
+    Device,
+    MaxRetries,
+    Plugins,
+    Quiet,
+    Timeout,
+)
 from dynabro_cli.cli.output import named_database, print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import hint, say
-from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
 from dynabro_cli.experiment.label import OTHERS, cell
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields
 
 if TYPE_CHECKING:
+    from dynabro_cli.events import SaveAt
+    from dynabro_cli.executors._api import Failure, Options
     from dynabro_cli.experiment.resolve import Run
+    from dynabro_cli.store.models import ModelFile
+    from dynabro_cli.store.recorder import StoredRun
 
 KEY_DIGITS = 10
 """Digits of a run's key that are printed, as in ``dynabro runs``."""
+WHERE = "SELECT error FROM runs WHERE status='failed'"
+"""The query that an error names."""
 
 
 def _option(field: Field) -> Any:
@@ -63,11 +79,19 @@ def _with_fields(command: Callable[..., None]) -> Callable[..., None]:
 def run(
     given: dict[str, str],
     device: Device = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: torch's]")] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=0, max=1, metavar="0|1", help="1: compute in a process of its own; 0: in this process, for a debugger."
+        ),
+    ] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: all cores]")] = None,
     compile: CompileKernels = "auto",  # noqa: A002
     data_dir: DataDir = None,
     db: Database = "results.db",
     checkpoint_every: CheckpointEvery = 60,
+    timeout: Timeout = None,
+    max_retries: MaxRetries = 0,
     save_model: Annotated[
         Path | None,
         typer.Option("--save-model", metavar="FILE", help="Save the model at the end of the run, in the safetensors format."),
@@ -97,90 +121,98 @@ def run(
 
     Example: dynabro run --task mnist --method momentum:beta=0.99 --attack alie --aggregator gm --switching periodic:K=5
     """
-    how = {"data_dir": data_dir, "device": device, "threads": threads, "compile": compile, "checkpoint_every": checkpoint_every}
-    how["weights"] = _moment(save_at, save_model)
-    _run(RunSpec.from_text(given), how, db, save_model, rerun=rerun, force=force, as_json=as_json, quiet=quiet)
+    from dynabro_cli.executors._api import Options
+
+    options = Options(
+        jobs=jobs,
+        threads=threads,
+        device=device,
+        data_dir=data_dir,
+        compile=compile,
+        timeout=timeout,
+        max_retries=max_retries,
+        retry_failed=True,
+        rerun="all" if rerun else "none",
+        checkpoint_every=checkpoint_every,
+        force=force,
+        weights=_moment(save_at, save_model),
+    )
+    _run(RunSpec.from_text(given), options, db, save_model, as_json=as_json, quiet=quiet)
 
 
-def _moment(save_at: str, save_model: Path | None) -> str:
+def _moment(save_at: str, save_model: Path | None) -> SaveAt:
     """Return when the simulation yields the model."""
     if save_at not in ("end", "evaluations"):
         raise SpecError(f"save_at={save_at} is not legal. Try: --save-at end or evaluations")
     if save_model is None and save_at != "end":
         raise SpecError(f"save_at={save_at} is not valid here: it requires --save-model FILE")
-    return "never" if save_model is None else save_at
+    return "never" if save_model is None else "end" if save_at == "end" else "evaluations"
 
 
-def _run(
-    spec: RunSpec,
-    how: dict[str, Any],
-    db: str,
-    save_model: Path | None,
-    *,
-    rerun: bool,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    from dynabro_cli.cli.progress import RunProgress, tell
-    from dynabro_cli.components.digests import compare
-    from dynabro_cli.executors.local import current_commit, execute
-    from dynabro_cli.executors.run_log import RunLog
+def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, as_json: bool, quiet: bool) -> None:
+    """Make the run, as a sweep of one, unless it is stored."""
+    from dynabro_cli.executors import backends
     from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.resolve import resolve
-    from dynabro_cli.machine.compile_choice import check_choice
-    from dynabro_cli.store.engine import open_for_writing
-    from dynabro_cli.store.models import ModelFile
-    from dynabro_cli.store.ownership import heartbeats
-    from dynabro_cli.store.recorder import Recorder
-    from dynabro_cli.store.side_files import SideFiles
-    from dynabro_cli.store.translation import shown
 
-    resolved = resolve(spec, data_directory(how["data_dir"]))
-    check_choice(how["compile"])
-    if not quiet:
-        tell(f"{_described(resolved)}; to be stored in {shown(db)} with key {resolved.key[:KEY_DIGITS]}")
-    if not force:
-        _check_room(resolved, how, db, rerun)
-    engine = open_for_writing(db)
-    files = SideFiles.of(engine.url, warn)
-    model = None if save_model is None else ModelFile(save_model, resolved.key, db, force=force)
-    recorder = Recorder(engine, git_commit=current_commit(), files=files, save_model=model)
-    stored = recorder.stored(resolved.key)
-    if stored is not None and not rerun:
-        if model is not None and not model.is_complete():
-            raise NotFoundError(
-                f"save_model={save_model}: run {stored.id} is stored in {shown(db)}, and its model was not saved to this file. "
-                "Try: --rerun, which repeats the run and saves its model"
-            )
-        tell_of_code(compare([(stored.code_digests, 1)]), "--rerun repeats it")
-        _report(db, stored.id, as_json, f"already in {shown(db)}; --rerun repeats it", save_model)
-        return
-    spec = resolved.spec
-    samples = spec.workers * spec.batch_size
-    files.probe()
-    if model is not None:
-        model.check()
-    log = RunLog.of(files, resolved.key)
-    with RunProgress(spec.budget, samples, quiet=quiet) as progress, heartbeats(engine, [recorder.owner]):
-        execute(resolved, recorder, progress, log=log, **how)
-    stored = recorder.stored(resolved.key)
+    run = resolve(spec, data_directory(options.data_dir))
+    with backends.opened(options, 1) as places_for:  # its process starts, while this one loads what follows
+        from dynabro_cli.cli.progress import RunProgress, tell
+        from dynabro_cli.executors.sweep import make_all
+        from dynabro_cli.store.engine import open_for_writing
+        from dynabro_cli.store.models import ModelFile
+        from dynabro_cli.store.recorder import Recorder
+        from dynabro_cli.store.repetition import stand
+        from dynabro_cli.store.side_files import SideFiles
+        from dynabro_cli.store.translation import shown
+
+        if not quiet:
+            tell(f"{_described(run)}; to be stored in {shown(db)} with key {run.key[:KEY_DIGITS]}")
+        places = places_for([run])
+        engine = open_for_writing(db)
+        files = SideFiles.of(engine.url, warn)
+        model = None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)
+        recorder = Recorder(engine, files=files)
+        stored = recorder.stored(run.key)
+        if stored is not None and options.rerun == "none":
+            _report_stored(stored, db, model, as_json)
+            return
+        files.probe()
+        if model is not None:
+            model.check()
+        with RunProgress(run.spec.budget, run.spec.workers * run.spec.batch_size, quiet=quiet) as progress:
+            standing = stand(db, None, options.rerun)
+            (outcome,) = make_all([run], engine, places, progress, standing, files=files, save_model=model)
+    if outcome.failure is not None:
+        raise _error(outcome.failure)
+    stored = recorder.stored(run.key)
     if stored is not None:
         _report(db, stored.id, as_json, f"stored in {shown(db)}", save_model)
 
 
-def _check_room(run: Run, how: dict[str, Any], db: str, rerun: bool) -> None:
-    """Raise SpecError if the run needs more memory than is free, unless it is stored and therefore not made."""
-    from dynabro_cli.machine.devices import pick_device
-    from dynabro_cli.simulation.room import check_room
-    from dynabro_cli.store.repetition import stand
+def _report_stored(stored: StoredRun, db: str, model: ModelFile | None, as_json: bool) -> None:
+    """Print a run that was stored before; raise NotFoundError if its model was not saved."""
+    from dynabro_cli.components.digests import compare
+    from dynabro_cli.store.translation import shown
 
-    device = pick_device(how["device"])
-    try:
-        check_room(run, device, compiles=how["compile"] != "off")
-    except SpecError:
-        if rerun or stand(db, None, "none")[1].of(run.key) != "stored":
-            raise
+    target = None if model is None else model.target
+    if model is not None and not model.is_complete():
+        raise NotFoundError(
+            f"save_model={target}: run {stored.id} is stored in {shown(db)}, and its model was not saved to this file. "
+            "Try: --rerun, which repeats the run and saves its model"
+        )
+    tell_of_code(compare([(stored.code_digests, 1)]), "--rerun repeats it")
+    _report(db, stored.id, as_json, f"already in {shown(db)}; --rerun repeats it", target)
+
+
+def _error(failure: Failure) -> DynabroError:
+    """Return the error of a run that failed, with the exit code of its reason."""
+    text = failure.reason
+    if not failure.expected:
+        text = f'the run failed ({text}) and is stored as failed; dynabro query "{WHERE}" shows where'
+    error = SpecError(text.splitlines()) if failure.exit_code == SpecError.exit_code else DynabroError(text)
+    error.exit_code = failure.exit_code
+    return error
 
 
 def _described(run: Run) -> str:

@@ -14,12 +14,14 @@ from dynabro_cli.cli.options import (
     DataDir,
     Device,
     DryRun,
+    MaxRetries,
     Plugins,
     Quiet,
+    Timeout,
     TryAnyway,
 )
 from dynabro_cli.cli.output import warn
-from dynabro_cli.cli.sweep_runs import code_of, foretell, jobs_of, run_all, tell_of_rerun
+from dynabro_cli.cli.sweep_runs import foretell, jobs_of, run_all
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
@@ -49,7 +51,9 @@ ShardText = Annotated[
 SweepJobs = Annotated[
     str,
     typer.Option(
-        metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores, or --jobs-per-gpu on every GPU."
+        metavar="N|auto",
+        help="Runs at a time, one process each; auto: as many as cores, or --jobs-per-gpu on every GPU; "
+        "0: in this process, for a debugger.",
     ),
 ]
 Threads = Annotated[
@@ -61,10 +65,6 @@ JobsPerGpu = Annotated[
 SaveModels = Annotated[
     Path | None,
     typer.Option("--save-models", metavar="DIR", help="Save the model at the end of each run to DIR/RUN_KEY.safetensors."),
-]
-Timeout = Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]")]
-MaxRetries = Annotated[
-    int, typer.Option("--max-retries", min=0, metavar="N", help="Number of retries of a run whose process died.")
 ]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")]
 RerunAll = Annotated[
@@ -125,20 +125,20 @@ def sweep(
 
     Example: dynabro sweep mnist-sf-cwtm --set seeds=0..1 --set budget=500 --dry-run
     """
+    from dynabro_cli.executors import backends
     from dynabro_cli.executors._api import Options
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.shard import Shard, only
     from dynabro_cli.grid.sweep_lookup import load_sweep
-    from dynabro_cli.machine.compile_choice import check_choice
 
     part = None if shard is None else Shard.parse(shard)
     planned = plan(load_sweep(name, settings or ()))
     whole = len(planned.runs)
     _warn(planned)
-    check_choice(compile)
-    _check_executor(executor, address)
     planned = planned if part is None else only(planned, part)
     options = Options(
+        executor=executor,
+        address=address,
         jobs=jobs_of(jobs),
         threads=threads,
         device=device,
@@ -154,26 +154,19 @@ def sweep(
         jobs_per_gpu=jobs_per_gpu,
         checkpoint_every=checkpoint_every,
         force=force,
-        models=save_models,
+        weights="never" if save_models is None else "end",
     )
+    backends.check(options)
     if dry_run:
         foretell(planned, db, options, as_json, whole=whole)
     else:
-        tell_of_rerun(*code_of(planned, db, options), options.rerun)
-        run_all(planned, db, options, on_ray=executor == "ray", address=address, as_json=as_json, quiet=quiet)
+        run_all(planned, db, options, save_models, as_json=as_json, quiet=quiet)
 
 
 def _rerun(everything: bool, changed: bool) -> Rerun:
     if everything and changed:
         raise SpecError("--rerun and --rerun-changed exclude each other. Try: one of them")
     return "all" if everything else "changed" if changed else "none"
-
-
-def _check_executor(executor: str, address: str | None) -> None:
-    if executor not in ("local", "ray"):
-        raise SpecError(f"executor={executor} is not legal. Try: --executor local or ray")
-    if address is not None and executor != "ray":
-        raise SpecError(f"address={address} is not valid here: it requires --executor ray")
 
 
 def _warn(planned: PlannedRuns) -> None:

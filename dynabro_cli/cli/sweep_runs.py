@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from dataclasses import asdict
@@ -14,11 +13,13 @@ from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, SweepError, first_line
 
 if TYPE_CHECKING:
-    from dynabro_cli.components.digests import CodeComparison
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dynabro_cli.events import Weights
     from dynabro_cli.executors._api import Options, Outcome, Status
-    from dynabro_cli.executors.crew import Crew
     from dynabro_cli.grid.plan import PlannedRuns
-    from dynabro_cli.store.repetition import Rerun
+    from dynabro_cli.store.repetition import Standing
 
 WORDS: dict[Status, str] = {
     "finished": "finished",
@@ -28,36 +29,30 @@ WORDS: dict[Status, str] = {
     "interrupted": "not run",
 }
 
-FIRST = 2
-"""Processes that start before the number of runs at a time is known."""
 
+def standing_of(planned: PlannedRuns, db: str, options: Options) -> Standing:
+    """Return what stands of a plan in the database: read once, and handed down; report other code, one line each."""
+    from dynabro_cli.store.repetition import stand
 
-def code_of(planned: PlannedRuns, db: str, options: Options) -> tuple[CodeComparison, bool]:
-    """Compare the code of a plan's stored runs with the current code; also return True if an interrupted rerun is continued."""
-    from dynabro_cli.store.repetition import UpTo, stand
-
-    repeat, standing = stand(db, options.entry, options.rerun)
-    return standing.compare(run.key for run in planned.runs), isinstance(repeat, UpTo) and repeat.goes_on
-
-
-def tell_of_rerun(code: CodeComparison, goes_on: bool, rerun: Rerun) -> None:
-    """Report stored runs of other code, and what a rerun does about them, one line each."""
+    standing, rerun = stand(db, options.entry, options.rerun), options.rerun
+    code = standing.compare(run.key for run in planned.runs)
     advice = {"none": "--rerun-changed repeats these runs", "changed": "these runs are repeated", "all": ""}[rerun]
     tell_of_code(code, advice)
     if rerun == "changed" and code.unknown:
         complain(f"stored runs of which the code is not known: {code.unknown} of {code.runs}; --rerun repeats these, too")
-    if goes_on:
+    if standing.goes_on:
         complain("an interrupted rerun is continued: its finished runs are not repeated")
+    return standing
 
 
 def jobs_of(text: str) -> int | None:
-    """Return the number of runs at a time of an option; None for as many as fit."""
+    """Return the number of runs at a time of an option; None for as many as fit, 0 for this process."""
     try:
         count = None if text == "auto" else parse_whole(text)
     except ValueError:
-        count = 0
-    if count is not None and count < 1:
-        raise SpecError(f"jobs={text} is not legal. Try: --jobs with a whole number >= 1 or auto")
+        count = -1
+    if count is not None and count < 0:
+        raise SpecError(f"jobs={text} is not legal. Try: --jobs with a whole number, 0 for this process, or auto")
     return count
 
 
@@ -68,16 +63,8 @@ def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, 
     from dynabro_cli.store.translation import shown
 
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
-    ahead = forecast(
-        planned.runs,
-        db,
-        device=options.device,
-        retry_failed=options.retry_failed,
-        jobs=jobs,
-        sweep=options.entry,
-        rerun=options.rerun,
-    )
-    tell_of_rerun(ahead.code, ahead.goes_on, options.rerun)
+    standing = standing_of(planned, db, options)
+    ahead = forecast(planned.runs, db, standing=standing, device=options.device, retry_failed=options.retry_failed, jobs=jobs)
     if as_json:
         print_json(
             {"sweep": planned.sweep.name, "duplicates": planned.duplicates, "excluded": planned.excluded}
@@ -101,83 +88,57 @@ def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, 
         say(f"database: about {size(ahead.bytes)} more")
 
 
-def run_all(
-    planned: PlannedRuns, db: str, options: Options, *, on_ray: bool, address: str | None, as_json: bool, quiet: bool
-) -> None:
+def run_all(planned: PlannedRuns, db: str, options: Options, models: Path | None, *, as_json: bool, quiet: bool) -> None:
+    """Make the runs of a plan, save their models, and print the outcomes."""
     from dynabro_cli.store.models import ModelFolder
 
     began = time.monotonic()
-    models = None if options.models is None else ModelFolder(options.models, db)
-    if models is not None:
-        models.check()
-    outcomes = make_runs(planned, db, options, on_ray=on_ray, address=address, quiet=quiet)
+    standing = standing_of(planned, db, options)
+    folder = None if models is None else ModelFolder(models, db)
+    if folder is not None:
+        folder.check()
+    outcomes = make_runs(planned, db, options, standing, folder, quiet=quiet)
     ended = [outcome.run.key for outcome in outcomes if outcome.status in ("stored", "finished", "diverged")]
-    without = 0 if models is None else sum(not models.of(key).is_complete() for key in ended)
+    without = 0 if folder is None else sum(not folder.of(key).is_complete() for key in ended)
     if without:
-        warn(f"{without} of {len(ended)} runs were stored before, without a model in {options.models}; --rerun repeats runs")
+        warn(f"{without} of {len(ended)} runs were stored before, without a model in {models}; --rerun repeats runs")
     _report(planned, outcomes, time.monotonic() - began, db, options, as_json)
 
 
 def make_runs(
-    planned: PlannedRuns, db: str, options: Options, *, quiet: bool, on_ray: bool = False, address: str | None = None
+    planned: PlannedRuns,
+    db: str,
+    options: Options,
+    standing: Standing,
+    save_model: Callable[[Weights], None] | None = None,
+    *,
+    quiet: bool,
 ) -> list[Outcome]:
     """Make the runs of a plan that are not stored, with progress on stderr; return their outcomes.
 
     If all of them are stored, nothing is written, and torch is not loaded.
     """
-    if not planned.runs or (options.rerun == "none" and _all_stored(planned, db)):
-        from dynabro_cli.executors._api import Outcome
+    from dynabro_cli.executors._api import Outcome
 
+    left = standing.to_make([run.key for run in planned.runs], retry_failed=options.retry_failed)
+    if options.rerun == "none" and all(standing.of(run.key) == "stored" for run in planned.runs):
         return [Outcome(run, "stored", None) for run in planned.runs]
-    if on_ray:
-        return _make(planned, db, options, None, address, quiet)
-    from dynabro_cli.executors.crew import Crew
-    from dynabro_cli.machine.cores import cores
-    from dynabro_cli.machine.host_memory import free_host_memory
+    from dynabro_cli.executors import backends
 
-    free = free_host_memory()
-    with contextlib.closing(Crew()) as crew:
-        for place in range(min(options.jobs or FIRST, cores(), len(planned.runs))):
-            crew.start(place)  # which takes seconds, as what comes before the first run does here: both load torch
-        return _make(planned, db, options if options.force else _fitting(planned, db, options, free), crew, None, quiet)
+    with backends.opened(options, len(left)) as places_for:  # processes start, while this one loads what follows
+        from dynabro_cli.cli.progress import SweepProgress
+        from dynabro_cli.executors.sweep import make_all
+        from dynabro_cli.store.engine import open_for_writing
+        from dynabro_cli.store.side_files import SideFiles
 
-
-def _fitting(planned: PlannedRuns, db: str, options: Options, free: float | None) -> Options:
-    """Return the options with as many jobs as fit into the free memory, and report fewer than asked for."""
-    from dynabro_cli.executors.fitting import with_room
-
-    fitting = with_room(planned.runs, options, db, free)
-    if fitting.jobs != options.jobs:
-        complain(f"{fitting.jobs} runs at a time, as many as fit into the free memory")
-    return fitting
-
-
-def _make(
-    planned: PlannedRuns, db: str, options: Options, crew: Crew | None, address: str | None, quiet: bool
-) -> list[Outcome]:
-    """Make runs by the processes of ``crew``, or without one on Ray."""
-    from dynabro_cli.cli.sweep_progress import SweepProgress
-    from dynabro_cli.executors.processes import execute_all
-    from dynabro_cli.executors.ray_cluster import execute_all_on_ray
-    from dynabro_cli.grid.forecast import run_seconds
-    from dynabro_cli.store.engine import open_for_writing
-    from dynabro_cli.store.side_files import SideFiles
-
-    engine = open_for_writing(db)
-    files = SideFiles.of(engine.url, warn)
-    files.probe()
-    seconds = {} if crew is None else run_seconds(planned.runs, db, device=options.device)
-    with SweepProgress(planned.runs, quiet=quiet, seconds=seconds) as progress:
-        if crew is None:
-            return execute_all_on_ray(planned.runs, engine, options, progress, files=files, address=address)
-        return execute_all(planned.runs, engine, options, progress, files=files, crew=crew)
-
-
-def _all_stored(planned: PlannedRuns, db: str) -> bool:
-    from dynabro_cli.store.repetition import stand
-
-    standing = stand(db, planned.sweep.name, "none")[1]
-    return len(standing.stored(run.key for run in planned.runs)) == len(planned.runs)
+        places = places_for([run for run in planned.runs if run.key in left])
+        if places.note:
+            complain(places.note)
+        engine = open_for_writing(db)
+        files = SideFiles.of(engine.url, warn)
+        files.probe()
+        with SweepProgress(planned.runs, quiet=quiet) as progress:
+            return make_all(planned.runs, engine, places, progress, standing, files=files, save_model=save_model)
 
 
 def _report(planned: PlannedRuns, outcomes: list[Outcome], seconds: float, db: str, options: Options, as_json: bool) -> None:

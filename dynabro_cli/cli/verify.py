@@ -173,6 +173,7 @@ def rate(
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.repetition import stand
     from dynabro_cli.theory import rate as reading
 
     if part not in (*reading.PARTS, ALL):
@@ -185,7 +186,7 @@ def rate(
     if dry_run:
         foretell(planned, db, options, as_json)
         return
-    outcomes = make_runs(planned, db, options, quiet=quiet)
+    outcomes = make_runs(planned, db, options, stand(db, reading.SWEEP, "none"), quiet=quiet)
     runs, evaluations = reading.read(open_read_only(db), [run.key for run in planned.runs])
     _report_slopes(reading.slopes(reading.cells(reading.measure(runs, evaluations))), as_json)
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from dynabro_cli.components import plugin_errors
-from dynabro_cli.errors import DynabroError
+from dynabro_cli.errors import DynabroError, PluginError, RunError
 
 if TYPE_CHECKING:  # it loads torch, and a worker must be under its parent's control before
-    from dynabro_cli.events import Event
+    from dynabro_cli.events import Event, SaveAt
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.repetition import Rerun
 
@@ -28,8 +28,10 @@ class Options:
     """Options of making runs. None of these affects results, except threads, device and compile, which may change rounding.
 
     Attributes:
-        jobs: Runs at a time, each in a process of its own; None for the number of usable cores, or ``jobs_per_gpu`` on each
-            GPU.
+        executor: The back end that makes the runs, as ``backends`` names it.
+        address: The address of a cluster, for a back end that has one.
+        jobs: Runs at a time, each in a process of its own; 0 to make them in this process; None for the number of usable cores,
+            or ``jobs_per_gpu`` on each GPU.
         threads: CPU threads of each process; None to share the cores among the processes.
         device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs or, without one, the CPU.
         jobs_per_gpu: Runs that share a GPU.
@@ -44,9 +46,11 @@ class Options:
         sweep: The name that the runs are stored under.
         shard: The part of the sweep that is made, such as ``2/4``; None for the whole.
         checkpoint_every: Seconds between two checkpoints of a run.
-        models: Folder of the models at the end of the runs; None to save none.
+        weights: When a run sends its model.
     """
 
+    executor: str = "local"
+    address: str | None = None
     jobs: int | None = None
     threads: int | None = None
     device: str = "auto"
@@ -62,12 +66,29 @@ class Options:
     sweep: str | None = None
     shard: str | None = None
     checkpoint_every: float = CHECKPOINT_SECONDS
-    models: Path | None = None
+    weights: SaveAt = "never"
 
     @property
     def entry(self) -> str | None:
         """The name of the sweep's row in ``sweeps``: each shard has rows, and reruns, of its own."""
         return self.sweep if self.shard is None else f"{self.sweep} {self.shard}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failure of a run.
+
+    Attributes:
+        reason: One line.
+        details: The text to store.
+        expected: True if it was raised on purpose; such an error before the first event means that the run cannot start here.
+        exit_code: The exit code of a command that makes this run alone.
+    """
+
+    reason: str
+    details: str
+    expected: bool
+    exit_code: int = RunError.exit_code
 
 
 class Outcome(NamedTuple):
@@ -78,15 +99,17 @@ class Outcome(NamedTuple):
         status: ``finished`` or ``diverged``: it ran now and has a result. ``stored``: there was a result before. ``failed``: it
             failed now, or before without a retry. ``interrupted``: it was stopped, or not started because of ``fail_fast``.
         message: The reason of a failure, or None.
+        failure: The failure, if it failed now.
     """
 
     run: Run
     status: Status
     message: str | None
+    failure: Failure | None = None
 
 
 class Listener(Protocol):
-    """Receiver of events in the thread of ``execute_all``; a slot is a number from 0 below the number of processes.
+    """Receiver of events in the thread of ``make_all``; a slot is a number from 0 below the number of processes.
 
     There are no calls after a signal, an error, or a failure under ``fail_fast`` has ended everything.
     """
@@ -127,23 +150,9 @@ class Due:
         return True
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Failure of a run.
-
-    Attributes:
-        reason: One line.
-        details: The text to store.
-        expected: True if it was raised on purpose; such an error before the first event means that the run cannot start here.
-    """
-
-    reason: str
-    details: str
-    expected: bool
-
-
 def failure_of(error: Exception) -> Failure:
     """Describe the exception that is being handled."""
     if isinstance(error, DynabroError):
-        return Failure(str(error), str(error), expected=True)
-    return Failure(plugin_errors.told(error), traceback.format_exc(), expected=False)
+        return Failure(str(error), str(error), expected=True, exit_code=error.exit_code)
+    kind = RunError if plugin_errors.where(error) is None else PluginError
+    return Failure(plugin_errors.told(error), traceback.format_exc(), expected=False, exit_code=kind.exit_code)

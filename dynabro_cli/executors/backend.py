@@ -1,4 +1,4 @@
-"""The places where the scheduler has runs made: worker processes of this machine, or tasks in a cluster.
+"""Interface of the scheduler to the places where runs are made: worker processes of this machine, or tasks in a cluster.
 
 A back end has places, numbered from 0. A place holds one process or task, or none. The scheduler sends a run there, and takes
 messages from there until the process or task has ended. A back end knows nothing of the queue, the database and retries.
@@ -6,12 +6,12 @@ messages from there until the process or task has ended. A back end knows nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dynabro_cli.events import Event
-from dynabro_cli.executors._api import Failure
+from dynabro_cli.executors._api import Failure, Options
 from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Request
 
 
@@ -101,7 +101,7 @@ class Backend(Protocol):
         ...
 
     def collect(self) -> Iterator[tuple[int, Message | Ended]]:
-        """Yield what has arrived, by place, in order; nothing from a place after ``bury``, even in the same iteration.
+        """Yield what has arrived, by place, in order; nothing from a place after ``reap``, even in the same iteration.
 
         Raises:
             DisconnectedError: The connection to the cluster is lost.
@@ -116,10 +116,28 @@ class Backend(Protocol):
         """End what is there without waiting; nothing is done if the place is empty."""
         ...
 
-    def bury(self, place: int) -> Iterator[Message]:
+    def reap(self, place: int) -> Iterator[Message]:
         """Wait for the end of what was killed; yield the messages that had arrived. Then the place is empty."""
         ...
 
     def close(self) -> None:
         """End everything."""
         ...
+
+
+class Places(NamedTuple):
+    """Places for the runs of a sweep.
+
+    Attributes:
+        options: The options, with jobs, threads and device resolved.
+        devices: The devices, which the places share in turn.
+        most: Most runs at a time.
+        backend: The processes or the cluster; closed by the scheduler.
+        note: A line about the number of runs at a time, if it is not the usual one.
+    """
+
+    options: Options
+    devices: Sequence[str]
+    most: int
+    backend: Backend
+    note: str | None = None

@@ -184,7 +184,7 @@ class Ledger:
             self.postpone(slot)
             return
         self.failed_fast = self._options.fail_fast
-        self._settle(slot, "failed", failure.reason)
+        self._settle(slot, "failed", failure.reason, failure)
 
     def interrupt(self, slot: Slot) -> None:
         """Store the slot's run as interrupted, and free the slot."""
@@ -194,7 +194,7 @@ class Ledger:
         self._keep(slot)
         self._settle(slot, "interrupted", None)
 
-    def again(self, slot: Slot, why: str = "its process died") -> bool:
+    def retry(self, slot: Slot, why: str = "its process died") -> bool:
         """Return True if the slot's run, whose process died, may be started again; its rows are then stored."""
         if slot.job is None or slot.job.crashes >= self._options.max_retries:
             return False
@@ -222,14 +222,14 @@ class Ledger:
         except LostRunError:
             return
 
-    def _settle(self, slot: Slot, status: Status, message: str | None) -> None:
+    def _settle(self, slot: Slot, status: Status, message: str | None, failure: Failure | None = None) -> None:
         if slot.job is not None:
             job, slot.job, slot.log = slot.job, None, None
-            self._note(slot.number, job, status, message)
+            self._note(slot.number, job, status, message, failure)
 
-    def _note(self, number: int, job: Job, status: Status, message: str | None) -> None:
+    def _note(self, number: int, job: Job, status: Status, message: str | None, failure: Failure | None = None) -> None:
         """Note the outcome of a run."""
-        outcome = Outcome(job.run, status, message)
+        outcome = Outcome(job.run, status, message, failure)
         self.outcomes[job.place] = outcome
         if not self.stopping:
             self._listener.ended(number, outcome)

@@ -110,7 +110,7 @@ class Scheduler:
             log=slot.log.path if slot.log else None,
             check="nothing" if how.force else self._backend.check,
             plugins=digests.with_imports(plugins.loaded()),
-            weights="never" if how.models is None else "end",
+            weights=how.weights,
             gpu_share=1 / how.jobs_per_gpu,
         )
         slot.sent = True
@@ -185,7 +185,7 @@ class Scheduler:
                 raise RunError(
                     f"{FALSE_STARTS} {several} in a row ended before they could begin a run; the last one {end.how}{hint}"
                 )
-        elif not self._ledger.again(slot, f"its {one} {end.how}"):
+        elif not self._ledger.retry(slot, f"its {one} {end.how}"):
             text = f"its {one} {end.how}" + (f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else "")
             self._ledger.fail(slot, Failure(text, text, expected=False))
         slot.clear()
@@ -210,12 +210,12 @@ class Scheduler:
     def _discard(self, slot: Slot) -> None:
         """End what is at a place; its messages do not count any more."""
         self._backend.kill(slot.number)
-        for _ in self._backend.bury(slot.number):
+        for _ in self._backend.reap(slot.number):
             pass
 
     def _drain(self, slot: Slot) -> None:
         """Handle the last messages from a place where all has been killed."""
-        for message in self._backend.bury(slot.number):
+        for message in self._backend.reap(slot.number):
             try:
                 self._take(slot, message)
             except LostRunError:

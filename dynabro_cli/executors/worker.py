@@ -193,18 +193,36 @@ def answer(connection: Connection, simulate: Simulate) -> None:
             return
         if isinstance(request, Stop):
             return
-        connection.send(Begun())
         with printing_to(request.log):
-            try:
-                _send_events(connection, simulate(request, Due(request.checkpoint_every, asked)), asked)
-            except Exception as error:
-                failure = failure_of(error)
-                connection.send(failure)
-                if not failure.expected and on_gpu():
-                    return  # an error on a GPU can leave the process unable to use it; the parent starts another
-            if asked.stop or spoilt():
-                return
+            for message in messages(simulate, request, asked):
+                connection.send(message)
+                if isinstance(message, Started) and connection.recv() is not True:
+                    break
+            if asked.stop or spoilt() or (isinstance(message, Failure) and not message.expected and on_gpu()):
+                return  # an error on a GPU can leave the process unable to use it; the parent starts another
             tidy()
+
+
+def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) -> Iterator[Message]:
+    """Yield the messages about a run: ``Begun``, its events, and ``Left`` or ``Failure`` if it ends without a result.
+
+    Args:
+        simulate: Makes the run.
+        request: The run.
+        asked: Returns True if the run must be left at its next checkpoint.
+    """
+    yield Begun()
+    try:
+        for event in simulate(request, Due(request.checkpoint_every, asked)):
+            yield event
+            if isinstance(event, Finished | Diverged):
+                return
+            if isinstance(event, Checkpointed) and asked():
+                yield Left()
+                return
+        raise RunError("the simulation ended without a result")
+    except Exception as error:
+        yield failure_of(error)
 
 
 class _Asked:
@@ -218,18 +236,6 @@ class _Asked:
         if not self.stop and self._connection.poll():
             self.stop = isinstance(self._connection.recv(), Stop)
         return self.stop
-
-
-def _send_events(connection: Connection, events: Iterator[Event], asked: _Asked) -> None:
-    """Send events up to the run's end; none after ``Started`` if the parent does not answer True."""
-    for event in events:
-        connection.send(event)
-        if isinstance(event, Finished | Diverged) or (isinstance(event, Started) and connection.recv() is not True):
-            return
-        if isinstance(event, Checkpointed) and asked.stop:
-            connection.send(Left())
-            return
-    raise RunError("the simulation ended without a result")
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from dynabro_cli.methods._levels import expected_cost
 from dynabro_cli.store.database_files import sqlite_path
 from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.queries import query, tell_left_out
-from dynabro_cli.store.repetition import Rerun, UpTo, stand
+from dynabro_cli.store.repetition import Standing
 
 BYTES_A_ROW = 55
 """Of ``rounds`` and ``evaluations``, all else shared out among them: 53 in a database of 11 MNIST runs, 50 in one of 60 runs of
@@ -78,11 +78,10 @@ def forecast(
     runs: Sequence[Run],
     database: str,
     *,
+    standing: Standing,
     device: str = "auto",
     retry_failed: bool = False,
     jobs: int = 1,
-    sweep: str | None = None,
-    rerun: Rerun = "none",
 ) -> Forecast:
     """Compare ``runs`` with what ``database`` has, which need not exist.
 
@@ -93,11 +92,10 @@ def forecast(
     Args:
         runs: The runs of the plan.
         database: The database of results.
+        standing: State of the runs there.
         device: The device of the runs.
         retry_failed: True if runs that are stored as failed are repeated.
         jobs: Number of runs at a time.
-        sweep: The name of the sweep.
-        rerun: The stored runs to make again.
 
     Raises:
         SpecError: The device does not exist.
@@ -105,7 +103,6 @@ def forecast(
     """
     kind = kind_of(device)
     speeds, bytes_a_row = _read(database, kind)
-    repeat, standing = stand(database, sweep, rerun)
     keys = [run.key for run in runs]
     found = [standing.of(key) for key in keys]
     left = ("stored",) if retry_failed else ("stored", "failed")
@@ -115,7 +112,7 @@ def forecast(
     growth = round(sum(BYTES_A_RUN + bytes_a_row * _rows(run) for run in to_do))
     jobs = max(1, min(jobs, len(to_do)))
     seconds, elapsed = (sum(times), max(sum(times) / jobs, *times)) if times else (None, None)
-    code, goes_on = standing.compare(keys), isinstance(repeat, UpTo) and repeat.goes_on
+    code, goes_on = standing.compare(keys), standing.goes_on
     return Forecast(len(runs), stored, failed, len(to_do), len(times), seconds, growth, jobs, elapsed, code, goes_on)
 
 
@@ -126,17 +123,6 @@ def usual_jobs(device: str, cores: int, jobs_per_gpu: int) -> int:
         SpecError: The device does not exist.
     """
     return cores if kind_of(device) == "cpu" else jobs_per_gpu * len(devices_of(device))
-
-
-def run_seconds(runs: Sequence[Run], database: str, *, device: str = "auto") -> dict[str, float]:
-    """Return the duration of ``runs`` at the speed of similar stored runs, by key; runs without similar ones are skipped.
-
-    Raises:
-        SpecError: The device does not exist.
-        DynabroError: The file is not a dynabro database, or cannot be read.
-    """
-    speeds, _ = _read(database, kind_of(device))
-    return {run.key: time for run in runs if (time := _seconds(run, speeds)) is not None}
 
 
 def _read(database: str, kind: str) -> tuple[dict[Like, float], float]:

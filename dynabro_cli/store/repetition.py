@@ -16,6 +16,8 @@ from dynabro_cli.store.engine import open_read_only
 from dynabro_cli.store.tables import runs, sweeps
 from dynabro_cli.store.translation import translated_errors
 
+ToMake = Mapping[str, dt.datetime | None]
+"""Keys of runs, with the end time of the stored result or failure."""
 Rerun = Literal["none", "changed", "all"]
 """Results that a sweep makes again: none, results with a changed component, or all results."""
 
@@ -74,13 +76,21 @@ class Standing:
     Args:
         connection: To the database; None if there is none yet.
         repeat: Which runs are made again.
+
+    Attributes:
+        repeat: The same.
     """
 
     def __init__(self, connection: Connection | None, repeat: Repeat = never) -> None:
+        self.repeat = repeat
         columns = select(runs.c.run_key, runs.c.id, runs.c.status, runs.c.finished_at, runs.c.code_digests)
         found = [] if connection is None else connection.execute(columns).mappings().all()
         self._rows = {row["run_key"]: row for row in found}
-        self._repeat = repeat
+
+    @property
+    def goes_on(self) -> bool:
+        """True if an interrupted rerun is continued."""
+        return isinstance(self.repeat, UpTo) and self.repeat.goes_on
 
     def of(self, run_key: str) -> Literal["stored", "failed"] | None:
         """Return the status of a run that has ended and is not made again; None if it is made.
@@ -89,17 +99,29 @@ class Standing:
         """
         row = self._rows.get(run_key)
         if row is not None and row["status"] in ENDED:
-            if not self._repeat(row):
+            if not self.repeat(row):
                 return "stored"
             row = self._rows.get(run_key + RERUN_SUFFIX)
-        return "failed" if row is not None and row["status"] == "failed" and not self._repeat(row) else None
+        return "failed" if row is not None and row["status"] == "failed" and not self.repeat(row) else None
 
     def stored(self, keys: Iterable[str]) -> frozenset[str]:
         """Return the keys whose run has a result that is not made again."""
         return frozenset(key for key in keys if self.of(key) == "stored")
 
-    def ended(self, run_key: str) -> dt.datetime | None:
-        """Return the end time of the result or failure of a run; None if there is neither."""
+    def to_make(self, keys: Iterable[str], *, retry_failed: bool) -> ToMake:
+        """Return the keys of the runs that are made, in the order of ``keys``.
+
+        Each key has the end time of the stored result or failure, which distinguishes that one from the result of the sweep;
+        None if there is neither.
+
+        Args:
+            keys: Keys of the sweep's runs.
+            retry_failed: True if runs that are stored as failed are made again.
+        """
+        done = ("stored",) if retry_failed else ("stored", "failed")
+        return {key: self._ended(key) for key in dict.fromkeys(keys) if self.of(key) not in done}
+
+    def _ended(self, run_key: str) -> dt.datetime | None:
         row = self._rows.get(run_key)
         return row["finished_at"] if row is not None and row["status"] in (*ENDED, "failed") else None
 
@@ -109,8 +131,8 @@ class Standing:
         return compare((row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED)
 
 
-def stand(database: str, sweep: str | None, rerun: Rerun) -> tuple[Repeat, Standing]:
-    """Return which stored runs a sweep would make again, and the state of its runs.
+def stand(database: str, sweep: str | None, rerun: Rerun) -> Standing:
+    """Return the state of a sweep's runs, and which stored ones it would make again.
 
     Args:
         database: A path or URL; it need not exist.
@@ -123,7 +145,6 @@ def stand(database: str, sweep: str | None, rerun: Rerun) -> tuple[Repeat, Stand
     try:
         engine = open_read_only(database)
     except (NotFoundError, EmptyDatabaseError):
-        return never, Standing(None)
+        return Standing(None, UpTo(0) if rerun == "all" else changed if rerun == "changed" else never)
     with translated_errors(database), engine.connect() as connection:
-        repeat = repetition(connection, sweep, rerun)
-        return repeat, Standing(connection, repeat)
+        return Standing(connection, repetition(connection, sweep, rerun))

@@ -7,24 +7,19 @@ import datetime as dt
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
-from dynabro_cli.store.claims import Repeat
 from dynabro_cli.store.ownership import new_owner, presumed_dead, sign_of_life
-from dynabro_cli.store.repetition import Standing, never
+from dynabro_cli.store.repetition import ToMake
 from dynabro_cli.store.tables import sweep_runs, sweeps
 from dynabro_cli.store.translation import translated_errors
 
 if TYPE_CHECKING:
     from typing import Self
-
-ToMake = Mapping[str, dt.datetime | None]
-"""Keys of runs, with the end time of the stored result or failure."""
 
 
 class SweepEntry:
@@ -38,7 +33,7 @@ class SweepEntry:
         engine: A database opened for writing.
         name: The name that the runs are stored under.
         runs: Number of runs.
-        to_make: Keys of the runs that it makes, as ``to_make`` returns them; the others were stored before.
+        to_make: Keys of the runs that it makes, as ``Standing.to_make`` returns them; the others were stored before.
         jobs: Number of runs at a time.
         executor: The executor's name.
         rerun_after: For a rerun of all runs, the highest id that is made again; kept until ``complete`` is set.
@@ -103,21 +98,3 @@ class SweepEntry:
             ended = {"status": status, "ended_at": now["heartbeat_at"], "wall_seconds": time.monotonic() - self._began}
             done = {"rerun_after": None} if self.complete and error is None else {}
             connection.execute(update(sweeps).where(mine).values(now | ended | done))
-
-
-def to_make(engine: Engine, keys: Iterable[str], *, retry_failed: bool, repeat: Repeat = never) -> ToMake:
-    """Return the keys of the runs that a sweep makes with the database as it is, in the order of ``keys``.
-
-    Each key has the end time of the stored result or failure, which distinguishes that one from the result of the sweep; None
-    if there is neither.
-
-    Args:
-        engine: A database.
-        keys: Keys of the sweep's runs.
-        retry_failed: True if runs that are stored as failed are made again.
-        repeat: Decides which other runs are made again.
-    """
-    done = ("stored",) if retry_failed else ("stored", "failed")
-    with translated_errors(engine.url), engine.connect() as connection:
-        found = Standing(connection, repeat)
-    return {key: found.ended(key) for key in dict.fromkeys(keys) if found.of(key) not in done}

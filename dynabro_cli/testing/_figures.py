@@ -27,12 +27,11 @@ def check_figure(name: str, folder: Path, *, plugin: str | Path | None = None, *
     Raises:
         AssertionError: There are no numbers, or no picture.
     """
-    from dynabro_cli.executors.local import execute
-    from dynabro_cli.experiment.resolve import resolve
     from dynabro_cli.experiment.schedule import identities
     from dynabro_cli.experiment.spec import RunSpec
     from dynabro_cli.figures._api import REGISTRY, Choice
     from dynabro_cli.figures._data import Results, read_runs
+    from dynabro_cli.simulation.setup import simulate
     from dynabro_cli.store.engine import open_for_writing
     from dynabro_cli.store.recorder import Recorder
     from dynabro_cli.theory.history import window_of
@@ -43,7 +42,8 @@ def check_figure(name: str, folder: Path, *, plugin: str | Path | None = None, *
     recorder = Recorder(engine := open_for_writing(str(folder / "results.db")))
     for method in ("sgd", "momentum"):
         spec: dict[str, Any] = {"task": "digits", "model": "logistic", "method": method, "budget": 20, "eval_every": 5}
-        execute(resolve(RunSpec(**spec)), recorder, lambda _: None, data_dir=None, device="cpu", threads=None)
+        for event in simulate(RunSpec(**spec), device="cpu"):
+            recorder.record(event)
     runs = read_runs(engine, None)
     drawn = draw(Results(runs, runs, "", engine, identities, window_of), Choice(**choice))
     require(len(drawn.numbers), f"{name}: its table of numbers is empty")

@@ -54,10 +54,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def dynabro(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Dynabro:
-    """Calls the entry point with arguments, in ``folder``."""
+    """Calls the entry point with arguments, in ``folder``; ``run`` computes in this process, unless ``--jobs`` is given."""
 
     def call(*arguments: str) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["dynabro", *arguments])
+        here = ("--jobs", "0") if arguments[:1] == ("run",) and "--jobs" not in arguments else ()
+        monkeypatch.setattr(sys, "argv", ["dynabro", *arguments[:1], *here, *arguments[1:]])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             app.main()

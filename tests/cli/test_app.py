@@ -19,7 +19,8 @@ import typer
 from dynabro_cli import __version__
 from dynabro_cli.cli.app import application, left_out_told
 from dynabro_cli.errors import LeftOutWarning
-from dynabro_cli.executors import local
+from dynabro_cli.executors import sweep
+from dynabro_cli.executors._api import Outcome
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from tests.cli.conftest import SETTINGS, Dynabro
@@ -75,7 +76,12 @@ def test_the_example_works(command: tuple[str, ...], dynabro: Dynabro, results: 
 
 def test_the_example_of_run_is_a_run(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Run] = []
-    monkeypatch.setattr(local, "execute", lambda run, *_, **__: started.append(run))
+
+    def make_all(runs: list[Run], *_: object, **__: object) -> list[Outcome]:
+        started.extend(runs)
+        return [Outcome(run, "finished", None) for run in runs]
+
+    monkeypatch.setattr(sweep, "make_all", make_all)
     assert dynabro(*example(dynabro, ["run"])).code == 0
     assert len(started) == 1
 
@@ -310,7 +316,8 @@ assert gc.get_threshold() == usual
     subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment(), check=True, stdout=subprocess.DEVNULL)
 
 
-def test_a_run_is_described_before_torch_is_loaded(folder: Path) -> None:
+@pytest.mark.parametrize("here", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_torch_is_loaded_by_the_process_of_a_run_or_after_the_run_is_described(here: bool, folder: Path) -> None:
     program = """
 import sys
 import warnings
@@ -323,7 +330,7 @@ class Watch:
     def __getattr__(self, name):
         return getattr(self._real, name)
 sys.stderr = watch = Watch(sys.stderr)
-sys.argv = "dynabro run --task quadratic --method sgd --attack none --budget 20 --db some.db".split()
+sys.argv = "dynabro run --task quadratic --method sgd --attack none --budget 20 --jobs JOBS --db some.db".split()
 from dynabro_cli.cli.app import main
 try:
     main()
@@ -331,9 +338,14 @@ finally:
     print("SEEN", watch.seen[0], watch.seen[-1])
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, env=environment(), capture_output=True, text=True, check=True
+        [sys.executable, "-c", program.replace("JOBS", "0" if here else "1")],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert done.stdout.splitlines()[-1] == "SEEN False True"
+    assert done.stdout.splitlines()[-1] == f"SEEN False {here}"
     first = done.stderr.splitlines()[0]
     (key,) = read(folder / "some.db", "SELECT run_key FROM runs")[0]
     assert first.startswith("quadratic, sgd, cwtm, none, periodic:K=10, seed 0, ")
@@ -419,7 +431,7 @@ def test_ctrl_c(folder: Path) -> None:
         finally:
             process.kill()
     assert (process.returncode, out) == (130, "")
-    assert err.splitlines()[-1] == "dynabro: interrupted; the run is stored as interrupted; the same command resumes it"
+    assert err.splitlines()[-1] == "dynabro: interrupted; runs stored as interrupted: 1; the same command resumes from here"
     assert "Traceback" not in err
     assert read(folder / "results.db", "SELECT status, final_accuracy FROM runs") == [("interrupted", None)]
 

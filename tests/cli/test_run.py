@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ import torch
 
 from dynabro_cli import events
 from dynabro_cli.cli.progress import RunProgress
-from dynabro_cli.executors import local
+from dynabro_cli.executors import sweep
+from dynabro_cli.simulation import setup
 from dynabro_cli.store import engine as engine_module
 from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro, Outcome
@@ -123,13 +125,13 @@ def test_precision_and_compile_are_stored_and_shown(dynabro: Dynabro, folder: Pa
 
 def test_compile_reaches_the_simulation(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
-    real = local.simulate_run
+    real = setup.simulate_run
 
     def simulate(*arguments: Any, **options: Any) -> Iterator[events.Event]:
         given.append(options["compile"])
         return real(*arguments, **options)
 
-    monkeypatch.setattr(local, "simulate_run", simulate)
+    monkeypatch.setattr(setup, "simulate_run", simulate)
     for options in ((), ("--compile", "off"), ("--compile", "auto")):
         assert dynabro(*QUADRATIC, "--rerun", *options).code == 0
     assert given == ["auto", "off", "auto"]
@@ -192,7 +194,7 @@ def test_the_commit_of_the_folder_is_noted(dynabro: Dynabro, folder: Path, monke
     for seed, (run, commit) in enumerate(
         [(answer(0, "a" * 40 + "\n"), "a" * 40), (answer(128, "HEAD\n"), None), (no_git, None)]
     ):
-        monkeypatch.setattr(local.subprocess, "run", run)
+        monkeypatch.setattr(sweep.subprocess, "run", run)
         assert dynabro(*QUADRATIC, "--seed", str(seed)).code == 0
         expected.append((commit,))
     assert read(folder / "results.db", "SELECT git_commit FROM runs ORDER BY seed") == expected
@@ -212,6 +214,44 @@ def test_the_database_is_named_by_the_option_or_the_environment(
     assert not (folder / "results.db").exists()
 
 
+# --- where it computes
+
+
+@pytest.mark.thorough
+def test_a_process_of_its_own_and_this_one_store_the_same(dynabro: Dynabro, folder: Path) -> None:
+    columns = "rounds, budget_spent, final_accuracy, final_loss, run_key, spec, dimension"
+    tables = [f"SELECT {columns} FROM runs", "SELECT * FROM rounds", "SELECT * FROM evaluations"]
+    found = []
+    for jobs in ("0", "1"):
+        words = ("--jobs", jobs, "--threads", "1", "--db", f"{jobs}.db", "--quiet")
+        outcome = dynabro(*DIGITS, "--method", "dynabro", *words)
+        assert (outcome.code, outcome.err) == (0, "")
+        found.append([read(folder / f"{jobs}.db", sql) for sql in tables])
+    assert found[0] == found[1]
+
+
+@pytest.mark.thorough
+def test_a_run_that_takes_too_long_fails(dynabro: Dynabro, folder: Path) -> None:
+    outcome = dynabro(*QUADRATIC, "--budget", "1000000", "--timeout", "1", "--jobs", "1")
+    assert outcome.code == 70
+    (line,) = outcome.problems
+    assert line.startswith("the run failed (timeout: it took longer than 1 s) and is stored as failed; ")
+    assert read(folder / "results.db", "SELECT status FROM runs") == [("failed",)]
+
+
+@pytest.mark.thorough
+def test_problems_of_the_process_have_their_exit_codes(dynabro: Dynabro, folder: Path) -> None:
+    for words, code, problem in (
+        (("--task", "image-folder:name=pets", "--model", "logistic", "--data-dir", "data"), 66, "no images under "),
+        (("--task", "quadratic:dimension=999999999"), 2, "memory: a run here needs "),
+    ):
+        outcome = dynabro("run", *words, "--budget", "1", "--quiet", "--jobs", "1")
+        assert (outcome.code, outcome.out) == (code, "")
+        (line,) = outcome.problems
+        assert line.startswith(problem)
+    assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
+
+
 # --- again
 
 
@@ -221,7 +261,7 @@ def test_what_is_stored_is_not_run_again(dynabro: Dynabro, folder: Path, monkeyp
     def never(*_: object, **__: object) -> None:
         raise AssertionError("it ran")
 
-    monkeypatch.setattr(local, "simulate_run", never)
+    monkeypatch.setattr(setup, "simulate_run", never)
     before = read(folder / "results.db", "SELECT * FROM runs")
     second = dynabro(*DIGITS)
     assert (second.code, len(second.err.splitlines())) == (0, 1)  # what was asked for
@@ -434,13 +474,21 @@ def test_a_run_that_another_process_works_on(dynabro: Dynabro, folder: Path) -> 
 # --- what goes wrong in it
 
 
-def broken_off(error: BaseException, after: int) -> Callable[..., Iterator[events.Event]]:
-    """A simulation that raises ``error`` in place of its event number ``after``."""
-    real = local.simulate_run
+def ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def bang() -> None:
+    raise ValueError("bang")
+
+
+def broken_off(fault: Callable[[], None], after: int) -> Callable[..., Iterator[events.Event]]:
+    """A simulation that goes wrong in place of its event number ``after``."""
+    real = setup.simulate_run
 
     def simulate(*arguments: Any, **options: Any) -> Iterator[events.Event]:
         yield from itertools.islice(real(*arguments, **options), after)
-        raise error
+        fault()
 
     return simulate
 
@@ -448,7 +496,7 @@ def broken_off(error: BaseException, after: int) -> Callable[..., Iterator[event
 def check_interrupted(outcome: Outcome, dynabro: Dynabro, path: Path, rounds: int, evaluations: int) -> None:
     """The run is kept as interrupted, and the same command completes it."""
     assert (outcome.code, outcome.out) == (130, "")
-    assert outcome.problems == ["interrupted; the run is stored as interrupted; the same command resumes it"]
+    assert outcome.problems == ["interrupted; runs stored as interrupted: 1; the same command resumes from here"]
     assert read(path, "SELECT status, rounds, final_accuracy FROM runs") == [("interrupted", rounds, None)]
     assert read(path, "SELECT COUNT(*) FROM rounds") == [(rounds,)]
     assert read(path, "SELECT COUNT(*) FROM evaluations") == [(evaluations,)]
@@ -463,18 +511,18 @@ def check_interrupted(outcome: Outcome, dynabro: Dynabro, path: Path, rounds: in
 def test_ctrl_c_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         # the start, an evaluation, ten rounds, an evaluation, six rounds
-        patch.setattr(local, "simulate_run", broken_off(KeyboardInterrupt(), after=5))
+        patch.setattr(setup, "simulate_run", broken_off(ctrl_c, after=5))
         outcome = dynabro(*DIGITS, "--quiet")
     check_interrupted(outcome, dynabro, folder / "results.db", rounds=16, evaluations=2)
 
 
 def test_ctrl_c_while_progress_is_shown(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(_self: RunProgress, event: events.Event) -> None:
+    def stop(_self: RunProgress, _slot: int, _run: object, event: events.Event) -> None:
         if isinstance(event, events.Evaluated) and event.round == 10:
-            raise KeyboardInterrupt
+            ctrl_c()
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunProgress, "__call__", stop)
+        patch.setattr(RunProgress, "event", stop)
         outcome = dynabro(*DIGITS, "--quiet")
     # what was shown, or was about to be, is stored
     check_interrupted(outcome, dynabro, folder / "results.db", rounds=10, evaluations=2)
@@ -483,7 +531,7 @@ def test_ctrl_c_while_progress_is_shown(dynabro: Dynabro, folder: Path, monkeypa
 def test_an_exception_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "results.db"
     with monkeypatch.context() as patch:
-        patch.setattr(local, "simulate_run", broken_off(ValueError("bang"), after=5))
+        patch.setattr(setup, "simulate_run", broken_off(bang, after=5))
         outcome = dynabro(*DIGITS, "--quiet")
     assert (outcome.code, outcome.out) == (70, "")
     (line,) = outcome.problems
@@ -503,39 +551,40 @@ def test_an_exception_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypa
 
 
 def test_an_exception_of_many_lines_is_told_in_one(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "simulate_run", broken_off(RuntimeError("CUDA error: no\nCompile with\n  this\n"), after=3))
+    def several_lines() -> None:
+        raise RuntimeError("CUDA error: no\nCompile with\n  this\n")
+
+    monkeypatch.setattr(setup, "simulate_run", broken_off(several_lines, after=3))
     outcome = dynabro(*DIGITS, "--quiet")
     assert outcome.code == 70
     assert len(outcome.problems) == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "status"), [(ValueError("bang"), 70, "failed"), (KeyboardInterrupt(), 130, "interrupted")]
+    ("fault", "code", "told"),
+    [(bang, 70, "is stored as failed"), (ctrl_c, 130, "runs stored as interrupted: 0")],
 )
 def test_what_is_said_to_be_stored_is_stored(
-    error: BaseException, code: int, status: str, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[], None], code: int, told: str, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # before the start there is nothing to store, as where data are missing or memory is short
-    monkeypatch.setattr(local, "simulate_run", broken_off(error, after=0))
+    """Before its first event, a run that fails has a row of its own, and one that is interrupted has none."""
+    monkeypatch.setattr(setup, "simulate_run", broken_off(fault, after=0))
     outcome = dynabro(*DIGITS, "--quiet")
     assert outcome.code == code
     (line,) = outcome.problems
-    stored = read(folder / "results.db", "SELECT status FROM runs")
-    assert (f"stored as {status}" in line) == (stored == [(status,)])
+    assert told in line
+    assert read(folder / "results.db", "SELECT status FROM runs") == ([("failed",)] if code == 70 else [])
 
 
-@pytest.mark.parametrize("error", [ValueError("bang"), KeyboardInterrupt()])
-def test_what_comes_after_the_end_does_not_undo_it(
-    error: BaseException, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(_self: RunProgress, event: events.Event) -> None:
+def test_what_comes_after_the_end_does_not_undo_it(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(_self: RunProgress, _slot: int, _run: object, event: events.Event) -> None:
         if isinstance(event, events.Finished):
-            raise error
+            ctrl_c()
 
-    monkeypatch.setattr(RunProgress, "__call__", stop)
+    monkeypatch.setattr(RunProgress, "event", stop)
     outcome = dynabro(*DIGITS, "--quiet")
     assert read(folder / "results.db", "SELECT status, rounds FROM runs") == [("finished", 40)]
-    assert "nothing is stored" not in outcome.err
+    assert (outcome.code, "runs stored as interrupted: 0" in outcome.err) == (130, True)
 
 
 def test_ctrl_c_before_anything_runs(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -553,7 +602,7 @@ def test_a_repetition_that_goes_wrong_keeps_the_result(dynabro: Dynabro, folder:
     dynabro(*DIGITS, "--quiet")
     before = read(path, "SELECT * FROM runs"), read(path, "SELECT * FROM rounds")
     with monkeypatch.context() as patch:
-        patch.setattr(local, "simulate_run", broken_off(ValueError("bang"), after=5))
+        patch.setattr(setup, "simulate_run", broken_off(bang, after=5))
         assert dynabro(*DIGITS, "--quiet", "--rerun").code == 70
     assert read(path, "SELECT * FROM runs WHERE id = 1") == before[0]
     assert read(path, "SELECT * FROM rounds WHERE run_id = 1") == before[1]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.executors.local import execute
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep
+from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from tests.cli.conftest import Dynabro
@@ -38,7 +38,8 @@ def make_runs(name: str, *settings: str) -> None:
     """Make the runs of a sweep here, without the processes of ``dynabro sweep``."""
     recorder = Recorder(open_for_writing("results.db"))
     for run in plan(load_sweep(name, settings)).runs:
-        execute(run, recorder, lambda _: None, data_dir=None, device="cpu", threads=None)
+        for event in simulate_run(run, device="cpu"):
+            recorder.record(event)
 
 
 def finals(database: Path) -> dict[tuple[Any, ...], float]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import multiprocessing
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from typing import Any
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.executors import fitting, processes
+from dynabro_cli.executors import backends
+from dynabro_cli.executors import sweep as executed
 from dynabro_cli.executors._api import Listener, Options, Outcome, Status
-from dynabro_cli.executors.crew import Crew
+from dynabro_cli.executors.backend import Places
+from dynabro_cli.executors.backends import local
+from dynabro_cli.executors.backends.local import memory
+from dynabro_cli.executors.backends.local.pool import Pool
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.machine import cores
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, read
 
@@ -38,31 +42,38 @@ def small(folder: Path) -> str:
     return "small.yaml"
 
 
+Asked = list[tuple[Sequence[Run], Options]]
+
+
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Run], Options]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What the executor is asked for; it does nothing, and tells that every run is finished."""
-    calls: list[tuple[Sequence[Run], Options]] = []
+    calls: Asked = []
 
-    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener, **_: Any) -> list[Outcome]:
-        calls.append((runs, options))
-        return [Outcome(run, "finished", None) for run in runs]
+    @contextlib.contextmanager
+    def opened(options: Options, most: int) -> Iterator[Any]:
+        def places_for(runs: Sequence[Run]) -> Places:
+            calls.append((runs, options))
+            return Places(options, ["cpu"], most, None)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(processes, "execute_all", execute_all)
-    monkeypatch.setattr(Crew, "start", lambda *_: False)
+        yield places_for
+
+    monkeypatch.setattr(backends, "opened", opened)
+    monkeypatch.setattr(executed, "make_all", lambda runs, *_, **__: [Outcome(run, "finished", None) for run in runs])
     return calls
 
 
 def ends_with(monkeypatch: pytest.MonkeyPatch, *ends: tuple[Status, str | None]) -> None:
     """Have the executor tell that runs ended so, in turn."""
 
-    def execute_all(runs: Sequence[Run], engine: Any, options: Options, listener: Listener, **_: Any) -> list[Outcome]:
+    def make_all(runs: Sequence[Run], engine: Any, places: Places, listener: Listener, *_: Any, **__: Any) -> list[Outcome]:
         outcomes = [Outcome(run, status, message) for run, (status, message) in zip(runs, ends, strict=True)]
         for outcome in outcomes:
             listener.ended(0, outcome)
         return outcomes
 
-    monkeypatch.setattr(processes, "execute_all", execute_all)
-    monkeypatch.setattr(Crew, "start", lambda *_: False)
+    monkeypatch.setattr(executed, "make_all", make_all)
+    monkeypatch.setattr(Pool, "start", lambda *_: False)
 
 
 # --- running
@@ -70,24 +81,24 @@ def ends_with(monkeypatch: pytest.MonkeyPatch, *ends: tuple[Status, str | None])
 
 @pytest.mark.parametrize(("jobs", "known", "started"), [("1", 4, 1), ("3", 4, 3), ("3", 2, 2), ("9", 9, 4), ("auto", 4, 2)])
 def test_processes_start_before_the_memory_is_estimated(
-    jobs: str, known: int, started: int, dynabro: Dynabro, small: str, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    jobs: str, known: int, started: int, dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as will be needed: no more than runs (4), processors, or jobs; two if the number of jobs is not known yet."""
     order: list[str] = []
-    monkeypatch.setattr(cores, "cores", lambda: known)
-    monkeypatch.setattr(Crew, "start", lambda _self, place: bool(order.append(f"start {place}")))
-    monkeypatch.setattr(fitting, "with_room", lambda _runs, options, *_: order.append("estimate") or options)
+    ends_with(monkeypatch, *[("finished", None)] * 4)
+    monkeypatch.setattr(local, "cores", lambda: known)
+    monkeypatch.setattr(Pool, "start", lambda _self, place: bool(order.append(f"start {place}")))
+    monkeypatch.setattr(memory, "fitting", lambda _runs, jobs, *_: order.append("estimate") or jobs)
     assert dynabro("sweep", small, "--jobs", jobs).code == 0
     assert order == [*(f"start {place}" for place in range(started)), "estimate"]
-    assert len(asked) == 1
 
 
 def test_no_process_is_left_if_nothing_fits(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def with_room(*_: object) -> Options:
+    def fitting(*_: object) -> int:
         assert len(multiprocessing.active_children()) == 1
         raise SpecError("memory: nothing fits")
 
-    monkeypatch.setattr(fitting, "with_room", with_room)
+    monkeypatch.setattr(memory, "fitting", fitting)
     outcome = dynabro("sweep", small, "--jobs", "1")
     assert (outcome.code, outcome.err.count("nothing fits")) == (2, 1)
     assert multiprocessing.active_children() == []
@@ -121,7 +132,7 @@ def test_a_stored_sweep_is_answered_while_others_write(
         assert dynabro("sweep", small, "--set", "seeds=0..2", "--quiet").code == 75
 
 
-def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: list[tuple[Sequence[Run], Options]]) -> None:
+def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: Asked) -> None:
     given = "--jobs 3 --device cpu --data-dir data --threads 2 --compile off --timeout 1.5 --max-retries 4 --jobs-per-gpu 5"
     more = "--checkpoint-every 9 --retry-failed --fail-fast --rerun-changed"
     assert dynabro("sweep", small, *given.split(), *more.split()).code == 0
@@ -144,15 +155,13 @@ def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: 
     assert [options for _, options in asked] == [expected, Options(sweep="small")]
 
 
-def test_fields_are_set(dynabro: Dynabro, small: str, asked: list[tuple[Sequence[Run], Options]]) -> None:
+def test_fields_are_set(dynabro: Dynabro, small: str, asked: Asked) -> None:
     assert dynabro("sweep", small, "--set", "method=dynabro", "--set", "seeds=3..4", "--set", "budget=10").code == 0
     ((runs, _),) = asked
     assert [(run.spec.method, run.spec.seed, run.spec.budget) for run in runs] == [("dynabro", 3, 10), ("dynabro", 4, 10)]
 
 
-def test_a_shipped_sweep_and_one_from_standard_input(
-    dynabro: Dynabro, asked: list[tuple[Sequence[Run], Options]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shipped_sweep_and_one_from_standard_input(dynabro: Dynabro, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     assert dynabro("sweep", "smoke").code == 0
     monkeypatch.setattr("sys.stdin", io.StringIO(SMALL))
     assert dynabro("sweep", "-").code == 0
@@ -340,7 +349,11 @@ def test_exclusions_that_leave_nothing_out_are_told(
         ),
         (("small.yaml", "--set", "bugdet=1"), 2, ["--set bugdet=1: unknown field 'bugdet' (did you mean 'budget'?)"]),
         (("small.yaml", "--set", "byzantine=2"), 2, ["byzantine=2 of workers=3 is not legal"]),
-        (("small.yaml", "--jobs", "0"), 2, ["jobs=0 is not legal. Try: --jobs with a whole number >= 1 or auto"]),
+        (
+            ("small.yaml", "--jobs=-1"),
+            2,
+            ["jobs=-1 is not legal. Try: --jobs with a whole number, 0 for this process, or auto"],
+        ),
         (("small.yaml", "--jobs", "many"), 2, ["jobs=many is not legal"]),
         (("small.yaml", "--compile", "maybe"), 2, ["compile=maybe is not legal"]),
         (("small.yaml", "--device", "gpu"), 2, ["device=gpu is not here"]),

@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from dynabro_cli import events
-from dynabro_cli.cli import pace
-from dynabro_cli.cli.sweep_progress import SweepProgress
+from dynabro_cli.cli.progress import SweepProgress
 from dynabro_cli.executors._api import Outcome
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
@@ -55,7 +54,7 @@ def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[st
     first, second, third = captured.err.splitlines()
     assert first.startswith("2/4: digits, dynabro, cwtm, sf, periodic:K=10, seed 0: finished: accuracy 0.8750, about ")
     assert first.endswith(" s to go")
-    assert second.startswith("3/4: failed: digits, sgd, cwtm, sf, periodic:K=10, seed 1: the process died [/red], about ")
+    assert second.startswith("3/4: failed: digits, sgd, cwtm, sf, periodic:K=10, seed 1: the process died [/red]")
     assert third == "4/4: digits, dynabro, cwtm, sf, periodic:K=10, seed 1: finished: accuracy 0.8750"
 
 
@@ -92,9 +91,9 @@ def test_a_terminal_gets_a_line_for_all_and_one_for_each_slot(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What time it is."""
+    """What time it is for rich."""
     now = [1000.0]
-    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("rich.console.monotonic", lambda: now[0])
     return now
 
 
@@ -106,31 +105,12 @@ def to_go(capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_time_to_go_is_of_several_runs_at_a_time(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
     """Two at a time spend 150 in 60 s; the other 250 take 100 s: with what is spent of the run in progress counted."""
     with SweepProgress(RUNS, quiet=False) as progress:
-        begin(progress, 0, RUNS[0], spent=1)
-        begin(progress, 1, RUNS[1])
+        progress.started(0, RUNS[0])
+        progress.started(1, RUNS[1])
         clock[0] += 60
+        progress.event(1, RUNS[1], events.RoundsDone((a_round(49),), totals(50)))
         finish(progress, 0, RUNS[0])
         assert to_go(capsys) == "1 min 40 s to go"
-        begin(progress, 0, RUNS[2], spent=100)
-        clock[0] += 60
-        finish(progress, 1, RUNS[1])
-        assert to_go(capsys) == "40 s to go"
-        finish(progress, 0, RUNS[2])
-        assert to_go(capsys) == "1 min 20 s to go"  # the last one runs alone, at half the speed of two
-
-
-def test_the_time_to_go_counts_what_was_done_only(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
-    """A run that fails at its half took the time of a half, and what is left of it takes none."""
-    with SweepProgress(RUNS, quiet=False) as progress:
-        begin(progress, 0, RUNS[0])
-        clock[0] += 60
-        progress.ended(0, Outcome(RUNS[0], "failed", "bang"))
-        assert to_go(capsys) == "6 min to go"
-        progress.ended(0, Outcome(RUNS[1], "stored", None))
-        progress.started(0, RUNS[2])
-        clock[0] += 60
-        progress.ended(0, Outcome(RUNS[2], "failed", "bang"))
-        assert to_go(capsys) == "4 min to go"
 
 
 def test_the_time_to_go_of_a_run_that_goes_on(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
@@ -141,31 +121,6 @@ def test_the_time_to_go_of_a_run_that_goes_on(capsys: pytest.CaptureFixture[str]
         clock[0] += 10
         finish(progress, 0, RUNS[0])
         assert to_go(capsys) == "5 min to go"
-
-
-def test_a_budget_that_is_spent_before_the_first_round_takes_no_time(
-    capsys: pytest.CaptureFixture[str], clock: list[float]
-) -> None:
-    """Ten of 100 are spent at once; 90 take 90 s, and of each other run 100 are left."""
-    with SweepProgress(RUNS, quiet=False) as progress:
-        progress.started(0, RUNS[0])
-        progress.event(0, RUNS[0], started())
-        progress.event(0, RUNS[0], dataclasses.replace(evaluated(0, 0.1), budget=10))
-        clock[0] += 90
-        finish(progress, 0, RUNS[0])
-        assert to_go(capsys) == "5 min to go"
-
-
-def test_slow_runs_count_for_more(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
-    """Two runs are known to take 30 s, one to take none; the last, of which nothing is known, counts as 20 s."""
-    seconds = {RUNS[0].key: 30.0, RUNS[1].key: 30.0, RUNS[2].key: 0.0}
-    with SweepProgress(RUNS, quiet=False, seconds=seconds) as progress:
-        assert progress._live.tasks[0].total == 400
-        begin(progress, 0, RUNS[0])
-        clock[0] += 60
-        finish(progress, 0, RUNS[0])
-        assert to_go(capsys) == "1 min 40 s to go"  # 60 s for 30; there are 30, 0 and 20 left
-        assert progress._live.tasks[0].completed == 150
 
 
 def test_a_run_that_spends_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,43 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dynabro_cli.executors import ray_cluster
-from dynabro_cli.executors._api import Listener, Options, Outcome
-from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.executors import backends, sweep
+from dynabro_cli.executors._api import Options, Outcome
+from dynabro_cli.executors.backend import Places
+from dynabro_cli.executors.backends import ray
 from dynabro_cli.grid.sweep_lookup import shipped
 from tests.cli.conftest import Dynabro
+from tests.store.made import read
 
 ROOT = Path(__file__).parents[2]
+MINE = """
+import contextlib
+import dataclasses
+from dynabro_cli.executors.backend import Places
+from dynabro_cli.executors.backends.local.in_process import InProcess
+
+@contextlib.contextmanager
+def opened(options, most):
+    yield lambda runs: Places(dataclasses.replace(options, jobs=1, device="cpu"), ["cpu"], 1, InProcess())
+"""
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Options, str | None]]:
-    """What the executor is asked for; it does nothing, and tells that every run is finished."""
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """What the back end is asked for; nothing is made, and every run is said to be finished."""
     calls = []
 
-    def execute_all_on_ray(
-        runs: Sequence[Run], engine: Any, options: Options, listener: Listener, *, files: Any, address: str | None = None
-    ) -> list[Outcome]:
-        calls.append((options, address))
-        return [Outcome(run, "finished", None) for run in runs]
+    @contextlib.contextmanager
+    def opened(options: Options, most: int) -> Iterator[Any]:
+        calls.append(options)
+        yield lambda runs: Places(options, ["cpu"], most, None)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ray_cluster, "execute_all_on_ray", execute_all_on_ray)
+    monkeypatch.setattr(ray, "opened", opened)
+    monkeypatch.setattr(sweep, "make_all", lambda runs, *_, **__: [Outcome(run, "finished", None) for run in runs])
     return calls
 
 
-def test_the_address_and_the_options_are_handed_on(dynabro: Dynabro, asked: list[tuple[Options, str | None]]) -> None:
+def test_the_address_and_the_options_are_handed_on(dynabro: Dynabro, asked: list[Options]) -> None:
     assert dynabro("sweep", "smoke", "--executor", "ray", "--jobs-per-gpu", "3", "--quiet").code == 0
     assert dynabro("sweep", "smoke", "--executor", "ray", "--address", "ray://head:10001", "--quiet").code == 0
-    assert [(options.jobs, options.jobs_per_gpu, address) for options, address in asked] == [
+    assert [(options.jobs, options.jobs_per_gpu, options.address) for options in asked] == [
         (None, 3, None),
         (None, 1, "ray://head:10001"),
     ]
+
+
+def test_a_third_back_end_is_a_file(
+    dynabro: Dynabro, folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module in the folder of back ends, and no other change."""
+    more = tmp_path_factory.mktemp("more")
+    (more / "mine.py").write_text(MINE)
+    monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(more)])
+    assert dynabro("sweep", "smoke", "--set", "budget=2", "--executor", "mine", "--quiet").code == 0
+    assert read(folder / "results.db", "SELECT status, COUNT(*) FROM runs GROUP BY status") == [("finished", 12)]
+    assert read(folder / "results.db", "SELECT executor FROM sweeps") == [("mine",)]
 
 
 @pytest.mark.parametrize(

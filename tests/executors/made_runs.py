@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Engine
+
 from dynabro_cli.events import Event
-from dynabro_cli.executors.processes import Outcome
+from dynabro_cli.executors import backends
+from dynabro_cli.executors._api import Listener, Options, Outcome
+from dynabro_cli.executors.backends import local
+from dynabro_cli.executors.sweep import make_all
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.store.repetition import stand
 
 
 def quadratic(seed: int, **fields: object) -> Run:
@@ -37,3 +46,24 @@ class Log:
 
     def of(self, seed: int) -> list[str]:
         return [what for number, what in self.lines if number == seed]
+
+
+def execute_all(
+    runs: Sequence[Run],
+    engine: Engine,
+    options: Options,
+    listener: Listener,
+    *,
+    opened: Any = None,
+    worker: str | None = None,
+    files: Any = None,
+) -> list[Outcome]:
+    """Make runs as a sweep does, in processes that serve with ``worker``, or on an opened back end."""
+    if opened is None:
+        backends.check(options)
+        opened = local.opened(options, len(runs), entry=worker)
+    standing = stand(engine.url.render_as_string(hide_password=False), options.entry, options.rerun)
+    left = standing.to_make([run.key for run in runs], retry_failed=options.retry_failed)
+    with opened as places_for:
+        places = places_for([run for run in runs if run.key in left])
+        return make_all(runs, engine, places, listener, standing, files=files)

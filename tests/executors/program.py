@@ -41,17 +41,16 @@ class Announcer:
 
 def main() -> None:
     from dynabro_cli.errors import DynabroError
-    from dynabro_cli.executors.crew import Crew
-    from dynabro_cli.executors.processes import Options, execute_all
+    from dynabro_cli.executors._api import Options
     from dynabro_cli.store.engine import open_for_writing
-    from tests.executors.made_runs import quadratic
+    from tests.executors.made_runs import execute_all, quadratic
 
     database, jobs, seeds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     runs = [quadratic(seed) for seed in range(seeds)]
     options = Options(jobs=jobs, device="cpu")
     try:
         outcomes = execute_all(
-            runs, open_for_writing(database), options, Announcer(jobs), crew=Crew("tests.executors.faulty:serve")
+            runs, open_for_writing(database), options, Announcer(jobs), worker="tests.executors.faulty:serve"
         )
     except DynabroError as error:
         print(error)

@@ -10,23 +10,19 @@ from pathlib import Path
 
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.executors._api import Options
-from dynabro_cli.executors.ray_cluster import execute_all_on_ray
+from dynabro_cli.executors.backends import ray
 from dynabro_cli.store.engine import open_for_writing
-from tests.executors.made_runs import quadratic
+from tests.executors.made_runs import execute_all, quadratic
 from tests.executors.program import Announcer
 
 
 def main() -> None:
     database, address, entry, faults, jobs, seeds = sys.argv[1:]
     try:
-        outcomes = execute_all_on_ray(
-            [quadratic(seed) for seed in range(int(seeds))],
-            open_for_writing(database),
-            Options(jobs=int(jobs), device="cpu", data_dir=Path(faults)),
-            Announcer(int(jobs)),
-            address=address,
-            entry=f"tests.executors.ray_faults:{entry}",
-        )
+        runs = [quadratic(seed) for seed in range(int(seeds))]
+        options = Options(executor="ray", address=address, jobs=int(jobs), device="cpu", data_dir=Path(faults))
+        opened = ray.opened(options, len(runs), entry=f"tests.executors.ray_faults:{entry}")
+        outcomes = execute_all(runs, open_for_writing(database), options, Announcer(int(jobs)), opened=opened)
     except DynabroError as error:
         print(error)
         sys.exit(error.exit_code)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.executors import fitting
 from dynabro_cli.executors._api import Options
-from dynabro_cli.executors.fitting import with_room
+from dynabro_cli.executors.backends import local
+from dynabro_cli.executors.backends.local import memory
+from dynabro_cli.executors.backends.local.pool import Pool
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.need import Need
@@ -24,8 +23,8 @@ def _needs(monkeypatch: pytest.MonkeyPatch) -> None:
     def need_of(run: Run, *_: object, **__: object) -> Need:
         return Need(LARGE if run.method.name == "momentum" else SMALL, 0, "the messages [m, d]", "fewer --workers")
 
-    monkeypatch.setattr(fitting, "need_of", need_of)
-    monkeypatch.setattr(fitting, "cores", lambda: 4)
+    monkeypatch.setattr(memory, "need_of", need_of)
+    monkeypatch.setattr(local, "cores", lambda: 4)
 
 
 def runs(large: int, small: int) -> list[Run]:
@@ -33,64 +32,52 @@ def runs(large: int, small: int) -> list[Run]:
     return [resolve(spec) for spec in specs]
 
 
-def fitted(free: float | None, given: list[Run], folder: Path, jobs: int | None = None, **options: bool) -> int | None:
-    return with_room(given, Options(jobs=jobs, device="cpu", sweep="x", **options), str(folder / "none.db"), free).jobs
+def fitted(free: float | None, given: list[Run], jobs: int | None = None, **options: bool) -> int | None:
+    """Return the number of runs at a time, without starting a process."""
+    return local.places_of(Options(jobs=jobs, device="cpu", sweep="x", **options), free, Pool(), given).options.jobs
 
 
 @pytest.mark.parametrize(
     ("number", "large", "small", "jobs", "expected"),
     [
         (None, 9, 9, 100, 100),  # nothing is known
-        (4e9, 0, 9, None, None),  # four at a time
+        (4e9, 0, 9, None, 4),
         (3.9e9, 0, 9, None, 3),
         (5e9, 1, 9, None, 3),  # the large one may meet any two others
         (5e9, 2, 9, None, 1),  # the two large ones may meet
-        (3e9, 1, 0, 8, 8),  # one run is one process, whatever is asked for
         (3e9, 0, 3, 8, 8),
     ],
 )
-def test_as_many_as_fit(
-    number: float | None, large: int, small: int, jobs: int | None, expected: int | None, tmp_path: Path
-) -> None:
-    assert fitted(number, runs(large, small), tmp_path, jobs) == expected
+def test_as_many_as_fit(number: float | None, large: int, small: int, jobs: int | None, expected: int | None) -> None:
+    assert fitted(number, runs(large, small), jobs) == expected
 
 
-def test_more_than_fit_are_refused_with_the_number_that_does(tmp_path: Path) -> None:
+def test_more_than_fit_are_refused_with_the_number_that_does() -> None:
     with pytest.raises(
         SpecError, match=r"^jobs=4: 3 of these runs at a time fit into the free memory. Try: --jobs 3, or --force$"
     ):
-        fitted(5.5e9, runs(1, 9), tmp_path, 4)
+        fitted(5.5e9, runs(1, 9), 4)
 
 
 @pytest.mark.parametrize("jobs", [None, 1, 4])
-def test_a_run_that_does_not_fit_by_itself(jobs: int | None, tmp_path: Path) -> None:
+def test_a_run_that_does_not_fit_by_itself(jobs: int | None) -> None:
     with pytest.raises(SpecError) as error:
-        fitted(2.5e9, runs(1, 9), tmp_path, jobs)
+        fitted(2.5e9, runs(1, 9), jobs)
     (line,) = error.value.problems
     assert line.startswith("memory: a run here needs about 3.0 GB, most of it for the messages [m, d], and 2.5 GB are free. ")
     assert line.endswith("Try: fewer --workers, or --force to begin all the same")
 
 
-def test_runs_that_are_stored_need_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = runs(1, 2)
-    states = {given[0].key: "stored"}
-
-    class Known:
-        def of(self, key: str) -> str | None:
-            return states.get(key)
-
-    monkeypatch.setattr(fitting, "stand", lambda *_: (None, Known()))
-    assert fitted(2.5e9, given, tmp_path, 2) == 2
-    states[given[0].key] = "failed"
-    assert fitted(2.5e9, given, tmp_path, 2) == 2
-    with pytest.raises(SpecError, match=r"needs about 3\.0 GB"):
-        fitted(2.5e9, given, tmp_path, 2, retry_failed=True)
-    states |= dict.fromkeys([run.key for run in given], "stored")
-    assert fitted(0, given, tmp_path, 2) == 2
+def test_one_run_and_forced_runs_are_not_measured_here() -> None:
+    """The process that makes the only run compares its memory; so this process need not load torch."""
+    pool = Pool()
+    assert local.places_of(Options(device="cpu"), 0, pool, runs(1, 0)).options.jobs == 4
+    assert pool.check == "all"
+    assert fitted(0, runs(1, 9), 4, force=True) == 4
 
 
-def test_runs_that_differ_in_their_seed_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_that_differ_in_their_seed_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
-    monkeypatch.setattr(fitting, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", ""))
-    fitted(4e9, runs(3, 50), tmp_path)
+    monkeypatch.setattr(memory, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", ""))
+    fitted(4e9, runs(3, 50))
     assert len(measured) == 2

@@ -20,15 +20,16 @@ from sqlalchemy import event as happenings
 
 from dynabro_cli.errors import InterruptedRunError, RunError, SpecError, StorageError
 from dynabro_cli.events import Evaluated, Event
-from dynabro_cli.executors import crew, ledger, many, processes
-from dynabro_cli.executors.crew import Crew
-from dynabro_cli.executors.local import execute
-from dynabro_cli.executors.processes import Options, Outcome, execute_all
+from dynabro_cli.executors import ledger, sweep
+from dynabro_cli.executors._api import Options, Outcome
+from dynabro_cli.executors.backends import local
+from dynabro_cli.executors.backends.local import pool
+from dynabro_cli.executors.backends.local.pool import Pool
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
-from tests.executors.made_runs import Log, quadratic
+from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.store.made import change, read, silent, started, whole_run
 
 pytestmark = pytest.mark.thorough
@@ -85,7 +86,7 @@ def make_up(engine: Engine, runs: int | list[Run], log: Any = None, worker: str 
     """Make runs, whose seeds count from 0, in processes of ``faulty``."""
     listed = [quadratic(seed) for seed in range(runs)] if isinstance(runs, int) else runs
     chosen = Options(**{"jobs": 1, "device": "cpu"} | options)
-    return execute_all(listed, engine, chosen, log or Log(), crew=Crew(f"tests.executors.faulty:{worker}"))
+    return execute_all(listed, engine, chosen, log or Log(), worker=f"tests.executors.faulty:{worker}")
 
 
 def statuses(outcomes: list[Outcome]) -> list[str]:
@@ -133,10 +134,8 @@ def test_rows_are_those_of_runs_made_one_by_one_and_of_fresh_processes(engine: E
     assert without_ids(content(alone)) == without_ids(content(path, "3"))
 
     here, threads = tmp_path / "here.db", torch.get_num_threads()
-    recorder = Recorder(open_for_writing(str(here)), sweep="name")
     try:
-        for run in runs:
-            execute(run, recorder, lambda _: None, data_dir=None, device="cpu", threads=1)
+        execute_all(runs, open_for_writing(str(here)), Options(jobs=0, device="cpu", threads=1, sweep="name"), Log())
     finally:
         torch.set_num_threads(threads)
     assert without_ids(content(here)) == without_ids(content(path))
@@ -243,7 +242,7 @@ def test_processes_that_cannot_begin_are_an_error(worker: str, engine: Engine, p
 
 
 def test_a_process_that_closes_its_pipe_and_lives_on(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "GRACE", 0.01)
+    monkeypatch.setattr(pool, "GRACE", 0.01)
     with pytest.raises(RunError, match="the last one was killed by SIGKILL"):
         make_up(engine, 1, worker="fall_silent")
 
@@ -335,13 +334,13 @@ def test_what_another_has_is_not_looked_at_while_all_are_busy(engine: Engine, mo
                 rival.record(event)
 
     seen: list[tuple[bool, float | None]] = []
-    wait = Crew.wait
+    wait = Pool.wait
 
-    def noted(self: Crew, patience: float | None) -> None:
+    def noted(self: Pool, patience: float | None) -> None:
         seen.append((self.capacity == len(self._workers), patience))
         wait(self, patience)
 
-    monkeypatch.setattr(Crew, "wait", noted)
+    monkeypatch.setattr(Pool, "wait", noted)
     monkeypatch.setattr(ledger, "REVISIT_SECONDS", 0.0)
     rival.record(started(quadratic(0).key, seed=0))
     assert statuses(make_up(engine, 2, Rival())) == ["stored", "finished"]
@@ -527,7 +526,7 @@ def test_a_listener_that_fails_ends_everything(engine: Engine, path: Path, fault
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"jobs": 0}, "jobs=0 is not legal; it must be at least 1"),
+        ({"jobs": -1}, "jobs=-1 is not legal; it must be at least 0"),
         ({"threads": 0}, "threads=0 is not legal"),
         ({"max_retries": -1}, "max_retries=-1 is not legal; it must be at least 0"),
         ({"timeout": 0.0}, "timeout=0.0 is not legal"),
@@ -557,7 +556,7 @@ def test_processes_share_the_cores(
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processes, "cores", lambda: 7 if options["jobs"] == 2 else 3)
+    monkeypatch.setattr(local, "cores", lambda: 7 if options["jobs"] == 2 else 3)
     seen: list[tuple[int, Options]] = []
 
     class Scheduler:
@@ -567,7 +566,7 @@ def test_processes_share_the_cores(
         def run(self) -> list[Outcome]:
             return []
 
-    monkeypatch.setattr(many, "Scheduler", Scheduler)
+    monkeypatch.setattr(sweep, "Scheduler", Scheduler)
     make_up(engine, 4, **options)
     ((count, decided),) = seen
     assert (count, decided.threads, decided.device) == (processes_, threads, "cpu")
@@ -578,12 +577,12 @@ def test_no_runs(engine: Engine) -> None:
 
 
 def test_processes_beyond_the_capacity_end() -> None:
-    with closing(Crew("tests.executors.faulty:serve")) as crew:
+    with closing(Pool("tests.executors.faulty:serve")) as workers:
         for place in range(3):
-            crew.start(place)
-        crew.resize(1)
+            workers.start(place)
+        workers.resize(1)
         (left,) = multiprocessing.active_children()
-        assert crew.capacity == 1
-        assert left.pid == crew._workers[0].pid
-        crew.resize(2)
-        assert crew.capacity == 2
+        assert workers.capacity == 1
+        assert left.pid == workers._workers[0].pid
+        workers.resize(2)
+        assert workers.capacity == 2

@@ -18,24 +18,23 @@ from typing import Any
 
 import pytest
 import torch
+from dynabro_cli.executors.local import execute
 from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.components import plugins
 from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import DynabroError, NotFoundError, RunError, SpecError
-from dynabro_cli.executors import ray_cluster
 from dynabro_cli.executors._api import Options, Outcome
-from dynabro_cli.executors.local import execute
-from dynabro_cli.executors.ray_cluster import execute_all_on_ray
-from dynabro_cli.executors.ray_share import Share
+from dynabro_cli.executors.backends import ray as ray_cluster
+from dynabro_cli.executors.backends.ray.share import Share
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
 from tests.components.test_own_components import ALL_KINDS, write_all
-from tests.executors.made_runs import Log, quadratic
+from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.own import fresh
 from tests.store.made import change, read
 
@@ -45,7 +44,7 @@ except SpecError:
     pytest.skip("Ray is not installed: pip install 'dynabro[ray]'", allow_module_level=True)
 from ray.cluster_utils import Cluster
 
-from dynabro_cli.executors import ray_node
+from dynabro_cli.executors.backends.ray import node as ray_node
 
 pytestmark = pytest.mark.thorough
 
@@ -110,9 +109,9 @@ def make(
 ) -> list[Outcome]:
     """Make runs, whose seeds count from 0, with an entry of ``ray_faults``."""
     listed = [quadratic(seed) for seed in range(runs)] if isinstance(runs, int) else runs
-    chosen = Options(**{"device": "cpu", "data_dir": faults} | options)
+    chosen = Options(**{"executor": "ray", "device": "cpu", "data_dir": faults} | options)
     entry = entry if ":" in entry else f"tests.executors.ray_faults:{entry}"
-    return execute_all_on_ray(listed, engine, chosen, log or Log(), entry=entry)
+    return execute_all(listed, engine, chosen, log or Log(), opened=ray_cluster.opened(chosen, len(listed), entry=entry))
 
 
 def noted(faults: Path, word: str) -> list[str]:
@@ -334,7 +333,7 @@ def test_nodes_that_cannot_begin_are_an_error(engine: Engine, path: Path) -> Non
 def test_a_run_that_is_lost_is_made_again_when_the_cluster_has_shrunk(
     engine: Engine, faults: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dynabro_cli.executors.ray_backend.MEASURE_SECONDS", 0)
+    monkeypatch.setattr("dynabro_cli.executors.backends.ray.tasks.MEASURE_SECONDS", 0)
     monkeypatch.setattr(Share, "fit", lambda *_: 1 if (faults / "notes").exists() and "1" in noted(faults, "claimed") else 2)
     (faults / "1").write_text("middle exit once")
     assert [outcome.status for outcome in make(engine, 2, faults)] == ["finished"] * 2
@@ -501,7 +500,7 @@ def test_an_address_where_nobody_answers(prefix: str, engine: Engine, monkeypatc
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     address = f"{prefix}127.0.0.1:{free_port()}"
     with pytest.raises(NotFoundError, match=rf"no Ray cluster answers at {address}, which --address names \(.*refused"):
-        execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log(), address=address)
+        make(engine, 1, None, address=address)
 
 
 def test_a_cluster_of_this_machine_that_has_ended(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,7 +512,7 @@ def test_a_cluster_of_this_machine_that_has_ended(engine: Engine, tmp_path: Path
     file = tmp_path / "ray" / "ray_current_cluster"
     file.write_text(address)
     with pytest.raises(NotFoundError, match=rf"answers at {address}, which {file} names .* Try: ray start --head, or"):
-        execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log())
+        make(engine, 1, None)
 
 
 @pytest.mark.parametrize("file", [None, ""])
@@ -529,7 +528,7 @@ def test_no_cluster_on_this_machine(file: str | None, engine: Engine, tmp_path: 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(NotFoundError, match="no Ray cluster runs on this machine, and RAY_ADDRESS names none"):
-        execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log())
+        make(engine, 1, None)
 
 
 @pytest.mark.parametrize(("failures", "reached"), [(2, True), (3, False)])
@@ -554,7 +553,7 @@ def test_a_server_that_is_slow_is_tried_again(failures: int, reached: bool, monk
 def test_an_address_without_a_port(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(SpecError, match=r"address=ray://host is not legal. Try: ray://HOST:PORT"):
-        execute_all_on_ray([quadratic(0)], engine, Options(device="cpu"), Log(), address="ray://host")
+        make(engine, 1, None, address="ray://host")
 
 
 def test_plugins_travel_with_the_runs(connection: None, engine: Engine, path: Path, tmp_path: Path) -> None:

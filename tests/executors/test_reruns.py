@@ -13,11 +13,10 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.components import digests
-from dynabro_cli.executors.crew import Crew
-from dynabro_cli.executors.processes import Options, execute_all
+from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.engine import open_for_writing
-from tests.executors.made_runs import Log, quadratic
+from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.store.made import change, read
 
 pytestmark = pytest.mark.thorough
@@ -37,7 +36,7 @@ def sweep(path: Path | str, worker: str = "tests.executors.faulty:serve", **opti
     """Make the runs, one after another; return what became of each."""
     engine: Engine = open_for_writing(str(path))
     runs: list[Run] = [quadratic(seed) for seed in SEEDS]
-    outcomes = execute_all(runs, engine, Options(jobs=1, sweep="s", **options), Log(), crew=Crew(worker))
+    outcomes = execute_all(runs, engine, Options(jobs=1, sweep="s", **options), Log(), worker=worker)
     engine.dispose()
     return [outcome.status for outcome in outcomes]
 

@@ -12,18 +12,15 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli import events
-from dynabro_cli.errors import RunError
 from dynabro_cli.events import Totals
-from dynabro_cli.executors import local, run_log, worker
-from dynabro_cli.executors.crew import Crew
-from dynabro_cli.executors.local import execute
-from dynabro_cli.executors.processes import Options, execute_all
+from dynabro_cli.executors import run_log, worker
+from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.run_log import RunLog
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.simulation import setup
 from dynabro_cli.store.engine import open_for_writing
-from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
-from tests.executors.made_runs import Log, quadratic
+from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.store.made import KEY, change, diverged, evaluated, finished, read, rounds, started
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
@@ -53,7 +50,7 @@ def sweep(folder: Path, *runs: Run, **options: object) -> tuple[list[str], list[
     """Make runs that print in a worker process; return what became of each, and each one's log."""
     engine = open_for_writing(str(folder / "results.db"))
     how = Options(jobs=1, device="cpu", **options)  # type: ignore[arg-type]
-    outcomes = execute_all(runs, engine, how, Log(), crew=Crew(TALKATIVE))
+    outcomes = execute_all(runs, engine, how, Log(), worker=TALKATIVE)
     files = SideFiles.of(engine.url)
     logs = [files.log(run.key) for run in runs]
     return [outcome.status for outcome in outcomes], [log.read_text(errors="replace") if log.is_file() else "" for log in logs]
@@ -120,35 +117,37 @@ def test_another_attempt_is_added(path: Path) -> None:
 # --- who writes it
 
 
-def test_a_run_in_this_process(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder(open_for_writing(str(tmp_path / "results.db")))
-    how = {"data_dir": None, "device": "cpu", "threads": 1}
-    execute(quadratic(0), recorder, lambda _: None, log=RunLog(path), **how)  # type: ignore[arg-type]
-    assert told(path)[0].startswith("started: quadratic, ")
-    assert told(path)[-1].startswith("finished: gap ")
+def test_a_run_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_for_writing(str(tmp_path / "results.db"))
+
+    def log_of(seed: int) -> list[str]:
+        execute_all([quadratic(seed)], engine, Options(jobs=0, device="cpu"), Log())
+        return told(SideFiles.of(engine.url).log(quadratic(seed).key))
+
+    first, *_, last = log_of(0)
+    assert first.startswith("started: quadratic, ")
+    assert last.startswith("finished: gap ")
 
     def broken(*_: object, **__: object) -> object:
-        yield started()
+        yield started(quadratic(1).key)
         raise ValueError("bang")
 
-    monkeypatch.setattr(local, "simulate_run", broken)
-    path.unlink()
-    with pytest.raises(RunError):
-        execute(quadratic(1), recorder, lambda _: None, log=RunLog(path), **how)  # type: ignore[arg-type]
-    assert "Traceback (most recent call last)" in path.read_text()
-    assert told(path)[-1] == "    ValueError: bang"
+    monkeypatch.setattr(setup, "simulate_run", broken)
+    lines = log_of(1)
+    assert any("Traceback (most recent call last)" in line for line in lines)
+    assert lines[-1] == "    ValueError: bang"
 
 
-def test_an_interrupted_run_in_this_process(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object, **__: object) -> object:
-        yield started()
+        yield started(quadratic(1).key)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(local, "simulate_run", stopped)
-    recorder = Recorder(open_for_writing(str(tmp_path / "results.db")))
-    with pytest.raises(BaseException, match="interrupted"):
-        execute(quadratic(1), recorder, lambda _: None, data_dir=None, device="cpu", threads=1, log=RunLog(path))
-    assert told(path)[-1].startswith("interrupted after ")
+    monkeypatch.setattr(setup, "simulate_run", stopped)
+    engine = open_for_writing(str(tmp_path / "results.db"))
+    with pytest.raises(KeyboardInterrupt):
+        execute_all([quadratic(1)], engine, Options(jobs=0, device="cpu"), Log())
+    assert told(SideFiles.of(engine.url).log(quadratic(1).key))[-1].startswith("interrupted after ")
 
 
 # --- what is printed

@@ -18,11 +18,12 @@ from dynabro_cli import events
 from dynabro_cli.errors import InterruptedRunError, PreemptedError, RunError
 from dynabro_cli.executors import backend
 from dynabro_cli.executors._api import Failure, Options, Outcome
-from dynabro_cli.executors.backend import Ended, Misplaced, Printed, Words
-from dynabro_cli.executors.many import make_all
+from dynabro_cli.executors.backend import Ended, Misplaced, Places, Printed, Words
+from dynabro_cli.executors.sweep import make_all
 from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Request
 from dynabro_cli.store import recorder
 from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.repetition import stand
 from dynabro_cli.store.side_files import SideFiles
 from tests.executors.made_runs import Log, quadratic
 from tests.store.made import change, checkpointed, evaluated, finished, read, rounds, started, totals
@@ -129,7 +130,7 @@ class Scripted:
         if place in self.boxes:
             self.asked.append(("kill", place))
 
-    def bury(self, place: int) -> Iterator[backend.Message]:
+    def reap(self, place: int) -> Iterator[backend.Message]:
         for message in self.boxes.pop(place, ()):
             if not isinstance(message, Ended):
                 yield message
@@ -147,13 +148,10 @@ def make(engine: Engine, runs: int, places: Scripted, log: Any = None, files: An
     return make_all(
         [quadratic(seed) for seed in range(runs)],
         engine,
-        chosen,
+        Places(chosen, ["cpu"], 4, places),
         log or Log(),
-        files,
-        devices=["cpu"],
-        places=4,
-        executor="local",
-        backend=lambda: places,
+        stand(str(engine.url), chosen.entry, chosen.rerun),
+        files=files,
     )
 
 

@@ -8,14 +8,13 @@ import pytest
 
 from dynabro_cli.errors import InterruptedRunError
 from dynabro_cli.executors._api import Options, Outcome
-from dynabro_cli.executors.crew import Crew
-from dynabro_cli.executors.processes import execute_all
-from dynabro_cli.executors.signs_of_life import signs_of_life
+from dynabro_cli.executors.sweep import in_progress
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store import ownership
 from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.repetition import Standing
 from dynabro_cli.store.status import read_status
-from tests.executors.made_runs import Log, quadratic
+from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.store.made import read
 
 SEEDS = (0, 2, 3)
@@ -29,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 def sweep(path: Path, name: str | None, *runs: Run, listener: Log | None = None, timeout: float | None = None) -> list[Outcome]:
     options = Options(jobs=1, device="cpu", sweep=name, timeout=timeout)
     engine = open_for_writing(str(path))
-    return execute_all(runs, engine, options, listener or Log(), crew=Crew("tests.executors.talkative:serve"))
+    return execute_all(runs, engine, options, listener or Log(), worker="tests.executors.talkative:serve")
 
 
 def test_a_sweep_has_a_row_and_its_runs_are_seen_in_it(path: Path) -> None:
@@ -65,7 +64,7 @@ def test_all_owners_are_kept_alive(path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ownership, "_beat", lambda engine, owners, *_: kept.append(owners))
     engine = open_for_writing(str(path))
     outcomes = [Outcome(quadratic(0), "interrupted", None)]
-    with pytest.raises(InterruptedRunError), signs_of_life(engine, outcomes, ["a", "b"], Options(sweep="mine"), "ray"):
+    with pytest.raises(InterruptedRunError), in_progress(engine, outcomes, ["a", "b"], Options(sweep="mine"), Standing(None)):
         raise InterruptedRunError("Ctrl-C")
     ((owner, status),) = read(path, "SELECT owner, status FROM sweeps")
     assert kept == [("a", "b", owner)]

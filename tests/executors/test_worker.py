@@ -114,7 +114,7 @@ def test_a_run_is_left_after_a_checkpoint_when_the_parent_wants_that() -> None:
     pipe = Stopping(asked, True, asked, True)
     answer(pipe, with_checkpoints)  # type: ignore[arg-type]
     made = ["RoundsDone", "Checkpointed"]
-    assert kinds(pipe) == ["Ready", "Begun", "Started", *made, *made, *made, "Left"]  # and no second run
+    assert kinds(pipe) == ["Ready", "Begun", "Started", *made, *made, "Left"]  # and no second run
 
 
 def test_checkpoints_are_due_every_so_many_seconds() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli import RunSpec
-from dynabro_cli.cli.run import run
+from dynabro_cli import RunSpec, simulate
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 
 MODEL = "models/logistic"
@@ -49,11 +48,8 @@ def test_a_run_calls_each_factory_once(
     method: str, rule: str, calls: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    given = {"method": method, "aggregator": rule, "model": "logistic", "attack": "alie", "budget": "40", "workers": "9"}
-    options: dict[str, Any] = dict.fromkeys(("task", "switching", "data", "pre_aggregators"), None)
-    fields = dict.fromkeys(RunSpec.__dataclass_fields__) | options | given
-    how = {"device": "cpu", "threads": None, "compile": "off", "data_dir": None, "checkpoint_every": 60}
-    run(**fields, **how, db="results.db", rerun=False, force=False, as_json=False, quiet=True)
+    spec = RunSpec(method=method, aggregator=rule, model="logistic", attack="alie", budget=40, workers=9)
+    assert list(simulate(spec, device="cpu", compile="off"))
     assert calls.pop(MODEL) == 2
     names = ["tasks/digits", f"methods/{method.partition(':')[0]}", f"aggregators/{rule}", "attacks/alie"]
     assert calls == dict.fromkeys([*names, "switching/periodic", "partitions/iid"], 1)

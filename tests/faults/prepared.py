@@ -70,16 +70,9 @@ def signal_at_lock(name: str) -> None:
 
 def workers(entry: str) -> None:
     """Worker processes serve with this function of ``workers.py``."""
-    from dynabro_cli.executors import crew
+    from dynabro_cli.executors.backends.local import pool
 
-    crew.WORKER = f"tests.faults.workers:{entry}"
-
-
-def long_round(round_: str) -> None:
-    """The simulation in this process gets into a round that takes for ever, in native code."""
-    from tests.faults.workers import stuck_in
-
-    stuck_in(int(round_))
+    pool.WORKER = f"tests.faults.workers:{entry}"
 
 
 def broken_round(round_: str) -> None:

@@ -49,7 +49,7 @@ def test_a_run_killed_at_every_place_in_turn(clean: Content, new_place: Callable
         for failpoint in failpoints:
             killed(place, run(cell), failpoint)
             check_part(place, clean)
-        late = run(cell, 0, "--checkpoint-every", "60")  # what is stored after the last checkpoint is made again
+        late = run(cell, 0, "--checkpoint-every", "60", "--jobs", "0")  # what is stored after the last checkpoint is made again
         ended = place.do(*late, module="tests.faults.prepared", PREPARE=f"broken_round:{broken}")
         assert ended.code == 70, ended
         assert check_part(place, clean) > broken - 20

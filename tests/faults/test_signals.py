@@ -63,7 +63,8 @@ def locked(db: Path) -> Iterator[sqlite3.Connection]:
     ],
 )
 def test_while_it_starts(module: str, name: str, place: Place) -> None:
-    process = place.start(*run(DYNABRO), module="tests.faults.prepared", PREPARE=f"signal_at_import:{module}={name}")
+    words = run(DYNABRO, 0, "--jobs", "0")
+    process = place.start(*words, module="tests.faults.prepared", PREPARE=f"signal_at_import:{module}={name}")
     ended = end(process)
     assert (ended.code, "Traceback" in ended.err) == (CODES[name], False), ended
     assert not place.holds("SELECT 1 FROM runs WHERE status <> 'interrupted'")
@@ -136,19 +137,18 @@ def test_while_another_program_holds_the_database(name: str, clean: Content, pla
     check_whole(place, clean, [key_of(clean, MOMENTUM)])
 
 
+def until_stuck(process: subprocess.Popen[str], place: Place) -> None:
+    """Wait until a run is in the round that takes for ever."""
+    while "stuck" not in place.logs():
+        assert not finished_within(process, 0.05)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_a_round_that_takes_too_long(command: str, clean: Content, place: Place) -> None:
     words = run(MOMENTUM) if command == "run" else sweep(place)
-    fault = "long_round:300" if command == "run" else "workers:stuck"
-    process = place.start(*words, module="tests.faults.prepared", PREPARE=fault)
-    if command == "run":
-        assert process.stderr is not None
-        while process.stderr.readline() != "stuck\n":
-            assert process.poll() is None
-    else:
-        while "stuck" not in place.logs():
-            assert not finished_within(process, 0.05)
+    process = place.start(*words, module="tests.faults.prepared", PREPARE="workers:stuck")
+    until_stuck(process, place)
     tell(process, "TERM")
     soon(process, "TERM")
     no_process_of(place)
@@ -160,10 +160,8 @@ def test_a_round_that_takes_too_long(command: str, clean: Content, place: Place)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CODES)
 def test_a_second_signal_ends_it_at_once(name: str, clean: Content, place: Place) -> None:
-    process = place.start(*run(MOMENTUM), module="tests.faults.prepared", PREPARE="long_round:300")
-    assert process.stderr is not None
-    while process.stderr.readline() != "stuck\n":
-        assert process.poll() is None
+    process = place.start(*run(MOMENTUM), module="tests.faults.prepared", PREPARE="workers:stuck")
+    until_stuck(process, place)
     tell(process, name)
     assert not finished_within(process, 2 * ONE_SECONDS)
     tell(process, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,13 +11,18 @@ from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.grid import forecast as module
-from dynabro_cli.grid.forecast import BYTES_A_ROW, BYTES_A_RUN, forecast, run_seconds
+from dynabro_cli.grid.forecast import BYTES_A_ROW, BYTES_A_RUN, Forecast
 from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.repetition import stand
 from tests.store.made import change, record, whole_run
 
 
 def run(method: str = "sgd", budget: int = 50, seed: int = 0, **fields: object) -> Run:
     return resolve(RunSpec(task="digits", model="logistic", method=method, budget=budget, eval_every=10, seed=seed, **fields))  # type: ignore[arg-type]
+
+
+def forecast(runs: list[Run], database: str, **options: Any) -> Forecast:
+    return module.forecast(runs, database, standing=stand(database, None, "none"), **options)
 
 
 @pytest.fixture
@@ -83,14 +89,6 @@ def test_usual_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [module.usual_jobs(device, 6, 2) for device in ("auto", "cuda", "cuda:1", "cpu")] == [6, 6, 2, 6]
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     assert [module.usual_jobs(device, 6, 2) for device in ("auto", "cuda", "cuda:1", "cpu")] == [8, 8, 2, 6]
-
-
-def test_seconds_of_single_runs(path: Path) -> None:
-    assert run_seconds([run()], str(path), device="cpu") == {}
-    store(path, run(), 1.0)
-    store(path, run("dynabro"), 20.0)
-    found = run_seconds([run(seed=1), run("dynabro", budget=5), run(workers=5)], str(path), device="cpu")
-    assert found == {run(seed=1).key: pytest.approx(5.0), run("dynabro", budget=5).key: pytest.approx(10.0)}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from dynabro_cli.components.digests import CodeComparison
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing, UpTo, changed, never, repetition, stand
-from dynabro_cli.store.sweep_entry import SweepEntry, to_make
+from dynabro_cli.store.sweep_entry import SweepEntry
 from tests.store.made import read, record, started, whole_run
 
 OTHER = json.dumps({"attacks/sf": "0" * 20})
@@ -40,13 +40,14 @@ def test_what_is_made_again(engine: Engine, database: str) -> None:
         UpTo(6): (None, None, None, None, None, None),
     }
     with engine.connect() as connection:
+        standing = {repeat: Standing(connection, repeat) for repeat in expected}
         for repeat, ends in expected.items():
-            found = Standing(connection, repeat)
+            found = standing[repeat]
             assert tuple(found.of(key) for key in KEYS.values()) == ends, repeat
         assert found.compare(KEYS.values()) == CodeComparison(3, 1, {"attacks/sf": 1}, 0, 2)
     for repeat, ends in expected.items():
         for retry_failed, ending in ((False, (None,)), (True, (None, "failed"))):
-            made = to_make(engine, KEYS.values(), retry_failed=retry_failed, repeat=repeat)
+            made = standing[repeat].to_make(KEYS.values(), retry_failed=retry_failed)
             assert list(made) == [key for key, end in zip(KEYS.values(), ends, strict=True) if end in ending]
         recorder = Recorder(engine, repeat=repeat)
         errors = {"stored": None, "failed": "bang"}
@@ -74,7 +75,7 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
     with entry(rerun_after=3):  # it ends, and some runs are left
         assert begun() == UpTo(3, goes_on=True)
     assert begun() == UpTo(3, goes_on=True)
-    assert isinstance(stand(database, "s", "all")[0], UpTo)
+    assert stand(database, "s", "all").goes_on
     with entry(rerun_after=3) as last:
         last.complete = True
     assert begun() == UpTo(6)
@@ -85,8 +86,8 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
 
 
 def test_without_tables_there_is_nothing_to_make_again(database: str) -> None:
-    repeat, found = stand(database, "s", "all")
-    assert repeat is never
+    found = stand(database, "s", "all")
+    assert found.repeat == UpTo(0)
     assert found.of(KEYS["a"]) is None
     assert found.compare(KEYS.values()) == CodeComparison()
     assert "postgresql" in database or not Path(database).exists()
@@ -94,7 +95,7 @@ def test_without_tables_there_is_nothing_to_make_again(database: str) -> None:
 
 def test_in_an_empty_file_there_is_nothing_to_make_again(path: Path) -> None:
     path.touch()
-    assert stand(str(path), "s", "all")[1].of(KEYS["a"]) is None
+    assert stand(str(path), "s", "all").of(KEYS["a"]) is None
 
 
 def test_an_empty_database_has_no_result(engine: Engine) -> None:

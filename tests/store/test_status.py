@@ -17,8 +17,9 @@ from dynabro_cli.experiment import label
 from dynabro_cli.store import ownership
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.repetition import Standing
 from dynabro_cli.store.status import gist, read_status
-from dynabro_cli.store.sweep_entry import SweepEntry, to_make
+from dynabro_cli.store.sweep_entry import SweepEntry
 from tests.store.made import KEY, RECORD, a_round, change, evaluated, read, record, rounds, started, whole_run
 from tests.store.test_sweep_entry import gone
 
@@ -154,7 +155,8 @@ def test_what_a_sweep_makes_again_counts_when_it_is_made_again(engine: Engine, d
     for key in MADE[:2]:
         record(engine, [started(key)]).failed("bang")
     record(engine, whole_run(key=MADE[2]))
-    before = to_make(engine, MADE, retry_failed=True)
+    with engine.connect() as connection:
+        before = dict(Standing(connection).to_make(MADE, retry_failed=True))
     ((ended,),) = read(database, f"SELECT finished_at FROM runs WHERE run_key = '{MADE[2]}'")
     before[MADE[2]] = dt.datetime.fromisoformat(str(ended))  # as of a sweep that repeats results
     with SweepEntry(engine, name="small", runs=6, to_make=before, jobs=2, executor="local"):

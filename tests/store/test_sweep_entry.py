@@ -15,7 +15,8 @@ from dynabro_cli.errors import BusyError, InterruptedRunError, PreemptedError, R
 from dynabro_cli.store import ownership
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.ownership import database_time, heartbeats, new_owner, presumed_dead
-from dynabro_cli.store.sweep_entry import SweepEntry, to_make
+from dynabro_cli.store.repetition import Standing
+from dynabro_cli.store.sweep_entry import SweepEntry
 from dynabro_cli.store.tables import sweeps
 from tests.store.made import change, finished, read, record, started, whole_run
 
@@ -132,12 +133,14 @@ def test_what_is_to_be_made(engine: Engine) -> None:
     record(engine, whole_run(key=keys["b"]))
     record(engine, [started(keys["c"])]).failed("bang")
     record(engine, [started(keys["d"])]).interrupted()
+    with engine.connect() as connection:
+        standing = Standing(connection)
     asked = [keys["a"], keys["c"], keys["d"], "e" * 64]
-    assert to_make(engine, asked, retry_failed=False) == {keys["d"]: None, "e" * 64: None}
-    again = to_make(engine, asked, retry_failed=True)
+    assert standing.to_make(asked, retry_failed=False) == {keys["d"]: None, "e" * 64: None}
+    again = standing.to_make(asked, retry_failed=True)
     assert list(again) == [keys["c"], keys["d"], "e" * 64]
     assert [when is None for when in again.values()] == [False, True, True]
-    assert to_make(engine, [], retry_failed=False) == {}
+    assert standing.to_make([], retry_failed=False) == {}
 
 
 def test_the_runs_of_a_sweep_are_listed_and_those_of_its_former_times_are_not(engine: Engine, database: str) -> None:

@@ -25,12 +25,11 @@ from typing import Any, Literal, cast
 import ray
 
 from dynabro_cli import __version__
-from dynabro_cli.errors import RunError
 from dynabro_cli.events import Checkpointed, Diverged, Finished, Started
 from dynabro_cli.executors import worker
-from dynabro_cli.executors._api import Due, Failure, failure_of
+from dynabro_cli.executors._api import Failure
 from dynabro_cli.executors.backend import Message, Misplaced, Printed
-from dynabro_cli.executors.worker import Begun, Left, Request, Simulate
+from dynabro_cli.executors.worker import Begun, Left, Request, Simulate, messages
 from dynabro_cli.machine.devices import spoilt
 
 ORDER_SECONDS = 0.5
@@ -118,34 +117,33 @@ def make(mailbox: Any, attempt: int, request: Request, entry: str) -> None:
         entry: A function, as ``module:name``, that returns the function that makes a run; called once per process.
     """
     simulate = _simulation(entry)
-    with _printing() as printed, contextlib.closing(_Line(mailbox, attempt, printed)) as line:
+    with _printing() as printed, contextlib.closing(_Sender(mailbox, attempt, printed)) as sender:
         if _misplaced() or spoilt():
-            line.send(Misplaced())
+            sender.send(Misplaced())
             os._exit(0)
         try:
-            line.send(Begun())
-            _send_events(line, simulate, request)
-        except _Dropped:
-            return
-        except ray.exceptions.RayError:  # the driver has ended, and the mailbox with it
-            raise
-        except Exception as error:
-            failure = failure_of(error)
-            if failure.expected:  # such as missing data or another version: the node matters
-                failure = replace(failure, reason=f"{failure.reason} (on {platform.node()})")
-            with contextlib.suppress(_Dropped):
-                line.send(failure)
-            if not failure.expected and worker.on_gpu():
+            for message in messages(simulate, request, sender.asked):
+                sender.send(_with_node(message))
+            if isinstance(message, Failure) and not message.expected and worker.on_gpu():
                 os._exit(1)  # an error on a GPU can leave the process unable to use it
+        except _DroppedError:
+            return
         finally:
             worker.tidy()
 
 
-class _Dropped(Exception):  # noqa: N818
-    """The run has been given up."""
+def _with_node(message: Any) -> Any:
+    """Return a message; the node matters to an error such as missing data or another version."""
+    if isinstance(message, Failure) and message.expected:
+        return replace(message, reason=f"{message.reason} (on {platform.node()})")
+    return message
 
 
-class _Line:
+class _DroppedError(BaseException):
+    """The run has been given up; no failure of the run, so that nothing reports it."""
+
+
+class _Sender:
     """The connection to the mailbox: a thread sends messages, one exchange after another, while the run continues.
 
     Args:
@@ -165,12 +163,14 @@ class _Line:
         self._error: Exception | None = None
         self._closed = False
         self._change = threading.Condition()
-        self._thread = threading.Thread(target=self._serve, daemon=True, name="dynabro line")
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="dynabro sender")
         self._thread.start()
 
     def send(self, message: Message) -> None:
-        """Send a message; wait until important ones have arrived and few are on their way; raise _Dropped if the run is given
-        up.
+        """Send a message; wait until important ones have arrived and few are on their way.
+
+        Raises:
+            _DroppedError: The run is given up.
         """
         with self._change:
             self._messages.append(message)
@@ -181,7 +181,7 @@ class _Line:
         self._check()
 
     def asked(self) -> bool:
-        """Return True if the run must hand over a checkpoint and end; raise _Dropped if it must end at once."""
+        """Return True if the run must hand over a checkpoint and end; raise _DroppedError if it must end at once."""
         self._check()
         return self.order == "leave"
 
@@ -200,7 +200,7 @@ class _Line:
         if self._error is not None:
             raise self._error
         if self.order == "drop":
-            raise _Dropped
+            raise _DroppedError
 
     def _serve(self) -> None:
         """Send the messages; ask for orders if there was none for ``ORDER_SECONDS``."""
@@ -223,17 +223,6 @@ class _Line:
         text = os.read(self._printed, MOST_PRINTED).decode(errors="replace")
         printed = [Printed(text)] if text else []
         return cast(Order, ray.get(self._mailbox.exchange.remote(self._attempt, [*printed, *messages])))
-
-
-def _send_events(line: _Line, simulate: Simulate, request: Request) -> None:
-    for event in simulate(request, Due(request.checkpoint_every, line.asked)):
-        line.send(event)
-        if isinstance(event, Finished | Diverged):
-            return
-        if isinstance(event, Checkpointed) and line.order == "leave":
-            line.send(Left())
-            return
-    raise RunError("the simulation ended without a result")
 
 
 @functools.cache

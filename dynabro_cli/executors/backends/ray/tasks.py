@@ -20,8 +20,8 @@ import ray
 from dynabro_cli.errors import DisconnectedError, last_line
 from dynabro_cli.events import Started
 from dynabro_cli.executors.backend import Ended, Message, Words
-from dynabro_cli.executors.ray_node import make
-from dynabro_cli.executors.ray_share import Share
+from dynabro_cli.executors.backends.ray.node import make
+from dynabro_cli.executors.backends.ray.share import Share
 from dynabro_cli.executors.worker import MemoryCheck, Request
 
 TAKE_SECONDS = 1.0
@@ -54,12 +54,12 @@ class RayTasks:
         self._attempts = itertools.count()
         self._tasks: dict[int, tuple[int, Any]] = {}  # place -> attempt, task
         self._places: dict[int, int] = {}  # attempt -> place
-        self._post = Post(mailbox, share)
+        self._inbox = Inbox(mailbox, share)
 
     @property
     def capacity(self) -> int:
         """``jobs``, or the number of runs that fit the cluster now."""
-        return self._jobs or max(1, self._post.capacity)
+        return self._jobs or max(1, self._inbox.capacity)
 
     def free(self, place: int) -> bool:
         """Return True if there is no task here."""
@@ -74,7 +74,7 @@ class RayTasks:
         attempt = next(self._attempts)
         task = self._task.remote(self._mailbox, attempt, replace(request, log=None), self._entry)
         self._tasks[place], self._places[attempt] = (attempt, task), place
-        self._post.watch(task, attempt)
+        self._inbox.watch(task, attempt)
 
     def answer(self, place: int, ours: bool) -> None:
         """Answer ``Started``."""
@@ -83,11 +83,11 @@ class RayTasks:
 
     def wait(self, seconds: float | None) -> None:
         """Wait for a message, or for the next measurement of the cluster."""
-        self._post.wait(MEASURE_SECONDS if seconds is None else min(seconds, MEASURE_SECONDS))
+        self._inbox.wait(MEASURE_SECONDS if seconds is None else min(seconds, MEASURE_SECONDS))
 
     def collect(self) -> Iterator[tuple[int, Message | Ended]]:
         """Yield what has arrived of attempts that are not given up."""
-        for item in self._post.collect():
+        for item in self._inbox.collect():
             place = self._places.get(item.attempt)
             if place is None:
                 if isinstance(item.message, Started):
@@ -112,7 +112,7 @@ class RayTasks:
                 ray.cancel(task, force=True)
             self._forget(place)
 
-    def bury(self, place: int) -> Iterator[Message]:
+    def reap(self, place: int) -> Iterator[Message]:
         """Yield nothing, and wait for nothing."""
         return iter(())
 
@@ -121,7 +121,7 @@ class RayTasks:
 
     def close(self) -> None:
         """End the mailbox, and all tasks with it."""
-        self._post.close()
+        self._inbox.close()
         with contextlib.suppress(Exception):
             ray.kill(self._mailbox)
 
@@ -134,7 +134,7 @@ class Item(NamedTuple):
     error: Exception | None = None
 
 
-class Post:
+class Inbox:
     """Receive messages from the cluster in a thread, so that no signal interrupts Ray's own code.
 
     Args:

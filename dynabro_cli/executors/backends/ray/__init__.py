@@ -1,8 +1,9 @@
-"""Run many specs in a Ray cluster, one task each; only this process writes to the database."""
+"""Runs in a Ray cluster, one task each; only this process writes to the database."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -14,17 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine
-
 from dynabro_cli import __version__
 from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError, first_line, last_line
-from dynabro_cli.executors._api import Listener, Options, Outcome
-from dynabro_cli.executors.many import check_options, make_all
-from dynabro_cli.executors.ray_share import share_of
+from dynabro_cli.executors._api import Options
+from dynabro_cli.executors.backend import Places
+from dynabro_cli.executors.backends.ray.share import share_of
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.store.side_files import SideFiles
 
-EXECUTOR = "ray"
 SIMULATION = "dynabro_cli.executors.worker:simulation"
 SYSTEM_RETRIES = 3
 """Least number of retries of a run whose process or node was lost; a checkpoint resets the count."""
@@ -41,70 +38,45 @@ HEAD = "node:__internal_head__"
 DEVICES = ("auto", "cpu", "cuda")
 
 
-def execute_all_on_ray(
-    runs: Sequence[Run],
-    engine: Engine,
-    options: Options,
-    listener: Listener,
-    *,
-    files: SideFiles | None = None,
-    address: str | None = None,
-    entry: str = SIMULATION,
-) -> list[Outcome]:
-    """Make every run in a Ray cluster, several at a time, and store them; return the outcomes in the order of ``runs``.
+@contextlib.contextmanager
+def opened(options: Options, most: int, *, entry: str = SIMULATION) -> Iterator[Callable[[Sequence[Run]], Places]]:
+    """Connect to a cluster, and yield the function that decides on the resources of a run and the number of runs at a time.
 
-    As ``processes.execute_all``, with these differences. A run takes ``threads`` CPUs (1 if None), and 1 / ``jobs_per_gpu`` of
-    a GPU if the device is ``cuda``, or ``auto`` with GPUs in the cluster. ``jobs`` is the number of runs submitted at a time,
-    by default as many as fit. ``data_dir`` is a folder on the nodes. A run whose process or node is lost is retried
-    ``SYSTEM_RETRIES`` or ``max_retries`` times, whichever is more, counted from the last checkpoint. An existing connection to
-    Ray is used.
+    A run takes ``threads`` CPUs (1 if None), and 1 / ``jobs_per_gpu`` of a GPU if the device is ``cuda``, or ``auto`` with GPUs
+    in the cluster. ``jobs`` is the number of runs submitted at a time, by default as many as fit. ``data_dir`` is a folder on
+    the nodes, which need not reach the database. A run whose process or node is lost is retried ``SYSTEM_RETRIES`` or
+    ``max_retries`` times, whichever is more, counted from the last checkpoint. An existing connection to Ray is used.
 
     Args:
-        runs: The runs, with different keys.
-        engine: A database opened for writing, by this process alone; the nodes need not reach it.
-        options: The options.
-        listener: Receives the events.
-        files: Checkpoints and logs; by default beside the database.
-        address: ``HOST:PORT`` of a cluster that this machine is a node of, ``ray://HOST:PORT`` of any, or ``auto``, as by
-            default: ``RAY_ADDRESS``, or the cluster that was started on this machine.
+        options: The options. ``address`` is ``HOST:PORT`` of a cluster that this machine is a node of, ``ray://HOST:PORT`` of
+            any, or ``auto``, as by default: ``RAY_ADDRESS``, or the cluster that was started on this machine.
+        most: Most runs that may be made.
         entry: A function on the nodes, as ``module:name``, that returns the function that makes a run.
 
     Raises:
         SpecError: Ray is not installed, or an option is not legal, or not legal for the cluster; nothing has started.
         NotFoundError: There is no cluster at the address.
-        InterruptedRunError: Ctrl-C; runs in progress are stored as interrupted, with a checkpoint if they reached one.
-        PreemptedError: SIGTERM; likewise.
         RunError: The nodes cannot start a run.
-        DisconnectedError: The cluster or the connection to it is lost; stored rows are intact.
-        DynabroError: The database cannot be written; stored rows are intact.
     """
-    check_options(options)
     if options.device not in DEVICES:
         raise SpecError(f"device={options.device} is not legal on Ray, which gives out GPUs; legal: {', '.join(DEVICES)}")
-    with _connected(_import_ray(), address or "auto") as ray:
-        from dynabro_cli.executors.ray_backend import RayTasks
+    with _connected(_import_ray(), options.address or "auto") as ray:
+        yield functools.partial(_places, ray, options, entry)
 
-        share = share_of(options, ray.nodes(), runs)
-        jobs = options.jobs
-        options = replace(
-            options,
-            jobs=jobs or max(1, share.fit(ray.nodes())),
-            threads=share.cpus,
-            device=share.device,
-            max_retries=max(options.max_retries, SYSTEM_RETRIES),
-        )
-        mailbox = _mailbox(ray)
-        return make_all(
-            runs,
-            engine,
-            options,
-            listener,
-            files,
-            devices=[share.device],
-            places=jobs or MOST_SLOTS,
-            executor=EXECUTOR,
-            backend=lambda: RayTasks(mailbox, share, entry, jobs),
-        )
+
+def _places(ray: Any, options: Options, entry: str, runs: Sequence[Run]) -> Places:
+    from dynabro_cli.executors.backends.ray.tasks import RayTasks
+
+    share = share_of(options, ray.nodes(), runs)
+    jobs = options.jobs
+    options = replace(
+        options,
+        jobs=jobs or max(1, share.fit(ray.nodes())),
+        threads=share.cpus,
+        device=share.device,
+        max_retries=max(options.max_retries, SYSTEM_RETRIES),
+    )
+    return Places(options, [share.device], jobs or MOST_SLOTS, RayTasks(_mailbox(ray), share, entry, jobs))
 
 
 def _import_ray() -> Any:
@@ -206,7 +178,7 @@ def _own_signals() -> Iterator[None]:
 
 def _mailbox(ray: Any) -> Any:
     """Start the mailbox on the head node, and check the version of dynabro there."""
-    from dynabro_cli.executors.ray_node import Mailbox
+    from dynabro_cli.executors.backends.ray.node import Mailbox
 
     head = {HEAD: 0.001} if HEAD in ray.cluster_resources() else {}
     mailbox = ray.remote(num_cpus=0, resources=head, max_concurrency=10 * MOST_SLOTS)(Mailbox).remote()

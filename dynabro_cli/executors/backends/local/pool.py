@@ -77,7 +77,7 @@ class Worker:
         """Kill the process; it holds nothing that would be lost."""
         self._process.kill()
 
-    def bury(self) -> str:
+    def reap(self) -> str:
         """Wait for the end of the process, and describe it in words."""
         self._process.join(GRACE)
         if self._process.exitcode is None:
@@ -95,7 +95,7 @@ class Worker:
         self._process.close()
 
 
-class Crew:
+class Pool:
     """Worker processes of this machine, which stay from one run to the next: a ``Backend``.
 
     If the scheduler is slow, the workers wait in turn, as their pipes fill.
@@ -105,14 +105,15 @@ class Crew:
 
     Attributes:
         capacity: Most processes at a time.
+        check: The memory that a process compares with a run's needs: the GPU's alone if the machine's was checked for all runs.
     """
 
     words = Words("process", "worker processes", "; what they print says why")
-    check: MemoryCheck = "gpu"  # the machine's memory was checked for all runs together
     forgiving = False
 
     def __init__(self, entry: str | None = None) -> None:
         self.capacity, self._entry = 1, entry or WORKER
+        self.check: MemoryCheck = "gpu"
         self._workers: dict[int, Worker] = {}
         self._ready: set[Any] = set()  # the pipes and processes that the last ``wait`` has found
 
@@ -156,15 +157,15 @@ class Crew:
             if isinstance(message, Ready):
                 one.ready = True
             elif message is not None:
-                yield from self._told(place, one, message)
+                yield from self._known(place, one, message)
             elif one.connection in ready or one.sentinel in ready:
-                end = one.bury()
+                end = one.reap()
                 while self._workers.get(place) is one and (last := one.left()) is not None:
-                    yield from self._told(place, one, last)
+                    yield from self._known(place, one, last)
                 if self._forget(place, one):  # a process may end itself between two runs, which is not a failed start
                     yield place, Ended(end, counts=not (one.ready and end == OF_ITSELF))
 
-    def _told(self, place: int, one: Worker, message: worker.Message) -> Iterator[tuple[int, backend.Message]]:
+    def _known(self, place: int, one: Worker, message: worker.Message) -> Iterator[tuple[int, backend.Message]]:
         if isinstance(message, Begun):
             yield place, Printed(f"begun by process {one.pid}")
         if not isinstance(message, Ready):
@@ -180,16 +181,16 @@ class Crew:
         if place in self._workers:
             self._workers[place].kill()
 
-    def bury(self, place: int) -> Iterator[backend.Message]:
+    def reap(self, place: int) -> Iterator[backend.Message]:
         """Wait for the death of the process, and yield what it had sent."""
         one = self._workers.get(place)
         if one is None:
             return
-        one.bury()
+        one.reap()
         try:
             while (message := one.left()) is not None:
-                for _, told in self._told(place, one, message):
-                    yield told
+                for _, known in self._known(place, one, message):
+                    yield known
         finally:
             self._forget(place, one)
 
@@ -210,5 +211,5 @@ class Crew:
         for one in ended.values():
             one.kill()
         for place, one in ended.items():
-            one.bury()
+            one.reap()
             self._forget(place, one)

@@ -1,0 +1,81 @@
+"""Runs in warm worker processes of this machine, or, with ``--jobs 0``, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from dynabro_cli.executors._api import Options
+from dynabro_cli.executors.backend import Places
+from dynabro_cli.executors.backends.local.pool import Pool
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.grid.forecast import usual_jobs
+from dynabro_cli.machine.cores import cores, spin_little
+from dynabro_cli.machine.devices import devices_of
+from dynabro_cli.machine.host_memory import free_host_memory
+from dynabro_cli.simulation import precision
+
+FIRST = 2
+"""Processes that start before the number of runs at a time is known."""
+
+
+@contextlib.contextmanager
+def opened(options: Options, most: int, *, entry: str | None = None) -> Iterator[Callable[[Sequence[Run]], Places]]:
+    """Start some processes, which takes seconds, and yield the function that decides on their number.
+
+    Each process makes one run after another, and ends with this one.
+
+    Args:
+        options: The options.
+        most: Most runs that may be made.
+        entry: The function of a worker process, as ``module:name``.
+    """
+    if options.jobs == 0:
+        from dynabro_cli.executors.backends.local.in_process import InProcess
+
+        spin_little()
+        yield lambda runs: Places(
+            replace(options, jobs=1, device=_devices(runs, options)[0]), _devices(runs, options)[:1], 1, InProcess()
+        )
+        return
+    free = free_host_memory()
+    with contextlib.closing(Pool(entry)) as pool:
+        for place in range(min(options.jobs or FIRST, cores(), most)):
+            pool.start(place)
+        yield functools.partial(places_of, options, free, pool)
+
+
+def places_of(options: Options, free: float | None, pool: Pool, runs: Sequence[Run]) -> Places:
+    """Return as many processes as there are cores, or ``jobs_per_gpu`` on each GPU, and as fit into the free memory.
+
+    Args:
+        options: The options.
+        free: Bytes of free memory before any process has started; None if unknown.
+        pool: The processes.
+        runs: The runs to make.
+
+    Raises:
+        SpecError: An option is not legal for one of the runs, a run does not fit, or more runs at a time than fit were asked.
+    """
+    devices = _devices(runs, options)
+    jobs, note = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu), None
+    pool.check = "all" if len(runs) == 1 else "gpu"
+    if len(runs) > 1 and free is not None and not options.force:
+        from dynabro_cli.executors.backends.local.memory import fitting  # it loads torch
+
+        fit = fitting(runs, jobs, options, free)
+        if fit < min(jobs, len(runs)):
+            jobs, note = fit, f"{fit} runs at a time, as many as fit into the free memory"
+    pool.resize(jobs)
+    options = replace(options, jobs=jobs, threads=options.threads or max(1, cores() // jobs))
+    return Places(options, devices, jobs, pool, note)
+
+
+def _devices(runs: Sequence[Run], options: Options) -> list[str]:
+    """Return the devices to run on; raise SpecError if there are none, or if one of the runs cannot be made on them."""
+    devices = devices_of(options.device)
+    for kind in sorted({run.spec.precision for run in runs}):
+        precision.check(kind, devices[0])
+    return devices

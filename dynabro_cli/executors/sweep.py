@@ -1,0 +1,123 @@
+"""Making runs on the places of a back end: recorders, queue, the sweep's row in ``sweeps``, and heartbeats."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+
+from sqlalchemy import Engine
+
+from dynabro_cli.events import Weights
+from dynabro_cli.executors._api import Listener, Options, Outcome
+from dynabro_cli.executors.backend import Places
+from dynabro_cli.executors.ledger import Ledger, Slot
+from dynabro_cli.executors.scheduler import Scheduler
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.store.kept_connection import KeptConnection
+from dynabro_cli.store.ownership import heartbeats
+from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.repetition import Standing, UpTo
+from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.sweep_entry import SweepEntry
+
+
+def make_all(
+    runs: Sequence[Run],
+    engine: Engine,
+    places: Places,
+    listener: Listener,
+    standing: Standing,
+    *,
+    files: SideFiles | None = None,
+    save_model: Callable[[Weights], None] | None = None,
+) -> list[Outcome]:
+    """Make every run, several at a time, and store them; return the outcomes in the order of ``runs``.
+
+    A run that raises an exception, whose process dies, or that takes too long, is stored as failed, and the others continue. A
+    run with a result in the database is not made again. The database is checked right before a run starts, and again when it
+    is claimed, so that several sweeps can share a database. Runs in progress elsewhere are waited for, and made here if their
+    process is presumed dead. A run resumes from its last checkpoint, if there is one.
+
+    An error raised on purpose before a run's first event, such as missing data, fails the run without storing it, so that the
+    run is made when the data are there.
+
+    Args:
+        runs: The runs, with different keys.
+        engine: A database opened for writing.
+        places: Where the runs are made.
+        listener: Receives the events.
+        standing: State of the runs in the database.
+        files: Checkpoints and logs; by default beside the database.
+        save_model: Writes the models that runs send; None to save none.
+
+    Raises:
+        InterruptedRunError: Ctrl-C; runs in progress are stored as interrupted, with a checkpoint if they reached one.
+        PreemptedError: SIGTERM; likewise.
+        RunError: Worker processes die before they can start a run.
+        DisconnectedError: The connection to a cluster is lost; stored rows are intact.
+        DynabroError: The database cannot be written; stored rows are intact.
+    """
+    options, files, commit = places.options, files or SideFiles.of(engine.url), current_commit()
+    repeat, kept = standing.repeat, KeptConnection(engine)
+    slots = [
+        Slot(
+            number,
+            Recorder(kept, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files, save_model=save_model),
+            places.devices[number % len(places.devices)],
+        )
+        for number in range(min(places.most, len(runs)))
+    ]
+    ledger = Ledger(runs, options, files, listener, standing.stored(run.key for run in runs))
+    with in_progress(engine, ledger.outcomes, [slot.recorder.owner for slot in slots], options, standing):
+        return Scheduler(ledger, slots, options, places.backend, kept).run()
+
+
+@contextlib.contextmanager
+def in_progress(
+    engine: Engine, outcomes: Sequence[Outcome], owners: Sequence[str], options: Options, standing: Standing
+) -> Iterator[None]:
+    """Within the context, the sweep is in progress in the database; at the end, ``outcomes`` decide its status.
+
+    Runs without a common name (``options.sweep=None``) do not form a sweep and get no row.
+
+    Args:
+        engine: A database opened for writing.
+        outcomes: The outcomes of the runs, as ``Ledger.outcomes``, which change meanwhile.
+        owners: The writers of the runs' rows, for which heartbeats are written.
+        options: The options, with jobs resolved.
+        standing: State of the runs at the start.
+
+    Raises:
+        DynabroError: The database cannot be written at the start of the sweep.
+    """
+    with contextlib.ExitStack() as stack:
+        entry = None
+        if options.entry is not None:
+            keys = [outcome.run.key for outcome in outcomes]
+            entry = SweepEntry(
+                engine,
+                name=options.entry,
+                runs=len(keys),
+                to_make=standing.to_make(keys, retry_failed=options.retry_failed),
+                jobs=options.jobs or 1,
+                executor=options.executor,
+                rerun_after=standing.repeat.last if isinstance(standing.repeat, UpTo) else None,
+            )
+            stack.enter_context(entry)
+        stack.enter_context(heartbeats(engine, [*owners, *([entry.owner] if entry else [])]))
+        try:
+            yield
+        finally:
+            if entry is not None:
+                entry.failed = any(outcome.status == "failed" for outcome in outcomes)
+                entry.complete = all(outcome.status != "interrupted" for outcome in outcomes)
+
+
+def current_commit() -> str | None:
+    """Return the commit of the git repository around the current folder; None without one."""
+    try:
+        answer = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None
