@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,9 +13,13 @@ import typer
 from dynabro_cli.cli.options import Database, Json, Plugins, Where
 from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.terminal import note, say
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import NotFoundError, SpecError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from dynabro_cli.figures._data import Results
+    from dynabro_cli.figures._ranking import Pair, Ranking
     from dynabro_cli.store.pairs import Cell, Comparison
     from dynabro_cli.store.statistics import Interval
 
@@ -20,10 +27,24 @@ FORMATS = ("table", "json", "csv", "tex")
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A method, or FIELD=VALUE; several are separated by spaces.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The same, for the other side.")],
+    a: Annotated[
+        str | None, typer.Argument(metavar="A", help="A method, or FIELD=VALUE; several are separated by spaces.")
+    ] = None,
+    b: Annotated[str | None, typer.Argument(metavar="B", help="The same, for the other side.")] = None,
+    every: Annotated[
+        str | None,
+        typer.Option("--all", metavar="FIELD", help="Compare all values of a field: method, rule, sweep, method.beta, ..."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="FIELD", help="With --all: the columns. [default: attack, switching and the like]")
+    ] = None,
+    sweeps: Annotated[
+        list[str] | None, typer.Option("--sweep", metavar="NAME", help="Only runs of this stored sweep; repeat for several.")
+    ] = None,
     where: Where = None,
-    metric: Annotated[str, typer.Option(metavar="accuracy|loss|gap", help="Final number to compare.")] = "accuracy",
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Final number: accuracy, loss or gap; more with --all.")
+    ] = None,
     db: Database = "results.db",
     form: Annotated[
         str | None, typer.Option("--format", metavar="table|json|csv|tex", help="Form of the output. [default: table]")
@@ -40,24 +61,119 @@ def compare(
     and both with Holm's correction for the number of rows. 'better' is the side that is ahead if Holm's p of the t-test is at
     most 0.05.
 
-    A side may set several fields: "dynabro learning_rate=0.05".
+    A side may set several fields: "dynabro learning_rate=0.05". If methods have only runs at different learning rates, each
+    is compared at its own rate, and a line says so.
+
+    --all prints the matrix of 'dynabro plot matrix', and every pair of values: how often paired t-tests separate them, with
+    Holm's correction over all pairs and columns.
 
     Example: dynabro compare sgd momentum:beta=0.5 --where "task = 'digits'"
+
+    Example: dynabro compare --all method --sweep demo
     """
     from dynabro_cli.experiment.resolve import REGISTRIES
     from dynabro_cli.store import pairs
     from dynabro_cli.store.engine import open_read_only
 
+    if (every is None) != (a is not None and b is not None) or (every is not None and a is not None):
+        raise SpecError("two sides are compared, or all values of a field. Try: dynabro compare A B, or --all FIELD")
     if as_json and form not in (None, "json"):
         raise SpecError(f"format={form}: --json is another form. Try: one of them")
     form = "json" if as_json else form or "table"
     if form not in FORMATS:
         raise SpecError(f"format={form}: not a form of output. Try: {', '.join(FORMATS)}")
-    sides = pairs.side(a, REGISTRIES), pairs.side(b, REGISTRIES)
-    found = pairs.compare(open_read_only(db), *sides, where=where, metric=metric)
+    if every is not None:
+        _print_all(db, every, against, sweeps or (), where, metric, form)
+        return
+    if against is not None:
+        raise SpecError(f"against={against}: it is for --all. Try: dynabro compare --all method --against {against}")
+    where = " AND ".join(filter(None, (_condition(sweeps or ()), where and f"({where})"))) or None
+    sides = pairs.side(a or "", REGISTRIES), pairs.side(b or "", REGISTRIES)
+    found = pairs.compare(open_read_only(db), *sides, where=where, metric=metric or "accuracy")
     _print(found, form)
     for line in found.notes:  # on standard error
         note(line)
+
+
+def _condition(sweeps: Sequence[str]) -> str:
+    if not sweeps:
+        return ""
+    from dynabro_cli.figures._data import of_sweeps
+
+    return of_sweeps(sweeps)
+
+
+def _print_all(
+    db: str, every: str, against: str | None, sweeps: Sequence[str], where: str | None, metric: str | None, form: str
+) -> None:
+    """Print the matrix of all values of a field, and every pair of them."""
+    from dynabro_cli.figures._ranking import as_texts, ranking
+
+    found = ranking(results_of(db, where, sweeps), metric, rows=every, columns=against)
+    if len(found.rows) < 2:
+        raise NotFoundError(f"all={every}: the runs have one value of it, {found.rows[0]}. Try: another field, or --where")
+    if form == "json":
+        print_json({"cells": found.cells.to_dict("records"), "pairs": [pair._asdict() for pair in found.pairs]})
+        return
+    if form == "csv":
+        emit(list(found.cells), found.cells.itertuples(index=False, name=None), as_csv=True)
+        return
+    if form == "tex":
+        from dynabro_cli.figures._latex import latex_table
+
+        table, bold = as_texts(found)
+        say(*latex_table(list(table), table.values.tolist(), "\n".join(found.notes), bold).splitlines())
+        return
+    from dynabro_cli.figures._ranking import BEST, TIED
+
+    table = as_texts(found, marks=(BEST, TIED))[0].replace(" \N{PLUS-MINUS SIGN} ", "\N{PLUS-MINUS SIGN}", regex=True)
+    for place, names in enumerate(_blocks(table)):
+        say() if place else None
+        emit(names, table[names].values.tolist())
+    say("", "Pairs: mean of A - B over all columns, and in how many columns a paired test separates them", "")
+    emit(("A", "B", "A - B", "A better", "B better", "open"), _summaries(found))
+    for line in filter(None, (found.sentence, f"{BEST}: best of a column", *found.notes)):
+        note(line)
+
+
+def results_of(db: str, where: str | None, sweeps: Sequence[str]) -> Results:
+    """Return the runs with a result of a database, or of some sweeps.
+
+    Raises:
+        NotFoundError: There are none.
+    """
+    from dynabro_cli.cli.plot import studio
+
+    return studio(db, where, Path(), "png", sweeps=sweeps).results
+
+
+def _blocks(table: pd.DataFrame) -> list[list[str]]:
+    """Return the columns of a table in blocks that fit the terminal, each with the names of the rows."""
+    width = shutil.get_terminal_size((80, 24)).columns
+    heads = [name for name in table if name in ("matrix", "")]
+    wide = {name: max(len(name), table[name].str.len().max()) + 2 for name in table}
+    blocks: list[list[str]] = [[*heads]]
+    for name in (name for name in table if name not in heads):
+        if len(blocks[-1]) > len(heads) and sum(wide[own] for own in (*blocks[-1], name)) - 2 > width:
+            blocks.append([*heads])
+        blocks[-1].append(name)
+    return blocks
+
+
+def _summaries(found: Ranking) -> list[list[str]]:
+    """Return a row for each pair: the mean difference, and the number of columns in which each side is better."""
+    from dynabro_cli.store.pairs import LEVEL
+
+    groups: dict[tuple[str, str], list[Pair]] = {}
+    for pair in found.pairs:
+        groups.setdefault((pair.a, pair.b), []).append(pair)
+    rows = []
+    for (a, b), own in groups.items():
+        apart = [pair for pair in own if pair.holm <= LEVEL]
+        of_a = sum((pair.difference > 0) == found.higher for pair in apart)
+        mean = sum(pair.difference for pair in own) / len(own)
+        rows.append([a, b, f"{mean:+.3f}", str(of_a), str(len(apart) - of_a), str(len(own) - len(apart))])
+    return rows
 
 
 def _print(found: Comparison, form: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from dynabro_cli.components.plugin_errors import guarded
 from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError, many
 
 if TYPE_CHECKING:
-    from dynabro_cli.components.digests import CodeComparison
     from dynabro_cli.figures._api import Choice
     from dynabro_cli.figures._make import Made, Studio
 
@@ -27,35 +25,52 @@ METRICS = (
     *("accuracy", "loss", "gap", "dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance"),
     "aggregation_error",
 )
-"""Metrics of ``figures.any._choice``, whose import is slow."""
+"""Metrics of ``figures._columns``, whose import is slow."""
 
 
 def plot(
-    name: Annotated[
-        str,
+    names: Annotated[
+        list[str],
         typer.Argument(
-            metavar="NAME|SWEEP|all",
-            help="A figure of 'dynabro list figures', or a stored sweep; all: the figures of the paper's grids.",
+            metavar="NAME|SWEEP|all [SWEEP]...",
+            help="A figure of 'dynabro list figures', and stored sweeps for it; or stored sweeps; all: the paper's figures.",
         ),
     ],
     db: Database = "results.db",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")] = Path("plots"),
+    saved_as: Annotated[
+        str | None, typer.Option("--name", metavar="FILE", help="Name of the files, without suffix. [default: the figure's]")
+    ] = None,
     where: Where = None,
     formats: Annotated[
-        str, typer.Option("--format", metavar="png,pdf,svg,tex", help="Formats of the files; tex: LaTeX, for tables.")
+        str, typer.Option("--format", metavar="png,pdf,svg,tex,html", help="Formats of the files; tex, html: for tables.")
     ] = "png",
     width: Annotated[
         str | None, typer.Option(metavar="column|page", help="Width for print, with text of 8 pt. [default: the figure's own]")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="End with exit code 4 if planned runs are missing.")] = False,
     settings: SameSettings = None,
-    x: Annotated[str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: column along the axis.")] = None,
-    hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... column with a line, or a row, per value.")] = None,
-    facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... column with a panel per value.")] = None,
+    x: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: along the axis; also a parameter: method.beta.")
+    ] = None,
+    hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... compared: a colour, or a row, per value.")] = None,
+    facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... a panel per value.")] = None,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help=f"... quantity to plot: {', '.join(METRICS)}.")] = None,
     free_y: Annotated[
         bool, typer.Option("--free-y", help="... a vertical axis of its own for each panel, instead of a shared one.")
     ] = False,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="A line above the picture.")] = None,
+    labels: Annotated[
+        list[str] | None, typer.Option("--label", metavar="VALUE=TEXT", help="... words for a value; repeat for several.")
+    ] = None,
+    order: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VALUE", help="... the first value of lines, rows or places; repeat for more."),
+    ] = None,
+    colours: Annotated[
+        list[str] | None,
+        typer.Option("--colour", metavar="VALUE=COLOUR", help="... a colour, such as red or #D55E00; repeat for several."),
+    ] = None,
     as_json: Json = False,
     force: Force = False,
     plugin: Plugins = None,
@@ -63,30 +78,42 @@ def plot(
     """Draw a figure from the stored runs, with the plotted numbers as NAME.csv and the runs in it as NAME.runs.csv.
 
     A figure of the paper shows the runs of a sweep; missing runs of the grid are reported and skipped. Columns are columns of
-    the table runs. Of a stored sweep without a figure of its own, the columns that its grid varies are shown.
+    the table runs, or rule: the aggregator with its pre-aggregators. Of stored sweeps without a figure, the fields that
+    their grids vary are shown. 'dynabro plot matrix SWEEP' shows which method or rule is best under which attack.
 
     Example: dynabro plot final --x switching --hue method --facet aggregator --where "attack = 'sf'"
     """
     from dynabro_cli.figures._api import GRIDS, REGISTRY, Choice
 
-    choice = Choice(x, hue, facet, metric, free_y)
-    if name != ALL and name not in REGISTRY.entries() and _is_stored(name, db):
-        made_one, code = _sweep(name, choice, db, where, out, formats, width=width, force=force)
-        tell_of_code(code)
-        _report([made_one], [], as_json)
-        _tell_next(made_one, as_json)
-        return
-    figures = list(REGISTRY.entries()) if name == ALL else [REGISTRY.entry(name).name]
+    check_name(saved_as, names)
+    choice = Choice(x, hue, facet, metric, free_y, _pairs("label", labels), tuple(order or ()), _pairs("colour", colours))
+    name, sweeps = names[0], tuple(names[1:])
+    if name != ALL and (name not in REGISTRY.entries() or (name in GRIDS and sweeps)):
+        if not _are_stored(names, db):
+            REGISTRY.entry(name)  # raises an error that lists the figures
+            raise NotFoundError(f"no run of {', '.join(names)} is stored. Try: dynabro sweep NAME, or dynabro runs")
+        name, sweeps = "", tuple(names)
+    if sweeps and not _are_stored(sweeps, db):
+        raise NotFoundError(f"no run of the sweep {' or '.join(sweeps)} is stored. Try: dynabro runs, which names the sweeps")
+    figures = [] if not name else list(REGISTRY.entries()) if name == ALL else [REGISTRY.entry(name).name]
     grids = [figure for figure in figures if figure in GRIDS]
     if grids and choice != Choice():
         raise SpecError(
-            f"{name} is laid out as the paper has it; --x, --hue, --facet, --metric and --free-y are for the plots of any runs"
+            f"{name} is laid out as the paper has it; --x, --hue, --facet, --metric, --free-y, --label, --order and --colour "
+            "are for the plots of any runs"
         )
     if settings and (name == ALL or not grids):
         raise SpecError(f"--set is for the figure of one sweep, and not for {name}. Try: --where for a condition on the runs")
-    drawing = studio(db, where, out, formats, width=width, force=force)
-    with guarded(f"figure {name!r}"):
-        made = _grids(drawing, grids, settings or (), where) if grids else [drawing.draw(name, choice)]
+    drawing = studio(db, where, out, formats, sweeps=sweeps, title=title, width=width, force=force)
+    if not name:
+        made = [_sweeps(drawing, choice, saved_as or "-".join(sweeps))]
+    else:
+        with guarded(f"figure {name!r}"):
+            made = (
+                _grids(drawing, grids, settings or (), where, saved_as)
+                if grids
+                else [drawing.draw(name, choice, saved_as or (f"{name}-{'-'.join(sweeps)}" if sweeps else None))]
+            )
     tell_of_code(drawing.code)
     _report(made, grids, as_json)
     _tell_next(made[0], as_json)
@@ -94,52 +121,64 @@ def plot(
         raise IncompleteError("planned runs are missing. Try: dynabro sweep NAME, which makes the runs of a figure")
 
 
-def studio(db: str, where: str | None, out: Path, formats: str, *, width: str | None = None, force: bool = False) -> Studio:
-    """Return what draws the runs of a database for which the condition holds."""
+def check_name(saved_as: str | None, names: Sequence[str]) -> None:
+    """Raise SpecError if the files cannot have the name."""
+    if saved_as is not None and (not re.fullmatch(SWEEP_NAME, saved_as) or ALL in names):
+        why = "'all' has a file per figure" if ALL in names else "not a file name of letters, digits, '.', '_' and '-'"
+        raise SpecError(
+            f"name={saved_as}: {why}. Try: --name {'' if ALL in names else 'my-plot, and '}--out DIR for the folder"
+        )
+
+
+def _pairs(option: str, texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
+    """Read VALUE=TEXT; a value may contain the sign itself, as ``momentum:beta=0.9``."""
+    pairs = [text.rpartition("=") for text in texts or ()]
+    for text, (value, sign, given) in zip(texts or (), pairs, strict=True):
+        if not (value and sign and given):
+            raise SpecError(f"{option}={text}: it has the form VALUE=TEXT. Try: --{option} 'dynabro=Ours'")
+    return tuple((value, given) for value, _, given in pairs)
+
+
+def studio(
+    db: str,
+    where: str | None,
+    out: Path,
+    formats: str,
+    *,
+    sweeps: Sequence[str] = (),
+    title: str | None = None,
+    width: str | None = None,
+    force: bool = False,
+) -> Studio:
+    """Return what draws the runs of a database, or of some sweeps, for which the condition holds."""
     from dynabro_cli.figures._make import Studio
     from dynabro_cli.store.engine import open_read_only
 
     kinds = formats.split(",")
-    return Studio(open_read_only(db), where, out, kinds, _planned, _identities, window, width=width, force=force)
+    folder = (open_read_only(db), where, out, kinds)
+    return Studio(*folder, _planned, _identities, window, sweeps=sweeps, title=title, width=width, force=force)
 
 
-def _is_stored(sweep: str, db: str) -> bool:
-    """Return True if a run of the sweep is stored; False for a database that does not exist."""
+def _are_stored(sweeps: Sequence[str], db: str) -> bool:
+    """Return True if a run of each sweep is stored; False for a database that does not exist."""
+    from dynabro_cli.figures._data import of_sweeps
     from dynabro_cli.store.engine import open_read_only
     from dynabro_cli.store.queries import count_runs
 
-    if not re.fullmatch(SWEEP_NAME, sweep):
+    if not all(re.fullmatch(SWEEP_NAME, sweep) for sweep in sweeps):
         return False
     try:
-        return count_runs(open_read_only(db), f"sweep = '{sweep}'") > 0
+        return all(count_runs(open_read_only(db), of_sweeps([sweep])) > 0 for sweep in sweeps)
     except NotFoundError:
         return False
 
 
-def _sweep(
-    name: str, choice: Choice, db: str, where: str | None, out: Path, formats: str, *, width: str | None, force: bool
-) -> tuple[Made, CodeComparison]:
-    """Draw the runs of a stored sweep: final numbers against what its grid varies, or curves if only the seed varies."""
-    from dynabro_cli.figures.any._choice import COLUMNS
+def _sweeps(drawing: Studio, choice: Choice, saved_as: str) -> Made:
+    """Draw the runs of stored sweeps: final numbers against what their grids vary, or curves if only the seed varies."""
+    from dynabro_cli.figures.any._choice import chosen
 
-    condition = f"sweep = '{name}'" + ("" if where is None else f" AND ({where})")
-    drawing = studio(db, condition, out, formats, width=width, force=force)
-    free = [column for column in drawing.varied(COLUMNS) if column not in (choice.x, choice.hue, choice.facet)]
-    if not free and choice.x is None:
-        return drawing.draw_any("curves", choice, saved_as=name), drawing.code
-
-    def take(given: str | None, *first: str) -> str | None:
-        """Return the given column, or the first of those that vary and are not shown yet."""
-        if given is not None or not free:
-            return given
-        found = next((column for column in first if column in free), free[0])
-        free.remove(found)
-        return found
-
-    x = take(choice.x, "switching", "learning_rate", "byzantine", "participation", "budget")
-    hue = take(choice.hue, "method", "aggregator", "attack")
-    facet = take(choice.facet, "task", "attack", "data")
-    return drawing.draw_any("final", dataclasses.replace(choice, x=x, hue=hue, facet=facet), saved_as=name), drawing.code
+    kind, choice = chosen(drawing.results.runs, choice)
+    return drawing.draw_any(kind, choice, saved_as=saved_as)
 
 
 def _tell_next(made: Made, as_json: bool) -> None:
@@ -149,7 +188,9 @@ def _tell_next(made: Made, as_json: bool) -> None:
         hint(f"the plotted numbers: {tables[0]}" + (f"; the runs: {tables[1]}" if len(tables) > 1 else ""))
 
 
-def _grids(studio: Studio, names: Sequence[str], settings: Sequence[str], where: str | None) -> list[Made]:
+def _grids(
+    studio: Studio, names: Sequence[str], settings: Sequence[str], where: str | None, saved_as: str | None
+) -> list[Made]:
     """Draw the figures of sweeps with stored runs.
 
     Raises:
@@ -160,7 +201,7 @@ def _grids(studio: Studio, names: Sequence[str], settings: Sequence[str], where:
     made = []
     sets = "".join(f" --set {setting}" for setting in settings)
     for name in names:
-        one = studio.draw_grid(name, settings)
+        one = studio.draw_grid(name, settings, saved_as)
         if one is None and len(names) == 1 and where is not None:
             raise NotFoundError(f"where={where}: it holds for no run of {name} that has a result. Try: another condition")
         if one is None and len(names) == 1:

@@ -8,24 +8,32 @@ of the table are plotted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from matplotlib.figure import Figure
 from sqlalchemy import Engine
 
 from dynabro_cli.components import Registry
+from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.figures._data import Results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Drawn(NamedTuple):
-    """A picture, the plotted numbers, and the same as a table of texts, for ``--format tex``; None if there is no table."""
+    """A picture, the plotted numbers, and the same as a table of texts, for ``--format tex,html``; None if there is no table.
+
+    ``bold`` has the places of the table's cells that are the best, [row, column]; ``notes`` are written below the table.
+    """
 
     figure: Figure
     numbers: pd.DataFrame
     table: pd.DataFrame | None = None
+    bold: Collection[tuple[int, int]] = ()
+    notes: Sequence[str] = ()
 
 
 class Variant(NamedTuple):
@@ -52,9 +60,18 @@ class Grid:
 
 @dataclass(frozen=True)
 class Choice:
-    """Columns of ``runs`` that a plot of any runs shows; None leaves the choice to the plot.
+    """Options of a plot of any runs; None leaves the choice to the plot.
 
-    With ``free_y`` each panel has a vertical axis of its own; otherwise all panels share one.
+    Attributes:
+        x: Column along the axis, or the columns of a matrix.
+        hue: Compared column: it has the colours, or the rows.
+        facet: Column with a panel per value.
+        metric: A key of ``METRICS``.
+        free_y: Each panel has a vertical axis of its own; otherwise all panels share one.
+        labels: Values, as stored or as shown, and the words to write in their place.
+        order: Values in the order wanted; others follow.
+        colours: Values, and their colours.
+        met: Values that the plot has, as it notes them; names that are no value of it are mistakes.
     """
 
     x: str | None = None
@@ -62,6 +79,38 @@ class Choice:
     facet: str | None = None
     metric: str | None = None
     free_y: bool = False
+    labels: tuple[tuple[str, str], ...] = ()
+    order: tuple[str, ...] = ()
+    colours: tuple[tuple[str, str], ...] = ()
+    met: dict[str, None] = field(default_factory=dict, compare=False)
+
+    def label(self, value: object, shown: str | None = None) -> str:
+        """Return the words for a value: the user's, or those that are shown by default."""
+        shown = str(value) if shown is None else shown
+        self.met.update(dict.fromkeys((str(value), shown)))
+        wanted = dict(self.labels)
+        return wanted.get(str(value), wanted.get(shown, shown))
+
+    def arranged(self, values: Sequence[Any], shown: Mapping[Any, str] | None = None) -> list[Any]:
+        """Return values, the ones in ``order`` first."""
+        places = {text: place for place, text in enumerate(self.order)}
+        names = {value: (shown or {}).get(value, str(value)) for value in values}
+        for value, name in names.items():
+            self.met.update(dict.fromkeys((str(value), name)))
+        return sorted(values, key=lambda value: places.get(str(value), places.get(names[value], len(places))))
+
+    def colour(self, value: object, shown: str) -> str | None:
+        """Return the user's colour of a value, if there is one."""
+        wanted = dict(self.colours)
+        return wanted.get(str(value), wanted.get(shown))
+
+    def check(self) -> None:
+        """Raise SpecError if an option names a value that the picture does not have."""
+        for option, names in (("label", dict(self.labels)), ("order", self.order), ("colour", dict(self.colours))):
+            for name in names:
+                if name not in self.met:
+                    hint = did_you_mean(name, self.met)
+                    raise SpecError(f"{option}={name}: the picture has no such value{hint}. Try: {', '.join(self.met)}")
 
 
 REGISTRY: Registry[Callable[..., Drawn]] = Registry("figure", "dynabro_cli.figures")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ class Results:
             first ticks: bool, [ticks, m].
         window: ``window(run)`` measures how many rounds one gradient influences in a run, given its columns. It also returns
             if the measurement saw the end, and if the method filters workers by their history.
+        sweeps: The sweeps that were asked for, if any; a run that several of them have is a row for each.
     """
 
     runs: pd.DataFrame
@@ -47,6 +48,7 @@ class Results:
     engine: Engine
     identities: ComputeIdentities
     window: MeasureWindow
+    sweeps: tuple[str, ...] = ()
 
     @functools.cached_property
     def evaluations(self) -> pd.DataFrame:
@@ -81,20 +83,52 @@ def read(engine: Engine, sql: str) -> pd.DataFrame:
     return query(engine, sql).frame()
 
 
-def read_runs(engine: Engine, where: str | None) -> pd.DataFrame:
+def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> pd.DataFrame:
     """Return the runs with a result that satisfy an SQL condition, in the form of ``Results.runs``.
+
+    Args:
+        engine: The database, open for reading.
+        where: The condition; None for all runs.
+        sweeps: Only runs of these sweeps, which the column ``sweep`` then names: one row for each sweep that has the run.
 
     Raises:
         SpecError: The condition is not valid.
     """
-    condition = f"{RESULTS} AND ({where})" if where else RESULTS
+    condition = " AND ".join(filter(None, (RESULTS, of_sweeps(sweeps), where and f"({where})")))
     runs = read(engine, f"SELECT * FROM runs WHERE {condition} ORDER BY id")
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
     tell_left_out(engine, ("runs", "recovery"))
     recovery = read(engine, "SELECT * FROM recovery").rename(columns={"run_id": "id"})
     recovery = recovery.astype({name: float for name in recovery if name not in ("id", "reason")})
     runs = with_specs(engine, runs).astype(numbers)
-    return runs.merge(recovery, on="id", how="left", validate="one_to_one")
+    runs = runs.merge(recovery, on="id", how="left", validate="one_to_one")
+    if not sweeps:
+        return runs
+    listed = read(
+        engine, f"SELECT DISTINCT run_key, name FROM sweep_runs JOIN sweeps ON id = sweep_id WHERE {_among('name', sweeps)}"
+    )
+    own = runs[["run_key", "sweep"]].rename(columns={"sweep": "name"})
+    members = pd.concat([listed, own[own["name"].isin(sweeps)]]).drop_duplicates()
+    order = members.assign(place=members["name"].map(list(sweeps).index)).sort_values("place", kind="stable")
+    found = order.drop(columns="place").merge(runs.drop(columns="sweep"), on="run_key")
+    return found.rename(columns={"name": "sweep"}).sort_values("id", kind="stable", ignore_index=True)[list(runs.columns)]
+
+
+def of_sweeps(sweeps: Sequence[str]) -> str:
+    """Return an SQL condition for the runs that some sweeps made or used; empty for no sweep."""
+    if not sweeps:
+        return ""
+    listed = f"SELECT run_key FROM sweep_runs JOIN sweeps ON sweeps.id = sweep_id WHERE {_among('name', sweeps)}"
+    return f"({_among('sweep', sweeps)} OR run_key IN ({listed}))"
+
+
+def _among(column: str, values: Sequence[str]) -> str:
+    return f"{column} IN ({', '.join(quoted(value) for value in values)})"
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:

@@ -3,7 +3,7 @@ r"""Tables in LaTeX, with the rules of the package booktabs (``\usepackage{bookt
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 MINUS = re.compile(r"(?<![\w.-])-(?=[\d.])")
 """A minus sign before a number; between letters and digits it is a hyphen."""
@@ -19,6 +19,7 @@ ESCAPED = {
     "\N{GREEK SMALL LETTER KAPPA}": r"$\kappa$",
     "\N{GREEK SMALL LETTER LAMDA}": r"$\lambda$",
     "\N{GREEK SMALL LETTER TAU}": r"$\tau$",
+    "\N{ALMOST EQUAL TO}": r"$\approx$",
     "\N{INFINITY}": r"$\infty$",
     "\N{PLUS-MINUS SIGN}": r"$\pm$",
     "\N{MULTIPLICATION SIGN}": r"$\times$",
@@ -38,19 +39,24 @@ def escape(text: str) -> str:
     return MINUS.sub("$-$", written).replace("\0", ESCAPED["\u2098\u2090\u2093"])
 
 
-def latex_table(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
+def latex_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "", bold: Collection[tuple[int, int]] = ()
+) -> str:
     """Return a ``tabular`` of texts: numbers to the right, other texts to the left, long ones in lines of a fixed width.
 
     Args:
         columns: The header.
         rows: The cells.
         note: A comment above the table, such as its title.
+        bold: Places of the cells in bold, [row, column].
     """
     kinds = [_kind([row[place] for row in rows]) for place in range(len(columns))]
     lines = [f"% {line}" for line in note.splitlines()]
     lines += [rf"\begin{{tabular}}{{{''.join(kinds)}}}", r"\toprule"]
     lines += [" & ".join(map(escape, columns)) + r" \\", r"\midrule"]
-    lines += [" & ".join(map(escape, row)) + r" \\" for row in rows]
+    for place, row in enumerate(rows):
+        cells = [rf"\textbf{{{escape(text)}}}" if (place, column) in bold else escape(text) for column, text in enumerate(row)]
+        lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import hashlib
 import io
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,18 +20,22 @@ from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
 from dynabro_cli.figures._data import ComputeIdentities, MeasureWindow, Results, in_order, missing, read_runs
 from dynabro_cli.figures._style import WIDTHS, for_print, plain_powers
-from dynabro_cli.figures._tables import in_latex
-from dynabro_cli.store.outputs import CSV, PICTURES, Output
+from dynabro_cli.figures._tables import in_html, in_latex
+from dynabro_cli.store.outputs import CSV, HTML, PICTURES, Output
 
 MOST_TOLD = 4
-UNDATED: dict[str, dict[str, None]] = {
+UNDATED: dict[str, dict[str, str | None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "svg": {"Date": None, "Creator": None},
 }
 """Formats of pictures, with metadata that would otherwise differ between files of the same picture."""
-TEX = "tex"
-FORMATS = (*UNDATED, TEX)
+DESCRIPTION = {"png": "Description", "pdf": "Subject", "svg": "Description"}
+"""Names of a describing text in the metadata of pictures."""
+TEX, PAGE = "tex", "html"
+TABLES = (TEX, PAGE)
+"""Formats of tables."""
+FORMATS = (*UNDATED, *TABLES)
 KEYS = ("run_key", "status", "task", "method", "aggregator", "attack", "switching", "budget", "learning_rate", "seed")
 
 Rows = list[dict[str, Any]]
@@ -55,6 +62,8 @@ class Studio:
             ``runs``.
         identities: See ``Results``.
         window: See ``Results``.
+        sweeps: Only runs of these sweeps, for plots of any runs.
+        title: A line above what a picture says of itself.
         width: ``column`` or ``page``: the width of pictures for print, with text of 8 pt; None for their own widths.
         force: Replace files of another kind, too.
 
@@ -72,6 +81,8 @@ class Studio:
         identities: ComputeIdentities,
         window: MeasureWindow,
         *,
+        sweeps: Sequence[str] = (),
+        title: str | None = None,
         width: str | None = None,
         force: bool = False,
     ) -> None:
@@ -83,7 +94,7 @@ class Studio:
         self._width = width
         self._engine, self._folder, self._formats = engine, folder, tuple(dict.fromkeys(formats))
         self._planned, self._identities, self._window = planned, identities, window
-        self._where, self._force = where, force
+        self._where, self._force, self._sweeps, self._title = where, force, tuple(sweeps), title
         self._drawn: dict[int, str | None] = {}
 
     @property
@@ -93,24 +104,24 @@ class Studio:
 
     @functools.cached_property
     def _runs(self) -> pd.DataFrame:
-        return read_runs(self._engine, self._where)
+        return read_runs(self._engine, self._where, self._sweeps)
 
-    def draw(self, name: str, choice: Choice) -> Made:
+    def draw(self, name: str, choice: Choice, saved_as: str | None = None) -> Made:
         """Draw a plot of any runs, or a figure of another table.
 
         Raises:
             SpecError: The options do not fit the figure.
         """
         if name not in RECORDS:
-            return self.draw_any(name, choice)
+            return self.draw_any(name, choice, saved_as)
         if choice != Choice():
-            raise SpecError(f"{name} shows no runs; --x, --hue, --facet, --metric and --free-y are for the plots of any runs")
+            raise SpecError(f"{name} shows no runs; --x and the like are for the plots of any runs")
         with for_print(self._width):
             drawn = REGISTRY.entry(name).factory(self._engine, self._where)
-            files = self._files(name, results=None, drawn=drawn)
-        return Made(name, files, 0, "")
+            files = self._files(saved_as or name, results=None, drawn=drawn)
+        return Made(saved_as or name, files, 0, "")
 
-    def draw_grid(self, name: str, settings: Sequence[str] = ()) -> Made | None:
+    def draw_grid(self, name: str, settings: Sequence[str] = (), saved_as: str | None = None) -> Made | None:
         """Draw a figure of a sweep's runs, with fields of the sweep set as by ``--set``; None if no run of it is stored.
 
         Without settings, the first variant with any run replaces a sweep without runs.
@@ -123,7 +134,7 @@ class Studio:
                 planned = planned[planned[column].isin(values)]
             runs = in_order(self._runs, planned)
             if len(runs):
-                return self._save(name, self._results(runs, planned, variant.label), None)
+                return self._save(name, self._results(runs, planned, variant.label), None, saved_as)
         return None
 
     def draw_any(self, name: str, choice: Choice, saved_as: str | None = None) -> Made:
@@ -133,41 +144,66 @@ class Studio:
             NotFoundError: There are no runs, or the condition holds for none of them.
             SpecError: The options do not fit the plot or the runs.
         """
+        return self._save(name, self.results, choice, saved_as)
+
+    @property
+    def results(self) -> Results:
+        """All runs, for a plot of any runs.
+
+        Raises:
+            NotFoundError: There are no runs, or the condition holds for none of them.
+        """
         if self._runs.empty and self._where is not None:
             raise NotFoundError(f"where={self._where}: it holds for no run that has a result. Try: another condition")
+        if self._runs.empty and self._sweeps:
+            raise NotFoundError(
+                f"no run of {' or '.join(self._sweeps)} has a result. Try: dynabro runs, which names the sweeps"
+            )
         if self._runs.empty:
             raise NotFoundError("no run here has a result. Try: dynabro run or dynabro sweep, which make some")
-        return self._save(name, self._results(self._runs, self._runs, ""), choice, saved_as)
-
-    def varied(self, columns: Sequence[str]) -> list[str]:
-        """Return the columns in which the runs differ, most values first, without columns that follow from an earlier one."""
-        counts = {name: self._runs[name].nunique(dropna=False) for name in columns}
-        found: list[str] = []
-        for name in sorted((name for name, count in counts.items() if count > 1), key=lambda name: -counts[name]):
-            values = self._runs[name].astype(str)
-            if not any(values.groupby(self._runs[earlier].astype(str)).nunique().max() == 1 for earlier in found):
-                found.append(name)
-        return found
+        return self._results(self._runs, self._runs, "")
 
     def _results(self, runs: pd.DataFrame, planned: pd.DataFrame, label: str) -> Results:
-        return Results(runs, planned, label, self._engine, self._identities, self._window)
+        return Results(runs, planned, label, self._engine, self._identities, self._window, self._sweeps)
 
-    def _files(self, name: str, results: Results | None, drawn: Drawn) -> list[Path]:
-        if drawn.table is None and self._formats == (TEX,):
+    def _files(self, name: str, results: Results | None, drawn: Drawn, asked: str = "") -> list[Path]:
+        if drawn.table is None and set(self._formats) <= set(TABLES):
             raise SpecError(
-                f"format=tex: {name} is not a table. Try: final, history-dependence or training-details, or another format"
+                f"format={','.join(self._formats)}: {name} is not a table. Try: matrix, final, history-dependence or "
+                "training-details, or another format"
             )
+        if self._title:
+            drawn.figure.suptitle("\n".join(filter(None, (self._title, drawn.figure.get_suptitle()))))
         database = self._engine.url.render_as_string(hide_password=False)
-        return save(drawn, results, self._folder, name, self._formats, database=database, force=self._force)
+        return save(drawn, results, self._folder, name, self._formats, database=database, asked=asked, force=self._force)
 
     def _save(self, name: str, results: Results, choice: Choice | None, saved_as: str | None = None) -> Made:
         draw = REGISTRY.entry(name).factory
+        asked = "" if choice is None or saved_as else self._asked(name, choice)
         with for_print(self._width):
             drawn = draw(results) if choice is None else draw(results, choice)
-            files = self._files(saved_as or name, results=results, drawn=drawn)
+            if choice is not None:
+                choice.check()
+            name = saved_as or (_free(self._folder, name, asked) if asked else name)
+            files = self._files(name, results=results, drawn=drawn, asked=asked)
         digests = results.runs["code_digests"].astype(object).where(results.runs["code_digests"].notna(), None)
         self._drawn |= dict(zip(results.runs["id"], digests, strict=True))
-        return Made(saved_as or name, files, len(results.runs), "" if choice else _missing(results))
+        return Made(name, files, results.runs["id"].nunique(), "" if choice else _missing(results))
+
+    def _asked(self, name: str, choice: Choice) -> str:
+        """Return a short text that is the same for the same question only: it is written into the picture."""
+        parts = (name, dataclasses.astuple(choice)[:-1], self._where, self._sweeps, self._title)
+        return f"dynabro plot {hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
+
+
+def _free(folder: Path, name: str, asked: str) -> str:
+    """Return a name whose files do not exist, or show the same: a second plot does not replace another one."""
+
+    def free(own: str) -> bool:
+        pictures = [path for kind in FORMATS if (path := folder / f"{own}.{kind}").is_file()]
+        return not (folder / f"{own}.csv").exists() or any(asked.encode() in path.read_bytes() for path in pictures)
+
+    return next(own for own in itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2))) if free(own))
 
 
 def _missing(results: Results) -> str:
@@ -191,6 +227,7 @@ def save(
     formats: Sequence[str],
     *,
     database: str,
+    asked: str = "",
     force: bool = False,
 ) -> list[Path]:
     """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if any, as NAME.runs.csv.
@@ -200,19 +237,18 @@ def save(
         results: The runs in it.
         folder: The folder of the files; created if it does not exist.
         name: The figure.
-        formats: Formats of the picture; ``tex`` only if there is a table.
+        formats: Formats of the picture; ``tex`` and ``html`` only if there is a table.
         database: The database that was read, as a path or URL.
+        asked: A text to write into the files of pictures and tables, by which the same question is recognized.
         force: Replace files of another kind, too.
 
     Raises:
         CannotWriteError: The folder cannot be created, or a file in it must not be replaced; then no file is written.
         StorageError: The disk is full.
     """
-    formats = [kind for kind in formats if kind != TEX or drawn.table is not None]
-    outputs = [Output(folder / f"{name}.{kind}", PICTURES[kind], database, force) for kind in formats]
-    contents = [
-        _tex(drawn.table, name) if kind == TEX and drawn.table is not None else _picture(drawn, kind) for kind in formats
-    ]
+    formats = [kind for kind in formats if kind not in TABLES or drawn.table is not None]
+    outputs = [Output(folder / f"{name}.{kind}", PICTURES.get(kind, HTML), database, force) for kind in formats]
+    contents = [_table(drawn, kind, name, asked) if kind in TABLES else _picture(drawn, kind, asked) for kind in formats]
     tables = {"csv": drawn.numbers} | ({} if results is None else {"runs.csv": results.runs[list(KEYS)]})
     outputs += [Output(folder / f"{name}.{suffix}", CSV, database, force) for suffix in tables]
     contents += map(_csv, tables.values())
@@ -228,17 +264,21 @@ def save(
     return [output.target for output in outputs]
 
 
-def _picture(drawn: Drawn, kind: str) -> bytes:
+def _picture(drawn: Drawn, kind: str, asked: str) -> bytes:
     file = io.BytesIO()
     plain_powers(drawn.figure)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # a letter that the font does not have is drawn as a box
-        drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind])
+        drawn.figure.savefig(file, format=kind, metadata=UNDATED[kind] | ({DESCRIPTION[kind]: asked} if asked else {}))
     return file.getvalue()
 
 
-def _tex(table: pd.DataFrame, name: str) -> bytes:
-    return in_latex(table, name).encode()
+def _table(drawn: Drawn, kind: str, name: str, asked: str) -> bytes:
+    table = pd.DataFrame() if drawn.table is None else drawn.table
+    notes = [name, *([asked] if asked else []), *drawn.notes]
+    if kind == TEX:
+        return in_latex(table, "\n".join(notes), drawn.bold).encode()
+    return in_html(table, name, notes[1:], drawn.bold).encode()
 
 
 def _csv(frame: pd.DataFrame) -> bytes:

@@ -23,6 +23,8 @@ def draw_matrix(
     widths: Sequence[float] | None = None,
     *,
     texts: Collection[int] | None = None,
+    words: Sequence[Sequence[str]] | None = None,
+    bold: Collection[tuple[int, int]] = (),
     size: float = 5.5,
 ) -> tuple[list[float], QuadMesh]:
     """Draw numbers in their colours, with a word under each; return the positions of the columns, and the coloured cells.
@@ -34,6 +36,8 @@ def draw_matrix(
         limits: The numbers at the ends of the colours.
         widths: Widths of the columns; 1 by default.
         texts: The columns whose numbers are written; all by default.
+        words: What is written for each number; by default the number with three digits.
+        bold: Places of the numbers in bold, [row, column].
         size: Size of the text in points.
     """
     edges = np.concatenate([[0.0], np.cumsum(widths or [1.0] * values.shape[1])]) - 0.5
@@ -42,11 +46,14 @@ def draw_matrix(
         if np.isnan(value) or (texts is not None and column not in texts):
             continue
         dark = limits[1] > limits[0] and (value - limits[0]) / (limits[1] - limits[0]) < 0.55
-        text = f"{value:.3f}".removeprefix("0") if limits == SHARES else f"{value:.3g}"
+        if words is not None:
+            text = words[row][column]
+        else:
+            text = f"{value:.3f}".removeprefix("0") if limits == SHARES else f"{value:.3g}"
+        weight = "bold" if (row, column) in bold else "normal"
         lines = f"{text}\n{notes[row][column]}".strip()
-        panel.text(
-            places[column], row, lines, ha="center", va="center", fontsize=note_size(size), color="white" if dark else "black"
-        )
+        ink = "white" if dark else "black"
+        panel.text(places[column], row, lines, ha="center", va="center", fontsize=note_size(size), color=ink, fontweight=weight)
     rows = np.arange(values.shape[0] + 1) - 0.5
     mesh = panel.pcolormesh(edges, rows, values, cmap="cividis", vmin=limits[0], vmax=limits[1])
     panel.invert_yaxis()

@@ -18,17 +18,18 @@ MOST_POINTS = 1_000_000
 """Most points of a curve."""
 
 
-def final_values(results: Results, by: Sequence[str], value: str = "final_accuracy") -> pd.DataFrame:
+def final_values(results: Results, by: Sequence[str], value: str = "final_accuracy", *, interval: bool = False) -> pd.DataFrame:
     """Return mean and standard deviation over seeds of a number that every run has at its end.
 
     Args:
         results: The runs; diverged runs count with their last numbers.
         by: Columns of ``runs`` whose values distinguish the points.
         value: The number.
+        interval: Bars are Student's 95% interval of the mean, instead of the standard deviation.
 
     Returns:
         One row per point, in the order of first appearance: ``by``, ``mean``, ``std`` (ddof 1; NaN for one seed), ``n``
-        seeds, ``diverged``, the number of diverged runs, and ``low`` and ``high``, the ends of mean +- std within the range of
+        seeds, ``diverged``, the number of diverged runs, and ``low`` and ``high``, the ends of the bar within the range of
         the number.
     """
     groups = results.runs.assign(diverged=results.runs["status"] == "diverged").groupby(list(by), sort=False, dropna=False)
@@ -39,7 +40,8 @@ def final_values(results: Results, by: Sequence[str], value: str = "final_accura
         "diverged": groups["diverged"].sum(),
     }
     found = pd.DataFrame(columns).reset_index()
-    low, high = within(found["mean"] - found["std"], found["mean"] + found["std"], value)
+    half = found["std"] * (student.ppf(0.975, found["n"] - 1) / np.sqrt(found["n"]) if interval else 1)
+    low, high = within(found["mean"] - half, found["mean"] + half, value)
     return found.assign(low=low, high=high)
 
 

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dynabro_cli.errors import many
+from dynabro_cli.figures._columns import RULES, TASKS, method_label, method_names, rate, rates_of, short
 from dynabro_cli.figures._data import Results, missing
-from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, method_label, narrow, note_size, rate, short, width_of
+from dynabro_cli.figures._style import COLUMN, NOTE_SIZE, PAGE, Line, narrow, note_size, width_of
 
 ACCURACY = "test accuracy"
 SAMPLES = "samples of all workers"
@@ -22,16 +23,6 @@ LETTER = 0.058
 """Width of a letter of a legend, in inches."""
 FEW = 5
 """With fewer seeds the points of the runs are drawn, not a standard deviation."""
-TASKS = {
-    "mnist": "MNIST",
-    "cifar10": "CIFAR-10",
-    "digits": "digits",
-    "quadratic": "quadratic",
-    "image-folder:name=cifar10-jpeg,like=cifar10": "CIFAR-10 re-encoded as JPEG",
-}
-"""Names of tasks in titles."""
-RULES = {"mean": "Mean", "cwmed": "CWMed", "cwtm": "CWTM", "gm": "GM"}
-"""Names of aggregation rules in the paper."""
 
 
 def blank(rows: int, columns: int, *, width: float = PAGE, height: float, **shared: Any) -> tuple[Figure, np.ndarray[Any, Any]]:
@@ -68,7 +59,13 @@ def rates(results: Results) -> dict[str, str]:
 
 
 def draw_finals(
-    axes: Axes, numbers: pd.DataFrame, places: Sequence[str], series: dict[str, Line], points: pd.DataFrame
+    axes: Axes,
+    numbers: pd.DataFrame,
+    places: Sequence[Any],
+    series: dict[str, Line],
+    points: pd.DataFrame,
+    *,
+    line: bool | None = None,
 ) -> None:
     """Draw the mean of each series at each place, a little apart, so that none hides another, and its spread.
 
@@ -80,17 +77,21 @@ def draw_finals(
         points: ``x``, ``series`` and ``value`` of each run.
         places: The values of ``x`` from left to right.
         series: The look of each series.
+        line: Join the means of a series, as along numbers, or keep them apart, as for words; then bars are drawn for any
+            number of seeds. None: lines, as in the paper.
     """
-    shift = min(0.08, 0.5 / max(1, len(series)))
-    for number, (name, line) in enumerate(series.items()):
+    shift = min(0.08 if line is not False else 0.2, (0.5 if line is not False else 0.7) / max(1, len(series)))
+    for number, (name, look) in enumerate(series.items()):
         own = numbers[numbers["series"] == name].set_index("x").reindex(list(places))
         x = np.arange(len(places)) + shift * (number - (len(series) - 1) / 2)
-        many = (own["n"] >= FEW) & own["mean"].notna()
+        many = (own["n"] >= (FEW if line is None else 2)) & own["mean"].notna()
         ends = [(own["mean"] - own["low"]).where(many, 0).fillna(0), (own["high"] - own["mean"]).where(many, 0).fillna(0)]
-        axes.errorbar(x, own["mean"], ends, color=line.color, marker=line.marker, linestyle=line.dash, elinewidth=0.8)
-        runs = points[(points["series"] == name) & points["x"].isin([place for place in own.index if not many[place]])]
+        dash = "none" if line is False else look.dash
+        axes.errorbar(x, own["mean"], ends, color=look.color, marker=look.marker, linestyle=dash, elinewidth=0.8)
+        few = [place for place in own.index if not many[place] or (line is not None and own["n"][place] < FEW)]
+        runs = points[(points["series"] == name) & points["x"].isin(few)]
         at = [x[list(places).index(place)] for place in runs["x"]]
-        axes.plot(at, runs["value"], ".", color=line.color, markersize=2.5, alpha=0.7, zorder=4)
+        axes.plot(at, runs["value"], ".", color=look.color, markersize=2.5, alpha=0.7, zorder=4)
         mark_diverged(axes, x, own["mean"], own["diverged"])
     axes.set_xticks(range(len(places)))
     axes.set_xlim(-0.5, len(places) - 0.5)
@@ -143,7 +144,7 @@ def millions(axes: Axes) -> str:
     return f"{SAMPLES}, {word}"
 
 
-def legend(place: Figure | Axes, labels: dict[str, str], series: dict[str, Line]) -> None:
+def legend(place: Figure | Axes, labels: dict[str, str], series: dict[str, Line], title: str = "") -> None:
     """Explain the series below the panels of a picture, or within a panel that is left empty for it."""
     lines = [Line2D([], [], color=look.color, marker=look.marker, linestyle=look.dash) for look in series.values()]
     names = [labels[name] for name in series]
@@ -151,7 +152,8 @@ def legend(place: Figure | Axes, labels: dict[str, str], series: dict[str, Line]
         place.legend(lines, names, loc="center")
     else:
         room = place.get_figwidth() / (0.55 + LETTER * note_size(7.0) / 7.0 * max(map(len, names)))
-        place.legend(lines, names, loc="outside lower center", ncols=min(max(1, int(room)), 6))
+        look = {"title": title, "title_fontsize": note_size(7.0)} if title else {}
+        place.legend(lines, names, loc="outside lower center", ncols=min(max(1, int(room)), 6), **look)
 
 
 def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str) -> None:
@@ -169,6 +171,7 @@ def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame,
     if runs:
         cells = f", {len(empty)} cells have no run" if len(empty) else ""
         lines[1] += f"; {len(results.planned) - runs} of the {len(results.planned)} planned runs{cells}"
+    lines.append(rates_of(results.planned, method_names(results.planned)))
     write_above(figure, lines)
 
 
@@ -199,23 +202,24 @@ def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, s
     words = [short(TASKS.get(word, word)) for word in words]
     lines = [", ".join(words), what]
     if numbers is not None:
-        lines[1] = ", ".join(filter(None, (what, _seeds(numbers, spread))))
+        lines[1] = ", ".join(filter(None, (what, _seeds(numbers, spread, bars=spread != "std"))))
+        lines.append(rates_of(runs, method_names(runs)))
     write_above(figure, [line for line in lines if line])
 
 
 def write_above(figure: Figure, lines: Sequence[str]) -> None:
     """Write lines above the panels, broken where the picture ends."""
     size = note_size(NOTE_SIZE + 0.5)
-    letters = int(figure.get_figwidth() / (0.0079 * size))
+    letters = int(figure.get_figwidth() / (0.0084 * size))
     texts = [part for line in lines for part in textwrap.wrap(line, letters, break_long_words=False)]
-    figure.suptitle("\n".join(texts), fontsize=size, color="#333333")
+    figure.suptitle("\n".join(filter(None, texts)), fontsize=size, color="#333333")
 
 
-def _seeds(numbers: pd.DataFrame, spread: str) -> str:
+def _seeds(numbers: pd.DataFrame, spread: str, *, bars: bool = False) -> str:
     few, most = int(numbers["n"].min()), int(numbers["n"].max())
     seeds = many(most, "seed") if few == most else f"{few} to {most} seeds a point"
     as_points = spread and "budget" not in numbers
     told = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
     if as_points and 1 < most < FEW:
-        told = f"mean and the runs as points, {seeds}"
+        told = f"mean, {spread} and the runs as points, {seeds}" if bars else f"mean and the runs as points, {seeds}"
     return told + ("; red crosses: runs diverged" if numbers["diverged"].sum() else "")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
+
+from dynabro_cli.figures._columns import BETA
 
 POWER = re.compile(r"\^\{(-?[0-9.]+)\}")
 RAISED = str.maketrans("0123456789-", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b")
@@ -48,7 +50,7 @@ RC: dict[Any, Any] = {
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "errorbar.capsize": 1.5,
-    "savefig.dpi": 200,
+    "savefig.dpi": 300,
     "pdf.fonttype": 42,
     "svg.hashsalt": "dynabro",
     "text.parse_math": False,  # text of a database is drawn literally
@@ -121,9 +123,11 @@ LINES = (
     Line("#E69F00", "P", (0, (7, 2))),
     Line("#CC79A7", "X", (0, (2, 1.5))),
     Line("#7F7F7F", "<", (0, (4, 1, 1, 1))),
+    Line("#882255", "h", (0, (6, 1))),
+    Line("#44AA99", "d", (0, (1, 2))),
+    Line("#999933", ">", (0, (2, 1, 1, 1))),
+    Line("#332288", "p", (0, (8, 1, 1, 1))),
 )
-DELTA_MAX = "\N{GREEK SMALL LETTER DELTA}\u2098\u2090\u2093"
-BETA = "\N{GREEK SMALL LETTER BETA}"
 KNOWN = {
     "DynaBRO": 0,
     "SGD": 1,
@@ -131,8 +135,12 @@ KNOWN = {
     f"momentum {BETA}=0.99": 3,
     f"momentum {BETA}=0.9, heavy-ball": 4,
     f"momentum {BETA}=0.99, heavy-ball": 5,
+    "ByzantineSGD": 8,
+    "SafeguardSGD, double": 9,
+    "marina-pp": 10,
+    "local-steps": 11,
 }
-"""Places of the paper's methods in ``LINES``, by their label: they look the same in all figures."""
+"""Places of methods in ``LINES``, by their label: they look the same in all figures and in reports."""
 STRENGTHS = (
     Line("#000000", "o", "-"),
     Line("#0072B2", "s", (0, (5, 1.2))),
@@ -144,49 +152,13 @@ STRENGTHS = (
 
 
 def looks(labels: Mapping[str, str]) -> dict[str, Line]:
-    """Return a look for each label: the paper's methods have fixed ones, others get the remaining ones in turn."""
-    taken = {KNOWN[label] for label in labels.values() if label in KNOWN}
-    spare = itertools.cycle([line for place, line in enumerate(LINES) if place not in taken] or LINES)
-    return {name: LINES[KNOWN[label]] if label in KNOWN else next(spare) for name, label in labels.items()}
+    """Return a look for each label: methods have fixed ones.
 
-
-def method_label(mapping: Mapping[str, Any]) -> str:
-    """Return a method's label for a legend, from its mapping in ``spec``; its name if this version has other parameters."""
-    try:
-        return _method(mapping)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return str(mapping["name"])
-
-
-def _method(mapping: Mapping[str, Any]) -> str:
-    name = mapping["name"]
-    if name == "momentum":
-        form = "" if mapping["form"] == "ema" else f", {mapping['form']}"
-        return f"momentum {BETA}={mapping['beta']:g}{form}"
-    if name == "dynabro":
-        words = ["DynaBRO"]
-        if mapping.get("filter") not in (None, "none", "off"):
-            words.append(str(mapping["filter"]))
-        if mapping.get("jmax", 7) not in (7, None):
-            words.append(f"J\u2098\u2090\u2093={mapping['jmax']}")
-        words += [f"{name}={mapping[name]:g}" for name in ("tau", "clip") if mapping.get(name) is not None]
-        return ", ".join(words)
-    if name == "safeguard":
-        return f"SafeguardSGD, {mapping['guards']}"
-    return {"sgd": "SGD", "byzantine-sgd": "ByzantineSGD"}.get(name, str(name))
-
-
-def rate(mapping: Mapping[str, Any]) -> str:
-    """Return K of a periodic strategy, and the infinity sign for the static one."""
-    return "\N{INFINITY}" if mapping["name"] == "static" else str(mapping.get("K", "?"))
-
-
-def rate_axis(clocks: Iterable[str]) -> str:
-    """Return the name of an axis of switching rates, for runs whose identities change by these clocks."""
-    ticks = {"round": "rounds", "computation": "gradient computations"}
-    return f"K, {' or '.join(ticks.get(clock, clock) for clock in sorted(set(clocks), reverse=True))} between two switches"
-
-
-def short(text: str, most: int = 90) -> str:
-    """Return ``text``, shortened if it is longer."""
-    return text if len(text) <= most else text[: most - 3] + "..."
+    Others have one that follows from the label, or the next that is free, so that they mostly look the same, too.
+    """
+    places = {name: KNOWN[label] for name, label in labels.items() if label in KNOWN}
+    for name, label in labels.items():
+        if name not in places:
+            free = [place for place in range(len(LINES)) if place not in places.values()] or range(len(LINES))
+            places[name] = free[zlib.crc32(label.encode()) % len(free)]
+    return {name: LINES[places[name]] for name in labels}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from html import escape
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
+from dynabro_cli import __version__
 from dynabro_cli.figures._latex import latex_table
 from dynabro_cli.figures._style import NOTE_SIZE, PAGE, note_size, width_of
 
@@ -18,6 +20,29 @@ LINE_HEIGHT, MORE, CHARACTER = 0.22, 0.6, 0.0084
 SIZE = 7.0
 WORD = re.compile(r"\s*-*[^\s-]+-*|\s*-+")
 """A word, or a part of a word up to a hyphen, with the spaces before it: lines are not broken within it."""
+HTML = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="dynabro {version}">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.4 system-ui, sans-serif; margin: 1rem; }}
+div {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; }}
+td, th {{ padding: .25rem .6rem; text-align: left; border-bottom: 1px solid #8888; white-space: nowrap; }}
+p {{ font-size: .85rem; max-width: 75ch; }}
+</style>
+<div><table>
+<thead><tr>{head}</tr></thead>
+<tbody>
+{body}
+</tbody>
+</table></div>
+<p>{notes}</p>
+</html>
+"""
 BOLD = 1.12
 """Width of a letter of the head, relative to others."""
 
@@ -99,6 +124,21 @@ def as_table(numbers: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return table.rename(columns={series: "", **{name: name.replace("_", " ") for name in rows if name != series}})
 
 
-def in_latex(table: pd.DataFrame, note: str = "") -> str:
+def in_latex(table: pd.DataFrame, note: str = "", bold: Collection[tuple[int, int]] = ()) -> str:
     """Return a table of texts in LaTeX."""
-    return latex_table([str(name) for name in table.columns], table.astype(str).values.tolist(), note)
+    return latex_table([str(name) for name in table.columns], table.astype(str).values.tolist(), note, bold)
+
+
+def in_html(table: pd.DataFrame, title: str, notes: Sequence[str], bold: Collection[tuple[int, int]] = ()) -> str:
+    """Return a table of texts as a page of HTML, to look at or to copy from."""
+    head = "".join(f"<th>{escape(str(name))}</th>" for name in table.columns)
+    rows = [
+        "".join(
+            f"<td><b>{escape(text)}</b></td>" if (place, column) in bold else f"<td>{escape(text)}</td>"
+            for column, text in enumerate(map(str, row))
+        )
+        for place, row in enumerate(table.values.tolist())
+    ]
+    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    told = "".join(f"<br>{escape(line)}" for line in notes)
+    return HTML.format(version=__version__, title=escape(title), head=head, body=body, notes=told.removeprefix("<br>"))

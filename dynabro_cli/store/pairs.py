@@ -26,6 +26,7 @@ FEW = 6
 """With fewer pairs Wilcoxon's p is over 0.05 whatever the differences are: it is at least 2/2^n."""
 NAMES = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", *OTHERS)
 
+RATE, SWEEP = "learning_rate", "sweep"
 Fields = dict[str, Any]
 
 
@@ -54,11 +55,15 @@ class Cell(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """All cells of a comparison, the number of runs without a partner, and if both sides have the same Byzantine workers."""
+    """All cells of a comparison, the number of runs without a partner, and if both sides have the same Byzantine workers.
+
+    ``rates`` are the learning rates of A and of B.
+    """
 
     cells: list[Cell]
     alone: int
     same_identities: bool
+    rates: tuple[tuple[float, ...], ...]
 
     @property
     def notes(self) -> list[str]:
@@ -66,6 +71,9 @@ class Comparison(NamedTuple):
         found = []
         if self.alone:
             found.append(f"{many(self.alone, 'run')} without a partner left out")
+        if self.rates[0] != self.rates[1]:
+            a, b = (" or ".join(f"{rate:g}" for rate in own) for own in self.rates)
+            found.append(f"learning rates differ: A {a}, B {b}")
         if not self.same_identities:
             found.append("A and B do not have the same Byzantine workers: pairs share the seed only")
         few = min(cell.test.n for cell in self.cells)
@@ -89,12 +97,12 @@ def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
     for part in text.split():
         match = re.fullmatch(r"(\w+)=(.+)", part)
         name, value = (match[1], match[2]) if match else ("method", part)
-        if name not in fields() or name == "seed":
-            legal = [field for field in fields() if field != "seed"]
+        if (name not in fields() or name == "seed") and name != SWEEP:
+            legal = [*(field for field in fields() if field != "seed"), SWEEP]
             raise SpecError(f"{name}={value}: not a field to compare by{did_you_mean(name, legal)}. Try: {', '.join(legal)}")
         if name in values:
             raise SpecError(f"{text!r}: {name} is given twice. Try: one value")
-        values[name] = _stored(name, value, registries)
+        values[name] = value if name == SWEEP else _stored(name, value, registries)
     if not values:
         raise SpecError("a side of a comparison is empty. Try: dynabro compare dynabro momentum")
     return values
@@ -124,12 +132,17 @@ def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metr
     kept = [name for name in fields() if name not in {*a, *b}]
     first, second = (_by(own, kept, word, {*a, *b}) for own, word in zip(sides, ("A", "B"), strict=True))
     pairs = [(first[key], second[key]) for key in first if key in second]
+    if not pairs and RATE in kept:  # methods at rates of their own: a fair comparison, if nothing else differs
+        kept.remove(RATE)
+        first, second = (_by(own, kept, word, {*a, *b, RATE}) for own, word in zip(sides, ("A", "B"), strict=True))
+        pairs = [(first[key], second[key]) for key in first if key in second]
     if not pairs:
         raise NotFoundError(_why(sides, [name for name in kept if name != "seed"], where))
     cells = _cells(pairs, [name for name in kept if name != "seed"], higher=metric == "accuracy")
     alone = len(first) + len(second) - 2 * len(pairs)
     adaptive = any(str(run["switching"]).startswith("adaptive") for run, _ in pairs)
-    return Comparison(cells, alone, not varied & set(IDENTITIES) and not adaptive)
+    rates = tuple(tuple(sorted({pair[which][RATE] for pair in pairs})) for which in (0, 1))
+    return Comparison(cells, alone, not varied & set(IDENTITIES) and not adaptive, rates)
 
 
 def _cells(pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *, higher: bool) -> list[Cell]:
@@ -160,7 +173,7 @@ def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
     """Return the runs with a result and a number in ``column``, as fields by name, with ``value`` and ``id``."""
     tell_left_out(engine, ("runs",))
     condition = f"AND ({where})" if where else ""
-    names = ", ".join(fields())
+    names = ", ".join((*fields(), SWEEP))
     found = query(
         engine,
         f"SELECT id, {column} AS value, {names} FROM runs WHERE {RESULTS} {condition} ORDER BY id",

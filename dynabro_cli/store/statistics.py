@@ -67,6 +67,16 @@ def bootstrap(values: Sequence[float]) -> Interval:
     return Interval(float(low), float(high))
 
 
+def paired_t(differences: Sequence[float]) -> float:
+    """Return the two-sided p of the paired t-test: 1 if all differences are 0, NaN if they have no spread to judge by."""
+    from scipy.stats import ttest_1samp
+
+    if len(differences) > 1 and not any(differences):
+        return 1.0
+    judged = len(differences) > 1 and np.ptp(differences) > ROUNDING * max(map(abs, differences))
+    return float(ttest_1samp(differences, 0).pvalue) if judged else math.nan
+
+
 def paired(differences: Sequence[float]) -> Paired:
     """Test if the differences of pairs are 0 on average.
 
@@ -74,17 +84,14 @@ def paired(differences: Sequence[float]) -> Paired:
     p_t is NaN.
     Wilcoxon's test ignores pairs without a difference; its smallest p for n pairs is 2/2^n.
     """
-    from scipy.stats import ttest_1samp, wilcoxon
+    from scipy.stats import wilcoxon
 
     count = len(differences)
-    p_t = p_wilcoxon = math.nan
-    if count > 1 and not any(differences):
-        p_t = p_wilcoxon = 1.0
-    elif count > 1:
-        spread, most = np.ptp(differences), max(map(abs, differences))
-        p_t = float(ttest_1samp(differences, 0).pvalue) if spread > ROUNDING * most else math.nan
-        p_wilcoxon = float(wilcoxon(differences).pvalue)
-    return Paired(count, float(np.mean(differences)), student(differences), bootstrap(differences), p_t, p_wilcoxon)
+    p_wilcoxon = math.nan
+    if count > 1:
+        p_wilcoxon = float(wilcoxon(differences).pvalue) if any(differences) else 1.0
+    mean, p_t = float(np.mean(differences)), paired_t(differences)
+    return Paired(count, mean, student(differences), bootstrap(differences), p_t, p_wilcoxon)
 
 
 def holm(values: Sequence[float]) -> list[float]:

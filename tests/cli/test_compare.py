@@ -101,12 +101,60 @@ def test_any_field_is_compared(dynabro: Dynabro, grid: Path) -> None:
 
 
 def test_what_else_differs_is_named(dynabro: Dynabro, grid: Path) -> None:
-    change(grid, "UPDATE runs SET learning_rate = 0.5 WHERE method = 'sgd'")
+    change(grid, "UPDATE runs SET weight_decay = 0.5 WHERE method = 'sgd'")
     outcome = dynabro("compare", "sgd", ONE)
     assert outcome.code == 66
-    assert "learning_rate: A 0.5, B" in outcome.err
-    (rate,) = read(grid, f"SELECT DISTINCT learning_rate FROM runs WHERE method = '{ONE}'")[0]
-    assert rows(dynabro, "sgd learning_rate=0.5", f"{ONE} learning_rate={rate}")
+    assert "weight_decay: A 0.5, B" in outcome.err
+    (decay,) = read(grid, f"SELECT DISTINCT weight_decay FROM runs WHERE method = '{ONE}'")[0]
+    assert rows(dynabro, "sgd weight_decay=0.5", f"{ONE} weight_decay={decay}")
+
+
+def test_methods_at_rates_of_their_own(dynabro: Dynabro, grid: Path) -> None:
+    """They are compared if nothing else differs, and a line has the rates; with two rates a side must choose."""
+    before = rows(dynabro, "sgd", ONE)
+    change(grid, "UPDATE runs SET learning_rate = 0.5 WHERE method = 'sgd'")
+    outcome = dynabro("compare", "sgd", ONE)
+    assert outcome.code == 0
+    assert "learning rates differ: A 0.5, B 0.01" in outcome.err
+    assert rows(dynabro, "sgd", ONE) == before
+    change(grid, "UPDATE runs SET learning_rate = 0.25, seed = 0 WHERE method = 'sgd' AND seed = 1")
+    assert "learning_rate=0.5 and learning_rate=0.25" in dynabro("compare", "sgd", ONE).err
+
+
+def test_all_values_of_a_field(dynabro: Dynabro, grid: Path) -> None:
+    """The matrix has the means, and its tests are the paired tests of two sides, corrected for all pairs and columns."""
+    outcome = dynabro("compare", "--all", "method", "--json")
+    assert outcome.code == 0
+    found = json.loads(outcome.out)
+    assert len(found["cells"]) == 6 * 5
+    for cell in found["cells"]:
+        switching = "static" if cell["column"] == "K=\u221e" else f"periodic:{cell['column']}"
+        if cell["row"] == "SGD":
+            assert cell["mean"] == pytest.approx(sum(finals(grid, "sgd", switching)) / 3)
+    assert len(found["pairs"]) == 15 * 5
+    of_two = {f"periodic:{pair['column']}": pair for pair in found["pairs"] if (pair["a"], pair["b"]) == ("SGD", "DynaBRO")}
+    for row in rows(dynabro, "sgd learning_rate=0.01", "dynabro learning_rate=0.05", "--where", "switching != 'static'"):
+        pair = of_two[row["cell"]["switching"]]
+        assert (pair["difference"], pair["p"]) == pytest.approx((row["difference"], row["p_t"]))
+        assert pair["holm"] >= row["holm_t"]
+    (best,) = (cell for cell in found["cells"] if cell["column"] == "K=5" and cell["best"])
+    assert best["mean"] == max(cell["mean"] for cell in found["cells"] if cell["column"] == "K=5")
+
+
+def test_all_values_on_a_terminal(dynabro: Dynabro, grid: Path) -> None:
+    outcome = dynabro("compare", "--all", "method")
+    assert max(map(len, outcome.out.splitlines())) <= 80 + len("and in how many columns a paired test separates them")
+    assert outcome.out.count("mean rank") == 1
+    assert "learning rates differ: 0.01 for SGD" in outcome.err
+    assert "best worst case" in outcome.err
+    assert dynabro("compare", "--all", "method", "--format", "tex").out.count("\\textbf") == 5
+    problem = dynabro("compare", "--all", "aggregator")
+    assert (problem.code, problem.problems) == (
+        66,
+        ["all=aggregator: the runs have one value of it, cwtm. Try: another field, or --where"],
+    )
+    for words in (("sgd",), ("sgd", "dynabro", "--all", "method"), ("sgd", "dynabro", "--against", "attack")):
+        assert dynabro("compare", *words).code == 2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from dynabro_cli.api import make_switching
 from dynabro_cli.cli import plot
 from dynabro_cli.experiment.complete import answering
-from dynabro_cli.figures.any._choice import METRICS
+from dynabro_cli.figures._columns import METRICS
 from dynabro_cli.store.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
@@ -200,7 +200,7 @@ def test_what_is_told_of_recovery_can_be_plotted(dynabro: Dynabro) -> None:
     assert stored["reason"].notna().tolist() == [False, False, True, True]
     for metric in RECOVERY:
         for kind in ("final", "heatmap"):
-            outcome = dynabro("plot", kind, "--metric", metric)
+            outcome = dynabro("plot", kind, "--metric", metric, "--name", kind)
             assert (outcome.code, outcome.err) == (0, "")
             drawn = pd.read_csv(f"plots/{kind}.csv").set_index("switching")
             expected = stored.dropna(subset=metric).groupby("switching")[metric].agg(["mean", "size"])
@@ -251,7 +251,7 @@ def test_a_timeline_of_other_identities_is_refused(dynabro: Dynabro) -> None:
         (["timeline", "--x", "method"], "a timeline has no x. Try: no --x"),
         (
             ["curves"],
-            "the runs differ in 120 ways, and 16 lines can be told apart; narrow them with --where, or",
+            "the runs differ in 120 ways, and 16 lines can be distinguished; narrow them with --where, or",
         ),
     ],
 )

@@ -61,5 +61,5 @@ def test_kappa_without_any(dynabro: Dynabro, results: Path) -> None:
     wrong = dynabro("plot", "kappa", "--where", "seeed = 1")
     assert wrong.code == 2
     assert dynabro("plot", "kappa", "--hue", "method").problems == [
-        "kappa shows no runs; --x, --hue, --facet, --metric and --free-y are for the plots of any runs"
+        "kappa shows no runs; --x and the like are for the plots of any runs"
     ]

@@ -3,154 +3,108 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
+from matplotlib.colors import is_color_like
 
-from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
-from dynabro_cli.experiment.spec import fields
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._panels import TASKS
-from dynabro_cli.figures._style import method_label, rate, rate_axis, short
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.label import telling_apart
+from dynabro_cli.figures._api import Choice
+from dynabro_cli.figures._columns import (
+    COLUMNS,
+    RULE,
+    TUNING,
+    column_of,
+    is_number,
+    method_names,
+    name_of,
+    ordered,
+    short,
+    text_of,
+    titled,
+    with_columns,
+)
+from dynabro_cli.figures._style import Line, looks
 
-COLUMNS = tuple(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result)
-"""Columns of ``runs`` in which runs of one experiment can differ, besides the seed."""
-METRICS = {
-    "accuracy": ("test_accuracy", "final_accuracy", "test accuracy"),
-    "loss": ("test_loss", "final_loss", "test loss"),
-    "gap": ("gap", "final_gap", "f(x) - f*"),
-    "dip": ("", "dip", "accuracy lost after a switch"),
-    "largest_dip": ("", "largest_dip", "largest loss of accuracy after a switch"),
-    "recovery_rounds": ("", "recovery_rounds", "rounds to recover from a switch"),
-    "recovery_budget": ("", "recovery_budget", "gradient computations to recover"),
-    "worst_window": ("", "worst_window", "accuracy in the worst window"),
-    "acceptance": ("", "acceptance", "acceptance ratio of Byzantine messages"),
-    "aggregation_error": ("", "aggregation_error", "aggregation error"),
-}
-"""Metrics: column in ``evaluations``, column in ``runs`` or ``recovery``, and name on an axis.
-
-For a column of ``recovery``, the first is empty, and a run has at most one number.
-"""
-LOWEST_IS_WORST = ("final_accuracy", "worst_window")
 MOST_PANELS, MOST_SERIES = 12, 16
 
 
-class Metric(NamedTuple):
-    """A metric: its column in ``evaluations``, the column of a run's single number, and its name on an axis."""
+class Series(NamedTuple):
+    """Things with a colour: the runs with a column ``series``, the words and the look of each, and the title of the legend."""
 
-    along: str
-    final: str
-    label: str
-
-    @property
-    def title(self) -> str:
-        """The name of the single number."""
-        return f"final {self.label}" if self.along else self.label
+    runs: pd.DataFrame
+    labels: dict[str, str]
+    lines: dict[str, Line]
+    title: str
 
 
-def metric_of(results: Results, name: str | None, *, along: bool = False) -> Metric:
-    """Return the metric called ``name``; by default accuracy, or the gap if no run has an accuracy.
-
-    Raises:
-        SpecError: There is no such metric, no run has it, or a curve ``along`` a run is wanted and it is a single number.
-    """
-    if name is None:
-        name = "accuracy" if results.runs["final_accuracy"].notna().any() else "gap"
-    if name not in METRICS:
-        raise SpecError(f"metric={name} is not legal{did_you_mean(name, METRICS)}; legal: {', '.join(METRICS)}")
-    metric = Metric(*METRICS[name])
-    if along and not metric.along:
-        raise SpecError(f"metric={name} is one number per run, not a curve. Try: dynabro plot final --metric {name}")
-    if not results.runs[metric.final].notna().any():
-        raise SpecError(f"no run here has a number for metric={name}. Try: another one of {', '.join(METRICS)}")
-    return metric
-
-
-def having(results: Results, metric: Metric) -> Results:
-    """Return the runs that have the metric: for a column of ``recovery``, the runs that have a number."""
-    return results if metric.along else dataclasses.replace(results, runs=results.runs[results.runs[metric.final].notna()])
-
-
-def column_of(option: str, name: str, legal: Sequence[str] = (*COLUMNS, "seed", "sweep")) -> str:
-    """Return ``name`` if it is a legal column for an option.
-
-    Raises:
-        SpecError: ``name`` is not a legal column.
-    """
-    if name not in legal:
-        raise SpecError(f"{option}={name} is not a column to plot by{did_you_mean(name, legal)}; legal: {', '.join(legal)}")
-    return name
-
-
-def with_series(runs: pd.DataFrame, hue: str | None, shown: Sequence[str | None]) -> pd.DataFrame:
-    """Return the runs with a column ``series``: the value of ``hue``, and of everything else in which runs differ and that is
-    not shown.
+def series_of(runs: pd.DataFrame, choice: Choice, hue: str | None, shown: Sequence[str | None]) -> Series:
+    """Name the series: the value of ``hue``, and of everything else in which runs differ and that is not shown.
 
     So a line is always a mean over seeds only.
+
+    Raises:
+        SpecError: There are too many series to distinguish.
     """
     given = [name for name in (*shown, hue) if name]
-    parts = ([hue] if hue else []) + telling_apart(runs.to_dict("records"), COLUMNS, given)
+    known = [*given, *(("pre_aggregators", "aggregator") if RULE in given else ())]
+    parts = ([hue] if hue else []) + telling_apart(runs.to_dict("records"), COLUMNS, known)
     texts = [
-        _methods(runs) if name == "method" else runs[name].map(lambda value, name=name: text_of(name, value)) for name in parts
+        method_names(runs) if name == "method" else runs[name].map(lambda value, name=name: text_of(name, value))
+        for name in parts
     ]
-    return runs.assign(series=[", ".join(words) for words in zip(*texts, strict=True)] if texts else "all runs")
+    names = [", ".join(words) for words in zip(*texts, strict=True)] if texts else ["all runs"] * len(runs)
+    named = runs.assign(series=names)
+    raw = dict(zip(named["series"], named[hue].map(str) if hue and len(parts) == 1 else named["series"], strict=True))
+    if len(raw) > MOST_SERIES:
+        raise SpecError(
+            f"the runs differ in {len(raw)} ways, and {MOST_SERIES} lines can be distinguished; narrow them with --where, "
+            "or show a column with --facet"
+        )
+    places = choice.arranged(list(dict.fromkeys(names)), raw)
+    labels = {name: short(choice.label(raw[name], name)) for name in places}
+    lines = looks({name: name for name in places})
+    chosen = {name: choice.colour(raw[name], name) for name in places}
+    if wrong := [colour for colour in chosen.values() if colour and not is_color_like(colour)]:
+        raise SpecError(f"colour={wrong[0]}: not a colour. Try: a name such as red, or #D55E00")
+    lines = {name: line._replace(color=chosen[name] or line.color) for name, line in lines.items()}
+    return Series(named, labels, lines, ", ".join(name_of(name) for name in parts))
 
 
-def _methods(runs: pd.DataFrame) -> pd.Series:
-    """Return the methods as a legend has them; as they are typed if two of them have the same words."""
-    labels = runs["spec"].map(lambda spec: method_label(spec["method"]))
-    shared = runs.groupby(labels)["method"].transform("nunique") > 1
-    return labels.where(~shared, runs["method"])
+def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
+    """Choose a plot of some sweeps' runs, and what it shows where: fields of the grids, never one that follows from others.
+
+    Numbers are along the axis, or else the adversary; the compared thing, methods or rules, has the colour.
+    """
+    runs = with_columns(runs, ())
+    needed = telling_apart(runs.astype(str).to_dict("records"), COLUMNS, ["seed"])
+    if {"pre_aggregators", "aggregator"} <= set(needed):
+        needed = [RULE if name == "aggregator" else name for name in needed if name != "pre_aggregators"]
+    several = ["sweep"] if runs["sweep"].nunique() > 1 else []
+    given = {choice.x, choice.hue, choice.facet}
+    free = [name for name in (*needed, *several) if name not in given]
+    if not free and choice.x is None:
+        return "curves", choice
+
+    def take(wanted: str | None, among: Sequence[str]) -> str | None:
+        """Return the given column, or the first of those that vary and are not shown yet."""
+        if wanted is not None:
+            return wanted
+        found = next((name for name in among if name in free), None)
+        if found is not None:
+            free.remove(found)
+        return found
+
+    numbers = [name for name in free if is_number(runs, name)]
+    x = take(choice.x, [*(["switching"] if "switching" in numbers else []), *numbers, "attack", "switching", RULE, *needed])
+    hue = take(choice.hue, ["method", RULE, "aggregator", "pre_aggregators", *TUNING, *needed, *several])
+    facet = take(choice.facet, [*several, "task", RULE, "aggregator", "pre_aggregators", "attack", "switching", *needed])
+    return "final", dataclasses.replace(choice, x=x or "method", hue=hue if x else None, facet=facet)
 
 
-def text_of(name: str, value: Any) -> str:
-    """Return a value for a legend or title; numbers have their column's name."""
-    if name == "task":
-        return TASKS.get(value, str(value))
-    if name == "attack_entry":
-        return f"attack enters at the {value}"
-    if name == "clock":
-        return f"identities change by the {value}"
-    if isinstance(value, str):
-        return value
-    return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
-
-
-def ordered(runs: pd.DataFrame, column: str) -> list[Any]:
-    """Return the values of a column from left to right: numbers by size, K up to infinity, words in order of appearance."""
-    values = list(dict.fromkeys(runs[column]))
-    if column != "switching":
-        return sorted(values) if all(isinstance(value, int | float) for value in values) else values
-    first = runs.drop_duplicates("switching")
-    specs = {text: spec["switching"] for text, spec in zip(first["switching"], first["spec"], strict=True)}
-    return sorted(values, key=lambda text: _pace(specs[text]))
-
-
-def _pace(strategy: dict[str, Any]) -> tuple[int, float, str]:
-    if strategy["name"] == "periodic" and isinstance(strategy.get("K"), int) and strategy["K"] < 2**63:
-        return 0, float(strategy["K"]), ""
-    return (2, 0.0, "") if strategy["name"] == "static" else (1, 0.0, json.dumps(strategy))
-
-
-def tick(runs: pd.DataFrame, column: str, value: Any) -> str:
-    """Return a value for an axis; switching rates as K if all strategies have one."""
-    if column == "switching" and all(spec["switching"]["name"] in ("periodic", "static") for spec in runs["spec"]):
-        first = runs[runs["switching"] == value].iloc[0]
-        return rate(first["spec"]["switching"])
-    return short(str(value), 24)
-
-
-def axis_label(runs: pd.DataFrame, column: str) -> str:
-    """Return the name of an axis that shows a column."""
-    if column == "switching" and all(spec["switching"]["name"] in ("periodic", "static") for spec in runs["spec"]):
-        return rate_axis(runs["clock"])
-    return column.replace("_", " ")
-
-
-def panels_of(runs: pd.DataFrame, facet: str | None) -> list[tuple[str, pd.DataFrame]]:
+def panels_of(runs: pd.DataFrame, facet: str | None, choice: Choice) -> list[tuple[str, pd.DataFrame]]:
     """Yield the runs of each panel, with its title.
 
     Raises:
@@ -158,24 +112,10 @@ def panels_of(runs: pd.DataFrame, facet: str | None) -> list[tuple[str, pd.DataF
     """
     if facet is None:
         return [("", runs)]
-    values = ordered(runs, facet)
+    values = choice.arranged(ordered(runs, facet))
     if len(values) > MOST_PANELS:
         raise SpecError(f"facet={facet} has {len(values)} values, and {MOST_PANELS} panels can be read. Try: --where")
-    return [(text_of(facet, value), runs[runs[facet] == value]) for value in values]
-
-
-def few_enough(names: Sequence[str]) -> Sequence[str]:
-    """Return ``names`` of series.
-
-    Raises:
-        SpecError: There are too many series to distinguish.
-    """
-    if len(names) > MOST_SERIES:
-        raise SpecError(
-            f"the runs differ in {len(names)} ways, and {MOST_SERIES} lines can be told apart; narrow them with --where, "
-            "or show a column with --facet"
-        )
-    return names
+    return [(choice.label(value, titled(runs, facet, value)), runs[runs[facet] == value]) for value in values]
 
 
 def apart(**shown: str | None) -> None:

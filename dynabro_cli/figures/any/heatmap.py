@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,24 +13,27 @@ from matplotlib.collections import QuadMesh
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._api import Choice, Drawn, plot
-from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._matrix import draw_matrix
-from dynabro_cli.figures._numbers import final_values
-from dynabro_cli.figures._panels import panel_grid, subtitle
-from dynabro_cli.figures._style import short
-from dynabro_cli.figures.any._choice import (
+from dynabro_cli.figures._columns import (
     COLUMNS,
     LOWEST_IS_WORST,
-    apart,
     axis_label,
     column_of,
     having,
     metric_of,
+    name_of,
     ordered,
-    panels_of,
+    short,
     tick,
+    with_columns,
 )
+from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._matrix import draw_matrix
+from dynabro_cli.figures._numbers import final_values
+from dynabro_cli.figures._panels import panel_grid, subtitle
+from dynabro_cli.figures.any._choice import apart, panels_of
 
+MIXED = ("task", "model", "workers", "budget", "precision", "data", "validation")
+"""Fields that define a problem: the worst over them compares different problems."""
 MOST_LETTERS = 11
 """A longer word under a number is broken at its first hyphen."""
 
@@ -38,7 +42,8 @@ MOST_LETTERS = 11
 def draw(results: Results, choice: Choice) -> Drawn:
     """The worst case over attacks: one column per --x (default switching), one row per --hue (default aggregator).
 
-    A cell is the worst mean over seeds among its runs, which may differ in anything that is not shown. A row without runs of
+    A cell is the worst mean over seeds among its runs, which may differ in what an adversary or a defender chooses; the title
+    names these fields. Runs of different problems, such as two budgets, are refused. A row without runs of
     some attack has fewer to be the worst of, and the title says so. Under the number is the
     attack, or the other difference of the worst run. One panel per --facet (default method, if there are several).
     """
@@ -46,27 +51,34 @@ def draw(results: Results, choice: Choice) -> Drawn:
         raise SpecError("a heatmap shows numbers by colour, on one scale. Try: no --free-y")
     metric = metric_of(results, choice.metric)
     results = having(results, metric)
+    results = dataclasses.replace(results, runs=with_columns(results.runs, (choice.x, choice.hue, choice.facet)))
     x = column_of("x", choice.x or "switching")
     y = column_of("hue", choice.hue or "aggregator")
     facet = column_of("facet", choice.facet) if choice.facet else _method(results, (x, y))
     apart(x=x, hue=y, facet=facet)
     shown = [*([facet] if facet else []), y, x]
     hidden = telling_apart(results.runs.to_dict("records"), ("attack", *COLUMNS), shown)
+    if mixed := [name for name in hidden if name in MIXED]:
+        values = ", ".join(map(str, ordered(results.runs, mixed[0])[:4]))
+        raise SpecError(
+            f"the runs differ in {' and '.join(map(name_of, mixed))} ({values}): no worst case is one of both. "
+            f"Try: --facet {mixed[0]}, or --where with one value"
+        )
     cells = final_values(results, [*shown, *hidden], metric.final)
     numbers = _worst(cells, shown, highest=metric.final not in LOWEST_IS_WORST)
-    panels = panels_of(results.runs, facet)
-    columns, rows = ordered(results.runs, x), ordered(results.runs, y)
+    panels = panels_of(results.runs, facet, choice)
+    columns, rows = (choice.arranged(ordered(results.runs, name)) for name in (x, y))
     long = max(len(str(value)) for value in rows) > 24
     figure, axes = panel_grid(len(panels), height=0.9 + 0.33 * len(rows), across=1 if long else 2 if len(columns) > 3 else 3)
-    limits = (0.0, 1.0) if metric.final in LOWEST_IS_WORST else (float(numbers["mean"].min()), float(numbers["mean"].max()))
+    limits = (float(numbers["mean"].min()), float(numbers["mean"].max()))
     for panel, (title, own) in zip(axes, panels, strict=False):
         part = numbers if facet is None else numbers[numbers[facet] == own[facet].iloc[0]]
         mesh = _draw(panel, part.set_index([y, x]), rows, columns, hidden, limits)
-        panel.set_xticks(range(len(columns)), [tick(results.runs, x, value) for value in columns])
-        panel.set_yticks(range(len(rows)), [short(str(value), 44) for value in rows])
+        panel.set_xticks(range(len(columns)), [choice.label(value, tick(results.runs, x, value)) for value in columns])
+        panel.set_yticks(range(len(rows)), [short(choice.label(value), 44) for value in rows])
         panel.set(title=short(title), xlabel=axis_label(results.runs, x))
     figure.colorbar(mesh, ax=axes, label=metric.title, shrink=min(0.9, 4.0 / figure.get_figheight()), pad=0.02)
-    over = f"worst over {', '.join(name.replace('_', ' ') for name in hidden)}" if hidden else ""
+    over = f"worst over {', '.join(map(name_of, hidden))}" if hidden else ""
     if hidden and cells.groupby(shown, sort=False).size().nunique() > 1:
         over += ", of which cells have different numbers"
     subtitle(figure, results.runs, numbers.assign(diverged=0), "", metric.title + (f", {over}" if over else ""))
@@ -74,6 +86,9 @@ def draw(results: Results, choice: Choice) -> Drawn:
 
 
 def _method(results: Results, shown: Sequence[str]) -> str | None:
+    """Return the facet that is not asked for: tasks, or else methods."""
+    if "task" not in shown and results.runs["task"].nunique() > 1:
+        return "task"
     return "method" if "method" not in shown and results.runs["method"].nunique() > 1 else None
 
 

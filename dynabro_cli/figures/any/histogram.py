@@ -6,12 +6,12 @@ import dataclasses
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
+from dynabro_cli.figures._columns import column_of, short
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import fractions
 from dynabro_cli.figures._panels import draw_fractions, panel_grid
 from dynabro_cli.figures._panels import subtitle as entitle
-from dynabro_cli.figures._style import short
-from dynabro_cli.figures.any._choice import column_of, panels_of
+from dynabro_cli.figures.any._choice import panels_of
 
 
 @plot("histogram")
@@ -22,7 +22,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
             raise SpecError(f"a histogram has no {option}. Try: no --{option}")
     facet = column_of("facet", choice.facet or "switching")
     numbers = fractions(dataclasses.replace(results, runs=results.runs), (facet,))
-    panels = panels_of(results.runs, facet)
+    panels = panels_of(results.runs, facet, choice)
     figure, axes = panel_grid(len(panels), shared=not choice.free_y)
     for panel, (title, own) in zip(axes, panels, strict=False):
         draw_fractions(panel, numbers[numbers[facet] == own[facet].iloc[0]], int(own["workers"].max()))

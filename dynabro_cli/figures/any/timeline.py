@@ -12,10 +12,10 @@ from matplotlib.ticker import MaxNLocator
 from dynabro_cli.errors import DatabaseError, SpecError
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.figures._api import Choice, Drawn, plot
+from dynabro_cli.figures._columns import method_label, metric_of, short
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._panels import blank
-from dynabro_cli.figures._style import LINES, NOTE_SIZE, method_label, note_size, short
-from dynabro_cli.figures.any._choice import metric_of
+from dynabro_cli.figures._style import LINES, NOTE_SIZE, note_size
 
 TICKS = {"round": "round", "budget": "gradient computation of each worker"}
 """Units of a switching strategy on an axis, by the column that counts them."""

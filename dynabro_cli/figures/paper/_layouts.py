@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from dynabro_cli.figures._api import Drawn
+from dynabro_cli.figures._columns import DELTA_MAX, rate_axis
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import curves, final_values, fractions, points_of, within
 from dynabro_cli.figures._panels import (
@@ -21,7 +22,7 @@ from dynabro_cli.figures._panels import (
     rates,
     setting,
 )
-from dynabro_cli.figures._style import COLUMN, DELTA_MAX, PAGE, Line, looks, narrow, note_size, rate_axis
+from dynabro_cli.figures._style import COLUMN, PAGE, Line, looks, narrow, note_size
 
 
 def final_against_rate(results: Results) -> Drawn:

@@ -10,9 +10,10 @@ from sqlalchemy import Engine
 
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.figures._api import Drawn, record
+from dynabro_cli.figures._columns import short
 from dynabro_cli.figures._data import read
 from dynabro_cli.figures._panels import blank, write_above
-from dynabro_cli.figures._style import LINES, narrow, short
+from dynabro_cli.figures._style import LINES, narrow
 from dynabro_cli.store.kappas import unsound
 from dynabro_cli.store.queries import tell_left_out, warn_left_out
 from dynabro_cli.store.translation import translated_errors

@@ -12,10 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dynabro_cli.figures._api import Drawn, figure
+from dynabro_cli.figures._columns import BETA, RULES
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import curves
-from dynabro_cli.figures._panels import RULES, blank, draw_curves, entitle, legend
-from dynabro_cli.figures._style import BETA, PAGE, STRENGTHS, Line, narrow
+from dynabro_cli.figures._panels import blank, draw_curves, entitle, legend
+from dynabro_cli.figures._style import PAGE, STRENGTHS, Line, narrow
 
 BY = ("switching", "aggregator", "method", "attack")
 LAMBDA = "\N{GREEK SMALL LETTER LAMDA}"

@@ -13,9 +13,9 @@ from dynabro_cli.components import format_value
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
 from dynabro_cli.experiment.spec import fields
+from dynabro_cli.figures._columns import METRICS, ordered
 from dynabro_cli.figures._data import Results, cells_of, read
 from dynabro_cli.figures._numbers import curves, fractions
-from dynabro_cli.figures.any._choice import METRICS, ordered
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
 from dynabro_cli.figures.report.findings import findings
 from dynabro_cli.store.claims import RESULTS

@@ -1,0 +1,297 @@
+"""Columns of ``runs`` in which runs differ, and how their values are named and ordered in pictures, tables and reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.experiment.label import CELL, OTHERS
+from dynabro_cli.experiment.spec import COMPONENTS, fields
+
+if TYPE_CHECKING:
+    from dynabro_cli.figures._data import Results
+
+COLUMNS = tuple(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result)
+"""Columns of ``runs`` in which runs of one experiment can differ, besides the seed."""
+METRICS = {
+    "accuracy": ("test_accuracy", "final_accuracy", "test accuracy"),
+    "loss": ("test_loss", "final_loss", "test loss"),
+    "gap": ("gap", "final_gap", "f(x) - f*"),
+    "dip": ("", "dip", "accuracy lost after a switch"),
+    "largest_dip": ("", "largest_dip", "largest loss of accuracy after a switch"),
+    "recovery_rounds": ("", "recovery_rounds", "rounds to recover from a switch"),
+    "recovery_budget": ("", "recovery_budget", "gradient computations to recover"),
+    "worst_window": ("", "worst_window", "accuracy in the worst window"),
+    "acceptance": ("", "acceptance", "acceptance ratio of Byzantine messages"),
+    "aggregation_error": ("", "aggregation_error", "aggregation error"),
+}
+"""Metrics: column in ``evaluations``, column in ``runs`` or ``recovery``, and name on an axis.
+
+For a column of ``recovery``, the first is empty, and a run has at most one number.
+"""
+LOWEST_IS_WORST = ("final_accuracy", "worst_window")
+TUNING = ("learning_rate", "lr_rule", "lr_drop", "weight_decay", "batch_size")
+"""Settings of a defence."""
+RULE = "rule"
+"""Stands for the chain of pre-aggregators with the aggregator, such as ``nnm+cwtm``."""
+DELTA_MAX = "\N{GREEK SMALL LETTER DELTA}\u2098\u2090\u2093"
+BETA = "\N{GREEK SMALL LETTER BETA}"
+TASKS = {
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "digits": "digits",
+    "quadratic": "quadratic",
+    "image-folder:name=cifar10-jpeg,like=cifar10": "CIFAR-10 re-encoded as JPEG",
+}
+"""Names of tasks in titles."""
+RULES = {"mean": "Mean", "cwmed": "CWMed", "cwtm": "CWTM", "gm": "GM"}
+"""Names of aggregation rules in the paper."""
+NAMES = {
+    "pre_aggregators": "pre-aggregator",
+    "lr_rule": "learning rate's rule",
+    "lr_drop": "learning rate drops",
+    "data": "partition",
+}
+"""Fields whose name for people is not the column's."""
+
+
+def name_of(column: str) -> str:
+    """Return the name of a column for people."""
+    return NAMES.get(column, column.replace("_", " "))
+
+
+def split_columns(option: str, names: str | None) -> tuple[str, ...]:
+    """Return the columns that an option names, separated by commas; ``rule`` stands for pre-aggregators and aggregator.
+
+    Raises:
+        SpecError: One of them is not a legal column.
+    """
+    found = [column_of(option, name.strip()) for name in names.split(",")] if names else []
+    return tuple(part for name in found for part in (("pre_aggregators", "aggregator") if name == RULE else (name,)))
+
+
+def column_of(option: str, name: str, legal: Sequence[str] = (*COLUMNS, "seed", "sweep", "rule")) -> str:
+    """Return ``name`` if it is a legal column for an option, or a parameter of a component, such as ``method.beta``.
+
+    Raises:
+        SpecError: ``name`` is not a legal column.
+    """
+    field, dot, _ = name.partition(".")
+    if name not in legal and not (dot and field in COMPONENTS and COLUMNS[0] in legal):
+        raise SpecError(f"{option}={name} is not a column to plot by{did_you_mean(name, legal)}; legal: {', '.join(legal)}")
+    return name
+
+
+def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFrame:
+    """Return the runs with a column for each name: ``rule``, and parameters of components, such as ``method.beta``.
+
+    A run whose component lacks the parameter is left out. Where a parameter has a column, the component's own text does not
+    repeat it.
+
+    Raises:
+        SpecError: No run has the parameter.
+    """
+    chain = runs["pre_aggregators"].map(lambda text: "" if text == "none" else f"{text}+")
+    runs = runs.assign(**{RULE: chain + runs["aggregator"]})
+    for name in dict.fromkeys(name for name in names if name and "." in name):
+        field, _, key = name.partition(".")
+        values = runs["spec"].map(lambda spec, field=field, key=key: _parameter(spec, field, key))
+        if values.isna().all():
+            known = sorted({f"{field}.{key}" for spec in runs["spec"] for key in _parameters(spec, field)})
+            raise SpecError(f"{name}: no run here has this parameter{did_you_mean(name, known)}. Try: {', '.join(known)}")
+        runs, values = runs[values.notna()], values.dropna()
+        rest = runs[field].str.replace(rf"(?<=[:,]){key}=[^,+]*,?", "", regex=True).str.rstrip(":,")
+        specs = runs["spec"].map(lambda spec, field=field, key=key: {**spec, field: _without(spec, field, key)})
+        runs = runs.assign(**{name: values.infer_objects(), field: rest, "spec": specs})
+    return runs
+
+
+def _parameters(spec: Mapping[str, Any], field: str) -> dict[str, Any]:
+    own = spec.get(field)
+    return {key: value for key, value in own.items() if key != "name"} if isinstance(own, dict) else {}
+
+
+def _parameter(spec: Mapping[str, Any], field: str, key: str) -> Any:
+    return _parameters(spec, field).get(key)
+
+
+def _without(spec: Mapping[str, Any], field: str, key: str) -> dict[str, Any]:
+    return {"name": spec[field]["name"], **{own: value for own, value in _parameters(spec, field).items() if own != key}}
+
+
+def method_names(runs: pd.DataFrame) -> pd.Series:
+    """Return the methods as a legend has them; as they are typed if two of them have the same words."""
+    labels = runs["spec"].map(lambda spec: method_label(spec["method"]))
+    shared = runs.groupby(labels)["method"].transform("nunique") > 1
+    return labels.where(~shared, runs["method"])
+
+
+def text_of(name: str, value: Any) -> str:
+    """Return a value for a legend or title; numbers have their column's name."""
+    if name == "task":
+        return TASKS.get(value, str(value))
+    if name == "attack_entry":
+        return f"attack enters at the {value}"
+    if name == "clock":
+        return f"identities change by the {value}"
+    if isinstance(value, str):
+        return value
+    return f"{name.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
+
+
+def titled(runs: pd.DataFrame, name: str, value: Any) -> str:
+    """Return the title of a panel, with the column's name unless the value says it."""
+    if name == "method":
+        return f"method: {method_names(runs)[runs['method'] == value].iloc[0]}"
+    own = text_of(name, value)
+    return (
+        f"{name_of(name)}: {value:g}" if isinstance(value, float) else f"{name_of(name)}: {value}" if own == str(value) else own
+    )
+
+
+def is_number(runs: pd.DataFrame, column: str) -> bool:
+    """Return True if the values of a column are numbers, or rates of periodic switching."""
+    if column == "switching":
+        return all(spec["switching"]["name"] in ("periodic", "static") for spec in runs["spec"])
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in runs[column].dropna())
+
+
+def ordered(runs: pd.DataFrame, column: str) -> list[Any]:
+    """Return the values of a column from left to right: numbers by size, K up to infinity, attacks and rules
+    by the alphabet, other words in the order of the runs.
+    """
+    values = list(dict.fromkeys(runs[column]))
+    if column != "switching":
+        numbers = all(isinstance(value, int | float) for value in values)
+        words = column in ("attack", "aggregator", "pre_aggregators", RULE)
+        return sorted(values, key=_word if words else None) if numbers or words else values
+    first = runs.drop_duplicates("switching")
+    specs = {text: spec["switching"] for text, spec in zip(first["switching"], first["spec"], strict=True)}
+    return sorted(values, key=lambda text: _pace(specs[text]))
+
+
+def _word(value: Any) -> tuple[bool, str]:
+    """Return a key that orders words by the alphabet, and "none" before them."""
+    return value not in (None, "none"), str(value)
+
+
+def _pace(strategy: dict[str, Any]) -> tuple[int, float, str]:
+    if strategy["name"] == "periodic" and isinstance(strategy.get("K"), int) and strategy["K"] < 2**63:
+        return 0, float(strategy["K"]), ""
+    return (2, 0.0, "") if strategy["name"] == "static" else (1, 0.0, json.dumps(strategy))
+
+
+def tick(runs: pd.DataFrame, column: str, value: Any) -> str:
+    """Return a value for an axis; switching rates as K if all strategies have one."""
+    if column == "switching" and is_number(runs, column):
+        first = runs[runs["switching"] == value].iloc[0]
+        return rate(first["spec"]["switching"])
+    return short(str(value), 24)
+
+
+def axis_label(runs: pd.DataFrame, column: str) -> str:
+    """Return the name of an axis that shows a column."""
+    if column == "switching" and is_number(runs, column):
+        return rate_axis(runs["clock"])
+    return name_of(column)
+
+
+def rates_of(runs: pd.DataFrame, compared: pd.Series[Any]) -> str:
+    """Return a line with the learning rates of what is compared, if they differ; empty otherwise."""
+    rates = {str(name): tuple(sorted(set(own))) for name, own in runs["learning_rate"].groupby(compared, sort=False)}
+    if len(set(rates.values())) < 2:
+        return ""
+    by_rates: dict[tuple[float, ...], list[str]] = {}
+    for name, own in rates.items():
+        by_rates.setdefault(own, []).append(name)
+    words = [f"{' or '.join(f'{rate:g}' for rate in own)} for {', '.join(names)}" for own, names in by_rates.items()]
+    return f"learning rates differ: {'; '.join(words)}"
+
+
+def method_label(mapping: Mapping[str, Any]) -> str:
+    """Return a method's label for a legend, from its mapping in ``spec``; its name if this version has other parameters."""
+    try:
+        return _method(mapping)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return str(mapping["name"])
+
+
+def _method(mapping: Mapping[str, Any]) -> str:
+    name = mapping["name"]
+    if name == "momentum":
+        form = "" if mapping["form"] == "ema" else f", {mapping['form']}"
+        return f"momentum {BETA}={mapping['beta']:g}{form}"
+    if name == "dynabro":
+        words = ["DynaBRO"]
+        if mapping.get("filter") not in (None, "none", "off"):
+            words.append(str(mapping["filter"]))
+        if mapping.get("jmax", 7) not in (7, None):
+            words.append(f"J\u2098\u2090\u2093={mapping['jmax']}")
+        words += [f"{name}={mapping[name]:g}" for name in ("tau", "clip") if mapping.get(name) is not None]
+        return ", ".join(words)
+    if name == "safeguard":
+        return f"SafeguardSGD, {mapping['guards']}"
+    return {"sgd": "SGD", "byzantine-sgd": "ByzantineSGD"}.get(name, str(name))
+
+
+def rate(mapping: Mapping[str, Any]) -> str:
+    """Return K of a periodic strategy, and the infinity sign for the static one."""
+    return "\N{INFINITY}" if mapping["name"] == "static" else str(mapping.get("K", "?"))
+
+
+def rate_axis(clocks: Iterable[str]) -> str:
+    """Return the name of an axis of switching rates, for runs whose identities change by these clocks."""
+    ticks = {"round": "rounds", "computation": "gradient computations"}
+    return f"K, {' or '.join(ticks.get(clock, clock) for clock in sorted(set(clocks), reverse=True))} between two switches"
+
+
+def short(text: str, most: int = 90) -> str:
+    """Return ``text``, shortened if it is longer."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+class Metric(NamedTuple):
+    """A metric: its column in ``evaluations``, the column of a run's single number, and its name on an axis."""
+
+    along: str
+    final: str
+    label: str
+
+    @property
+    def title(self) -> str:
+        """The name of the single number."""
+        return f"final {self.label}" if self.along else self.label
+
+
+def metric_of(results: Results, name: str | None, *, along: bool = False) -> Metric:
+    """Return the metric called ``name``; by default accuracy, or the gap if no run has an accuracy.
+
+    Raises:
+        SpecError: There is no such metric, no run has it, or a curve ``along`` a run is wanted and it is a single number.
+    """
+    if name is None:
+        name = "accuracy" if results.runs["final_accuracy"].notna().any() else "gap"
+    if name not in METRICS:
+        raise SpecError(f"metric={name} is not legal{did_you_mean(name, METRICS)}; legal: {', '.join(METRICS)}")
+    metric = Metric(*METRICS[name])
+    if along and not metric.along:
+        raise SpecError(f"metric={name} is one number per run, not a curve. Try: dynabro plot final --metric {name}")
+    if not results.runs[metric.final].notna().any():
+        raise SpecError(f"no run here has a number for metric={name}. Try: another one of {', '.join(METRICS)}")
+    return metric
+
+
+def having(results: Results, metric: Metric) -> Results:
+    """Return the runs that have the metric: for a column of ``recovery`` runs with a number; else runs of tasks with one.
+
+    A run whose last accuracy is not a number has diverged, and stays.
+    """
+    known = results.runs[metric.final].notna()
+    if metric.along:
+        known = known.groupby(results.runs["task"]).transform("any")
+    return dataclasses.replace(results, runs=results.runs[known])

@@ -1,0 +1,357 @@
+"""Which of the compared things is best under which adversary: means, intervals, ranks, and paired tests of every pair."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from dynabro_cli.errors import SpecError, many
+from dynabro_cli.experiment.label import telling_apart
+from dynabro_cli.figures._columns import (
+    COLUMNS,
+    LOWEST_IS_WORST,
+    RULE,
+    TUNING,
+    having,
+    method_names,
+    metric_of,
+    name_of,
+    ordered,
+    rates_of,
+    split_columns,
+    text_of,
+    tick,
+    with_columns,
+)
+from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._numbers import within
+from dynabro_cli.store.pairs import LEVEL
+from dynabro_cli.store.statistics import holm, paired_t, student
+
+DEFENCE = ("method", "pre_aggregators", "aggregator")
+"""Fields that a defender chooses, and that a matrix compares."""
+ADVERSARY = ("attack", "attack_entry", "switching", "clock", "byzantine", "participation")
+"""Fields that an adversary chooses, and that are the columns of a matrix."""
+MOST_ROWS, MOST_COLUMNS, MOST_PANELS = 20, 20, 12
+"""With more rows, methods have a matrix each; with more columns, switching strategies do."""
+SPREAD = "mean \N{PLUS-MINUS SIGN} half of the 95% interval"
+BEST, TIED = "*", "\N{ALMOST EQUAL TO}"
+"""Marks of the best cell of a column in plain text, and of cells that no paired test separates from it."""
+
+
+class Layout(NamedTuple):
+    """Fields whose values are the rows, the columns, and the matrices one below the other."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    panels: tuple[str, ...]
+
+
+class Pair(NamedTuple):
+    """Two rows in one column: the mean difference A - B over ``n`` common seeds, and the p-value of the paired t-test.
+
+    ``holm`` is p with Holm's correction over all pairs of all columns and matrices; NaN if there is no test.
+    """
+
+    panel: str
+    column: str
+    a: str
+    b: str
+    n: int
+    difference: float
+    p: float
+    holm: float
+
+
+class Ranking(NamedTuple):
+    """A comparison of several things.
+
+    Attributes:
+        layout: The fields.
+        rows: Labels of what is compared, in order.
+        columns: Labels of the adversaries.
+        panels: Titles of the matrices; one empty title if there is one matrix.
+        cells: One row per cell: ``panel``, ``row``, ``column``, ``mean``, ``half`` (of the interval), ``std``, ``low``,
+            ``high``, ``n``, ``diverged``, ``best``, ``tied``, and of its row ``worst``, ``worst_column`` and ``mean_rank``.
+        pairs: Every pair of rows in every column.
+        higher: True if more is better.
+        notes: Lines that a reader of the numbers must know.
+    """
+
+    layout: Layout
+    rows: list[str]
+    columns: list[str]
+    panels: list[str]
+    cells: pd.DataFrame
+    pairs: list[Pair]
+    higher: bool
+    notes: list[str]
+
+    def panel(self, title: str) -> pd.DataFrame:
+        """Return the cells of a matrix."""
+        return self.cells[self.cells["panel"] == title]
+
+    @property
+    def sentence(self) -> str:
+        """The answer in a sentence or two, for the first matrix."""
+        first = self.panel(self.panels[0])
+        rows = first.drop_duplicates("row").dropna(subset="worst")
+        if len(rows) < 2:
+            return ""
+        own = rows.sort_values("worst", ascending=not self.higher, kind="stable")
+        best, second = own.iloc[0], own.iloc[1]
+        leads = first[(first["row"] == best["row"]) & (first["best"] | first["tied"])]
+        where = f"{self.panels[0]}: " if self.panels[0] else ""
+        count = first["column"].nunique()
+        if count == 1:
+            apart = "a paired test does not separate them" if _tied(first, second["row"]) else "the next one"
+            worst = f"{best['row']} is best, with {best['worst']:.3g}"
+            return f"{where}{worst}; {second['row']} follows with {second['worst']:.3g} ({apart})."
+        told = f"{best['row']} has the best worst case, {best['worst']:.3g} under {best['worst_column']}"
+        return (
+            f"{where}{told}; {second['row']} follows with {second['worst']:.3g} under {second['worst_column']}. "
+            f"{best['row']} is best, or tied with the best, in {len(leads)} of {count} columns."
+        )
+
+
+def _tied(cells: pd.DataFrame, row: str) -> bool:
+    return bool(cells.loc[cells["row"] == row, "tied"].any())
+
+
+def ranking(
+    results: Results, metric: str | None, *, rows: str | None = None, columns: str | None = None, panels: str | None = None
+) -> Ranking:
+    """Compare runs by a metric: ``rows``, ``columns`` and ``panels`` name fields, separated by commas; see ``layout_of``."""
+    chosen = metric_of(results, metric)
+    results = having(results, chosen)
+    fields = [split_columns(option, names) for option, names in (("hue", rows), ("x", columns), ("facet", panels))]
+    runs = with_columns(results.runs, itertools.chain(*fields))
+    if not fields[2] and runs["sweep"].nunique() > 1 and "sweep" not in (*fields[0], *fields[1]) and results.sweeps:
+        fields[2] = ("sweep",)
+    return rank(runs, layout_of(runs, *fields), chosen.final, higher=chosen.final in LOWEST_IS_WORST)
+
+
+def as_texts(
+    found: Ranking, label: Callable[[str], str] = str, *, marks: tuple[str, str] = ("", f" {TIED}")
+) -> tuple[pd.DataFrame, set[tuple[int, int]]]:
+    """Return a ranking as a table of texts, and the places of the best cells, [row, column].
+
+    Args:
+        found: The ranking.
+        label: ``label(name)`` returns the words for a row, column or panel.
+        marks: Text after the best numbers, and after those tied with it.
+    """
+    lines: list[dict[str, str]] = []
+    bold = set()
+    for panel in found.panels:
+        cells = {(cell.row, cell.column): cell for cell in found.panel(panel).itertuples()}
+        for row in found.rows:
+            first: Any = next((cell for (name, _), cell in cells.items() if name == row), None)
+            if first is None:
+                continue
+            line = {"matrix": label(panel)} if panel else {}
+            line[""] = label(row)
+            for column in found.columns:
+                cell: Any = cells.get((row, column))
+                if cell is not None and cell.best:
+                    bold.add((len(lines), len(line)))
+                mark = "" if cell is None else marks[0] if cell.best else marks[1] if cell.tied else ""
+                line[label(column)] = "-" if cell is None else number(cell, " ", mark="") + mark
+            worst = f"{first.worst:.3f} ({label(first.worst_column)})"
+            lines.append(line | {"worst": worst, "mean rank": f"{first.mean_rank:.2g}"})
+    return pd.DataFrame(lines).fillna("-"), bold
+
+
+def number(cell: Any, between: str | None, mark: str = TIED) -> str:
+    """Return a cell's mean with half of its interval; ``between`` separates both, and None leaves the interval out."""
+    shown = f"{cell.mean:.3f}" if abs(cell.mean) < 10 else f"{cell.mean:.4g}"
+    if between is None:
+        return (f"{cell.mean:.2f}" if abs(cell.mean) < 10 else f"{cell.mean:.2g}").removeprefix("0")
+    spread = "" if math.isnan(cell.half) else f"{between}\N{PLUS-MINUS SIGN}{between.strip(chr(10))}{cell.half:.3f}"
+    return shown + spread + (f" {mark}" if cell.tied and mark else "")
+
+
+def layout_of(runs: pd.DataFrame, rows: Sequence[str] = (), columns: Sequence[str] = (), panels: Sequence[str] = ()) -> Layout:
+    """Choose what is compared, under what, and what has a matrix of its own.
+
+    By default rows are the fields of the defence that vary, columns the fields of the adversary that vary. Every other field
+    that is needed to tell runs apart becomes part of the rows, if it tunes a defence, or gets a matrix per value: a cell is a
+    mean over seeds and nothing else. Fields that follow from others, such as a learning rate per method, need no place.
+    """
+    varied = {name for name in COLUMNS if runs[name].nunique(dropna=False) > 1}
+    own = tuple(rows) or tuple(name for name in DEFENCE if name in varied and name not in (*columns, *panels))
+    own = own or tuple(name for name in TUNING if name in varied and name not in (*columns, *panels))[:1] or ("method",)
+    shown = {*own, *([*DEFENCE[1:]] if RULE in own else ())}
+    chosen = [name for name in ADVERSARY if name in varied and name not in (*shown, *panels)]
+    across = tuple(columns) or tuple(telling_apart(_texts(runs, chosen), chosen, ()))
+    across = across or tuple(name for name in ("attack", "switching") if name not in shown)[:1]
+    above = tuple(panels)
+    if not rows and not panels and "method" in own and len(own) > 1 and _count(runs, own) > MOST_ROWS:
+        own, above = tuple(name for name in own if name != "method"), ("method",)
+    if not columns and not panels and "switching" in across and len(across) > 1 and _count(runs, across) > MOST_COLUMNS:
+        across, above = tuple(name for name in across if name != "switching"), (*above, "switching")
+    given = ["seed", *own, *across, *above]
+    rest = telling_apart(_texts(runs, [*COLUMNS, *set(given) - set(COLUMNS)]), COLUMNS, given)
+    tuned = tuple(name for name in rest if name in TUNING and not rows)
+    return Layout((*own, *tuned), across, (*above, *(name for name in rest if name not in tuned)))
+
+
+def _texts(runs: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
+    """Return the values of some columns as texts, by name."""
+    return [dict(zip(names, row, strict=True)) for row in runs[list(names)].astype(str).itertuples(index=False, name=None)]
+
+
+def _count(runs: pd.DataFrame, names: Sequence[str]) -> int:
+    return len(runs[list(names)].drop_duplicates())
+
+
+def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ranking:
+    """Compare the values of some fields under the values of others.
+
+    Args:
+        runs: Runs with a result, as of ``Results.runs``.
+        layout: The fields.
+        value: The number to compare, a column of ``runs``.
+        higher: True if more is better.
+
+    Raises:
+        SpecError: There is one thing only, or there are too many matrices to read.
+    """
+    labels = {part: labelled(runs, fields) for part, fields in zip(("row", "column", "panel"), layout, strict=True)}
+    orders = {part: in_order(runs, fields, labels[part]) for part, fields in zip(labels, layout, strict=True)}
+    if len(orders["panel"]) > MOST_PANELS:
+        raise SpecError(
+            f"the runs differ in {', '.join(map(name_of, layout.panels))}: {len(orders['panel'])} matrices, and "
+            f"{MOST_PANELS} can be read. Try: --where with a condition on the runs"
+        )
+    named = runs.assign(**labels, diverged=runs["status"] == "diverged")
+    keys = ["panel", "row", "column"]
+    seeds = named.groupby([*keys, "seed"], sort=False)[value].agg(lambda values: values.mean(skipna=False))
+    by_cell = {key: own.droplevel(keys) for key, own in seeds.groupby(level=keys, sort=False)}
+    diverged = named.groupby(keys, sort=False)["diverged"].sum()
+    cells = []
+    for key in itertools.product(orders["panel"], orders["row"], orders["column"]):
+        own = by_cell.get(key)
+        if own is None:
+            continue
+        mean = float(own.mean(skipna=False))
+        ends = student(list(own))
+        low, high = within(*ends, value)
+        std = float(own.std(ddof=1, skipna=False)) if len(own) > 1 else math.nan
+        cells.append((*key, mean, (ends.high - ends.low) / 2, std, float(low), float(high), len(own), int(diverged[key])))
+    frame = pd.DataFrame(cells, columns=[*keys, "mean", "half", "std", "low", "high", "n", "diverged"])
+    pairs = _pairs(by_cell, orders)
+    return Ranking(
+        layout,
+        orders["row"],
+        orders["column"],
+        orders["panel"],
+        _judged(frame, pairs, higher=higher),
+        pairs,
+        higher,
+        _notes(runs, labels["row"], frame, pairs, orders),
+    )
+
+
+def labelled(runs: pd.DataFrame, names: Sequence[str]) -> pd.Series[Any]:
+    """Return the label of each run by some fields: methods as in legends, a chain with its rule as ``nnm+cwtm``."""
+    parts, left = [], list(names)
+    if "pre_aggregators" in left:  # a chain is written with its rule
+        left[left.index("pre_aggregators")] = RULE
+        left = [name for name in left if name != "aggregator"]
+    for name in left:
+        if name == "method":
+            parts.append(method_names(runs))
+        elif name == RULE:
+            chain = runs["pre_aggregators"].map(lambda text: "" if text == "none" else f"{text}+")
+            parts.append(chain + runs["aggregator"])
+        elif name == "switching":
+            ticks = {value: tick(runs, name, value) for value in runs[name].unique()}
+            short = all(len(text) < 6 for text in ticks.values())
+            parts.append(runs[name].map(lambda text, ticks=ticks, short=short: f"K={ticks[text]}" if short else ticks[text]))
+        else:
+            parts.append(runs[name].map(lambda one, name=name: text_of(name, one)))
+    if not parts:
+        return pd.Series("", index=runs.index)
+    return pd.Series([", ".join(map(str, words)) for words in zip(*parts, strict=True)], index=runs.index)
+
+
+def in_order(runs: pd.DataFrame, names: Sequence[str], labels: pd.Series[Any]) -> list[str]:
+    """Return the labels in the order of the fields' values, the first field first."""
+    places = [{value: place for place, value in enumerate(ordered(runs, name))} for name in names]
+    keys = runs[list(names)].itertuples(index=False, name=None)
+    by_label = {
+        label: tuple(place.get(value, len(place)) for place, value in zip(places, key, strict=True))
+        for label, key in zip(labels, keys, strict=True)
+    }
+    return sorted(by_label, key=lambda label: by_label[label])
+
+
+def _pairs(by_cell: dict[Any, pd.Series[Any]], orders: dict[str, list[str]]) -> list[Pair]:
+    found = []
+    for panel, column in itertools.product(orders["panel"], orders["column"]):
+        for a, b in itertools.combinations(orders["row"], 2):
+            one, other = by_cell.get((panel, a, column)), by_cell.get((panel, b, column))
+            if one is None or other is None:
+                continue
+            differences = (one - other).dropna()
+            if len(differences):
+                test = paired_t(list(differences))
+                found.append(Pair(panel, column, a, b, len(differences), float(differences.mean()), test, math.nan))
+    return [pair._replace(holm=p) for pair, p in zip(found, holm([pair.p for pair in found]), strict=True)]
+
+
+def _judged(cells: pd.DataFrame, pairs: Sequence[Pair], *, higher: bool) -> pd.DataFrame:
+    """Add ``best``, ``tied``, ``worst``, ``worst_column`` and ``mean_rank``; a missing mean is never best, and worst of all."""
+    sign = 1 if higher else -1
+    score = (sign * cells["mean"]).fillna(-np.inf)
+    columns = [cells["panel"], cells["column"]]
+    top = score.groupby(columns, sort=False).transform("max")
+    first = ~pd.concat([*columns, score == top], axis=1).duplicated()
+    best = (score == top) & np.isfinite(score) & first
+    leaders = {(cell.panel, cell.column): cell.row for cell in cells[best].itertuples()}
+    apart = {(pair.panel, pair.column, frozenset((pair.a, pair.b))): pair.holm for pair in pairs}
+
+    def tied(cell: Any) -> bool:
+        leader = leaders.get((cell.panel, cell.column))
+        return (
+            leader not in (None, cell.row) and apart.get((cell.panel, cell.column, frozenset((leader, cell.row))), 0.0) > LEVEL
+        )
+
+    ranks = (-score).groupby(columns, sort=False).rank(method="average")
+    rows = [cells["panel"], cells["row"]]
+    lowest = score.groupby(rows, sort=False).transform("idxmin")
+    return cells.assign(
+        best=best,
+        tied=[tied(cell) for cell in cells.itertuples()],
+        worst=cells["mean"].loc[lowest].to_numpy(),
+        worst_column=cells["column"].loc[lowest].to_numpy(),
+        mean_rank=ranks.groupby(rows, sort=False).transform("mean"),
+    )
+
+
+def _notes(
+    runs: pd.DataFrame, rows: pd.Series[Any], cells: pd.DataFrame, pairs: Sequence[Pair], orders: dict[str, list[str]]
+) -> list[str]:
+    few, most = int(cells["n"].min()), int(cells["n"].max())
+    tests = sum(not math.isnan(pair.p) for pair in pairs)
+    seeds = many(most, "seed") if few == most else f"{few} to {most} seeds"
+    notes = [f"{SPREAD} over {seeds}" if most > 1 else "one seed: no interval"]
+    if tests:
+        notes.append(f"{TIED}: not separated from the best by paired t-tests (Holm over {many(tests, 'test')}, 5%)")
+    elif len(orders["row"]) > 1:
+        notes.append("no test: a paired test needs several seeds")
+    fair = rates_of(runs, method_names(runs)) or rates_of(runs, rows)
+    if fair:
+        notes.append(fair)
+    if cells["diverged"].any():
+        notes.append(f"{many(int(cells['diverged'].sum()), 'diverged run')} counted with the last number")
+    whole = math.prod(map(len, orders.values()))
+    if len(cells) < whole:
+        notes.append(f"{whole - len(cells)} of {whole} cells have no run")
+    return notes

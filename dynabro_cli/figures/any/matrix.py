@@ -1,0 +1,103 @@
+"""The plot ``matrix``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.figures._api import Choice, Drawn, plot
+from dynabro_cli.figures._columns import metric_of
+from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._matrix import draw_matrix
+from dynabro_cli.figures._panels import blank, subtitle
+from dynabro_cli.figures._ranking import SPREAD, TIED, as_texts, number, ranking
+from dynabro_cli.figures._style import PAGE, narrow, note_size, width_of
+
+LINE, LETTER = 0.021, 0.0085
+"""Height of a line of text, and width of a letter, in inches per point of its size."""
+SIZE = 6.5
+RIGHT = ("worst", "mean rank")
+"""Columns at the right."""
+
+
+@plot("matrix")
+def draw(results: Results, choice: Choice) -> Drawn:
+    """The answer to "which is best under which attack": rows are compared (--hue), columns are adversaries (--x).
+
+    By default the rows are methods, pre-aggregators and aggregators, as far as they vary, and the columns attacks and
+    switching strategies; --facet, and any other difference between the runs, has a matrix per value. A cell is the mean over
+    seeds with half of its 95% interval. The best cell of a column is bold, and cells that paired t-tests do not separate from
+    it are marked. The worst column and the mean rank of a row are at the right.
+    """
+    if choice.free_y:
+        raise SpecError("a matrix shows numbers by colour, on one scale. Try: no --free-y")
+    metric = metric_of(results, choice.metric)
+    found = ranking(results, choice.metric, rows=choice.hue, columns=choice.x, panels=choice.facet)
+    found = found._replace(rows=choice.arranged(found.rows), columns=choice.arranged(found.columns))
+    parts = [(title, found.panel(title)) for title in found.panels]
+    rows = [[name for name in found.rows if (own["row"] == name).any()] for _, own in parts]
+    columns = [[name for name in found.columns if (own["column"] == name).any()] for _, own in parts]
+    size = note_size(SIZE)
+    most = max(map(len, columns))
+    names = [choice.label(name) for name in found.rows]
+    letters = (width_of(PAGE) - LETTER * size * max(map(len, names)) - 0.8) / (LETTER * size * (most + len(RIGHT)))
+    words = [[choice.label(name).replace(", ", "\n") for name in own] for own in columns]
+    upright = max(len(line) for own in words for text in own for line in text.split("\n")) + 1 > letters
+    lines = max(max(map(len, own)) if upright else max(text.count("\n") + 1 for text in own) for own in words)
+    above = size * (LETTER * lines if upright else LINE * lines) + 0.35
+    row_height = LINE * size * (2.6 if letters > 6 else 1.3)
+    height = 0.8 + sum(above + row_height * len(own) for own in rows)
+    figure, axes = blank(len(parts), 1, height=height, height_ratios=[len(own) for own in rows])
+    limits = (float(found.cells["mean"].min()), float(found.cells["mean"].max()))
+    for panel, (title, own), down, across, heads in zip(axes[:, 0], parts, rows, columns, words, strict=True):
+        mesh = _draw(panel, own, down, across, limits, spread=letters > 6, size=size)
+        panel.xaxis.tick_top()
+        panel.set_xticks(range(len(across) + 2), [*heads, *(("\n".join(name.split())) for name in RIGHT)])
+        panel.tick_params(axis="x", rotation=90 if upright else 0, length=0, labelsize=size)
+        panel.set_yticks(range(len(down)), [choice.label(name) for name in down])
+        panel.tick_params(axis="y", length=0, labelsize=size)
+        if title:
+            panel.set_title(choice.label(title), loc="left")
+    notes = found.notes
+    if letters <= 6:
+        notes = [line.replace(SPREAD, "mean") for line in notes if not line.startswith(TIED)]
+    if not narrow():
+        figure.colorbar(mesh, ax=list(axes[:, 0]), label=metric.title, shrink=min(0.9, 3.0 / height), pad=0.02)
+    subtitle(figure, results.runs, None, "", f"{metric.title}, best of a column in bold; {'; '.join(notes)}")
+    table, bold = as_texts(found, choice.label)
+    return Drawn(figure, found.cells, table, bold, found.notes)
+
+
+def _draw(
+    panel: Axes,
+    own: pd.DataFrame,
+    rows: list[str],
+    columns: list[str],
+    limits: tuple[float, float],
+    *,
+    spread: bool,
+    size: float,
+) -> QuadMesh:
+    values = np.full((len(rows), len(columns) + len(RIGHT)), np.nan)
+    words = [["" for _ in values[0]] for _ in rows]
+    bold = set()
+    for cell in own.itertuples():
+        place = rows.index(cell.row), columns.index(cell.column)
+        values[place] = cell.mean
+        words[place[0]][place[1]] = number(cell, "\n" if spread else None)
+        bold |= {place} if cell.best else set()
+    for line, name in enumerate(rows):
+        cell = own[own["row"] == name].iloc[0]
+        values[line, -2] = cell["worst"]
+        where = f"\n{cell['worst_column']}" if spread and len(cell["worst_column"]) <= 10 else ""
+        shown = f"{cell['worst']:.3f}" if spread else f"{cell['worst']:.2f}".removeprefix("0")
+        words[line][-2] = shown + where
+        panel.text(len(columns) + 1, line, f"{cell['mean_rank']:.2g}", ha="center", va="center", fontsize=size)
+    mesh = draw_matrix(panel, values, [[""] * len(values[0])] * len(rows), limits, words=words, bold=bold, size=size)[1]
+    panel.axvline(len(columns) - 0.5, color="white", linewidth=3)
+    for side in panel.spines.values():
+        side.set_visible(False)
+    return mesh

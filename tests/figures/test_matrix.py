@@ -1,0 +1,185 @@
+"""The plot ``matrix``, and what plots of stored sweeps choose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dynabro_cli.figures._style import looks
+from dynabro_cli.store.statistics import holm, paired, student
+from tests.cli.conftest import Dynabro
+from tests.figures.grids import SMALL, fill, planned
+from tests.figures.test_figures import read
+from tests.store import made
+
+
+@pytest.fixture(scope="module")
+def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two chains under two attacks, three seeds, of a stored sweep."""
+    path = tmp_path_factory.mktemp("rules") / "rules.db"
+    rows = {}
+    for chain in ("none", "nnm"):
+        for attack in ("alie", "ipm"):
+            settings = (
+                "method=dynabro",
+                "learning_rate=0.05",
+                "switching=static",
+                f"pre_aggregators={chain}",
+                f"attack={attack}",
+                "seeds=0..2",
+            )
+            rows |= {row["run_key"]: row for row in planned("digits-periodic", *SMALL, *settings)}
+    fill(path, list(rows.values()))
+    made.change(path, "UPDATE runs SET sweep = 'mine'")
+    return path
+
+
+def test_the_numbers_of_a_matrix(rules: Path, dynabro: Dynabro) -> None:
+    outcome = dynabro("plot", "matrix", "mine", "--db", str(rules), "--format", "png,tex,html")
+    assert (outcome.code, outcome.err) == (0, "")
+    drawn = pd.read_csv("plots/matrix-mine.csv").set_index(["row", "column"])
+    stored = read(rules, "SELECT * FROM runs ORDER BY seed")
+    chains = {"cwtm": "none", "nnm+cwtm": "nnm"}
+    values = {
+        (row, attack): stored[(stored["pre_aggregators"] == chain) & (stored["attack"] == attack)]["final_accuracy"]
+        for row, chain in chains.items()
+        for attack in ("alie", "ipm")
+    }
+    assert set(drawn.index) == set(values)
+    for place, own in values.items():
+        ends = student(list(own))
+        assert drawn.loc[place, "mean"] == pytest.approx(own.mean(), rel=1e-9)
+        assert drawn.loc[place, "half"] == pytest.approx((ends.high - ends.low) / 2, rel=1e-9)
+        assert drawn.loc[place, "worst"] == pytest.approx(min(values[place[0], name].mean() for name in ("alie", "ipm")))
+    ps = [paired(list(values["cwtm", name].to_numpy() - values["nnm+cwtm", name].to_numpy())).p_t for name in ("alie", "ipm")]
+    for name, p in zip(("alie", "ipm"), holm(ps), strict=True):
+        best, other = sorted(chains, key=lambda row: -values[row, name].mean())
+        assert (drawn.loc[(best, name), "best"], drawn.loc[(other, name), "best"]) == (True, False)
+        assert drawn.loc[(other, name), "tied"] == (p > 0.05)
+        assert not drawn.loc[(best, name), "tied"]
+    assert Path("plots/matrix-mine.tex").read_text().count("\\textbf") == 2
+    assert Path("plots/matrix-mine.html").read_text().count("<b>") == 2
+
+
+def test_a_clear_lead_is_no_tie(rules: Path, dynabro: Dynabro, tmp_path: Path) -> None:
+    path = tmp_path / "clear.db"
+    path.write_bytes(rules.read_bytes())
+    made.change(path, "UPDATE runs SET final_accuracy = 0.5 + 0.001 * seed WHERE pre_aggregators = 'none'")
+    made.change(path, "UPDATE runs SET final_accuracy = 0.9 - 0.001 * seed WHERE pre_aggregators = 'nnm'")
+    assert dynabro("plot", "matrix", "--db", str(path)).code == 0
+    drawn = pd.read_csv("plots/matrix.csv")
+    assert not drawn["tied"].any()
+    assert set(drawn[drawn["best"]]["row"]) == {"nnm+cwtm"}
+    assert set(drawn[drawn["row"] == "nnm+cwtm"]["mean_rank"]) == {1}
+    told = dynabro("compare", "--all", "rule", "--db", str(path))
+    assert "nnm+cwtm has the best worst case, 0.899 under alie; cwtm follows with 0.501 under alie" in told.err
+
+
+def test_a_sweep_is_drawn_by_its_grid(rules: Path, dynabro: Dynabro) -> None:
+    """Attacks are along the axis, and rules have the colour; without a line between words."""
+    assert dynabro("plot", "mine", "--db", str(rules)).code == 0
+    drawn = pd.read_csv("plots/mine.csv")
+    assert set(drawn["attack"]) == {"alie", "ipm"}
+    assert set(drawn["series"]) == {"none", "nnm"}
+    assert set(drawn["n"]) == {3}
+
+
+def test_a_rate_of_each_method_is_no_field_of_the_grid(folder: Path, dynabro: Dynabro) -> None:
+    """The rates of the methods differ; the axis has what the grid varies, and the notes have the rates."""
+    rows = {}
+    for attack in ("alie", "ipm"):
+        rows |= {row["run_key"]: row for row in planned("digits-periodic", *SMALL, f"attack={attack}", "switching=static")}
+    fill(folder / "results.db", [row for row in rows.values() if row["method"] in ("sgd", "dynabro")])
+    made.change(folder / "results.db", "UPDATE runs SET sweep = 'mine'")
+    rates = {row["method"]: row["learning_rate"] for row in rows.values()}
+    assert rates["sgd"] != rates["dynabro"]
+    assert dynabro("plot", "mine").code == 0
+    drawn = pd.read_csv("plots/mine.csv")
+    assert set(drawn["attack"]) == {"alie", "ipm"}
+    assert set(drawn["series"]) == {"SGD", "DynaBRO"}
+    assert "learning rates differ: 0.01 for SGD; 0.05 for DynaBRO" in dynabro("compare", "--all", "method").err
+
+
+def test_a_parameter_is_an_axis(folder: Path, dynabro: Dynabro) -> None:
+    rows = [
+        row
+        for beta in ("0.5", "0.9")
+        for row in planned("digits-periodic", *SMALL, f"method=momentum:beta={beta}", "learning_rate=0.01")
+    ]
+    fill(folder / "results.db", [row for row in rows if row["switching"] == "static"])
+    outcome = dynabro("plot", "final", "--x", "method.beta")
+    assert (outcome.code, outcome.err) == (0, "")
+    drawn = pd.read_csv("plots/final.csv")
+    assert list(drawn["method.beta"]) == [0.5, 0.9]
+    assert drawn["series"].nunique() == 1
+    problem = dynabro("plot", "final", "--x", "method.gamma")
+    assert problem.code == 2
+    assert "method.gamma: no run here has this parameter" in problem.err
+
+
+def test_names_colours_and_order(rules: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr("dynabro_cli.figures._make.save", lambda one, *_, **__: drawn.append(one) or [])
+    words = ("--label", "nnm=Ours", "--colour", "nnm=red", "--order", "ipm", "--title", "My title")
+    assert dynabro("plot", "mine", "--db", str(rules), *words).code == 0
+    figure = drawn[0].figure
+    assert figure.get_suptitle().splitlines()[0] == "My title"
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"none", "Ours"}
+    assert figure.legends[0].get_title().get_text() == "pre-aggregator"
+    (panel,) = (axes for axes in figure.axes if axes.has_data())
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["ipm", "alie"]
+    assert "red" in {line.get_color() for line in panel.lines}
+    assert all(container.lines[0].get_linestyle() == "None" for container in panel.containers)
+    for option, text in (("label", "nmm=Ours"), ("colour", "nmm=red"), ("order", "nmm")):
+        problem = dynabro("plot", "mine", "--db", str(rules), f"--{option}", text)
+        assert (problem.code, problem.problems[0].partition(" (")[0]) == (2, f"{option}=nmm: the picture has no such value")
+    assert "colour=rot: not a colour" in dynabro("plot", "mine", "--db", str(rules), "--colour", "nnm=rot").err
+
+
+def test_a_second_plot_replaces_no_other(rules: Path, dynabro: Dynabro) -> None:
+    """The same question has the same files; --name chooses others."""
+    one, other = ("plot", "curves", "--db", str(rules)), ("plot", "curves", "--db", str(rules), "--hue", "attack")
+    assert [json.loads(dynabro(*words, "--json").out)[0]["name"] for words in (one, other, one, other)] == [
+        *("curves", "curves-2", "curves", "curves-2")
+    ]
+    assert dynabro(*one, "--name", "mine").out == "plots/mine.png  (12 runs)\n"
+    assert dynabro(*one, "--name", "../mine").code == 2
+
+
+def test_sweeps_side_by_side(rules: Path, dynabro: Dynabro, tmp_path: Path) -> None:
+    path = tmp_path / "two.db"
+    path.write_bytes(rules.read_bytes())
+    made.change(path, "UPDATE runs SET sweep = 'other' WHERE pre_aggregators = 'nnm'")
+    assert dynabro("plot", "mine", "other", "--db", str(path)).code == 0
+    assert set(pd.read_csv("plots/mine-other.csv")["sweep"]) == {"mine", "other"}
+    found = json.loads(
+        dynabro("compare", "--all", "sweep", "--sweep", "mine", "--sweep", "other", "--db", str(path), "--json").out
+    )
+    assert {cell["row"] for cell in found["cells"]} == {"mine", "other"}
+    assert {pair["n"] for pair in found["pairs"]} == {3}
+    problem = dynabro("plot", "mine", "another", "--db", str(path))
+    assert (problem.code, problem.out) == (2, "")
+
+
+def test_a_heatmap_does_not_mix_budgets(folder: Path, dynabro: Dynabro) -> None:
+    """No cell is the worst of two problems; with a panel each it is drawn."""
+    settings = ("eval_every=10", "seeds=0..1")
+    rows = [row for budget in (40, 80) for row in planned("digits-periodic", *settings, f"budget={budget}")]
+    fill(folder / "results.db", rows)
+    problem = dynabro("plot", "heatmap")
+    assert problem.code == 2
+    assert problem.problems == [
+        "the runs differ in budget (40, 80): no worst case is one of both. Try: --facet budget, or --where with one value"
+    ]
+    assert dynabro("plot", "heatmap", "--facet", "budget", "--hue", "method").code == 0
+
+
+def test_a_method_has_one_colour() -> None:
+    """In any company: methods have fixed places, and the others a place that follows from their name."""
+    alone = looks({"dynabro": "DynaBRO"})["dynabro"]
+    assert looks({"a": "cwtm", "dynabro": "DynaBRO", "sgd": "SGD"})["dynabro"] == alone
+    assert len({line.color for line in looks({name: name for name in "abcdefghijkl"}).values()}) == 12
