@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from dynabro_cli import __version__
 from dynabro_cli.figures._latex import latex_table
 from dynabro_cli.figures._style import NOTE_SIZE, PAGE, note_size, width_of
 
@@ -24,7 +23,7 @@ HTML = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="generator" content="dynabro {version}">
+<meta name="generator" content="dynabro plot">
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <style>
@@ -141,4 +140,4 @@ def in_html(table: pd.DataFrame, title: str, notes: Sequence[str], bold: Collect
     ]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
     told = "".join(f"<br>{escape(line)}" for line in notes)
-    return HTML.format(version=__version__, title=escape(title), head=head, body=body, notes=told.removeprefix("<br>"))
+    return HTML.format(title=escape(title), head=head, body=body, notes=told.removeprefix("<br>"))
