@@ -137,6 +137,11 @@ class BoundAttack:
         self._state = self._attack.advance(byzantine, self._state)
         return messages.to(given.dtype)
 
+    def follow(self, update: Tensor) -> None:
+        """Show the server's update [d] of the round to an attack that follows the model; others ignore it."""
+        if self._attack.follow is not None:
+            self._state = self._attack.follow(_computed_with(update[None])[0], self._state)
+
     def labels(self, labels: Tensor, byzantine: Tensor, classes: int) -> Tensor:
         """Map the labels [m, n] of the workers' mini-batches to the labels for gradients, for an attack on data."""
         _check_rows("labels", labels, self._workers)

@@ -68,6 +68,8 @@ class Attack(NamedTuple):
         finite: True if finite inputs give finite messages.
         observe: Maps the workers' own vectors, the mask and the state to the next state; called once a round, with the
             vectors of its longest level (or once a gradient computation), before ``advance``. None if nothing is learned.
+        follow: Maps the round's update g_t [d], which shows in how the model moves, and the state to the next state; called
+            once a round, after ``advance``. None if the attack does not follow the model.
         sees_defence: True if ``messages`` takes the ``Defence``. Such an attack is not compiled, but the defence is.
         labels: Maps the labels [m, n] of the workers' mini-batches, the mask [m] and the number of classes to the labels that
             gradients are computed with; the rows of honest workers stay as they are. None if data are not changed.
@@ -89,6 +91,7 @@ class Attack(NamedTuple):
     entries: tuple[str, ...] = ON_VECTORS
     by_number: bool = False
     of_gradients: bool = False
+    follow: Callable[[Tensor, State], State] | None = None
 
 
 REGISTRY: Registry[Callable[..., Attack]] = Registry("attack", "dynabro_cli.attacks")

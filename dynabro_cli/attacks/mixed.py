@@ -86,6 +86,10 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
         pairs = zip(parts, before, strict=True)
         return _joined([part.observe(own, byzantine, old) if part.observe else old for part, old in pairs])
 
+    def follow(update: Tensor, state: State) -> State:
+        pairs = [(part, _of(index, state)) for index, part in enumerate(parts)]
+        return _joined([part.follow(update, old) if part.follow else old for part, old in pairs])
+
     return Attack(
         Late(lambda: _joined([part.initial for part in parts])),
         messages,
@@ -97,6 +101,7 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
         labels=labels if any(part.labels for part in parts) else None,
         entries=_entries(parts),
         by_number=True,
+        follow=follow if any(part.follow for part in parts) else None,
     )
 
 

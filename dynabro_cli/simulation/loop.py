@@ -144,6 +144,8 @@ class Simulation:
         who = identify(parts, state, plan.prefixes[-1], plan.level)
         changes = changes_of(known, who.drawn) if parts.switching.kept else ()
         made = self._gathered(parts.method, plan, who) if isinstance(parts.method, GatheringMethod) else self._sent(plan, who)
+        if parts.attack.follow is not None:
+            state.attack = parts.attack.follow(made.vector, state.attack)
         self._observe(who)
         square = parts.problem.squared_gradient()
         rate = self._step.update(x, made.vector, state.spent)

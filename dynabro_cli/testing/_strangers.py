@@ -55,7 +55,8 @@ def _sent(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> Tenso
 def _next(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> State:
     if attack.observe is not None:
         state = attack.observe(own, byzantine, state)
-    return attack.advance(byzantine, state)
+    state = attack.advance(byzantine, state)
+    return state if attack.follow is None else attack.follow(honest_mean(own, byzantine), state)
 
 
 def _check_numbers(text: str, attack: Attack, workers: int) -> None:

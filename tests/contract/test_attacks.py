@@ -22,6 +22,7 @@ VARIANTS = [
     *("mimic:worker=8", "mimic:target=learned", "mimic:target=learned,warmup=1"),
     *("fang-krum:direction=mean", "fang-trimmed-mean:direction=mean,b=3"),
     "mixed:parts=nan/mimic:target=learned:warmup=2/gaussian/momentum-tailored:lambda=1:beta=0.5",
+    *("poisonedfl:window=1", "rop:angle=180,place=0.5", "mixed:parts=poisonedfl/rop"),
     "mixed:parts=label-flip/optimal-ipm/fang-trimmed-mean",
 ]
 
@@ -59,7 +60,8 @@ def next_state(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> 
     """The state after a round of these vectors and identities."""
     if attack.observe is not None:
         state = attack.observe(own, byzantine, state)
-    return attack.advance(byzantine, state)
+    state = attack.advance(byzantine, state)
+    return state if attack.follow is None else attack.follow(honest_mean(own, byzantine), state)
 
 
 @every_text
@@ -130,7 +132,7 @@ def rounds_of(text: str, own: Tensor, byzantine: Tensor) -> list[Tensor]:
 
 
 # Of which the vectors sent are of a size of their own, and not that of the gradients.
-SIZES = {"shift", "momentum-tailored", "gaussian", "mixed"}
+SIZES = {"shift", "momentum-tailored", "gaussian", "mixed", "rop"}
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if text.partition(":")[0] not in SIZES])
