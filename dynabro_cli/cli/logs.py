@@ -1,76 +1,54 @@
-"""``dynabro logs``: print a run's log, while it is written or afterwards."""
+"""``dynabro logs``: print a run's log, or where it is."""
 
 from __future__ import annotations
 
 import codecs
 import io
-import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections import deque
+from collections.abc import Iterable
+from typing import Annotated
 
 import typer
 
 from dynabro_cli.cli.options import Database, Plugins
-from dynabro_cli.cli.terminal import complain, is_terminal, show, write
-from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError
-
-if TYPE_CHECKING:
-    from dynabro_cli.store.logs import Log
-
-ENDED = "terminated; the run continues if it was in progress"
-LOOK_SECONDS = 0.5
-"""Pause between two reads of a log that is followed."""
+from dynabro_cli.cli.terminal import is_terminal, say, show, write
+from dynabro_cli.errors import NotFoundError
 
 
 def logs(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or the beginning of its key.")],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run has ended.")] = False,
-    tail: Annotated[int | None, typer.Option(min=0, metavar="N", help="Start with the last N lines. [default: all]")] = None,
+    tail: Annotated[int | None, typer.Option(min=0, metavar="N", help="Print the last N lines. [default: all]")] = None,
+    path: Annotated[bool, typer.Option("--path", help="Print the log's path, for other programs.")] = False,
     db: Database = "results.db",
     plugin: Plugins = None,
 ) -> None:
     """Print the log of a run: its events with their times, and the output of its process.
 
-    Ctrl-C ends --follow; the run continues.
+    To follow a run in progress: tail -f "$(dynabro logs 1 --path)"
 
     Example: dynabro logs 1 --tail 20
     """
     from dynabro_cli.store.logs import find_log
-    from dynabro_cli.store.logs import follow as read
 
+    file = find_log(db, run)
+    if path:
+        say(str(file))
+        return
     try:
-        log = find_log(db, run)
-        _print(read(log, tail, lambda: follow and _in_progress(db, log)))
-    except KeyboardInterrupt:
-        if not follow:
-            raise
-    except PreemptedError:
-        raise PreemptedError(ENDED) from None
+        with file.open("rb") as lines:
+            _print(lines if tail is None else deque(lines, tail))
+    except OSError as error:
+        raise NotFoundError(f"{file} cannot be read ({error.strerror})") from error
 
 
-def _in_progress(db: str, log: Log) -> bool:
-    """Return True if the log's run is in progress, after a pause for more of the log."""
-    from dynabro_cli.store.logs import progress
-
-    try:
-        state = progress(db, log, patience=LOOK_SECONDS)
-    except (BusyError, DisconnectedError):  # the database cannot be read for now
-        state = "running"
-    if state == "dead":
-        complain(f"run {log.run_id} stopped without reporting a result; its process is gone or unresponsive")
-    if state == "running":
-        time.sleep(LOOK_SECONDS)
-    return state == "running"
-
-
-def _print(blocks: Iterator[bytes]) -> None:
+def _print(lines: Iterable[bytes]) -> None:
     """Print text unchanged; on a terminal, without sequences that would change the terminal."""
     if not is_terminal():
-        for block in blocks:
-            write(block)
+        for line in lines:
+            write(line)
         return
     # each state of a progress bar, drawn with carriage returns, becomes a line
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("backslashreplace"), translate=True)
-    for block in blocks:
-        show(decoder.decode(block), flush=True)
+    for line in lines:
+        show(decoder.decode(line))
     show(decoder.decode(b"", final=True))

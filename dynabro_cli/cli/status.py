@@ -6,16 +6,13 @@ import dataclasses
 import json
 import time
 from collections.abc import Iterator, Sequence
-from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli import __version__
-from dynabro_cli.cli.options import Database, Force, Plugins
+from dynabro_cli.cli.options import Database, Plugins
 from dynabro_cli.cli.output import duration, finite, print_json, table_lines
-from dynabro_cli.cli.terminal import is_terminal, note, one_line, say
+from dynabro_cli.cli.terminal import is_terminal, one_line, say
 from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError, SpecError
 
 if TYPE_CHECKING:
@@ -23,16 +20,6 @@ if TYPE_CHECKING:
 
 COLUMNS = ("id", "done", "budget", "score", "Byzantine", "rounds", "last sign", "process", "run")
 ENDED = "terminated; this view has ended, and runs in progress continue"
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="generator" content="dynabro {version}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-{refresh}<title>{title}</title>
-<main><pre>{text}</pre></main>
-</html>
-"""
 BUSY_SECONDS = 1.0
 """Seconds to wait for a lock on the database between two views; then the last view is shown again."""
 
@@ -43,12 +30,7 @@ def status(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object; with --watch one per line, repeatedly.")
     ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write it as a page; with --watch one that a browser loads repeatedly."),
-    ] = None,
     db: Database = "results.db",
-    force: Force = False,
     plugin: Plugins = None,
 ) -> None:
     """Show the sweeps and runs in progress, their progress, and the last failures. Read-only; safe at any time.
@@ -57,22 +39,17 @@ def status(
     """
     from dynabro_cli.store.status import read_status
 
-    if as_json and html is not None:
-        raise SpecError("json and html are two forms of one view. Try: one of them")
     if not interval < float("inf"):
         raise SpecError(f"interval={interval} is not legal. Try: --interval with a number of seconds")
     if watch:
         try:
-            _watch(db, interval, as_json) if html is None else _watch_page(db, interval, html, force)
+            _watch(db, interval, as_json)
         except KeyboardInterrupt:  # the usual end of --watch
             return
         except PreemptedError:
             raise PreemptedError(ENDED) from None
     elif as_json:
         print_json(dataclasses.asdict(read_status(db)))
-    elif html is not None:
-        _write_page(html, db, force, _lines(read_status(db)), None)
-        note(f"written to {html}")
     else:
         say(*_lines(read_status(db)))
 
@@ -96,28 +73,6 @@ def _watch(db: str, interval: float, as_json: bool) -> None:
             lines = lines if now is None else _lines(now)
             shown = [*lines, "", problem or "Ctrl-C ends this view; the runs continue"]
             live.update(Text("\n".join(shown), no_wrap=True, overflow="ellipsis"), refresh=True)
-
-
-def _watch_page(db: str, interval: float, html: Path, force: bool) -> None:
-    """Write the page every few seconds."""
-    lines: list[str] = []
-    for now, problem in _views(db, interval):
-        if now is not None and not lines:
-            note(f"{html} shows this database until Ctrl-C; the runs continue")
-        lines = lines if now is None else _lines(now)
-        _write_page(html, db, force, [*lines, *([] if problem is None else ["", problem])], interval)
-
-
-def _write_page(html: Path, db: str, force: bool, lines: Sequence[str], reload: float | None) -> None:
-    """Write the status as a page that needs no network; a browser loads it again after ``reload`` seconds."""
-    from dynabro_cli.store.outputs import HTML, Output
-
-    refresh = "" if reload is None else f'<meta http-equiv="refresh" content="{max(1, round(reload))}">\n'
-    page = PAGE.format(
-        version=__version__, refresh=refresh, title=escape(lines[0] if lines else db), text=escape("\n".join(lines))
-    )
-    with Output(html, HTML, db, force).writing() as file:
-        file.write(page.encode())
 
 
 def _views(db: str, interval: float) -> Iterator[tuple[DatabaseState | None, str | None]]:

@@ -5,21 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from dynabro_cli.cli import logs
-from dynabro_cli.errors import BusyError
-from dynabro_cli.executors.run_log import RunLog
-from dynabro_cli.store import logs as store_logs
 from dynabro_cli.store.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.cli.conftest import Dynabro
-from tests.store.made import KEY, change, evaluated, finished, read, record, rounds, started, whole_run
-from tests.store.test_sweep_entry import gone
+from tests.store.made import KEY, change, read, record, started, whole_run
 
 
 @pytest.fixture
@@ -29,24 +23,6 @@ def log(folder: Path) -> Path:
     path = SideFiles.of("results.db").open_log(KEY)
     path.write_bytes(b"one\ntwo\nthree\n")
     return path
-
-
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Has something happen between two looks at a log that is followed, then Ctrl-C."""
-
-    def between(*happenings: Callable[[], object]) -> None:
-        left = iter(happenings)
-
-        def sleep(seconds: float) -> None:
-            happening = next(left, None)
-            if happening is None:
-                raise KeyboardInterrupt
-            happening()
-
-        monkeypatch.setattr(logs.time, "sleep", sleep)
-
-    return between
 
 
 @pytest.mark.parametrize("name", ["1", "runs/1", KEY, KEY[:8], f"runs/{KEY[:8]}"])
@@ -70,12 +46,8 @@ def test_the_last_lines(dynabro: Dynabro, log: Path, count: str, shown: str) -> 
     assert dynabro("logs", "1", "--tail", count).out == shown
 
 
-@pytest.mark.parametrize("block", [1, 2, 3, 7, 64])
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
-def test_the_last_lines_wherever_blocks_end(
-    dynabro: Dynabro, log: Path, block: int, end: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_logs, "BLOCK", block)
+def test_the_last_lines_of_any_end(dynabro: Dynabro, log: Path, end: bytes) -> None:
     content = b"a\n\nbb\nlonger line" + end
     log.write_bytes(content)
     for count in range(1, 7):
@@ -83,9 +55,14 @@ def test_the_last_lines_wherever_blocks_end(
         assert dynabro("logs", "1", "--tail", str(count)).out.encode() == b"".join(lines[-count:])
 
 
+def test_where_it_is(dynabro: Dynabro, log: Path) -> None:
+    """So that ``tail -f`` can follow it."""
+    assert dynabro("logs", "1", "--path").out == f"{log}\n"
+
+
 def test_an_empty_log(dynabro: Dynabro, log: Path) -> None:
     log.write_bytes(b"")
-    for options in ([], ["--tail", "3"], ["--follow"]):
+    for options in ([], ["--tail", "3"]):
         outcome = dynabro("logs", "1", *options)
         assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
 
@@ -94,7 +71,6 @@ def test_an_empty_log(dynabro: Dynabro, log: Path) -> None:
 
 
 def test_a_terminal_is_told_nothing_but_text(dynabro: Dynabro, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_logs, "BLOCK", 1)  # an umlaut's bytes come apart
     log.write_bytes("tab\tand ümlaut\n\x1b]0;title\x07\x1b[2J 10%\r20%\r\n\x9b \u202e".encode() + b"\xff\n")
     shown: list[str] = []
     terminal = SimpleNamespace(isatty=lambda: True, write=shown.append, flush=lambda: None)
@@ -140,64 +116,6 @@ def test_the_log_of_a_repetition_in_progress_is_the_runs(dynabro: Dynabro, log: 
     assert dynabro("logs", "2").out == "one\ntwo\nthree\n"
 
 
-# --- following
-
-
-def test_following_until_the_end(dynabro: Dynabro, log: Path, looks: Callable[..., None]) -> None:
-    other = "c" * 64
-    recorder = record(open_for_writing("results.db"), [started(other)])
-    path = SideFiles.of("results.db").open_log(other)
-    path.write_text("begun\nand ")
-
-    def end() -> None:
-        for event in (rounds(0, 3), evaluated(4), finished(4)):
-            recorder.record(event)
-        with path.open("a") as file:
-            file.write("last\n")
-
-    def more() -> None:
-        with path.open("a") as file:
-            file.write("more\n")
-
-    looks(more, end)
-    outcome = dynabro("logs", "2", "--follow", "--tail", "1")
-    assert (outcome.code, outcome.out, outcome.err) == (0, "and more\nlast\n", "")
-
-
-def test_following_what_has_ended(dynabro: Dynabro, log: Path, looks: Callable[..., None]) -> None:
-    looks()
-    assert dynabro("logs", "1", "-f").out == "one\ntwo\nthree\n"
-
-
-def test_following_what_is_dead(dynabro: Dynabro, log: Path, looks: Callable[..., None]) -> None:
-    looks()
-    change("results.db", "UPDATE runs SET status = 'running', owner = ?", gone())
-    outcome = dynabro("logs", "1", "-f")
-    assert (outcome.code, outcome.out) == (0, "one\ntwo\nthree\n")
-    assert outcome.problems == ["run 1 stopped without reporting a result; its process is gone or unresponsive"]
-
-
-def test_ctrl_c_ends_following_without_a_word(dynabro: Dynabro, log: Path, looks: Callable[..., None]) -> None:
-    record(open_for_writing("results.db"), [started("c" * 64)])
-    RunLog(SideFiles.of("results.db").open_log("c" * 64)).tell("begun")
-    looks(lambda: None)
-    outcome = dynabro("logs", "2", "-f")
-    assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.endswith("begun\n")
-
-
-def test_a_lock_is_waited_for(dynabro: Dynabro, log: Path, looks: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    real = store_logs.progress
-
-    def fail(*_: object, **__: object) -> None:
-        raise BusyError("locked")
-
-    monkeypatch.setattr(store_logs, "progress", fail)
-    looks(lambda: monkeypatch.setattr(store_logs, "progress", real))
-    outcome = dynabro("logs", "1", "-f")
-    assert (outcome.code, outcome.out, outcome.err) == (0, "one\ntwo\nthree\n", "")
-
-
 def test_the_example_works(dynabro: Dynabro, log: Path) -> None:
     (line,) = [line.strip() for line in dynabro("logs", "--help").out.splitlines() if "Example: " in line]
     words = line.removeprefix("Example: dynabro ").split()
@@ -221,15 +139,3 @@ def test_runs_without_logs_are_made_and_it_is_told_once(
     assert problem.startswith("warning: file/checkpoints and file/logs cannot be written (it is not a folder); ")
     assert "; runs continue without logs; " in problem
     assert read("results.db", "SELECT DISTINCT status FROM runs") == [("finished",)]
-
-
-def test_what_is_written_while_the_end_is_found_out_is_read(
-    dynabro: Dynabro, log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ended(*_: object, **__: object) -> str:
-        with log.open("a") as file:
-            file.write("last\n")
-        return "ended"
-
-    monkeypatch.setattr(store_logs, "progress", ended)
-    assert dynabro("logs", "1", "-f", "--tail", "1").out == "three\nlast\n"

@@ -22,7 +22,6 @@ Words = Callable[[Path], list[str]]
 WRITERS: dict[str, Words] = {
     "report": lambda path: ["report", "--out", str(path)],
     "export": lambda path: ["export", "curves", "--csv", str(path)],
-    "status": lambda path: ["status", "--html", str(path)],
     "db backup": lambda path: ["db", "backup", str(path)],
     "db thin": lambda path: ["db", "thin", str(path), "--every", "10"],
     "select": lambda path: ["select", "tiny.yaml", "--set", "seeds=0", "--yaml", str(path), "--db", "tiny.db"],

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from html import unescape
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,10 @@ import pytest
 from dynabro_cli.cli import status
 from dynabro_cli.errors import BusyError, DisconnectedError
 from dynabro_cli.executors import interruptions
-from dynabro_cli.executors.run_log import RunLog
 from dynabro_cli.store import status as store_status
 from dynabro_cli.store.engine import open_for_writing
-from dynabro_cli.store.side_files import SideFiles
 from tests.cli.conftest import Dynabro
-from tests.store.made import KEY, change, record, started, whole_run
+from tests.store.made import change, record, started, whole_run
 from tests.store.test_status import OTHERS, entry, half_way
 from tests.store.test_sweep_entry import gone
 
@@ -134,13 +131,10 @@ def test_watching_without_a_terminal(dynabro: Dynabro, database: Path, views: Ca
     ]
 
 
-@pytest.mark.parametrize(
-    "words", [["status", "--watch"], ["status", "--watch", "--json"], ["logs", "1", "--follow"]], ids=" ".join
-)
+@pytest.mark.parametrize("words", [["status", "--watch"], ["status", "--watch", "--json"]], ids=" ".join)
 def test_sigterm_ends_a_view(words: list[str], dynabro: Dynabro, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = open_for_writing(str(database))
     with entry(engine), half_way(engine) as recorder:
-        RunLog.of(SideFiles.of(engine.url), KEY).tell("begun")
         pause = time.sleep
 
         def killed(seconds: float) -> None:
@@ -168,44 +162,6 @@ def test_watching_as_json_is_a_line_each(dynabro: Dynabro, database: Path, views
     outcome = dynabro("status", "--watch", "--json")
     assert outcome.code == 0
     assert [json.loads(line)["counts"] for line in outcome.out.splitlines()] == [{}, {"finished": 1}]
-
-
-def test_a_page_has_the_same_lines(dynabro: Dynabro, database: Path, folder: Path) -> None:
-    engine = open_for_writing(str(database))
-    record(engine, whole_run())
-    change(database, "UPDATE runs SET status = 'failed', error = '<script>alert(1)</script>'")
-    outcome = dynabro("status", "--html", "status.html")
-    assert (outcome.code, outcome.out, outcome.err.splitlines()) == (0, "", ["written to status.html"])
-    page = (folder / "status.html").read_text()
-    assert "runs: 1 failed" in page
-    assert "&lt;script&gt;alert(1)" in page
-    assert "<script" not in page
-    assert "refresh" not in page
-    shown = unescape(page.partition("<pre>")[2].partition("</pre>")[0]).splitlines()
-    assert shown[1:] == dynabro("status").out.splitlines()[1:]  # the first has the time
-
-
-def test_a_watched_page_is_written_again_and_loaded_again(
-    dynabro: Dynabro, database: Path, folder: Path, views: Callable[..., None]
-) -> None:
-    engine = open_for_writing(str(database))
-    pages: list[str] = []
-    views(
-        lambda: (pages.append((folder / "status.html").read_text()), record(engine, whole_run())),
-        lambda: pages.append((folder / "status.html").read_text()),
-    )
-    outcome = dynabro("status", "--html", "status.html", "--watch", "--interval", "7")
-    assert (outcome.code, outcome.out, len(outcome.err.splitlines())) == (0, "", 1)
-    assert ["runs: none" in page for page in pages] == [True, False]
-    assert "runs: 1 finished" in pages[1]
-    assert all('<meta http-equiv="refresh" content="7">' in page for page in pages)
-
-
-def test_a_page_and_json_are_two_forms(dynabro: Dynabro, database: Path, folder: Path) -> None:
-    outcome = dynabro("status", "--html", "status.html", "--json")
-    assert outcome.code == 2
-    assert outcome.problems == ["json and html are two forms of one view. Try: one of them"]
-    assert not (folder / "status.html").exists()
 
 
 @pytest.mark.parametrize("error", [BusyError("locked"), DisconnectedError("no server")], ids=["locked", "server"])
