@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from benchmarks.floor import Case
 from benchmarks.measuring import in_turn, machine, peak, table
 from dynabro_cli.experiment.resolve import REGISTRIES
-from dynabro_cli.gradients import conv_weights, fusible, norm_kernel
+from dynabro_cli.gradients import fusible
+from dynabro_cli.gradients.kernels import conv_weights, norm
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.gradients.twin import twin
 from dynabro_cli.gradients.worker_layers import Shared, WorkerConv2d
@@ -81,7 +82,7 @@ def norm_row(shape: tuple[int, int, int], case: Case, repeats: int) -> list[obje
         *_, kept = functions.normalise(x, weight, bias, 1e-5, True)
         functions.normalise_backward(gy, kept, weight, True, case.workers, True)
 
-    kernel = norm_kernel.load()
+    kernel = norm.load()
     parts = {"torch": lambda: both(fusible)} | ({} if kernel is None else {"compiled": lambda: both(kernel)})
     seconds = in_turn(parts, repeats)
     ratio = seconds["torch"] / seconds["compiled"] if "compiled" in seconds else None

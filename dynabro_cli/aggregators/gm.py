@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+STEPS = Path(__file__).with_name("_weiszfeld.cpp")
 MOST_IN_KERNEL = 64
 """Messages whose Gram matrix fits into the registers of one block of a GPU."""
 FEW = 100
@@ -99,25 +98,15 @@ def weiszfeld_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int)
 
 def _by_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor | None:
     """Return what ``weiszfeld`` does, by a compiled kernel; None on a GPU, in single precision, or without a C++ compiler."""
-    steps = None if gram.is_cuda or gram.dtype != torch.float64 else _compiled_steps()
+    steps = None if gram.is_cuda or gram.dtype != torch.float64 else native.library_of(STEPS)
     if steps is None:
         return None
     m, weights = len(gram), gram.new_empty(len(gram))
     products, scratch = gram.detach().contiguous(), gram.new_empty(4, m)
     median = products.diagonal().clamp_min(0).sqrt().median()  # the lower one of an even number, as below
     smallest = max(nu * float(median), torch.finfo(gram.dtype).tiny * m)
-    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (products, scratch, weights)]
-    numbers = ctypes.c_double(smallest), ctypes.c_double(tolerance), ctypes.c_long(most_steps)
-    steps.weiszfeld(pointers[0], ctypes.c_long(m), *numbers, *pointers[1:])
+    steps.number("weiszfeld", products, m, smallest, tolerance, most_steps, scratch, weights)
     return weights
-
-
-@functools.cache
-def _compiled_steps() -> ctypes.CDLL | None:
-    try:
-        return native.Kernel(Path(__file__).with_name("_weiszfeld.cpp"), {}).load()
-    except native.NativeError:
-        return None
 
 
 @opaque(

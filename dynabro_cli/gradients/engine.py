@@ -16,10 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dynabro_cli.gradients import conv_weights, linear_kernel, norm_kernel
-from dynabro_cli.gradients.conv_block import compile_blocks, without_block
-from dynabro_cli.gradients.failures import of_the_device, out_of_memory
 from dynabro_cli.gradients.fusible import Compile, Functions, accurate
+from dynabro_cli.gradients.kernels import conv_weights, linear, norm
+from dynabro_cli.gradients.kernels.conv_block import compile_blocks, without_block
 from dynabro_cli.gradients.memory import free_memory, total_memory
 from dynabro_cli.gradients.twin import UnsupportedError, is_random, join_relus, twin
 from dynabro_cli.gradients.worker_layers import Shared
@@ -34,6 +33,12 @@ PASS_SHARE = 0.25
 GPU_PASS_SHARE = 0.125
 """The share of a GPU's memory that they may take: a backward pass takes 2.5 times as much, and a graph of it as much again."""
 
+
+MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+DEVICE = (
+    *("CUDA error", "HIP error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "device-side assert", "driver"),
+    "unable to find an engine",  # cuDNN's frontend, for a convolution that it has no kernel for
+)
 
 Seeds = Sequence[int] | Tensor
 
@@ -184,10 +189,10 @@ class WorkerGradients:
             if self._compile != "off":
                 insist = self._compile == "on"
                 self.blocks = compile_blocks(model, self._samples, insist=insist)
-                shared.linear = linear_kernel.compiled_for(self.model, self._samples, insist=insist)
+                shared.linear = linear.compiled_for(self.model, self._samples, insist=insist)
                 shared.convolutions = conv_weights.compiled_for(without_block(model), self._samples, insist=insist)
                 if inputs.device.type == "cpu" and self.dtype == self.parameters.dtype == torch.float32:
-                    norm_kernel.compile_norms(model, shared, self._samples * self.kept, insist=insist)
+                    norm.compile_norms(model, shared, self._samples * self.kept, insist=insist)
         step = self._workers_a_pass(inputs)
         means = []
         for start in range(0, len(inputs), step):
@@ -306,3 +311,14 @@ def _views(rows: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         views[name] = rows[:, start : start + tensor.numel()].view(len(rows), *tensor.shape)
         start += tensor.numel()
     return views
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Return True if a smaller pass may fit."""
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in MEMORY)
+
+
+def of_the_device(error: Exception) -> bool:
+    """Return True if another way of computing would fail as well: the error is the device's or its libraries'."""
+    kind = getattr(torch, "AcceleratorError", ())
+    return isinstance(error, kind) or any(text in str(error) for text in DEVICE)

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from dynabro_cli.gradients import conv_weights, linear_kernel
 from dynabro_cli.gradients.at_once import Geometry, weight_gradients
 from dynabro_cli.gradients.fusible import Functions
+from dynabro_cli.gradients.kernels import conv_weights, linear
 from dynabro_cli.gradients.memory import send
 
 
@@ -44,7 +44,7 @@ class Shared:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     statistics: dict[str, Tensor] = field(default_factory=dict)
-    linear: linear_kernel.Products | None = None
+    linear: linear.Products | None = None
     convolutions: conv_weights.Gradients | None = None
     functions: Functions = field(default_factory=Functions)
 

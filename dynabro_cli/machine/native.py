@@ -2,6 +2,7 @@
 
 A kernel is one source file with numbers that are fixed when it is compiled (sizes); it may include ``team.hpp``. It is loaded
 with ctypes and uses only torch's threads: ``team`` is the function of torch's own OpenMP runtime that starts them.
+``library_of`` is for kernels without sizes; ``Library`` calls the functions of a kernel with tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import platformdirs
 
@@ -245,3 +246,52 @@ def _cache() -> Path | None:
 def _trusted(state: os.stat_result) -> bool:
     """Return True if only its owner, who is root or this user, can replace files in a folder."""
     return state.st_uid in (0, os.geteuid()) and (not state.st_mode & 0o002 or bool(state.st_mode & stat.S_ISVTX))
+
+
+class Library:
+    """Functions of a loaded kernel, called with tensors (or None) as pointers, integers as ``long``, and floats as ``double``.
+
+    A list of integers is an array of ``long``; ctypes' own values are passed as they are.
+
+    Args:
+        loaded: The kernel.
+    """
+
+    def __init__(self, loaded: ctypes.CDLL) -> None:
+        self._loaded = loaded
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that ``run`` gives to a function."""
+        import torch
+
+        return torch.get_num_threads() if team() is not None else 1
+
+    def run(self, name: str, *arguments: object) -> None:
+        """Call a function whose first arguments are ``team`` and the number of threads."""
+        getattr(self._loaded, name)(team(), ctypes.c_long(self.threads), *map(_as_c, arguments))
+
+    def number(self, name: str, *arguments: object) -> int:
+        """Call a function that returns a ``long``, or nothing, on this thread."""
+        function = getattr(self._loaded, name)
+        function.restype = ctypes.c_long
+        return int(function(*map(_as_c, arguments)))
+
+
+def _as_c(value: Any) -> Any:
+    if isinstance(value, int):
+        return ctypes.c_long(value)
+    if isinstance(value, float):
+        return ctypes.c_double(value)
+    if isinstance(value, list):
+        return (ctypes.c_long * len(value))(*value)
+    return ctypes.c_void_p(value.data_ptr()) if hasattr(value, "data_ptr") else value
+
+
+@functools.cache
+def library_of(source: Path) -> Library | None:
+    """Compile and load a kernel without sizes; None if that fails."""
+    try:
+        return Library(Kernel(source, {}).load())
+    except NativeError:
+        return None

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from dynabro_cli.lazy import torch
-from dynabro_cli.vectors import gram_kernel
+from dynabro_cli.machine import native
 from dynabro_cli.vectors.finite import host_may_look
 from dynabro_cli.vectors.operators import opaque
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Equal: TypeAlias = "Callable[[int, int], bool]"
+
+KERNEL = Path(__file__).with_name("gram.cpp")
 
 CLOSE = 1e-2
 """If a squared distance is at least this share of the squared lengths, rounding takes at most 1e-5 of it."""
@@ -42,7 +45,7 @@ def _by_kernel(messages: Tensor) -> Tensor | None:
     """Return what ``gram`` does, by a compiled kernel; None without a kernel that serves these messages."""
     if messages.device.type != "cpu" or messages.dtype != torch.float32 or messages.numel() <= SMALL:
         return None
-    kernel = gram_kernel.load()
+    kernel = native.library_of(KERNEL)
     return None if kernel is None else _looked(messages, kernel).nan_to_num(0, 0, 0)
 
 
@@ -95,7 +98,7 @@ def radii(gram: Tensor) -> Tensor:
     return squared_distances(gram).sort(1).values[:, len(gram) // 2]
 
 
-def _looked(messages: Tensor, kernel: gram_kernel.Products | None = None) -> Tensor:
+def _looked(messages: Tensor, kernel: native.Library | None = None) -> Tensor:
     """Return the Gram matrix, with no more work than these messages need."""
     exact = messages.numel() <= SMALL
     found, equal = _multiplied(messages.double() if exact else messages, kernel)
@@ -113,12 +116,27 @@ def _looked(messages: Tensor, kernel: gram_kernel.Products | None = None) -> Ten
     return found.index_select(0, places).index_select(1, places)
 
 
-def _multiplied(vectors: Tensor, kernel: gram_kernel.Products | None) -> tuple[Tensor, Equal]:
+def _multiplied(vectors: Tensor, kernel: native.Library | None) -> tuple[Tensor, Equal]:
     """Return the products of all pairs [m, m], and a function that tells if two vectors are equal."""
     if kernel is not None and vectors.dtype == torch.float32:
-        found, first = kernel(vectors)
+        found, first = products_by(kernel, vectors)
         return found, lambda i, j: first[i] == first[j]
     return _products(vectors), lambda i, j: torch.equal(vectors[i], vectors[j])
+
+
+def products_by(kernel: native.Library, vectors: Tensor) -> tuple[Tensor, list[int]]:
+    """Return the products of all pairs [m, m] in double precision, and the first vector that equals each.
+
+    Args:
+        kernel: The library of ``KERNEL``.
+        vectors: [m, d], single precision, on a CPU.
+    """
+    vectors = vectors if vectors.stride(1) == 1 else vectors.contiguous()
+    m, d = vectors.shape
+    scratch = torch.empty(kernel.number("scratch", kernel.threads, m, d), dtype=torch.uint8)
+    found, first = torch.empty(m, m, dtype=torch.float64), torch.empty(m, dtype=torch.int32)
+    kernel.run("products", scratch, vectors, m, d, vectors.stride(0), found, first)
+    return found, first.tolist()
 
 
 def _in_units(messages: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def test_the_engine_is_what_computes_and_is_no_component() -> None:
     loaded = {str(Path(file).relative_to(ROOT)) for file in program(LOADED, ROOT.parent)}
     kinds = {f"{kind}/__init__.py" for kind in digests.KINDS}
     assert {name for name in loaded - kinds if not DESCRIBING.fullmatch(name.removesuffix(".py"))} <= found
-    assert {"simulation/loop.py", "gradients/linear.cpp", "vectors/gram.cpp", "aggregators/_weiszfeld.cpp"} <= found
+    assert {"simulation/loop.py", "gradients/kernels/linear.cpp", "vectors/gram.cpp", "aggregators/_weiszfeld.cpp"} <= found
     assert found.isdisjoint({"experiment/spec.py", "aggregators/cwtm.py", "attacks/sf.py", "methods/sgd.py"})
     assert all([*ROOT.glob(pattern)] for pattern in digests.ENGINE_FILES if "*" not in pattern)
 
@@ -140,7 +140,7 @@ def test_an_edit_changes_the_digests_that_cover_it_and_no_other(copy: Path) -> N
         file.write("# a comment\n")
     after = program(PROGRAM, copy)
     assert [name for name in before if before[name] != after[name]] == ["aggregators/cwtm", "aggregators/cwmed"]
-    with (package / "gradients" / "linear.cpp").open("a") as file:
+    with (package / "gradients" / "kernels" / "linear.cpp").open("a") as file:
         file.write("// a comment\n")
     last = program(PROGRAM, copy)
     assert [name for name in before if after[name] != last[name]] == ["engine"]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dynabro_cli.errors import RunError
-from dynabro_cli.gradients import WorkerGradients, conv_block
-from dynabro_cli.gradients.conv_block import Compiled, ConvBlock, Shape, blocks_of
+from dynabro_cli.gradients import WorkerGradients
+from dynabro_cli.gradients.kernels import conv_block
+from dynabro_cli.gradients.kernels.conv_block import Compiled, ConvBlock, Shape, blocks_of
 from dynabro_cli.gradients.twin import twin
 from dynabro_cli.gradients.worker_layers import Shared
 from dynabro_cli.machine import native

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dynabro_cli.gradients import WorkerGradients, conv_weights
+from dynabro_cli.gradients import WorkerGradients
+from dynabro_cli.gradients.kernels import conv_weights
 from dynabro_cli.machine import native
 
 pytestmark = [

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from dynabro_cli.gradients import WorkerGradients, linear_kernel
+from dynabro_cli.gradients import WorkerGradients
+from dynabro_cli.gradients.kernels import linear
 from dynabro_cli.machine import native
 
 pytestmark = [
@@ -17,8 +18,8 @@ pytestmark = [
 ]
 
 
-def kernel() -> linear_kernel.Products:
-    found = linear_kernel.load()
+def kernel() -> linear.Products:
+    found = linear.load()
     assert found is not None
     return found
 
@@ -73,14 +74,14 @@ def gradients(compile_: str, monkeypatch: pytest.MonkeyPatch, samples: float = 1
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 3), nn.ReLU(), nn.Linear(3, 10))
     engine = WorkerGradients(model, 4, compile=compile_, samples=samples)
     calls: list[int] = []
-    plain = linear_kernel.Products.__call__
+    plain = linear.Products.__call__
     with monkeypatch.context() as patch:
 
-        def watched(self: linear_kernel.Products, *tensors: torch.Tensor) -> bool:
+        def watched(self: linear.Products, *tensors: torch.Tensor) -> bool:
             calls.append(plain(self, *tensors))
             return bool(calls[-1])
 
-        patch.setattr(linear_kernel.Products, "__call__", watched)
+        patch.setattr(linear.Products, "__call__", watched)
         generator = torch.Generator().manual_seed(1)
         engine(torch.randn(4, 6, 1, 8, 8, generator=generator), torch.arange(6).expand(4, 6), 2, [])
     return engine.matrix, calls

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dynabro_cli.gradients import WorkerGradients, fusible, norm_kernel
+from dynabro_cli.gradients import WorkerGradients, fusible
+from dynabro_cli.gradients.kernels import norm
 from dynabro_cli.machine import native
 
 pytestmark = [
@@ -18,8 +19,8 @@ pytestmark = [
 EPS = 1e-5
 
 
-def kernel() -> norm_kernel.BatchNorm:
-    found = norm_kernel.load()
+def kernel() -> norm.BatchNorm:
+    found = norm.load()
     assert found is not None
     return found
 

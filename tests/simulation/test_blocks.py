@@ -12,7 +12,7 @@ import pytest
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, RoundsDone, Started
 from dynabro_cli.experiment.resolve import resolve
-from dynabro_cli.gradients import conv_block
+from dynabro_cli.gradients.kernels import conv_block
 from dynabro_cli.machine import native
 from dynabro_cli.simulation.setup import simulate_run
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,8 +14,7 @@ from torch import Tensor
 
 from dynabro_cli.machine import native
 from dynabro_cli.vectors import gram as module
-from dynabro_cli.vectors import gram_kernel
-from dynabro_cli.vectors.gram import SMALL, squared_distances
+from dynabro_cli.vectors.gram import KERNEL, SMALL, squared_distances
 
 pytestmark = [
     pytest.mark.skipif(native.compiler() is None, reason="there is no C++ compiler"),
@@ -21,10 +22,10 @@ pytestmark = [
 ]
 
 
-def kernel() -> gram_kernel.Products:
-    found = gram_kernel.load()
+def kernel() -> Callable[[Tensor], tuple[Tensor, list[int]]]:
+    found = native.library_of(KERNEL)
     assert found is not None
-    return found
+    return functools.partial(module.products_by, found)
 
 
 def draw(m: int, d: int, seed: int, copies: list[tuple[int, int]] = []) -> Tensor:  # noqa: B006
@@ -114,7 +115,7 @@ def test_in_a_compiled_function_it_is_the_same_matrix(exponent: int, spread: flo
 def test_the_kernel_serves_compiled_functions_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without compiling keeps its numbers bit for bit."""
     asked: list[int] = []
-    monkeypatch.setattr(module.gram_kernel, "load", lambda: asked.append(1))
+    monkeypatch.setattr(native, "library_of", lambda _: asked.append(1))
     messages = torch.randn(9, SMALL // 5)
     plain = module.gram(messages)
     assert not asked

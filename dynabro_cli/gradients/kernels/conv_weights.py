@@ -5,8 +5,6 @@ A call of torch's backward convolution for each worker reaches half to nine tent
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,19 +20,16 @@ COMPILE_VALUES = 1e8
 CHANNELS = 7
 """Fewer input channels fill no processor's vectors."""
 
-_long, _pointer = ctypes.c_long, ctypes.c_void_p
-
 
 class Gradients:
     """The kernel, on tensors."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: native.Library) -> None:
         self._library = library
-        library.scratch.restype = library.filled.restype = _long
 
     def filled(self, channels: int) -> int:
         """Return how many channels the kernel's vectors have for so many input channels; 0 if too much of that is empty."""
-        return int(self._library.filled(_long(channels)))
+        return self._library.number("filled", channels)
 
     def __call__(self, gy: Tensor, x: Tensor, padding: Sequence[int], out: Tensor) -> bool:
         """Write the gradients to ``out``; return False, with nothing written, if the kernel does not serve these tensors.
@@ -52,13 +47,9 @@ class Gradients:
             return False
         x = F.pad(x, (0, 0, 0, 0, 0, filled - channels)) if filled > channels else x
         gy, x = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (gy, x))
-        sizes = (_long * 8)(filled, height, width, kernels, *inner[1:], *padding)
-        team = native.team()
-        threads = torch.get_num_threads() if team is not None else 1
-        counts = _long(m), _long(n // m)
-        scratch = torch.empty(self._library.scratch(sizes, _long(threads), *counts))
-        pointers = [_pointer(tensor.data_ptr()) for tensor in (scratch, x, gy, out)]
-        self._library.gradients(team, _long(threads), sizes, *pointers, _long(channels), *counts, _long(out.stride(0)))
+        sizes, library = [filled, height, width, kernels, *inner[1:], *padding], self._library
+        scratch = torch.empty(library.number("scratch", sizes, library.threads, m, n // m))
+        library.run("gradients", sizes, scratch, x, gy, out, channels, m, n // m, out.stride(0))
         return True
 
 
@@ -76,10 +67,7 @@ def compiled_for(weights: Sequence[Tensor], samples: float, *, insist: bool) -> 
     return load() if insist or samples * sum(weight.numel() for weight in weights) >= COMPILE_VALUES else None
 
 
-@functools.cache
 def load() -> Gradients | None:
     """Compile and load the kernel; None if that fails."""
-    try:
-        return Gradients(native.Kernel(Path(__file__).with_name("conv_weights.cpp"), {}).load())
-    except native.NativeError:
-        return None
+    library = native.library_of(Path(__file__).with_name("conv_weights.cpp"))
+    return None if library is None else Gradients(library)

@@ -29,8 +29,6 @@ s.
 SCRATCH = 16 << 20
 """Largest scratch memory of a thread in bytes; larger images do not fit into a cache."""
 
-_long, _pointer = ctypes.c_long, ctypes.c_void_p
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -74,37 +72,27 @@ class Compiled:
 
     def __init__(self, shape: Shape, library: ctypes.CDLL) -> None:
         self.shape = shape
-        self._library = library
-        library.scratch.restype = _long
+        self._library = native.Library(library)
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, places: bool) -> tuple[Tensor, Tensor | None]:
         """Return y [N, O, h, w] and, if wanted, the winners' places, a byte each, [N, h, w, O]."""
         rows, columns = (size // 2 for size in self.shape.output)
         y = torch.empty(len(x), self.shape.kernels, rows, columns, memory_format=torch.channels_last)
         at = torch.empty(len(x), rows, columns, self.shape.kernels, dtype=torch.uint8) if places else None
-        threads, scratch = self._scratch(0, 0)
-        arguments = (_at(scratch), _at(x), _at(weight), _at(bias), _at(y), _at(at), _long(len(x)))
-        self._library.forward(native.team(), _long(threads), *arguments)
+        self._library.run("forward", self._scratch(0, 0), x, weight, bias, y, at, len(x))
         return y, at
 
     def backward(self, x: Tensor, weight: Tensor, at: Tensor, gy: Tensor, dw: Tensor, db: Tensor | None) -> Tensor | None:
         """Write the weights' gradients dw [m, O, C, kh, kw] and db [m, O]; return the input's, if the shape has it."""
         m = len(dw)
         gx = torch.empty_like(x) if self.shape.input else None
-        threads, scratch = self._scratch(m, len(x) // m)
-        tensors = (_at(scratch), _at(x), _at(weight), _at(at), _at(gy), _at(dw), _at(db))
-        sizes = (_long(dw.stride(0)), _at(gx), _long(m), _long(len(x) // m))
-        self._library.backward(native.team(), _long(threads), *tensors, *sizes)
+        n = len(x) // m
+        self._library.run("backward", self._scratch(m, n), x, weight, at, gy, dw, db, dw.stride(0), gx, m, n)
         return gx
 
-    def _scratch(self, workers: int, batch: int) -> tuple[int, Tensor]:
-        """The number of threads, and the scratch memory that they need."""
-        threads = torch.get_num_threads()
-        return threads, torch.empty(self._library.scratch(_long(threads), _long(workers), _long(batch)))
-
-
-def _at(tensor: Tensor | None) -> ctypes.c_void_p:
-    return _pointer(None if tensor is None else tensor.data_ptr())
+    def _scratch(self, workers: int, batch: int) -> Tensor:
+        """The scratch memory that all threads need."""
+        return torch.empty(self._library.number("scratch", self._library.threads, workers, batch))
 
 
 class _Block(Function):

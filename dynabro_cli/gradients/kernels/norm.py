@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 from pathlib import Path
 from typing import cast
 
@@ -19,15 +18,12 @@ from dynabro_cli.machine import native
 COMPILE_BYTES = 2e10
 """Bytes kept by all passes of a run above which compiling saves time: 0.2 to 0.4 ns for each, against about 3 s."""
 
-_long, _pointer = ctypes.c_long, ctypes.c_void_p
-
 
 class BatchNorm:
     """The two functions of the compiled library, on float32 tensors, in place of the two of ``fusible``."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: native.Library) -> None:
         self._library = library
-        library.scratch.restype = _long
 
     def normalise(
         self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
@@ -56,12 +52,9 @@ class BatchNorm:
         return gx, own[0], own[1]
 
     def _call(self, name: str, relu: bool, tensors: list[Tensor | None], *more: ctypes.c_float) -> None:
-        sizes = (_long * 4)(*cast(Tensor, tensors[0]).shape, relu)
-        team = native.team()
-        threads = torch.get_num_threads() if team is not None else 1
-        scratch = torch.empty(self._library.scratch(sizes))
-        pointers = [None if tensor is None else _pointer(tensor.data_ptr()) for tensor in (scratch, *tensors)]
-        getattr(self._library, name)(team, _long(threads), sizes, *pointers, *more)
+        sizes = [*cast(Tensor, tensors[0]).shape, int(relu)]
+        scratch = torch.empty(self._library.number("scratch", sizes))
+        self._library.run(name, sizes, scratch, *tensors, *more)
 
 
 def compile_norms(model: nn.Module, shared: Shared, kept: float, *, insist: bool) -> None:
@@ -84,10 +77,7 @@ def compile_norms(model: nn.Module, shared: Shared, kept: float, *, insist: bool
         join_relus(model)
 
 
-@functools.cache
 def load() -> BatchNorm | None:
     """Compile and load the kernel; None if that fails."""
-    try:
-        return BatchNorm(native.Kernel(Path(__file__).with_name("batch_norm.cpp"), {}).load())
-    except native.NativeError:
-        return None
+    library = native.library_of(Path(__file__).with_name("batch_norm.cpp"))
+    return None if library is None else BatchNorm(library)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from pathlib import Path
 
 import torch
@@ -14,13 +12,11 @@ from dynabro_cli.machine import native
 COMPILE_VALUES = 1e9
 """Products of a run above which compiling saves time: at least 1 ns for a hundred, against about 1 s."""
 
-_long, _pointer = ctypes.c_long, ctypes.c_void_p
-
 
 class Products:
     """The function of the compiled library, on tensors."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    def __init__(self, library: native.Library) -> None:
         self._library = library
 
     def __call__(self, gy: Tensor, x: Tensor, out: Tensor) -> bool:
@@ -35,14 +31,9 @@ class Products:
         if any(tensor.device.type != "cpu" or tensor.dtype != torch.float32 for tensor in tensors):
             return False
         (m, n, rows), columns = gy.shape, x.shape[2]
-        if not m or not self._library.serves(_long(rows), _long(columns)) or out.stride()[1:] != (columns, 1):
+        if not m or not self._library.number("serves", rows, columns) or out.stride()[1:] != (columns, 1):
             return False
-        gy, x = gy.contiguous(), x.contiguous()
-        team = native.team()
-        threads = torch.get_num_threads() if team is not None else 1
-        pointers = [_pointer(tensor.data_ptr()) for tensor in (gy, x, out)]
-        sizes = [_long(size) for size in (m, n, rows, columns, out.stride(0))]
-        self._library.products(team, _long(threads), *pointers, *sizes)
+        self._library.run("products", gy.contiguous(), x.contiguous(), out, m, n, rows, columns, out.stride(0))
         return True
 
 
@@ -61,10 +52,7 @@ def compiled_for(model: nn.Module, samples: float, *, insist: bool) -> Products 
     return load() if insist or enough else None
 
 
-@functools.cache
 def load() -> Products | None:
     """Compile and load the kernel; None if that fails."""
-    try:
-        return Products(native.Kernel(Path(__file__).with_name("linear.cpp"), {}).load())
-    except native.NativeError:
-        return None
+    library = native.library_of(Path(__file__).with_name("linear.cpp"))
+    return None if library is None else Products(library)

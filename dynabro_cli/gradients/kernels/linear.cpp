@@ -44,7 +44,7 @@ struct Products {
 }  // namespace
 
 // True if a layer of this size has a whole tile.
-extern "C" int serves(long rows, long columns) { return rows >= ROWS && columns >= COLUMNS; }
+extern "C" long serves(long rows, long columns) { return rows >= ROWS && columns >= COLUMNS; }
 
 // Write the products of all workers, ``stride`` numbers apart.
 extern "C" void products(Team team, long threads, const float* gy, const float* x, float* out, long workers, long n, long rows, long columns,
