@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dynabro_cli.components.digests import CodeComparison
     from dynabro_cli.store.outputs import Output
 
+BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 AT_ONCE = 10_000
 """Rows held in memory at a time."""
 T = TypeVar("T")
@@ -167,3 +168,16 @@ def size(number: float) -> str:
         if number >= unit:
             return f"{number / unit:.{0 if number >= 10 * unit else 1}f} {name}"
     return f"{number:.0f} bytes"
+
+
+def sparkline(values: Sequence[float | None], width: int = 30) -> str:
+    """Return numbers as a line of small bars, the lowest to the highest of them; a gap where a number is not finite.
+
+    With more than ``width`` numbers, evenly chosen ones are shown, the first and the last among them.
+    """
+    if len(values) > width:
+        values = [values[round(place * (len(values) - 1) / (width - 1))] for place in range(width)]
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    step = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(" " if value is None or not math.isfinite(value) else BARS[round(step * (value - low))] for value in values)

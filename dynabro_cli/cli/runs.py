@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, Where
-from dynabro_cli.cli.output import emit, save_csv, tell_of_code
+from dynabro_cli.cli.output import emit, save_csv, table_lines, tell_of_code
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
 from dynabro_cli.errors import SpecError, did_you_mean
@@ -27,19 +27,20 @@ MOST_LISTED = 40
 ALL = "all"
 LISTED = (
     *("id", "status", "sweep", "task", "model", "method", "pre_aggregators", "aggregator", "attack", "switching", "data"),
-    *("precision", "budget", "seed", "rounds", "final_accuracy", "final_gap", "wall_seconds"),
+    *("precision", "budget", "learning_rate", "seed", "rounds", "final_accuracy", "final_gap", "wall_seconds"),
 )
 """Columns that are listed without ``--columns``."""
 ALWAYS = ("id", "final_accuracy", "final_gap")
 """Columns that are not left out if all runs share a value."""
-EXPENDABLE = ("rounds", "wall_seconds", "precision", "sweep", "budget", "model", "data", "pre_aggregators", "task", "seed")
+EXPENDABLE = ("rounds", "wall_seconds")
 """Columns that are left out, in this order, if the table is wider than the terminal."""
+SECOND = ("precision", "sweep", "data", "model", "budget", "learning_rate", "pre_aggregators", "switching", "attack", "method")
+"""Columns that move to a second line, in this order, if the table still is too wide: what differs is never left out."""
+INDENT = "    "
 QUIET = ("pre_aggregators", "data", "precision")
 """Columns that are not worth a word at their default."""
 COUNTS = ("rounds", "wall_seconds")
 """Columns that are not worth a word if all runs share a value."""
-SHORTEST = 8
-"""Characters of a cell that are kept, however narrow the terminal."""
 HEADS = {"final_accuracy": "accuracy", "final_gap": "gap", "wall_seconds": "seconds", "pre_aggregators": "pre"}
 """Short names above columns."""
 
@@ -123,22 +124,39 @@ def _print_runs(names: Sequence[str], rows: list[dict[str, Any]], *, choose: boo
             say(line)
     left = [name for name in names if name not in shared]
     table = [[_short(name, row[name]) for name in left] for row in rows]
-    if choose:
-        left, *table = _fitting(left, table)
-    emit(left, table)
+    if not choose:
+        emit(left, table)
+        return
+    columns = {name: [HEADS.get(name, name), *cells] for name, *cells in zip(left, *table, strict=True)}
+    second = _second(columns)
+    head, rule, *lines = table_lines(*_split(columns))
+    say(head, rule)
+    for place, line in enumerate(lines, 1):
+        say(line)
+        rest = ", ".join(f"{HEADS.get(name, name)} {cells[place]}" for name, cells in second.items())
+        for text in textwrap.wrap(rest, _width() - len(INDENT), break_on_hyphens=False):
+            say(INDENT + text)
 
 
-def _fitting(names: list[str], table: list[list[str]]) -> list[list[str]]:
-    """Return a header and rows as wide as the terminal: without the least telling columns, then with the longest cells cut."""
-    columns = {name: [HEADS.get(name, name), *cells] for name, *cells in zip(names, *table, strict=True)}
+def _second(columns: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Remove columns until the others fit the terminal; return the ones that go to a second line."""
     for name in EXPENDABLE:
         if _excess(columns) > 0:
             columns.pop(name, None)
-    for _ in names:
-        longest = max(columns, key=lambda name: _wide(columns[name]))
-        width = max(SHORTEST, _wide(columns[longest]) - max(0, _excess(columns)))
-        columns[longest] = [cell if len(cell) <= width else f"{cell[: width - 2]}.." for cell in columns[longest]]
-    return [list(row) for row in zip(*columns.values(), strict=True)]
+    second = {}
+    for name in SECOND:
+        if _excess(columns) > 0 and name in columns:
+            second[name] = columns.pop(name)
+    while _excess(columns) > 0 and len(columns) > 1:
+        name = max((name for name in columns if name != "id"), key=lambda name: _wide(columns[name]))
+        second[name] = columns.pop(name)
+    return second
+
+
+def _split(columns: dict[str, list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a table."""
+    header, *rows = zip(*columns.values(), strict=True)
+    return list(header), [list(row) for row in rows]
 
 
 def _wide(cells: list[str]) -> int:

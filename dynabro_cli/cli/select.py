@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings
-from dynabro_cli.cli.output import emit, print_json
+from dynabro_cli.cli.output import emit, named_database, print_json, warn
 from dynabro_cli.cli.terminal import complain, write
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError
@@ -64,19 +65,36 @@ def select(
     scores = read_scores(planned, db, command)
     choices = choose(planned, scores, over, worst)
     if yaml is not None:
-        _write(Output(yaml, SELECTED, db, force, source=Path(name)), as_sweep(planned, choices))
+        _write(Output(yaml, SELECTED, db, force, source=Path(name)), as_sweep(planned, choices), db)
     if yaml is None or str(yaml) != "-":
         _report(planned, choices, as_json)
+    for line in edges(choices):
+        warn(line)
 
 
-def _write(output: Output, text: str) -> None:
+def edges(choices: Sequence[Ranking]) -> list[str]:
+    """Return a line for each number that is chosen at the edge of its grid: a better one may lie beyond."""
+    found = []
+    for choice in choices:
+        for name, value in choice.best.values.items():
+            tried = [candidate.values[name] for candidate in choice.candidates]
+            if isinstance(value, int | float) and len(set(tried)) > 1 and value in (min(tried), max(tried)):
+                where = ", ".join(f"{field} {format_value(own)}" for field, own in choice.configuration.items())
+                end = "smallest" if value == min(tried) else "largest"
+                told = f"{where}: " if where else ""
+                found.append(f"{told}{name}={format_value(value)} is the {end} of its grid. Try: a wider grid")
+    return found
+
+
+def _write(output: Output, text: str, db: str) -> None:
     path = output.target
     if str(path) == "-":
         write(text.encode())
         return
     with output.writing() as file:
         file.write(text.encode())
-    complain(f"the chosen runs are written to {path}. Try: dynabro sweep {shlex.quote(str(path))}, which trains them")
+    command = f"dynabro sweep {shlex.quote(str(path))}{named_database(db)}"
+    complain(f"the chosen runs are written to {path}. Try: {command}, which trains them")
 
 
 def _report(planned: PlannedRuns, choices: list[Ranking], as_json: bool) -> None:

@@ -5,26 +5,33 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dynabro_cli.cli.options import Database, Json, Plugins
-from dynabro_cli.cli.output import emit, finite, print_json
+from dynabro_cli.cli.output import duration, emit, finite, named_database, print_json, sparkline
 from dynabro_cli.cli.terminal import say
 from dynabro_cli.components import USERS, Entry, format_value
-from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.errors import SpecError, did_you_mean, first_line
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+DIPS = ("dip", "worst_window")
+"""Columns of ``recovery`` among the scores of a run."""
 
 
 def show(
     what: Annotated[str, typer.Argument(metavar="KIND/NAME|RUN", help="Such as aggregators/cwtm, or 1 or runs/1.")],
+    everything: Annotated[bool, typer.Option("--all", help="Of a run: every column, recovery, and Byzantine workers.")] = False,
     db: Database = "results.db",
     as_json: Json = False,
     plugin: Plugins = None,
 ) -> None:
-    """Show a component's definition, parameters and reference, or everything about a stored run.
+    """Show a component's definition, parameters and reference, or a stored run: its scores, its curve, and how to repeat it.
 
-    RUN is a run's id, or the beginning of its key.
+    RUN is a run's id, or the beginning of its key. --all and --json have everything that is stored of it but rounds.
 
     Example: dynabro show aggregators/cwtm
     """
@@ -32,7 +39,7 @@ def show(
     if not name and re.fullmatch(r"[0-9]+|[0-9a-f]{8,64}", kind):
         kind, name = "runs", kind
     if kind == "runs" and name:
-        _show_run(db, name, as_json)
+        _show_run(db, name, everything, as_json)
         return
     from dynabro_cli.experiment.resolve import REGISTRIES
 
@@ -87,7 +94,37 @@ def _lines(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield column, value
 
 
-def _show_run(db: str, name: str, as_json: bool) -> None:
+def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | None) -> None:
+    """Print a run in a few lines: its scores and its curve, what it is, and the command that repeats it."""
+    from dynabro_cli.experiment.label import cell, command_of
+    from dynabro_cli.experiment.spec import fields
+    from dynabro_cli.store.queries import query
+
+    column = "gap" if row["final_gap"] is not None else "test_accuracy"
+    sql = f"SELECT {column} FROM evaluations WHERE run_id = {int(row['id'])} ORDER BY round"
+    values = [value for (value,) in query(engine, sql).rows]
+    names = {"accuracy": "final_accuracy", "loss": "final_loss", "gap": "final_gap"}
+    scores = [f"{name} {row[stored]:.4g}" for name, stored in names.items() if row[stored] is not None]
+    scores += [f"{name.replace('_', ' ')} {recovered[name]:.3g}" for name in DIPS if recovered and recovered[name] is not None]
+    say(f"run {row['id']}: {cell({name: row[name] for name in fields()})}", "")
+    say(f"{row['status']}: {', '.join(scores) or 'no score'}")
+    if values:
+        known = [value for value in values if value is not None]
+        ends = f"  {known[0]:.3g} to {known[-1]:.3g} at {len(values)} evaluations" if known else ""
+        say(f"{sparkline(values)}{ends}")
+    spent = min(row["budget_spent"] or 0, row["budget"])
+    work = f"{spent:,} of {row['budget']:,} gradient computations of each worker, {row['rounds'] or 0:,} rounds"
+    took = "" if row["wall_seconds"] is None else f", {duration(row['wall_seconds'])} on {row['device']}"
+    say(work + took)
+    if row["error"]:
+        say(f"error: {first_line(row['error'])}")
+    made = f"; sweep {row['sweep']}" if row["sweep"] else ""
+    say("", f"learning rate {row['learning_rate']:g}, batch size {row['batch_size']}, model {row['model']}{made}")
+    say(f"m = {row['workers']} workers, f = {row['byzantine']} Byzantine")
+    say(f"repeat: {command_of(row)} --seed {row['seed']}")
+
+
+def _show_run(db: str, name: str, everything: bool, as_json: bool) -> None:
     from dynabro_cli.components.digests import parse
     from dynabro_cli.store.engine import open_read_only
     from dynabro_cli.store.queries import find_run, histogram, recovery, worker_labels
@@ -104,6 +141,11 @@ def _show_run(db: str, name: str, as_json: bool) -> None:
         row |= {"byzantine_histogram": dict(counts), "recovery": found}
         print_json(row | ({"worker_labels": told} if told else {}))
         return
+    _summarize(engine, row, found)
+    if not everything:
+        say("", f"everything that is stored of it: dynabro show {row['id']} --all{named_database(db)}")
+        return
+    say()
     emit(("column", "value"), list(_lines(row)))
     if found is not None:
         say("", "Switches and recovery:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,24 @@ def labels(runs: Sequence[Fields]) -> list[str]:
     """Name each run in a few words, with the fields in which runs of the same words differ."""
     also = telling_apart(runs)
     return [cell(run, also) for run in runs]
+
+
+def command_of(run: Fields) -> str:
+    """Return the ``dynabro run`` that has the same key as a run, without its seed.
+
+    Options that have the same default for every task are left out; all others are given, so that the command does not depend on
+    the defaults of a task.
+
+    Args:
+        run: Its columns, as in the table ``runs``.
+    """
+    words = ["dynabro", "run"]
+    for name, field in fields().items():
+        value = run[name]
+        known = value is not None and value == value  # NaN is not equal to itself
+        if name != "seed" and known and (name == "task" or value != field.default):
+            words += [field.option, format_value(field.type(value))]
+    return shlex.join(words)
 
 
 def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: Iterable[str] = CELL) -> list[str]:

@@ -23,11 +23,11 @@ def test_a_line_a_run_newest_first(dynabro: Dynabro, results: Path) -> None:
     first, header, rule, *lines = outcome.out.splitlines()
     assert first == "all: status finished"
     assert set(rule) == {"-", " "}
+    lines = [line for line in lines if not line.startswith("    ")]
     assert len(lines) == len(SPECS)
     for line, spec in zip(lines, reversed(SPECS), strict=True):
         row = dict(zip(header.split(), line.split(), strict=True))
-        assert (row["task"], row["method"], row["seed"]) == (spec.task, spec.method, str(spec.seed))
-        assert row["budget"] == str(spec.budget)
+        assert (row["task"], row["seed"]) == (spec.task, str(spec.seed))
         assert row["accuracy" if spec.task == "quadratic" else "gap"] == "-"
 
 
@@ -35,7 +35,8 @@ def test_what_all_runs_share_is_said_once(dynabro: Dynabro, results: Path) -> No
     outcome = dynabro("runs", "--where", "method = 'sgd'")
     first, header, _, *lines = outcome.out.splitlines()
     shared = "all: status finished, task digits, model logistic, method sgd, aggregator cwtm, attack sf, switching periodic:K=4"
-    assert first == f"{shared}, budget 40"
+    (rate,) = read(results, "SELECT DISTINCT learning_rate FROM runs WHERE method = 'sgd'")[0]
+    assert first == f"{shared}, budget 40, learning_rate {rate:g}"
     assert header.split() == ["id", "seed", "accuracy", "seconds"]
     assert [line.split()[:2] for line in lines] == [["2", "1"], ["1", "0"]]
     assert all(len(line.split()[2]) == len("0.1234") for line in lines)
@@ -46,7 +47,20 @@ def test_a_table_fits_the_terminal(width: int, dynabro: Dynabro, results: Path, 
     monkeypatch.setenv("COLUMNS", str(width))
     lines = dynabro("runs").out.splitlines()
     assert all(len(line) <= width for line in lines), lines
-    assert len(lines) == len(SPECS) + 3
+    assert sum(not line.startswith("    ") for line in lines) == len(SPECS) + 3
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_what_differs_is_never_left_out(width: int, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the row or below it, whole: methods, models, budgets and learning rates."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = " ".join(dynabro("runs").out.split())
+    for column in ("method", "model", "switching", "attack"):
+        values = [value for (value,) in read(results, f"SELECT DISTINCT {column} FROM runs")]
+        assert len(values) > 1
+        assert all(str(value) in text for value in values if value is not None), column
+    for column in ("budget", "learning_rate"):
+        assert all(f"{value:g}" in text for (value,) in read(results, f"SELECT DISTINCT {column} FROM runs"))
 
 
 def test_a_limit_says_how_many_more_there_are(dynabro: Dynabro, results: Path) -> None:

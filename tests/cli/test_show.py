@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -38,22 +39,39 @@ def test_every_component_is_shown(what: str, dynabro: Dynabro) -> None:
 
 def test_a_run_by_id_and_by_key(dynabro: Dynabro, results: Path) -> None:
     (key,) = read(results, "SELECT run_key FROM runs WHERE id = 5")[0]
-    by_id, by_key = dynabro("show", "runs/5"), dynabro("show", f"runs/{key[:12]}")
+    by_id, by_key = dynabro("show", "runs/5", "--all"), dynabro("show", f"runs/{key[:12]}", "--all")
     assert by_id == by_key
     assert (by_id.code, by_id.err) == (0, "")
-    shown = dict(line.split(maxsplit=1) for line in by_id.out.split("\n\n")[0].splitlines()[2:])
+    shown = dict(line.split(maxsplit=1) for line in by_id.out.split("\ncolumn ")[1].split("\n\n")[0].splitlines()[2:])
     parts = [name for name in shown if "." in name]
     columns = [column.name for column in metadata.tables["runs"].columns]
     assert [name for name in shown if name not in parts] == [name for name in columns if name in shown]
     assert {"spec", "versions"} >= set(columns) - set(shown) - {"code_digests"}
     assert {"method.jmax", "aggregator.f"} <= set(parts)
-    assert max(map(len, by_id.out.splitlines())) < 120
+    assert max(len(line) for line in by_id.out.splitlines() if not line.startswith("repeat: ")) < 120
     assert (shown["run_key"].strip(), shown["method"].strip(), shown["status"].strip()) == (key, "dynabro", "finished")
 
     histogram = [line.split() for line in by_id.out.split("by rounds:\n")[1].splitlines()]
     counts = read(results, "SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = 5 ORDER BY byzantine")
     assert [(int(byzantine), int(rounds)) for byzantine, rounds, _ in histogram] == counts
     assert max(len(bar) for *_, bar in histogram) == 40
+
+
+def test_a_run_starts_with_its_scores(dynabro: Dynabro, results: Path, folder: Path) -> None:
+    """The cell, the scores, a line of bars, and a command that has the same key; hints name the database."""
+    other = results.rename(folder / "other.db")
+    first, _, scores, bars, spent, *rest = dynabro("show", "1", "--db", "other.db").out.splitlines()
+    (accuracy, budget) = read(other, "SELECT final_accuracy, budget FROM runs WHERE id = 1")[0]
+    assert first.startswith("run 1: digits, sgd, cwtm, sf, periodic:K=4, seed ")
+    assert scores.startswith(f"finished: accuracy {accuracy:.4g}, loss ")
+    evaluations = read(other, "SELECT COUNT(*) FROM evaluations WHERE run_id = 1")[0][0]
+    assert len(bars.split("  ")[0]) == evaluations
+    assert spent.startswith(f"{budget} of {budget} gradient computations")
+    assert rest[-1].endswith("dynabro show 1 --all --db other.db")
+    (command,) = (line.removeprefix("repeat: ") for line in rest if line.startswith("repeat: "))
+    words = shlex.split(command)[1:]
+    again = dynabro(*words, "--db", "other.db", "--quiet")
+    assert "already" in again.out + again.err
 
 
 def test_a_run_as_json(dynabro: Dynabro, results: Path) -> None:
@@ -78,7 +96,7 @@ def test_a_run_whose_workers_have_samples_of_their_own(dynabro: Dynabro, folder:
     rows = read(folder / "results.db", "SELECT worker, label, count FROM worker_labels ORDER BY 1, 2")
     told = json.loads(dynabro("show", "runs/1", "--json").out)["worker_labels"]
     assert [tuple(item.values()) for item in told] == rows
-    title, *table = dynabro("show", "runs/1").out.split("Training samples, by worker and label:\n")[1].splitlines()
+    title, *table = dynabro("show", "runs/1", "--all").out.split("Training samples, by worker and label:\n")[1].splitlines()
     assert title.split() == ["worker", *map(str, range(10))]
     cells = {(worker, label): count for worker, label, count in rows}
     lines = [[int(cell) for cell in line.split()] for line in table if line.split()[0].isdigit()]
@@ -88,8 +106,8 @@ def test_a_run_whose_workers_have_samples_of_their_own(dynabro: Dynabro, folder:
 
 def test_a_run_without_rounds(dynabro: Dynabro, results: Path) -> None:
     change(results, "DELETE FROM rounds WHERE run_id = 1")
-    outcome = dynabro("show", "runs/1")
-    assert dynabro("show", "1") == outcome
+    outcome = dynabro("show", "runs/1", "--all")
+    assert dynabro("show", "1", "--all") == outcome
     assert outcome.code == 0
     assert outcome.out.rstrip().endswith("by rounds:")
 

@@ -215,7 +215,7 @@ def test_what_is_told_of_recovery_can_be_plotted(dynabro: Dynabro) -> None:
     ]
     shown = json.loads(dynabro("show", "runs/1", "--json").out)["recovery"]
     assert shown["dip"] == stored["dip"][0]
-    assert "recovery_rounds" in dynabro("show", "runs/1").out
+    assert "recovery_rounds" in dynabro("show", "runs/1", "--all").out
 
 
 def test_the_command_knows_all_metrics() -> None:

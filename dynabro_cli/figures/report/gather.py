@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import pandas as pd
 
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import DynabroError
-from dynabro_cli.experiment.label import CELL, OTHERS, telling_apart
+from dynabro_cli.experiment.label import CELL, OTHERS, command_of, telling_apart
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._columns import METRICS, ordered
 from dynabro_cli.figures._data import Results, cells_of, read
@@ -206,20 +205,3 @@ def title_of(runs: Mapping[str, Any] | pd.DataFrame) -> str:
     if len(sweeps) == 1:
         return sweeps[0]
     return tasks[0] if len(tasks) == 1 else f"{len(sweeps)} sweeps on {len(tasks)} tasks"
-
-
-def command_of(run: Mapping[str, Any] | pd.Series[Any]) -> str:
-    """Return the ``dynabro run`` that has the same key as a run, without its seed.
-
-    Options that have the same default for every task are left out; all others are given, so that the command does not depend on
-    the defaults of a task.
-
-    Args:
-        run: Its columns, as in the table ``runs``.
-    """
-    words = ["dynabro", "run"]
-    for name, field in fields().items():
-        value = run[name]
-        if name != "seed" and not pd.isna(value) and (name == "task" or value != field.default):
-            words += [field.option, format_value(field.type(value))]
-    return shlex.join(words)
