@@ -14,8 +14,7 @@ from dynabro_cli.store.schema import NEW_ONE, strangers, unreadable, way_on
 from dynabro_cli.store.server_schema import server_strangers
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.snapshot import snapshot
-from dynabro_cli.store.sound_row import CONTROL
-from dynabro_cli.store.soundness import unsound_runs
+from dynabro_cli.store.soundness import CONTROL, unsound_runs
 from dynabro_cli.store.tables import runs
 from dynabro_cli.store.translation import shown
 

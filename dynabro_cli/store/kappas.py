@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 
-from dynabro_cli.store.sound_row import CONTROL
+from dynabro_cli.store.soundness import CONTROL
 from dynabro_cli.store.tables import SEARCH, verified_kappa
 from dynabro_cli.store.translation import translated_errors
 from dynabro_cli.store.value_types import LARGEST_TEXT, moment, of_wrong_types, sane_row

@@ -20,8 +20,7 @@ from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
 from dynabro_cli.store.row_digests import OF_RUNS
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.snapshot import snapshot
-from dynabro_cli.store.sound_row import TIMES
-from dynabro_cli.store.soundness import unsound_runs
+from dynabro_cli.store.soundness import TIMES, unsound_runs
 from dynabro_cli.store.tables import runs
 from dynabro_cli.store.translation import shown, translated_errors
 from dynabro_cli.store.value_types import moment, sane_row

@@ -342,7 +342,7 @@ class Recorder:
             failpoint("mid-batch")
             if new_evaluations:
                 connection.execute(insert(evaluations), new_evaluations)
-            if complete:
+            if complete and self._run_id is not None:
                 recovery.store(connection, self._run_id)
                 take_place(connection, self._run_id)
                 row_digests.store(connection, self._run_id)

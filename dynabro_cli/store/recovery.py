@@ -25,7 +25,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -45,16 +45,15 @@ DIVERGED, THINNED, NO_ACCURACY = "diverged", "thinned", "no accuracy"
 NO_SWITCH, NOT_RECOVERED = "no switch", "most switches are not recovered from"
 REASONS = (DIVERGED, THINNED, NO_ACCURACY, NO_SWITCH, NOT_RECOVERED)
 
-_RUNS = f"SELECT id, status, rounds_every, budget_spent FROM runs WHERE {RESULTS} AND {{}} ORDER BY id"
+_RUN = f"SELECT status, rounds_every, budget_spent FROM runs WHERE {RESULTS} AND id = :run"
 _EVALUATIONS = """
-    SELECT run_id, round, budget, test_accuracy FROM evaluations WHERE test_accuracy BETWEEN 0 AND 1 AND {}
-    ORDER BY run_id, round
+    SELECT round, budget, test_accuracy FROM evaluations WHERE test_accuracy BETWEEN 0 AND 1 AND run_id = :run ORDER BY round
 """
-_SWITCHES = "SELECT run_id, round, budget - cost FROM rounds WHERE switched AND {} ORDER BY run_id, round"
+_SWITCHES = "SELECT round, budget - cost FROM rounds WHERE switched AND run_id = :run ORDER BY round"
 _MEANS = """
-    SELECT run_id, AVG(CASE WHEN ABS(acceptance) < 1e290 THEN acceptance END{order}),
+    SELECT AVG(CASE WHEN ABS(acceptance) < 1e290 THEN acceptance END{order}),
            AVG(CASE WHEN ABS(aggregation_error) < 1e290 THEN aggregation_error END{order})
-    FROM rounds WHERE {} GROUP BY run_id
+    FROM rounds WHERE run_id = :run
 """  # a server refuses a sum that is too large for a number type
 _ORDER = {"postgresql": " ORDER BY round"}
 """Sums are rounded, and a server adds rows in any order; SQLite takes them from the index of ``rounds``, in order."""
@@ -160,53 +159,19 @@ def measure(
     return numbers | {"recovery_rounds": middle, "recovery_budget": statistics.median(budgets)}
 
 
-def measured(connection: Connection, run_id: int | None = None, *, skip: Iterable[int] = ()) -> dict[int, dict[str, Any]]:
-    """Return the rows of ``recovery`` that runs with a result should have, by run, computed from their other rows.
-
-    Args:
-        connection: A connection to the database.
-        run_id: One run; None for all.
-        skip: Runs to skip, as their rows are damaged.
-    """
-    left_out = set(skip)
-
-    def rows(statement: str, column: str = "run_id") -> Iterable[Any]:
-        condition = "TRUE" if run_id is None else f"{column} = :run"
-        order = _ORDER.get(connection.dialect.name, "")
-        found = connection.execute(text(statement.format(condition, order=order)), {} if run_id is None else {"run": run_id})
-        return (row for row in found if row[0] not in left_out)
-
-    points: dict[int, list[Point]] = {}
-    for number, round_, budget, accuracy in rows(_EVALUATIONS):
-        points.setdefault(number, []).append(Point(round_, budget, accuracy))
-    switches: dict[int, list[Switch]] = {}
-    for number, round_, budget in rows(_SWITCHES):
-        switches.setdefault(number, []).append(Switch(round_, budget))
-    means = {number: (acceptance, error) for number, acceptance, error in rows(_MEANS)}
-    found = {}
-    for number, status, every, spent in rows(_RUNS, "id"):
-        run = {"status": status, "rounds_every": every, "budget_spent": spent}
-        found[number] = measure(run, points.get(number, []), switches.get(number, []), means.get(number, (None, None)))
-    return found
-
-
-def store(connection: Connection, run_id: int | None = None) -> int:
-    """Store the rows of one run, or of all runs with a result and without a row; return their number."""
-    present = set() if run_id is not None else set(connection.execute(text("SELECT run_id FROM recovery")).scalars())
-    new = [{"run_id": number} | row for number, row in measured(connection, run_id, skip=present).items()]
-    if new:
-        connection.execute(insert(recovery), new)
-    return len(new)
-
-
-def agree(stored: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-    """Return True if a stored row is the expected one, up to the rounding of sums."""
-    return all(
-        value == stored[name]
-        or (
-            isinstance(value, float)
-            and isinstance(stored[name], int | float)
-            and math.isclose(value, stored[name], rel_tol=1e-9, abs_tol=1e-12)
-        )
-        for name, value in expected.items()
+def measured(connection: Connection, run_id: int) -> dict[str, Any]:
+    """Return the row of ``recovery`` that a run with a result should have, computed from its other rows."""
+    order = _ORDER.get(connection.dialect.name, "")
+    run, points, switches, means = (
+        connection.execute(text(statement.format(order=order)), {"run": run_id})
+        for statement in (_RUN, _EVALUATIONS, _SWITCHES, _MEANS)
     )
+    acceptance, error = means.one()
+    return measure(
+        dict(run.mappings().one()), [Point(*row) for row in points], [Switch(*row) for row in switches], (acceptance, error)
+    )
+
+
+def store(connection: Connection, run_id: int) -> None:
+    """Store the row of a run with a result."""
+    connection.execute(insert(recovery), {"run_id": run_id} | measured(connection, run_id))

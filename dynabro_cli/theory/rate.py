@@ -16,7 +16,7 @@ from dynabro_cli.errors import many
 from dynabro_cli.methods._levels import planned, universal_coefficient
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.queries import query, warn_left_out
-from dynabro_cli.store.sound_row import spec_of
+from dynabro_cli.store.soundness import spec_of
 from dynabro_cli.theory.bounds import KAPPAS, adaptive_bound, dynamic_bound, gamma_mfm, static_bound
 from dynabro_cli.theory.slopes import PowerLaw, power_law
 

@@ -212,13 +212,13 @@ SPOILED = [
     ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key does not belong to its spec"),
     ("UPDATE runs SET started_at = 'aaaaaaaaaaaaaaaaaaaaa' WHERE id = 1", "started_at is not a valid timestamp"),
     ("UPDATE runs SET host = x'00' WHERE id = 1", "runs.host"),
-    ("UPDATE runs SET host = CAST(x'ff41' AS TEXT) WHERE id = 1", "a text column"),
+    ("UPDATE runs SET host = CAST(x'ff41' AS TEXT) WHERE id = 1", "its rows are not as they were stored"),
     ("UPDATE runs SET run_key = zeroblob(100000000) WHERE id = 1", "runs.run_key"),
     ("UPDATE rounds SET cost = 'x' WHERE run_id = 1 AND round = 2", "rounds.cost"),
     ("UPDATE rounds SET cost = -9223372036854775808 WHERE run_id = 1", "rounds.cost"),
     ("UPDATE rounds SET learning_rate = 9e999 WHERE run_id = 1 AND round = 2", "rounds.learning_rate"),
     ("UPDATE evaluations SET test_loss = zeroblob(1000) WHERE run_id = 1", "evaluations.test_loss"),
-    ("DELETE FROM rounds WHERE run_id = 1 AND round = 2", "5 of its 6 rounds"),
+    ("DELETE FROM rounds WHERE run_id = 1 AND round = 2", "its rows are not as they were stored"),
 ]
 
 
