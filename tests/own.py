@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dynabro_cli import components
-from dynabro_cli.components import digests, plugin_errors, plugins
+from dynabro_cli.components import digests, plugins
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.figures import _api as figures
 
@@ -64,7 +64,7 @@ def fresh() -> Iterator[None]:
         registry.entries()
     kept = [(dict(registry._entries), registry) for registry in registries]
     users, grids = dict(components.USERS), dict(figures.GRIDS)
-    loaded, places, done = dict(plugins._loaded), list(plugin_errors.places), plugins._installed_done
+    loaded, places, done = dict(plugins._loaded), list(plugins.places), plugins._installed_done
     modules, path = set(sys.modules), list(sys.path)
     try:
         yield
@@ -78,7 +78,7 @@ def fresh() -> Iterator[None]:
         figures.GRIDS.update(grids)
         plugins._loaded.clear()
         plugins._loaded.update(loaded)
-        plugin_errors.places[:] = places
+        plugins.places[:] = places
         plugins._installed_done = done
         for name in set(sys.modules) - modules:
             if getattr(sys.modules[name], "__file__", None) and not name.startswith(("dynabro_cli", "torch", "tests")):

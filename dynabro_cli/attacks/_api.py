@@ -107,9 +107,9 @@ def memoryless(messages: Callable[[Tensor, Tensor], Tensor], *, reads_own: bool 
     return Attack({}, lambda own, byzantine, _state: messages(own, byzantine), stay, reads_own, finite)
 
 
-def replace(own: Tensor, byzantine: Tensor, vectors: Tensor) -> Tensor:
+def replace(own: Tensor, byzantine: Tensor, vectors: Tensor | float) -> Tensor:
     """Put ``vectors`` ([d], [m, d], or one number for all) into the rows of the Byzantine workers."""
-    if not host_may_look(own) or vectors.dtype != own.dtype or torch.is_grad_enabled():
+    if not isinstance(vectors, Tensor) or not host_may_look(own) or vectors.dtype != own.dtype or torch.is_grad_enabled():
         return torch.where(byzantine[:, None], vectors, own)
     found = own.clone()  # a CPU copies whole rows in less time than it chooses number by number
     found[byzantine] = vectors[byzantine] if vectors.ndim == 2 else vectors

@@ -12,7 +12,7 @@ import typer
 from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings, Where
 from dynabro_cli.cli.output import print_json, tell_of_code
 from dynabro_cli.cli.terminal import complain, hint, say
-from dynabro_cli.components.plugin_errors import guarded
+from dynabro_cli.components.plugins import guarded
 from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError, many
 
 if TYPE_CHECKING:

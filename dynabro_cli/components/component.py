@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.components.parameters import ParameterInfo, format_value, parameter_infos
-from dynabro_cli.components.plugin_errors import guarded
+from dynabro_cli.components.plugins import guarded
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 Check: TypeAlias = "Callable[[Component[Any], Any], None]"

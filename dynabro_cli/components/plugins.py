@@ -16,14 +16,14 @@ import re
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
-from dynabro_cli.components.plugin_errors import places, told, where
-from dynabro_cli.errors import PluginError, SpecError
+from dynabro_cli.errors import DynabroError, PluginError, SpecError, first_line
 
 GROUP = "dynabro.plugins"
 """The entry points of installed packages; each names a module."""
@@ -49,6 +49,8 @@ class Plugin:
         return self.name.endswith(".py")
 
 
+places: list[Path] = []
+"""Files and folders with the code of plugins."""
 _loaded: dict[str, Plugin] = {}
 _depth = 0
 _installed_done = False
@@ -160,7 +162,7 @@ def load_installed() -> None:
         except (Exception, SystemExit) as error:
             _installed_done = False
             advice = f"Try: pip uninstall {package}"
-            raise PluginError(f"plugin of the installed package {package}: {told(error)}. {advice}") from error
+            raise PluginError(f"plugin of the installed package {package}: {described(error)}. {advice}") from error
 
 
 @contextlib.contextmanager
@@ -239,7 +241,7 @@ def _load_module(name: str) -> None:
     except ModuleNotFoundError:
         exists = False
     except (Exception, SystemExit) as error:  # of the package around it
-        raise PluginError(f"plugin={name}: {told(error)}. Try: python -m {name}") from error
+        raise PluginError(f"plugin={name}: {described(error)}. Try: python -m {name}") from error
     if not exists:
         raise SpecError(f"plugin={name}: there is no such module. Try: a file that ends in .py, or pip install of its package")
     _add_place(name)
@@ -255,7 +257,7 @@ def _execute(action: Callable[[], object], name: str, command: str, undo: Callab
         undo()
         if isinstance(error, SpecError):
             raise
-        text = told(error) if where(error) else f"plugin={name}: {told(error)}"
+        text = described(error) if where(error) else f"plugin={name}: {described(error)}"
         raise PluginError(f"{text}. Try: {command}, which shows the traceback") from error
 
 
@@ -281,3 +283,51 @@ def _module_name(path: Path) -> str:
 def _file_of(module: ModuleType | None) -> Path | None:
     file = getattr(module, "__file__", None)
     return None if file is None else Path(file).resolve()
+
+
+def described(error: BaseException) -> str:
+    """Return an exception in one line, with the file and line of the plugin's code that raised it, if one did."""
+    kind = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+    place = where(error)
+    return kind if place is None else f"{place}: {kind}"
+
+
+def where(error: BaseException) -> str | None:
+    """Return ``FILE, line N`` of the plugin's code that raised an exception; None if no plugin's code did.
+
+    It is the last such line of the traceback, causes included.
+    """
+    if isinstance(error, SyntaxError) and error.filename and _is_plugins(error.filename):
+        return f"{error.filename}, line {error.lineno}"
+    chain: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in chain:
+        chain.append(following)
+        following = following.__cause__ or following.__context__
+    for one in chain:
+        for frame in reversed(traceback.extract_tb(one.__traceback__)):
+            if _is_plugins(frame.filename):
+                return f"{frame.filename}, line {frame.lineno}"
+    return None
+
+
+@contextlib.contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """Within the context, turn an exception that went through a plugin's code into a PluginError.
+
+    Raises:
+        PluginError: With file and line. Errors raised on purpose, and exceptions of other code, are unchanged.
+    """
+    try:
+        yield
+    except DynabroError:
+        raise
+    except Exception as error:
+        if where(error) is None:
+            raise
+        raise PluginError(f"{what}: {described(error)}. Try: its test, which shows the traceback") from error
+
+
+def _is_plugins(file: str) -> bool:
+    path = Path(file)
+    return any(path == place or place in path.parents for place in places)

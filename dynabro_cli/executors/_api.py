@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from dynabro_cli.components import plugin_errors
+from dynabro_cli.components import plugins
 from dynabro_cli.errors import DynabroError, PluginError, RunError
 
 if TYPE_CHECKING:  # it loads torch, and a worker must be under its parent's control before
@@ -154,5 +154,5 @@ def failure_of(error: Exception) -> Failure:
     """Describe the exception that is being handled."""
     if isinstance(error, DynabroError):
         return Failure(str(error), str(error), expected=True, exit_code=error.exit_code)
-    kind = RunError if plugin_errors.where(error) is None else PluginError
-    return Failure(plugin_errors.told(error), traceback.format_exc(), expected=False, exit_code=kind.exit_code)
+    kind = RunError if plugins.where(error) is None else PluginError
+    return Failure(plugins.described(error), traceback.format_exc(), expected=False, exit_code=kind.exit_code)

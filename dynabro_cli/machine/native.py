@@ -23,6 +23,10 @@ from typing import Any, Literal
 
 import platformdirs
 
+from dynabro_cli.errors import SpecError
+
+CHOICES = ("auto", "on", "off")
+"""Values of the option ``--compile``."""
 SECONDS = 120.0
 """Time limit of the compiler for one kernel."""
 
@@ -295,3 +299,9 @@ def library_of(source: Path) -> Library | None:
         return Library(Kernel(source, {}).load())
     except NativeError:
         return None
+
+
+def check_choice(choice: str) -> None:
+    """Raise SpecError if ``choice``, a value of ``--compile``, is not one of ``CHOICES``."""
+    if choice not in CHOICES:
+        raise SpecError(f"compile={choice} is not legal. Try: --compile with {' or '.join(CHOICES)}")

@@ -15,7 +15,7 @@ import platformdirs
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine import native
-from dynabro_cli.machine.compile_choice import check_choice
+from dynabro_cli.machine.native import check_choice
 
 P = ParamSpec("P")
 R = TypeVar("R")

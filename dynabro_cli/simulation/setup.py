@@ -24,8 +24,8 @@ from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.memory import keep_pages
-from dynabro_cli.machine.compile_choice import check_choice
 from dynabro_cli.machine.devices import current, pick_device
+from dynabro_cli.machine.native import check_choice
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from dynabro_cli.aggregators._api import Aggregator
-from dynabro_cli.theory._moves import move
-from dynabro_cli.theory._starts import Matrix, made_by_hand, random_start
+from dynabro_cli.theory._inputs import Matrix, made_by_hand, move, random_start
 from dynabro_cli.theory.subjects import Effort, Subject
 
 ROUNDING = 1e-7

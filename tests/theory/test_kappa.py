@@ -13,8 +13,7 @@ from dynabro_cli.aggregators._api import REGISTRY as RULES
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.errors import SpecError
 from dynabro_cli.theory import kappa
-from dynabro_cli.theory._moves import move
-from dynabro_cli.theory._starts import made_by_hand, random_start
+from dynabro_cli.theory._inputs import made_by_hand, move, random_start
 from dynabro_cli.theory.kappa import differentiable, ratio, search
 from dynabro_cli.theory.subjects import Effort, Subject, subject, subjects
 

@@ -16,7 +16,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.machine.compile_choice import check_choice
+from dynabro_cli.machine.native import check_choice
 
 Open = AbstractContextManager[Callable[[Sequence[Run]], Places]]
 

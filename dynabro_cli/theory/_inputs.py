@@ -1,4 +1,4 @@
-"""Starting inputs of a search for a rule's worst case: inputs of hand-made lower bounds, and random ones.
+"""Inputs of a search for a rule's worst case: hand-made lower bounds and random ones to start from, and random moves.
 
 The first f rows are Byzantine, the last h = m - f are the honest set S.
 """
@@ -61,3 +61,37 @@ def _normal(m: int, f: int, d: int, generator: np.random.Generator) -> Iterator[
     shifts = [mean - z * deviation for z in (0.5, 1.0, 1.5, 2.0, 4.0, FAR)]
     for byzantine in [*shifts, extreme, 2 * extreme - mean] if f else [mean]:
         yield np.concatenate([np.tile(byzantine, (f, 1)), honest])
+
+
+def move(messages: Matrix, byzantine: int, generator: np.random.Generator) -> Matrix:
+    """Apply one of several moves: all rows, one row, all Byzantine rows together, or one row towards another.
+
+    Worst cases consist of clusters, which single rows must be able to join and leave.
+
+    Args:
+        messages: [m, d]; not modified.
+        byzantine: f, the number of the first rows that are Byzantine.
+        generator: The source of randomness.
+    """
+    moved = messages.copy()
+    m, d = moved.shape
+    center = moved[byzantine:].mean(0)
+    spread = float(np.abs(moved[byzantine:] - center).max())
+    size = (spread or float(np.abs(moved - center).max()) or 1.0) * 10 ** generator.uniform(-4, 0.5)
+    kind = generator.integers(7 if byzantine else 4)
+    row, other = generator.integers(m, size=2)
+    if kind == 0:
+        moved += size * generator.standard_normal((m, d))
+    elif kind == 1:
+        moved[row] += size * generator.standard_normal(d)
+    elif kind == 2:
+        moved[row] = moved[other]
+    elif kind == 3:
+        moved[row] += generator.uniform(-0.5, 1.5) * (moved[other] - moved[row])
+    elif kind == 4:
+        moved[:byzantine] += size * generator.standard_normal(d)
+    elif kind == 5:
+        moved[:byzantine] = center + 10 ** generator.uniform(-1, 1) * (moved[:byzantine] - center)
+    else:
+        moved[:byzantine] = moved[row] + size * generator.choice([0.0, 1.0]) * generator.standard_normal(d)
+    return moved
