@@ -109,7 +109,7 @@ def memoryless(messages: Callable[[Tensor, Tensor], Tensor], *, reads_own: bool 
 
 def replace(own: Tensor, byzantine: Tensor, vectors: Tensor | float) -> Tensor:
     """Put ``vectors`` ([d], [m, d], or one number for all) into the rows of the Byzantine workers."""
-    if not isinstance(vectors, Tensor) or not host_may_look(own) or vectors.dtype != own.dtype or torch.is_grad_enabled():
+    if isinstance(vectors, float) or not host_may_look(own) or vectors.dtype != own.dtype or torch.is_grad_enabled():
         return torch.where(byzantine[:, None], vectors, own)
     found = own.clone()  # a CPU copies whole rows in less time than it chooses number by number
     found[byzantine] = vectors[byzantine] if vectors.ndim == 2 else vectors
