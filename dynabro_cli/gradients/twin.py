@@ -11,6 +11,7 @@ from torch import nn
 from dynabro_cli.gradients.kernels.conv_block import ConvBlock
 from dynabro_cli.gradients.worker_layers import Shared, WorkerConv2d, WorkerDropout, WorkerLinear
 from dynabro_cli.gradients.worker_norms import WorkerBatchNorm2d, WorkerGroupNorm
+from dynabro_cli.gradients.worker_tokens import WorkerEmbedding, WorkerLayerNorm
 
 
 class UnsupportedError(Exception):
@@ -23,6 +24,8 @@ _STAND_INS: dict[type[nn.Module], Callable[[str, Any, Shared], nn.Module]] = {
     nn.BatchNorm2d: WorkerBatchNorm2d,
     nn.GroupNorm: WorkerGroupNorm,
     nn.Dropout: WorkerDropout,
+    nn.Embedding: WorkerEmbedding,
+    nn.LayerNorm: WorkerLayerNorm,
 }
 
 
@@ -41,6 +44,10 @@ def twin(model: nn.Module, shared: Shared) -> nn.Module:
         stand_in = _STAND_INS.get(type(module))
         if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
             raise UnsupportedError(f"{name}: padding {module.padding!r} of mode {module.padding_mode!r}")
+        if isinstance(module, nn.Embedding) and (
+            module.max_norm is not None or module.padding_idx is not None or module.scale_grad_by_freq or module.sparse
+        ):
+            raise UnsupportedError(f"{name}: an embedding with options")
         if stand_in is None:
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
             if own or is_random(module) or isinstance(module, nn.modules.batchnorm._BatchNorm):

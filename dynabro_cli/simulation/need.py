@@ -111,7 +111,7 @@ def _saved(network: torch.nn.Module, shape: ImageShape, samples: int) -> int:
         kept += tensor.numel() * tensor.element_size()
         return tensor
 
-    images = torch.empty(samples, shape.channels, shape.height, shape.width)
+    images = torch.zeros(samples, shape.channels, shape.height, shape.width)  # legal as characters, too
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         network.train()(images)
     return kept

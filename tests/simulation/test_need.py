@@ -106,7 +106,7 @@ def test_the_size_of_a_model() -> None:
 
 @pytest.mark.parametrize("model", sorted(REGISTRIES["models"].entries()))
 def test_every_model_can_be_traced_without_memory(model: str) -> None:
-    shape = ImageShape(3, 32, 32, 10)
+    shape = ImageShape(1, 1, 32, 10) if model == "gpt" else ImageShape(3, 32, 32, 10)
     assert model_size(REGISTRIES["models"].parse(model), shape).activations > 4 * 3 * 32 * 32 / 2
 
 

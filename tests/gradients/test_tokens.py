@@ -1,0 +1,103 @@
+"""Embeddings, layer norms and attention against the slow and obvious way, in double precision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients
+from dynabro_cli.models._api import REGISTRY
+from dynabro_cli.tasks._api import ImageShape
+from tests.gradients.worker_by_worker import CLASSES, check, generator, one_by_one, seeded
+
+LENGTH = 6
+SMALL = "gpt:width=8,layers=2,heads=2"
+
+
+def windows(workers: int, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Windows of character numbers [m, n, 1, 1, length] as numbers, and the characters after them."""
+    drawn = torch.randint(CLASSES, (workers, samples, LENGTH + 1), generator=generator(seed))
+    return drawn[:, :, None, None, :-1].double(), drawn[..., -1]
+
+
+def gpt(text: str = SMALL) -> nn.Module:
+    return seeded(lambda: REGISTRY.parse(text).build(ImageShape(1, 1, LENGTH, CLASSES)))
+
+
+def with_norms(model: nn.Module) -> nn.Module:
+    """Move the weights of layer norms from the ones and zeros that would hide mistakes."""
+    for number, module in enumerate(model.modules()):
+        if isinstance(module, nn.LayerNorm) and module.elementwise_affine:
+            module.weight.data = torch.rand(module.weight.shape, generator=generator(number)) + 0.5
+            module.bias.data = torch.randn(module.bias.shape, generator=generator(number + 100))
+    return model
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("first", [SHARED, MAPPED, LOOP])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_gpt(workers: int, first: str, batches: int) -> None:
+    check(with_norms(gpt()), *windows(workers, 2 * batches), batches, first, first=first)
+
+
+class Taken(nn.Module):
+    """The sum over the places of a window of what a table has for its numbers, so that rows are asked for twice."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.table, self.norm, self.last = nn.Embedding(CLASSES + 2, 4), norm, nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.last(self.norm(self.table(x.flatten(1).long())).sum(1))
+        return found
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.LayerNorm(4), nn.LayerNorm((LENGTH, 4)), nn.LayerNorm(4, elementwise_affine=False), nn.LayerNorm(4, bias=False)]
+)
+def test_norms_and_rows_that_nobody_asks_for(norm: nn.Module) -> None:
+    check(with_norms_of(norm), *windows(3, 4), 2, SHARED)
+
+
+def with_norms_of(norm: nn.Module) -> nn.Module:
+    model = seeded(lambda: Taken(norm))
+    for name, parameter in model.named_parameters():
+        if name.startswith("norm"):
+            parameter.data = torch.rand(parameter.shape, generator=generator(3)) + 0.5
+    return model
+
+
+def test_an_embedding_with_options_is_mapped() -> None:
+    model = seeded(lambda: nn.Sequential(Taken(nn.Identity())))
+    model[0].table = nn.Embedding(CLASSES, 4, padding_idx=0)
+    engine = WorkerGradients(model.double(), 2)
+    inputs, labels = windows(2, 2)
+    engine(inputs, labels, 1, [])
+    assert engine.kind in (MAPPED, LOOP)
+    torch.testing.assert_close(engine.matrix, one_by_one(model, inputs, labels, 1)[1])
+
+
+def test_a_character_sees_only_what_is_before_it() -> None:
+    """Of a window's features at place k, those do not depend on later places."""
+    decoder = with_norms(gpt())[0].double().eval()
+    seen = []
+    decoder.norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    blocks: list[Tensor] = []
+    decoder.blocks[-1].register_forward_hook(lambda _, __, out: blocks.append(out))
+    first, _ = windows(1, 1)
+    other = first.clone()
+    other[..., 3:] = (other[..., 3:] + 1) % CLASSES
+    decoder(first[0])
+    decoder(other[0])
+    assert torch.equal(blocks[0][:, :3], blocks[1][:, :3])
+    assert not torch.allclose(blocks[0][:, 3:], blocks[1][:, 3:])
+    assert torch.equal(seen[0], blocks[0][:, -1])
+
+
+def test_sizes() -> None:
+    """Tables (103 + 32) 64, four blocks of 12 64^2 + 13 64, a norm of 128, and a last layer of 103 (64 + 1)."""
+    model = REGISTRY.parse("gpt").build(ImageShape(1, 1, 32, 103))
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count == 135 * 64 + 4 * (12 * 64**2 + 13 * 64) + 128 + 103 * 65
+    assert 190_000 < count < 230_000
