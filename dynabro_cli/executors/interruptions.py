@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import sys
 import threading
@@ -46,22 +45,21 @@ class Interruptions:
     """Within the context, note the first Ctrl-C or SIGTERM; raise ``Interrupted`` only within ``allowed`` and in ``check``.
 
     So no transaction and no start of a process is interrupted in the middle. A second signal, ``ONE_SECONDS`` later or more,
-    ends the process at once; so does the first one after ``HARD_SECONDS``, even in native code that does not return to Python.
-    This changes nothing outside the main thread, where Python handles no signals, or if the program has a handler of its own.
-
-    Args:
-        grace: Seconds between a signal and ``Interrupted``, for a simulation to get to the end of its round.
+    ends the process at once; so does the first one after ``HARD_SECONDS``. Python handles a signal when a call of native code
+    has returned. This changes nothing outside the main thread, where Python handles no signals, or if the program has a handler
+    of its own.
 
     Attributes:
         signal: The signal that arrived; None without one.
     """
 
-    def __init__(self, grace: float = 0) -> None:
+    def __init__(self) -> None:
         self.signal: int | None = None
-        self._grace, self._overdue, self._allowed = grace, grace == 0, False
+        self._allowed = False
         self._came = 0.0
+        self._end: threading.Timer | None = None
         self._before: dict[int, Any] = {}
-        self._wakeup: tuple[int, int] | None = None  # the file descriptor for signals, and the previous one
+        self._wakeup: int | None = None
 
     def __enter__(self) -> Interruptions:
         if _early:
@@ -71,48 +69,33 @@ class Interruptions:
             for number, handlers in usual.items():
                 if signal.getsignal(number) in handlers:
                     self._before[number] = signal.signal(number, self._handle)
-            if self._before:
-                self._watch(set(self._before))
-            if self._before and self._grace:
-                self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._late)
+            if self._before:  # others that listen would end the process before the runs have handed over checkpoints
+                self._wakeup = signal.set_wakeup_fd(-1)
         return self
 
-    def _watch(self, numbers: set[int]) -> None:
-        """Let Python write signals to a pipe when they arrive, and a thread read it: handlers wait for native code."""
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        self._wakeup = writing, signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        threading.Thread(target=_end_late, args=(reading, numbers), daemon=True, name="dynabro signals").start()
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._grace and self.signal is not None:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._end is not None:
+            self._end.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._wakeup is not None:
-            writing, before = self._wakeup
-            signal.set_wakeup_fd(before)
-            os.close(writing)
+            signal.set_wakeup_fd(self._wakeup)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
             if time.monotonic() - self._came >= ONE_SECONDS:
-                time.sleep(HARD_SECONDS)  # the watching thread is about to end the process
+                _end(self.signal)
             return
         self.signal, self._came = number, time.monotonic()
-        if self._grace:
-            signal.setitimer(signal.ITIMER_REAL, self._grace)
-        elif self._allowed:
-            raise Interrupted
-
-    def _late(self, _number: int, _frame: FrameType | None) -> None:
-        self._overdue = True
+        self._end = threading.Timer(HARD_SECONDS, _end, (number,))
+        self._end.daemon = True
+        self._end.start()
         if self._allowed:
             raise Interrupted
 
     def check(self) -> None:
-        """Raise Interrupted after a signal and its time of grace."""
-        if self.signal is not None and self._overdue:
+        """Raise Interrupted after a signal."""
+        if self.signal is not None:
             raise Interrupted
 
     @contextlib.contextmanager
@@ -130,25 +113,6 @@ class Interruptions:
         if self.signal == signal.SIGTERM:
             return PreemptedError(f"terminated; {text}")
         return InterruptedRunError(f"interrupted; {text}")
-
-
-def _end_late(reading: int, numbers: set[int]) -> None:
-    """End the process at the second signal, or ``HARD_SECONDS`` after the first, unless the pipe is closed before."""
-    first, began = None, 0.0
-    poll = select.poll()
-    poll.register(reading, select.POLLIN)
-    while True:
-        if not poll.poll(None if first is None else max(0.0, began + HARD_SECONDS - time.monotonic()) * 1000):
-            _end(first or signal.SIGTERM)
-        came = os.read(reading, 64)
-        if not came:
-            os.close(reading)
-            return
-        for number in came:
-            if number in numbers and first is None:
-                first, began = number, time.monotonic()
-            elif number in numbers and first is not None and time.monotonic() - began >= ONE_SECONDS:
-                _end(first)
 
 
 def _end(number: int) -> None:

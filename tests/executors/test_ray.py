@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 import torch
-from dynabro_cli.executors.local import execute
 from sqlalchemy import Engine
 
 from dynabro_cli import events
@@ -31,7 +30,6 @@ from dynabro_cli.executors.backends.ray.share import Share
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.engine import open_for_writing
-from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
 from tests.components.test_own_components import ALL_KINDS, write_all
 from tests.executors.made_runs import Log, execute_all, quadratic
@@ -135,10 +133,8 @@ def content(path: Path) -> list[list[tuple[Any, ...]]]:
 def made_here(path: Path, runs: list[Run]) -> list[list[tuple[Any, ...]]]:
     """The content of a database of the same runs, made one by one in this process."""
     threads = torch.get_num_threads()
-    recorder = Recorder(open_for_writing(str(path)), sweep="name")
     try:
-        for run in runs:
-            execute(run, recorder, lambda _: None, data_dir=None, device="cpu", threads=1)
+        execute_all(runs, open_for_writing(str(path)), Options(jobs=0, device="cpu", threads=1, sweep="name"), Log())
     finally:
         torch.set_num_threads(threads)
     return content(path)
