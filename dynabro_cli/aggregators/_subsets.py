@@ -42,12 +42,6 @@ def _within(m: int, f: int, most: int) -> bool:
     return True
 
 
-def of_subsets(m: int, f: int, most: int, count: float) -> float:
-    """Return the bytes of so many tables [C(m, f), m - f] of 64-bit numbers, if ``check_number`` allows C(m, f) <= ``most``."""
-    number = math.comb(m, f) if 0 <= f <= m and _within(m, f, most) else most
-    return count * 8 * number * max(0, m - f)
-
-
 @functools.lru_cache(maxsize=4)
 def subsets(m: int, size: int, device: torch.device) -> Tensor:
     """Return the indices of all subsets of ``size`` of m workers, in lexicographic order, [C(m, size), size]."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless
 from dynabro_cli.aggregators._order import nearest_mean
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.gram import gram, squared_distances
@@ -24,7 +23,7 @@ class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
 
 
-@REGISTRY.register("bulyan", Parameters, reference="El Mhamdi, Guerraoui & Rouault, ICML 2018 (Section 4)", footprint=of_pairs)
+@REGISTRY.register("bulyan", Parameters, reference="El Mhamdi, Guerraoui & Rouault, ICML 2018 (Section 4)")
 def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Bulyan: messages chosen by Krum one after another, and the mean around their median.
 

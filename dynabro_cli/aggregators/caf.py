@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, tolerated, weighing
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.lazy import torch
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ class Parameters:
     "caf",
     Parameters,
     reference="Allouah, Guerraoui & Stephan, ICML 2025 (Algorithm 2 of: Towards trustworthy federated learning ...)",
-    footprint=of_pairs,
 )
 def caf(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Covariance-bound agnostic filter (CAF): weight is taken from the messages that spread most, until the spread is least.

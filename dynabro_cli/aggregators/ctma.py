@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State, declared, proved, tolerated
 from dynabro_cli.components import Component, parameter
-from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.lengths import lengths
@@ -34,13 +33,7 @@ class Parameters:
         return (_parse(self.rule),)
 
 
-def _footprint(parameters: Parameters, setting: AggregatorSetting) -> Footprint:
-    return _parse(parameters.rule).footprint(setting).beside(Footprint(1))
-
-
-@REGISTRY.register(
-    "ctma", Parameters, reference="Dahan & Levy, ICML 2024, arXiv 2405.14759, Algorithm 1 (CTMA)", footprint=_footprint
-)
+@REGISTRY.register("ctma", Parameters, reference="Dahan & Levy, ICML 2024, arXiv 2405.14759, Algorithm 1 (CTMA)")
 def ctma(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Centred trimmed meta-aggregation (CTMA): the mean of the m - f messages that are nearest to another rule's result.
 

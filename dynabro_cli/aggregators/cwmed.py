@@ -5,13 +5,11 @@ from __future__ import annotations
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import NoParameters
-from dynabro_cli.components.footprint import of_order
 
 
 @REGISTRY.register(
     "cwmed",
     reference="Yin, Chen, Ramchandran & Bartlett, ICML 2018 (Definition 1); kappa: Allouah et al., AISTATS 2023, Table 1",
-    footprint=of_order,
 )
 def cwmed(_: NoParameters, setting: AggregatorSetting) -> Aggregator:
     """Coordinate-wise median.

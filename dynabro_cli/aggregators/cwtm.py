@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, stateless, tolerated
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_order
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,6 @@ class Parameters:
     "cwtm",
     Parameters,
     reference="Yin, Chen, Ramchandran & Bartlett, ICML 2018 (Definition 2); kappa: Allouah et al., AISTATS 2023, Table 1",
-    footprint=of_order,
 )
 def cwtm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Coordinate-wise trimmed mean.

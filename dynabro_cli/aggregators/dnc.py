@@ -10,7 +10,6 @@ from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.aggregators._selection import lowest
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.gram import gram
@@ -28,7 +27,7 @@ class Parameters:
     b: int = parameter(10_000, minimum=1, help="coordinates per iteration; all if there are no more")
 
 
-@REGISTRY.register("dnc", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021 (Algorithm 2)", footprint=of_pairs)
+@REGISTRY.register("dnc", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021 (Algorithm 2)")
 def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Divide and conquer (DnC): outliers along the direction of largest variance are removed.
 

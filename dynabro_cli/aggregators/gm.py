@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, stateless, tolerated, weighing
 from dynabro_cli.aggregators._order import middle_mean
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.deferred import np
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine import native
@@ -41,7 +40,6 @@ class Parameters:
     "gm",
     Parameters,
     reference="Pillutla, Kakade & Harchaoui, IEEE TSP 2022 (Algorithm 2); kappa: Allouah et al., AISTATS 2023, Table 1",
-    footprint=of_pairs,
 )
 def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Geometric median, by the smoothed Weiszfeld algorithm.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, weighing
 from dynabro_cli.aggregators._selection import lowest
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.errors import SpecError
 from dynabro_cli.vectors.gram import squared_distances
 
@@ -30,7 +29,6 @@ class Parameters:
     "krum",
     Parameters,
     reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017; kappa: Allouah et al., AISTATS 2023, Table 1",
-    footprint=of_pairs,
 )
 def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Krum: the message closest to its neighbours.

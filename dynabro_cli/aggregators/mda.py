@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, tolerated, weighing
-from dynabro_cli.aggregators._subsets import check_number, of_subsets, subsets
+from dynabro_cli.aggregators._subsets import check_number, subsets
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import Footprint, of_pairs
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.gram import squared_distances
 from dynabro_cli.vectors.operators import opaque
@@ -25,16 +24,10 @@ class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="messages left out; auto: the declared number of Byzantine")
 
 
-def _footprint(parameters: Parameters, setting: AggregatorSetting) -> Footprint:
-    f = setting.byzantine if parameters.f is None else parameters.f
-    return Footprint(1, of_subsets(setting.workers, f, MOST_SUBSETS, 3)).beside(of_pairs(parameters, setting))
-
-
 @REGISTRY.register(
     "mda",
     Parameters,
     reference="El Mhamdi, Guerraoui, Guirguis, Hoang & Rouault, PODC 2020; Rousseeuw, 1985 (minimum volume, there)",
-    footprint=_footprint,
 )
 def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Minimum diameter averaging (MDA): the mean of the m - f messages that lie closest together.

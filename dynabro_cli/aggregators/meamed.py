@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
 from dynabro_cli.aggregators._order import nearest_mean
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_order
 
 
 @dataclass(frozen=True)
@@ -17,9 +16,7 @@ class Parameters:
     )
 
 
-@REGISTRY.register(
-    "meamed", Parameters, reference="Xie, Koyejo & Gupta, Generalized Byzantine-tolerant SGD, 2018", footprint=of_order
-)
+@REGISTRY.register("meamed", Parameters, reference="Xie, Koyejo & Gupta, Generalized Byzantine-tolerant SGD, 2018")
 def meamed(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Mean around the median (MeaMed), coordinate by coordinate.
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.finite import number
@@ -28,7 +27,7 @@ class Parameters:
     )
 
 
-@REGISTRY.register("mfm", Parameters, reference="DynaBRO (ICML 2024), Algorithm 3 and Section 5", footprint=of_pairs)
+@REGISTRY.register("mfm", Parameters, reference="DynaBRO (ICML 2024), Algorithm 3 and Section 5")
 def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Median-filtered mean (MFM).
 

@@ -9,7 +9,6 @@ from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting
 from dynabro_cli.aggregators._selection import lowest
 from dynabro_cli.aggregators.krum import proved_kappa
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.errors import SpecError
 from dynabro_cli.vectors.gram import squared_distances
 
@@ -37,7 +36,6 @@ class Parameters:
     "multi-krum",
     Parameters,
     reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017; kappa at q=1: Allouah et al., AISTATS 2023, Table 1",
-    footprint=of_pairs,
 )
 def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Multi-Krum: the mean of the q messages closest to their neighbours.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless, tolerated
 from dynabro_cli.aggregators._order import nearest_mean
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_order
 
 
 @dataclass(frozen=True)
@@ -20,9 +19,7 @@ class Parameters:
     )
 
 
-@REGISTRY.register(
-    "phocas", Parameters, reference="Xie, Koyejo & Gupta, Phocas: dimensional Byzantine-resilient SGD, 2018", footprint=of_order
-)
+@REGISTRY.register("phocas", Parameters, reference="Xie, Koyejo & Gupta, Phocas: dimensional Byzantine-resilient SGD, 2018")
 def phocas(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Phocas: the mean around the trimmed mean, coordinate by coordinate.
 

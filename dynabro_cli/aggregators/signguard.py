@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, numbered, tolerated
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.lengths import lengths
 from dynabro_cli.vectors.means import weighted
@@ -35,9 +34,7 @@ class Parameters:
     share: float = parameter(0.1, above=0, maximum=1, help="share of the coordinates, drawn at random, whose signs are counted")
 
 
-@REGISTRY.register(
-    "signguard", Parameters, reference="Xu, Huang, Song & Lan, ICDCS 2022 (Algorithm 2, plain SignGuard)", footprint=of_pairs
-)
+@REGISTRY.register("signguard", Parameters, reference="Xu, Huang, Song & Lan, ICDCS 2022 (Algorithm 2, plain SignGuard)")
 def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """SignGuard: messages of a usual length and of the most usual signs, clipped to the median length.
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, tolerated, weighing
-from dynabro_cli.aggregators._subsets import check_number, of_subsets, subsets
+from dynabro_cli.aggregators._subsets import check_number, subsets
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import Footprint, of_pairs, tables
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.operators import opaque
 
@@ -28,17 +27,10 @@ class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="messages left out; auto: the declared number of Byzantine")
 
 
-def _footprint(parameters: Parameters, setting: AggregatorSetting) -> Footprint:
-    f = setting.byzantine if parameters.f is None else parameters.f
-    grams = tables(setting.workers - f, 4 * AT_A_TIME)
-    return Footprint(1, of_subsets(setting.workers, f, MOST_SUBSETS, 2) + grams).beside(of_pairs(parameters, setting))
-
-
 @REGISTRY.register(
     "smea",
     Parameters,
     reference="Allouah, Guerraoui, Gupta, Pinot & Stephan, ICML 2023 (the privacy-robustness-utility trilemma)",
-    footprint=_footprint,
 )
 def smea(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Smallest maximum eigenvalue averaging (SMEA): the mean of the m - f messages that spread least in any direction.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_size, honest_weights, replace, stay
 from dynabro_cli.attacks._fang import direction_parameter, signs
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import Footprint, tables
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.means import weighted
 
@@ -32,7 +31,6 @@ def _trials(parameters: Parameters) -> int:
     "fang-krum",
     Parameters,
     reference="Fang, Cao, Jia & Gong, USENIX Security 2020, attack on Krum, full knowledge",
-    footprint=lambda parameters, setting: Footprint(3, tables(setting.workers, 6 + 3 * _trials(parameters))),
 )
 def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Fang, Krum form: against the direction in which the model would go, as far as Krum still selects it.

@@ -9,7 +9,6 @@ from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, S
 from dynabro_cli.attacks._fang import direction_parameter, signs
 from dynabro_cli.attacks._noise import noise_key, uniform_noise
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import copies
 from dynabro_cli.lazy import Late, torch
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ class Parameters:
     "fang-trimmed-mean",
     Parameters,
     reference="Fang, Cao, Jia & Gong, USENIX Security 2020, attack on trimmed mean and median, full knowledge",
-    footprint=copies(4),
 )
 def fang_trimmed_mean(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Fang, trimmed-mean form: just beyond the extreme honest values, on the side to which the model would not go.

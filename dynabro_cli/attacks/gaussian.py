@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, State, honest_mean, replace
 from dynabro_cli.attacks._noise import noise_key, normal_noise
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import copies
 from dynabro_cli.lazy import Late, torch
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ class Parameters:
     "gaussian",
     Parameters,
     reference="Blanchard, El Mhamdi, Guerraoui & Stainer, NeurIPS 2017, experiments",
-    footprint=copies(6),
 )
 def gaussian(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Gaussian: normal noise in place of the gradient, or around it.

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, memoryless, replace
 from dynabro_cli.attacks._perturbations import Parameters, perturb
-from dynabro_cli.components.footprint import of_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@REGISTRY.register(
-    "min-sum", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021, Min-Sum (AGR-agnostic)", footprint=of_pairs
-)
+@REGISTRY.register("min-sum", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021, Min-Sum (AGR-agnostic)")
 def min_sum(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Min-Sum: as far from the honest mean as leaves the squared distances to the honest vectors no larger a sum than theirs.
 

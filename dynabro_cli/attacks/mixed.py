@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.attacks._api import ON_DATA, ON_VECTORS, REGISTRY, Attack, AttackSetting, Defence, State, replace
 from dynabro_cli.components import Component, parameter
-from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import Late, torch
 
@@ -36,12 +34,7 @@ class Parameters:
         return tuple(_parse(self.parts))
 
 
-def _footprint(parameters: Parameters, setting: AttackSetting) -> Footprint:
-    parts = [part.footprint(setting) for part in _parse(parameters.parts)]
-    return functools.reduce(Footprint.beside, parts, Footprint(1))
-
-
-@REGISTRY.register("mixed", Parameters, reference="attacks of this registry, side by side", footprint=_footprint)
+@REGISTRY.register("mixed", Parameters, reference="attacks of this registry, side by side")
 def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Mixed: the Byzantine workers do not agree on one attack; each has the attack of its number.
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, Defence, State, honest_mean, stay
 from dynabro_cli.attacks._line_search import Parameters, strongest
-from dynabro_cli.components.footprint import copies
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     "optimal-ipm",
     Parameters,
     reference="Allouah, Farhadkhani, Guerraoui, Gupta, Pinot & Stephan, AISTATS 2023, experiments; line search as ByzFL's",
-    footprint=copies(2),
 )
 def optimal_ipm(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Optimal IPM: minus the honest mean, times the factor that harms the aggregation chain most.

@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.components.parameters import ParameterInfo, format_value, parameter_infos
 from dynabro_cli.components.plugins import guarded
 
@@ -21,7 +20,6 @@ class Entry(Generic[Factory]):
     """A registered algorithm: its name, parameter block, factory, reference, and legal settings.
 
     ``check`` raises SpecError for a component and a setting in which it cannot be built; None if only building it decides.
-    ``footprint`` maps parameters and setting to the memory that it takes beyond the usual; None if it is negligible.
     """
 
     kind: str
@@ -30,7 +28,6 @@ class Entry(Generic[Factory]):
     factory: Factory
     reference: str
     check: Check | None = None
-    footprint: Callable[[Any, Any], Footprint] | None = None
 
     @property
     def doc(self) -> str:
@@ -106,7 +103,3 @@ class Component(Generic[Factory]):
             if self.entry.check is not None:
                 self.entry.check(self, setting)
             return self.entry.factory(self.parameters, setting)
-
-    def footprint(self, setting: Any) -> Footprint:
-        """The memory that it takes beyond the usual in this setting."""
-        return Footprint() if self.entry.footprint is None else self.entry.footprint(self.parameters, setting)

@@ -16,7 +16,6 @@ from typing import Any, Generic
 
 from dynabro_cli.components import plugins
 from dynabro_cli.components.component import Check, Component, Entry, Factory
-from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.components.parameters import NoParameters
 from dynabro_cli.errors import SpecError, did_you_mean
 
@@ -48,14 +47,12 @@ class Registry(Generic[Factory]):
         *,
         reference: str,
         check: Check | None = None,
-        footprint: Callable[[Any, Any], Footprint] | None = None,
     ) -> Callable[[Factory], Factory]:
         """Register the decorated factory under ``name``.
 
         A name that is taken raises ValueError, unless the same cell of a notebook is executed again.
 
         ``check`` decides without building in which settings the component is legal, if building takes long.
-        ``footprint`` maps parameters and setting to the memory that the component takes beyond the usual.
         """
 
         def decorate(factory: Factory) -> Factory:
@@ -66,7 +63,7 @@ class Registry(Generic[Factory]):
             taken = self._entries.get(name)
             if taken is not None and not (again and taken.factory.__module__ == NOTEBOOK):
                 raise ValueError(f"{self.kind} {name!r} is registered twice; {taken.factory.__module__} has the first one")
-            entry = Entry(self.kind, name, parameters, factory, reference, check, footprint)
+            entry = Entry(self.kind, name, parameters, factory, reference, check)
             self._entries = dict(sorted({**self._entries, name: entry}.items()))
             self._parsed.clear()
             if not ours:

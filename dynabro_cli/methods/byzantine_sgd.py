@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import Footprint, tables
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, JudgingMethod, MethodSetting, State
 from dynabro_cli.methods._filters import EMPTY, EMPTY_HELP, clean_rows, concentration, near_median, near_middle
@@ -31,7 +30,6 @@ class Parameters:
     "byzantine-sgd",
     Parameters,
     reference="Alistarh, Allen-Zhu & Li, NeurIPS 2018, Algorithm 1",
-    footprint=lambda _, setting: Footprint(1, tables(setting.workers)),
 )
 def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> JudgingMethod:
     """ByzantineSGD: SGD on the mean of the workers whose whole history agrees with the majority's.

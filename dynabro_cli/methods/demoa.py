@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import copies
 from dynabro_cli.methods import momentum
 from dynabro_cli.methods._api import REGISTRY, MeansMethod, MethodSetting, senders
 
@@ -16,9 +15,7 @@ class Parameters:
     beta: float = parameter(0.9, minimum=0, below=1, help="momentum parameter; alpha = 1 - beta")
 
 
-@REGISTRY.register(
-    "demoa", Parameters, reference="Otsuka, Takezawa & Yamada, ICML 2026, arXiv 2509.02970 (DeMoA)", footprint=copies(2)
-)
+@REGISTRY.register("demoa", Parameters, reference="Otsuka, Takezawa & Yamada, ICML 2026, arXiv 2509.02970 (DeMoA)")
 def demoa(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """DeMoA: the server aggregates the last momentum of every worker, also of the workers that do not answer in the round.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import copies
 from dynabro_cli.methods._api import REGISTRY, Computing, Gathered, GatheringMethod, Known, MethodSetting, Plan, State
 
 SENDS = ("gradient", "difference")
@@ -27,7 +26,7 @@ class Parameters:
     )
 
 
-@REGISTRY.register("local-steps", Parameters, reference="McMahan et al., AISTATS 2017 (FedAvg)", footprint=copies(2))
+@REGISTRY.register("local-steps", Parameters, reference="McMahan et al., AISTATS 2017 (FedAvg)")
 def local_steps(parameters: Parameters, setting: MethodSetting) -> GatheringMethod:
     """Local steps: each worker takes H steps of SGD by itself, and sends how far it came.
 

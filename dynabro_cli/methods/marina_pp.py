@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import copies
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
@@ -56,7 +55,6 @@ def _large(setting: MethodSetting) -> int:
     "marina-pp",
     Parameters,
     reference="Malinovsky, Richtarik, Horvath & Gorbunov, NeurIPS 2024, Algorithm 1 and Appendix G",
-    footprint=copies(2),
 )
 def marina_pp(parameters: Parameters, setting: MethodSetting) -> GatheringMethod:
     """Byz-VR-MARINA-PP: full gradients now and then, and between them clipped differences from a few of the workers.

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import copies
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, MeansMethod, MethodSetting, State
 
@@ -29,9 +28,7 @@ class Parameters:
     )
 
 
-@REGISTRY.register(
-    "momentum", Parameters, reference="Karimireddy, He & Jaggi, ICML 2021; DynaBRO (ICML 2024), App. E", footprint=copies(1)
-)
+@REGISTRY.register("momentum", Parameters, reference="Karimireddy, He & Jaggi, ICML 2021; DynaBRO (ICML 2024), App. E")
 def momentum(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """Worker momentum: workers send an average of their past gradients.
 

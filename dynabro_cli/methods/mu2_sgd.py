@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import copies
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, Computing, Gathered, GatheringMethod, MethodSetting, Plan, State
 
@@ -31,7 +30,6 @@ class Parameters:
     "mu2-sgd",
     Parameters,
     reference="Dahan & Levy, ICML 2024, arXiv 2405.14759; Levy, arXiv 2304.04172 (mu^2-SGD)",
-    footprint=copies(3),
 )
 def mu2_sgd(parameters: Parameters, setting: MethodSetting) -> GatheringMethod:
     """mu^2-SGD: workers correct their momentum by a gradient at the query point before, and the server averages query points.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import copies
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods import momentum
 from dynabro_cli.methods._api import REGISTRY, MeansMethod, MethodSetting, State, senders
@@ -22,9 +21,7 @@ class Parameters:
     beta: float = parameter(0.9, minimum=0, below=1, help="momentum parameter; alpha = 1 - beta")
 
 
-@REGISTRY.register(
-    "nsgdm", Parameters, reference="Bolatov, Horvath, Takac & Gorbunov, arXiv 2603.12512 (Byz-NSGDM)", footprint=copies(1)
-)
+@REGISTRY.register("nsgdm", Parameters, reference="Bolatov, Horvath, Takac & Gorbunov, arXiv 2603.12512 (Byz-NSGDM)")
 def nsgdm(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """Byz-NSGDM: worker momentum, and a step of length eta along the aggregate.
 

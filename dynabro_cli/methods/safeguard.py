@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import Footprint, tables
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import REGISTRY, JudgingMethod, MethodSetting, State
@@ -64,7 +63,6 @@ def _long(block: Parameters, setting: MethodSetting) -> int:
     "safeguard",
     Parameters,
     reference="Allen-Zhu, Ebrahimian, Li & Alistarh, ICLR 2021, Algorithms 1 and 2",
-    footprint=lambda _, setting: Footprint(2, tables(setting.workers)),
 )
 def safeguard(parameters: Parameters, setting: MethodSetting) -> JudgingMethod:
     """SafeguardSGD: SGD on the mean of the workers whose sum over a window of rounds agrees with the majority's.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from dynabro_cli.aggregators._api import AggregatorSetting
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
@@ -27,7 +26,6 @@ class Parameters:
     "bucketing",
     Parameters,
     reference="Karimireddy, He & Jaggi, ICLR 2022 (Algorithm 1)",
-    footprint=lambda parameters, setting: Footprint(1, 8.0 * setting.workers**2 / parameters.s),
 )
 def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     """Bucketing: the means of s messages each, drawn at random anew in every call.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import AggregatorSetting, declared, proved, tolerated
 from dynabro_cli.components import parameter
-from dynabro_cli.components.footprint import of_pairs
 from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import REGISTRY, PreAggregator
 from dynabro_cli.vectors.gram import central, gram, squared_distances
@@ -26,7 +25,6 @@ class Parameters:
     "nnm",
     Parameters,
     reference="Allouah, Farhadkhani, Guerraoui, Gupta, Pinot & Stephan, AISTATS 2023 (Algorithm 2; kappa: Lemma 5)",
-    footprint=of_pairs,
 )
 def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     """Nearest-neighbour mixing (NNM).

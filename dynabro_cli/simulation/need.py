@@ -1,7 +1,8 @@
 """Estimate the memory of a run at its peak from its spec, before anything is allocated.
 
-The estimate follows the simulation's tensors and agrees with measurements within a factor of about two. It does not include
-parts that cannot be known beforehand: activations of a model that cannot be traced, and images that are missing.
+It is the data set, some copies of the messages [m, d] and of the model [d], and activations, and agrees with measurements
+within a factor of about two. It does not include tables of pairs of thousands of workers, activations of a model that cannot be
+traced, and images that are missing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import numpy as np
 import torch
 
 from dynabro_cli.components import Component
-from dynabro_cli.components.footprint import Footprint
 from dynabro_cli.errors import DynabroError
-from dynabro_cli.experiment.build import attack_setting, chain_setting, method_setting, rule_setting
+from dynabro_cli.experiment.build import chain_setting
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.gradients.engine import PASS_SHARE, PASS_VALUES
 from dynabro_cli.methods._api import Method
@@ -30,12 +30,12 @@ GPU_PROCESS, GPU_CONTEXT = 1.5e9, 600e6
 COMPILING = 600e6
 DATA_COPIES = 3
 """Number of copies of a data set in memory while it is read, cut and put in order."""
-MATRICES = 7
-"""Copies of the messages [m, d]: gradients, their sums, attacked vectors, intermediates of a rule, and copies of the probe."""
+MATRICES = 13
+"""Copies of the messages [m, d]: gradients, their sums, what the workers keep from round to round, attacked vectors,
+intermediates of attack and rule, and copies of the probe. A simple method and rule take half of them.
+"""
 VECTORS = 16
 """Copies of the model [d]: initial model, parameters, gradients, aggregates, directions, and checkpoints."""
-KEPT = 2
-"""Copies of a method's state: itself, and in a checkpoint or in the probe."""
 ACTIVATIONS = 2.5
 """Factor for the gradients of the activations that a backward pass reads."""
 TICK = 2500
@@ -144,7 +144,6 @@ ADVICE = {
     "messages": ("the messages [m, d]", "fewer --workers, or a smaller --model"),
     "model": ("the model", "a smaller --model"),
     "samples": ("the mini-batches and their activations", "a smaller --batch-size, or fewer --workers"),
-    "components": ("what rule and attack compare", "fewer --workers, or another --aggregator or --attack"),
     "workers": ("tables of the workers", "fewer --workers"),
     "ticks": ("who is Byzantine at each computation of the longest round", "--clock round, or a smaller jmax"),
     "data": ("the data set", "another --task"),
@@ -191,23 +190,11 @@ def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], fl
         passes = max(ACTIVATIONS * together, EVALUATION_VALUES // pixels) * size.activations
         samples = 16.0 * senders * batch * pixels + 24.0 * workers * batch + passes
         spare = passes - max(ACTIVATIONS * batch, EVALUATION_VALUES // pixels) * size.activations
-    kept, components = _footprints(run, task, method)
     return {
-        "messages": width * (MATRICES + kept + components.copies) * workers * float(d),
+        "messages": width * MATRICES * workers * float(d),
         "model": float(width * VECTORS * d),
         "samples": samples,
-        "components": components.bytes,
     }, spare
-
-
-def _footprints(run: Run, task: Task, method: Method) -> tuple[float, Footprint]:
-    """Return the copies of the messages that the method keeps, and the footprints of the other components."""
-    kept = run.method.footprint(method_setting(run.spec, task))
-    chain = rule_setting(run.spec, method)
-    stages = [part.footprint(chain) for part in (*run.pre_aggregators, run.aggregator)]
-    rule = functools.reduce(Footprint.beside, stages)
-    attack = run.attack.footprint(attack_setting(run.spec, method))
-    return KEPT * kept.copies, Footprint(rule.copies + attack.copies, rule.bytes + attack.bytes + kept.bytes)
 
 
 def _tables(run: Run, task: Task, method: Method) -> dict[str, float]:
