@@ -35,6 +35,11 @@ class Job:
 class Slot:
     """A place for a run in progress.
 
+    ``job`` is set when a run is taken from the queue. Then ``sent``, ``begun`` and ``claimed`` become True in this order, and
+    all become False together (``clear``): at the run's end, at the process's end, and when the run is given up. A run whose
+    process ends goes back to the queue if it is not ``begun``, and is retried, failed or interrupted otherwise. Only a
+    ``claimed`` run has a row that is ours; before that, another process may claim it first.
+
     Attributes:
         number: The place.
         recorder: The writer of the run's rows.

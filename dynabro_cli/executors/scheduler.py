@@ -73,7 +73,7 @@ class Scheduler:
         self._assign(interruptions)
         if not any(map(self._occupied, self._slots)) and self._ledger.patience(True) is None:
             return False
-        self._connection.close()
+        self._connection.close()  # an open one would leave SQLite's log beside the database while nothing is written
         with interruptions.allowed():
             self._backend.wait(self._patience())
         self._attend()
@@ -223,6 +223,8 @@ class Scheduler:
 
     def _leave(self, seconds: float) -> None:
         """Let the runs in progress hand over checkpoints, within a time limit; end everything; store the runs in progress."""
+        # a run that is not claimed has no row to keep, and its process could claim one while the others are waited for; so it
+        # is ended first, and no Started is answered any more (stopping); whoever is asked sends a checkpoint, then Left
         self._ledger.stopping = True
         asked = {slot.number for slot in self._slots if slot.claimed and seconds}
         self._backend.leave(asked)
@@ -237,7 +239,7 @@ class Scheduler:
 
     def _end(self, slots: Sequence[Slot]) -> None:
         """End what is at several places, and store the runs there as interrupted."""
-        for slot in slots:
+        for slot in slots:  # all are killed before any is waited for: the ends take place at the same time
             self._backend.kill(slot.number)
         for slot in slots:
             if slot.begun:

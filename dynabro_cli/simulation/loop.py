@@ -27,7 +27,7 @@ from dynabro_cli.vectors.lengths import length
 
 FLUSH_ROUNDS = 16
 """Rounds are read from the device, and looked at for NaN and Inf, after every so many: a fixed grid, as the end of a run that
-diverges depends on it.
+diverges depends on it. When their rows are stored is another matter: ``COMMIT_SECONDS`` of the recorder.
 """
 
 

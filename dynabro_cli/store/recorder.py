@@ -35,6 +35,9 @@ from dynabro_cli.store.tables import evaluations, identities, rounds, runs, work
 from dynabro_cli.store.translation import shown, translated_errors
 
 COMMIT_SECONDS = 1.0
+"""Least time between two commits of rows, as a commit waits for the disk. Another number than ``FLUSH_ROUNDS``, by which the
+simulation groups rounds into events: rounds take microseconds to minutes, and a reader should see progress at any speed.
+"""
 
 
 @dataclass(frozen=True)
