@@ -59,8 +59,8 @@ def execute_all(
     files: Any = None,
 ) -> list[Outcome]:
     """Make runs as a sweep does, in processes that serve with ``worker``, or on an opened back end."""
+    backends.check(options)
     if opened is None:
-        backends.check(options)
         opened = local.opened(options, len(runs), entry=worker)
     standing = stand(engine.url.render_as_string(hide_password=False), options.entry, options.rerun)
     left = standing.to_make([run.key for run in runs], retry_failed=options.retry_failed)

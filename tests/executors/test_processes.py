@@ -35,7 +35,7 @@ from tests.store.made import change, read, silent, started, whole_run
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
-TIMES = ("id", "started_at", "finished_at", "wall_seconds", "pid", "git_commit")
+TIMES = ("id", "started_at", "finished_at", "wall_seconds", "pid", "git_commit", "rows_digest")
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
 TIMES = ("started_at", "finished_at", "wall_seconds", "heartbeat_at", "heartbeat_clock")
-WHOSE = ("id", "pid", "git_commit", "owner", "host", *TIMES)
+WHOSE = ("id", "pid", "git_commit", "owner", "host", "rows_digest", *TIMES)
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 3}
 """That a node is gone is noticed after a second; a slow one still has Ray's usual ten seconds for each answer."""
@@ -220,7 +220,7 @@ def test_a_lost_node_costs_no_more_than_what_came_after_the_checkpoint(
 
         log = Killer()
         outcomes = make(engine, runs, faults, log, "patient", sweep="name", threads=1, jobs=3, checkpoint_every=1e-6)
-    assert [outcome[1:] for outcome in outcomes] == [("finished", None)] * 4
+    assert [(outcome.status, outcome.message) for outcome in outcomes] == [("finished", None)] * 4
     assert content(path) == made_here(tmp_path / "here.db", runs)
     assert [log_of(engine, run).count("resuming after round 1") for run in runs if run.key in log.left] == [1]
     assert len(log.left) == 1
