@@ -95,7 +95,7 @@ def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     activations = 0.0
     small = parameters <= TRIED  # then a pass on the CPU is faster than loading torch's fake tensors
     with torch.device("cpu" if small else "meta"), torch.random.fork_rng(devices=[]):
-        network = network.to_empty(device="cpu") if small else network
+        network = model.build(shape) if small else network  # ``to_empty`` of a meta tensor would load sympy
         with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):  # the model may read values
             fewer, more = (_saved(network, shape, samples) for samples in (2, 4))
             activations = (more - fewer) / 2
