@@ -85,7 +85,9 @@ def run(
             min=0, max=1, metavar="0|1", help="1: compute in a process of its own; 0: in this process, for a debugger."
         ),
     ] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: all cores]")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: all cores; 1 for a small model]")
+    ] = None,
     compile: CompileKernels = "auto",  # noqa: A002
     data_dir: DataDir = None,
     db: Database = "results.db",

@@ -57,7 +57,8 @@ SweepJobs = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="CPU threads of each run. [default: the cores, shared out]")
+    int | None,
+    typer.Option(min=1, metavar="N", help="CPU threads of each run. [default: the cores, shared out; 1 for a small model]"),
 ]
 JobsPerGpu = Annotated[
     int, typer.Option("--jobs-per-gpu", min=1, metavar="N", help="Runs that share a GPU, if --jobs is auto.")

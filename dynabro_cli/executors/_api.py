@@ -33,6 +33,7 @@ class Options:
         jobs: Runs at a time, each in a process of its own; 0 to make them in this process; None for the number of usable cores,
             or ``jobs_per_gpu`` on each GPU.
         threads: CPU threads of each process; None to share the cores among the processes.
+        most_threads: True if ``threads`` is such a share, of which a small model takes one thread.
         device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs or, without one, the CPU.
         jobs_per_gpu: Runs that share a GPU.
         data_dir: Folder of data sets; None for the usual folder.
@@ -53,6 +54,7 @@ class Options:
     address: str | None = None
     jobs: int | None = None
     threads: int | None = None
+    most_threads: bool = False
     device: str = "auto"
     jobs_per_gpu: int = 1
     data_dir: Path | None = None

@@ -104,6 +104,7 @@ class Scheduler:
             data_dir=how.data_dir,
             device=slot.device,
             threads=how.threads,
+            most_threads=how.most_threads,
             compile=how.compile,
             resume=slot.recorder.checkpoint(run.key),
             checkpoint_every=how.checkpoint_every,

@@ -22,7 +22,7 @@ from dynabro_cli.simulation.round.identities import Identities, identify
 from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.round.prefixes import Prefixes
 from dynabro_cli.simulation.round.records import Record, changes_of, point, read, round_event, totals_after
-from dynabro_cli.simulation.round.server import make_server
+from dynabro_cli.simulation.round.server import Sent, make_server
 from dynabro_cli.vectors.lengths import length
 
 FLUSH_ROUNDS = 16
@@ -168,11 +168,12 @@ class Simulation:
         aggregates: list[Tensor] = []
         acceptance: Tensor | None = None
         spread: Tensor | None = None
+        sent: Sent | None = None
         for place, prefix in enumerate(plan.prefixes):
             question = self._prefixes.question(place, plan, who, state)
             if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
-                acceptance = self._probe(question, state)
-            answer = self._server.answer(question, state.attack, state.method, state.aggregator)
+                acceptance, sent = self._probe(question, state)
+            answer = self._server.answer(question, state.attack, state.method, state.aggregator, sent)
             # Each prefix is a message: momentum and stateful rules move on with every one of them, the attack once a round.
             state.method, state.aggregator = answer.method, answer.aggregator
             aggregates.append(answer.aggregate)
@@ -186,8 +187,9 @@ class Simulation:
         """Return g_t of the vectors that the method gathers itself."""
         parts, state = self._parts, self._state
         question = gather(parts, method, state, plan, who, self._server.attacker)
-        acceptance = self._probe(question, state) if self._probe.wanted(state.round, who, plan.cohort) else None
-        answer = self._server.answer(question, state.attack, state.method, state.aggregator)
+        wanted = self._probe.wanted(state.round, who, plan.cohort)
+        acceptance, sent = self._probe(question, state) if wanted else (None, None)
+        answer = self._server.answer(question, state.attack, state.method, state.aggregator, sent)
         state.method, state.aggregator = answer.method, answer.aggregator
         if not (question.attacked and who.dynamic):
             advance(parts, state, question, answer.attack)

@@ -31,6 +31,7 @@ from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, use_kernels
 from dynabro_cli.simulation.loop import Simulation
+from dynabro_cli.simulation.need import model_size
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.interface import Problem, measure_noise
 from dynabro_cli.simulation.problem.objective import ObjectiveProblem
@@ -42,6 +43,9 @@ from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, Objective, TaskSetting
 
 PLANNED_ROUNDS = 1000
+ONE_THREAD_VALUES = 1 << 18
+"""Largest m x d of a run that takes one thread if no number is given."""
+_threads_before: int | None = None  # the process's number of threads, while a small run has replaced it
 
 Load = Callable[[Component[Any], Path], Images | Objective]
 
@@ -69,7 +73,7 @@ def simulate(
         spec: The run.
         data_dir: The folder of data sets; by default ``DYNABRO_DATA``, or a folder in the platform's cache.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
-        threads: CPU threads to compute with, for the whole process; by default torch's own number.
+        threads: CPU threads to compute with, for the whole process; by default torch's own number, or one for a small model.
         compile: Compile kernels: ``on``, ``off``, or ``auto``. It changes the numbers by rounding only.
         force: True to start even if the estimated memory exceeds the free memory.
         progress: Called with each event before it is yielded, for example to move a bar.
@@ -112,6 +116,7 @@ def simulate_run(
     wanted: Callable[[], bool] = lambda: False,
     weights: events.SaveAt = "never",
     gpu_share: float = 1.0,
+    most_threads: bool = False,
 ) -> Iterator[events.Event]:
     """As ``simulate``, for a resolved run.
 
@@ -127,6 +132,7 @@ def simulate_run(
         wanted: Asked after every round whether to yield ``Checkpointed``, too.
         weights: As of ``simulate``.
         gpu_share: The share of a GPU's memory that belongs to this run. It may change the numbers by rounding.
+        most_threads: True if ``threads`` is the most, and a small model takes one, as it does if ``threads`` is None.
     """
     check_choice(compile)
     if weights not in get_args(events.SaveAt):
@@ -134,8 +140,7 @@ def simulate_run(
     where = pick_device(device)
     precision.check(run.spec.precision, str(where))
     keep_pages()
-    if threads is not None:
-        torch.set_num_threads(threads)
+    _set_threads(threads, one=where.type == "cpu" and (threads is None or most_threads) and _is_small(run))
     if where.type == "cuda":
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -144,6 +149,23 @@ def simulate_run(
     run = run.with_data(data_directory(data_dir))
     checkpoint, unused = _usable(resume, run.spec, code)
     return _guarded(run, where, compile, load, checkpoint, wanted, code, unused, weights, gpu_share)
+
+
+def _is_small(run: Run) -> bool:
+    """Return True if the run's tensors are small: threads that share them wait longer than they compute."""
+    shape, dimension = run.parts.task.shape, run.parts.task.dimension
+    if run.model is not None and shape is not None:
+        dimension = model_size(run.model, shape).parameters
+    return dimension is not None and dimension * run.spec.workers <= ONE_THREAD_VALUES
+
+
+def _set_threads(threads: int | None, *, one: bool) -> None:
+    """Set torch's number of threads; None without ``one`` is the number that was there before small runs took one."""
+    global _threads_before
+    now = torch.get_num_threads()
+    before = _threads_before if _threads_before and now == 1 else now  # the caller may have set another one since
+    _threads_before = before if one else None
+    torch.set_num_threads(1 if one else threads or before)
 
 
 def _usable(data: bytes | None, spec: CompleteSpec, code: str | None) -> tuple[Checkpoint | None, str | None]:

@@ -18,7 +18,7 @@ from dynabro_cli.vectors.operators import opaque
 if TYPE_CHECKING:
     from torch import Tensor
 
-Equal: TypeAlias = "Callable[[int, int], bool]"
+Equal: TypeAlias = "Callable[[list[int], list[int]], bool]"
 
 KERNEL = Path(__file__).with_name("gram.cpp")
 
@@ -117,10 +117,10 @@ def _looked(messages: Tensor, kernel: native.Library | None = None) -> Tensor:
 
 
 def _multiplied(vectors: Tensor, kernel: native.Library | None) -> tuple[Tensor, Equal]:
-    """Return the products of all pairs [m, m], and a function that tells if two vectors are equal."""
+    """Return the products of all pairs [m, m], and a function that tells if the vectors i are equal to the vectors j."""
     if kernel is not None and vectors.dtype == torch.float32:
         found, first = products_by(kernel, vectors)
-        return found, lambda i, j: first[i] == first[j]
+        return found, lambda i, j: all(first[a] == first[b] for a, b in zip(i, j, strict=True))
     return _products(vectors), lambda i, j: torch.equal(vectors[i], vectors[j])
 
 
@@ -177,10 +177,6 @@ def _equal_rows(equal: Equal, gram: Tensor) -> list[int] | None:
     """Return for each message the first that equals it; None if two that differ are close to each other."""
     squares = gram.diagonal()
     close = squared_distances(gram) <= CLOSE * (squares[:, None] + squares)
-    found = []
-    for j, row in enumerate(close.tolist()):
-        first = row.index(True) if True in row else j
-        if first < j and not equal(first, j):
-            return None
-        found.append(first)
-    return found
+    found = [row.index(True) if True in row else j for j, row in enumerate(close.tolist())]
+    later = [j for j, first in enumerate(found) if first < j]
+    return found if not later or equal([found[j] for j in later], later) else None

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynabro_cli import RunSpec
+from dynabro_cli import RunSpec, simulate
 from dynabro_cli.aggregators._api import Aggregator
+from dynabro_cli.attacks import optimal_alie
 from dynabro_cli.attacks._api import AttackSetting
-from dynabro_cli.events import Round, RoundsDone
+from dynabro_cli.events import Finished, Round, RoundsDone
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.round import acceptance
 from dynabro_cli.simulation.round.acceptance import ACCEPTANCE_ROUNDS, Probe
@@ -51,7 +52,7 @@ def ratio(messages: Tensor, byzantine: list[int], rule: str, f: int, chain: str 
         Streams(0),
     )
     question = Question(messages, None, None, mask, mask, attacked=False, judged=True)
-    return float(Probe(parts, make_server(parts))(question, replaced.get("state", State())))
+    return float(Probe(parts, make_server(parts))(question, replaced.get("state", State()))[0])
 
 
 def normal(m: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -188,3 +189,19 @@ def test_the_grid_and_rounds_without_byzantine_workers() -> None:
     measured = {item.round for item in done if item.acceptance is not None}
     assert measured == {item.round for item in done if item.round in grid and item.byzantine}
     assert 0 < len(measured) < len(grid)  # else nothing is seen
+
+
+def test_an_attack_that_sees_the_defence_searches_once_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages whose acceptance is measured are the messages that are sent."""
+    searches: list[int] = []
+    plain = optimal_alie.strongest
+
+    def counted(*arguments: Any) -> Tensor:
+        searches.append(1)
+        return plain(*arguments)
+
+    monkeypatch.setattr(optimal_alie, "strongest", counted)
+    spec = RunSpec(task="quadratic", method="momentum", attack="optimal-alie:evals=3", aggregator="cwmed", switching="adaptive")
+    last = list(simulate(dataclasses.replace(spec, workers=7, byzantine=2, budget=12)))[-1]
+    assert isinstance(last, Finished)
+    assert len(searches) == last.totals.rounds == 12

@@ -11,7 +11,7 @@ from dynabro_cli.gradients.memory import send
 from dynabro_cli.simulation.round.attacker import copied
 from dynabro_cli.simulation.round.identities import Identities
 from dynabro_cli.simulation.round.parts import Parts, Question, State
-from dynabro_cli.simulation.round.server import Server
+from dynabro_cli.simulation.round.server import Sent, Server
 from dynabro_cli.vectors.finite import finite_rows
 
 ACCEPTANCE_ROUNDS = 23
@@ -38,8 +38,8 @@ class Probe:
     more than 1. A move may change the choice of a rule between two equally good messages. Then the aggregate jumps, and w_B,
     which is then not a weight, is cut to [0, 1].
 
-    The messages belong to the round's longest prefix, as the server gets them. They are computed again, with copies of all
-    states, so that the probe changes neither the round nor compiled functions.
+    The messages belong to the round's longest prefix, as the server gets them. They and their aggregates are computed
+    with copies of all states, so that the probe changes neither the round nor compiled functions.
 
     Args:
         parts: The parts of the run.
@@ -58,10 +58,10 @@ class Probe:
             return False
         return cohort is None or not bool(who.honest[list(cohort)].all())
 
-    def __call__(self, question: Question, state: State) -> Tensor:
-        """Return the acceptance ratio of an unanswered question to the server, as a tensor of one number."""
+    def __call__(self, question: Question, state: State) -> tuple[Tensor, Sent]:
+        """Return the acceptance ratio of an unanswered question to the server, as a tensor of one number, and its messages."""
         server, rule = self._server, state.aggregator
-        sent = server.messages(question._replace(learned=False), state.attack, copied(state.method), rule)
+        sent = server.messages(question, copied(state.attack), copied(state.method), rule)
         messages, of_method = sent.messages, sent.method
         signs, byzantine = self._direction(), question.ever
         distance = SHARE * _spread(messages, byzantine)
@@ -72,7 +72,7 @@ class Probe:
         weight = (change / (distance * signs.numel())).clamp(0, 1)
         ever = byzantine if question.cohort is None else byzantine.index_select(0, question.cohort)
         aggregated = len(ever) if question.everyone is None else len(question.everyone)
-        return weight * aggregated / ever.sum()
+        return weight * aggregated / ever.sum(), sent
 
     def _direction(self) -> Tensor:
         if self._signs is None:

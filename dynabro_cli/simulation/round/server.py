@@ -49,13 +49,14 @@ class Server(NamedTuple):
     """The answer to a question, and its steps; states are the states of attack, method and aggregator.
 
     Attributes:
-        answer: All steps, compiled if the run is; takes the question and the three states.
+        answer: All steps, compiled if the run is; takes the question and the three states, and the messages if they are known:
+            an attack that sees the defence takes twenty aggregates to make them. A function compiled whole makes its own.
         attacker: The attack alone, as a function.
         messages: The first half: the messages that reach the server.
         aggregate: The aggregate of other messages; takes messages, question, and the states of method and aggregator.
     """
 
-    answer: Callable[[Question, States, States, States], Answer]
+    answer: Callable[..., Answer]
     attacker: Attacker
     messages: Callable[[Question, States, States, States], Sent]
     aggregate: Callable[[Tensor, Question, States, States], Tensor]
@@ -88,19 +89,26 @@ def make_server(parts: Parts) -> Server:
             result, of_method = settle(result, of_method)
         return Answer(result, error, of_method, made.aggregator, learned, spread)
 
-    def whole(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
-        sent = send(question, of_attack, of_method, of_aggregator)
+    def whole(
+        question: Question, of_attack: States, of_method: States, of_aggregator: States, sent: Sent | None = None
+    ) -> Answer:
+        sent = sent or send(question, of_attack, of_method, of_aggregator)
         return conclude(sent.messages, question, sent.method, of_aggregator, sent.attack, False)
 
     def decided(messages: Tensor, question: Question, of_method: States, of_aggregator: States) -> Tensor:
         return decide(messages, question, of_method, of_aggregator).aggregate
 
-    if attack.sees_defence or not parts.compiler.on_host:
-        return Server(whole if attack.sees_defence else parts.compiler(whole), attacker, send, decided)
+    if attack.sees_defence:
+        return Server(whole, attacker, send, decided)
+    if not parts.compiler.on_host:
+        compiled = parts.compiler(whole)
+        return Server(lambda *arguments: compiled(*arguments[:4]), attacker, send, decided)
     first, second = parts.compiler(send), parts.compiler(conclude)
 
-    def answer(question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Answer:
-        sent = first(question, of_attack, of_method, of_aggregator)
+    def answer(
+        question: Question, of_attack: States, of_method: States, of_aggregator: States, sent: Sent | None = None
+    ) -> Answer:
+        sent = sent or first(question, of_attack, of_method, of_aggregator)
         finite = sent.finite is not None and bool(sent.finite)
         return second(sent.messages, question, sent.method, of_aggregator, sent.attack, finite)
 

@@ -69,7 +69,8 @@ def places_of(options: Options, free: float | None, pool: Pool, runs: Sequence[R
         if fit < min(jobs, len(runs)):
             jobs, note = fit, f"{fit} runs at a time, as many as fit into the free memory"
     pool.resize(jobs)
-    options = replace(options, jobs=jobs, threads=options.threads or max(1, cores() // jobs))
+    share = options.threads or max(1, cores() // jobs)
+    options = replace(options, jobs=jobs, threads=share, most_threads=options.threads is None)
     return Places(options, devices, jobs, pool, note)
 
 
