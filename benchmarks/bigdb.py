@@ -24,7 +24,7 @@ from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recovery import THINNED
 from dynabro_cli.store.tables import byzantine_counts, evaluations, recovery, rounds, runs
 

@@ -21,7 +21,7 @@ from dynabro_cli.simulation.loop import Step
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.round.acceptance import Probe
 from dynabro_cli.simulation.setup import data_directory
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 
 PARTS = ("gradients", "server", "acceptance ratio", "batches", "step", "recorder", "evaluations")

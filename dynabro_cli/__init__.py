@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dynabro_cli.components.plugins import load_plugin
     from dynabro_cli.experiment.spec import RunSpec
     from dynabro_cli.simulation.setup import simulate
-    from dynabro_cli.store.frames import load
+    from dynabro_cli.store.read.frames import load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,7 +35,7 @@ _PUBLIC = {
     "make_attack": "dynabro_cli.api",
     "make_pre_aggregator": "dynabro_cli.api",
     "make_switching": "dynabro_cli.api",
-    "load": "dynabro_cli.store.frames",
+    "load": "dynabro_cli.store.read.frames",
     "load_plugin": "dynabro_cli.components.plugins",
 }
 

@@ -30,8 +30,8 @@ from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep
-from dynabro_cli.store.engine import open_read_only
-from dynabro_cli.store.pairs import compare, side
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.read.pairs import compare, side
 
 HERE = Path(__file__).parent
 WIDTH = 120

@@ -14,7 +14,7 @@ spin_little()  # before torch is loaded: processes that wait in a loop take the 
 
 import torch  # noqa: E402
 
-from dynabro_cli.store.engine import open_for_writing  # noqa: E402
+from dynabro_cli.store.open.engine import open_for_writing  # noqa: E402
 from tests.postgres import empty_database  # noqa: E402
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # the processes of tests share the cores; tests of threads set their number

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.simulation.setup import simulate
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 
 METHODS = ("sgd", "momentum:beta=0.5", "dynabro")

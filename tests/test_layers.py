@@ -45,7 +45,7 @@ except SystemExit as end:
 
 
 def test_the_database_is_read_without_torch() -> None:
-    assert {"dynabro_cli.store.engine", "dynabro_cli.store.recorder", "dynabro_cli.store.queries"} <= set(STORE)
+    assert {"dynabro_cli.store.open.engine", "dynabro_cli.store.recorder", "dynabro_cli.store.read.queries"} <= set(STORE)
     modules = loaded("import " + ", ".join(STORE))
     assert "sqlalchemy" in modules
     assert modules.isdisjoint({"torch", "torchvision", "sklearn"})

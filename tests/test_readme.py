@@ -14,8 +14,8 @@ import pytest
 from dynabro_cli import errors
 from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.machine.settings import SETTINGS
-from dynabro_cli.store import queries
-from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.read import queries
 from dynabro_cli.store.tables import STATUSES, metadata
 from tests.command_lines import parse
 from tests.real_runs import fill

@@ -21,7 +21,7 @@ from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning
 from dynabro_cli.executors.interruptions import preempted
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.settings import check_settings
-from dynabro_cli.store.stopping import ending_the_process
+from dynabro_cli.store.open.stopping import ending_the_process
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; some versions of typer include a copy of click."""

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from dynabro_cli.figures._data import Results
     from dynabro_cli.figures._ranking import Pair, Ranking
-    from dynabro_cli.store.pairs import Cell, Comparison
-    from dynabro_cli.store.statistics import Interval
+    from dynabro_cli.store.read.pairs import Cell, Comparison, Interval
 
 FORMATS = ("table", "json", "csv", "tex")
 
@@ -72,8 +71,8 @@ def compare(
     Example: dynabro compare --all method --sweep demo
     """
     from dynabro_cli.experiment.resolve import REGISTRIES
-    from dynabro_cli.store import pairs
-    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read import pairs
 
     if (every is None) != (a is not None and b is not None) or (every is not None and a is not None):
         raise SpecError("two sides are compared, or all values of a field. Try: dynabro compare A B, or --all FIELD")
@@ -162,7 +161,7 @@ def _blocks(table: pd.DataFrame) -> list[list[str]]:
 
 def _summaries(found: Ranking) -> list[list[str]]:
     """Return a row for each pair: the mean difference, and the number of columns in which each side is better."""
-    from dynabro_cli.store.pairs import LEVEL
+    from dynabro_cli.store.read.pairs import LEVEL
 
     groups: dict[tuple[str, str], list[Pair]] = {}
     for pair in found.pairs:

@@ -15,7 +15,7 @@ from dynabro_cli.cli.terminal import complain, note, say
 from dynabro_cli.errors import DatabaseError, SpecError, many
 
 if TYPE_CHECKING:
-    from dynabro_cli.store.merge import Difference, Merged
+    from dynabro_cli.store.care.merge import Difference, Merged
 
 MOST_LINES = 20
 AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
@@ -34,8 +34,8 @@ def check(db: Database = "results.db", as_json: AsJson = False, plugin: Plugins 
 
     Example: dynabro db check --db results.db
     """
-    from dynabro_cli.store import check as checks
-    from dynabro_cli.store.translation import shown
+    from dynabro_cli.store.care import check as checks
+    from dynabro_cli.store.open.translation import shown
 
     report = checks.check(db)
     if as_json:
@@ -69,8 +69,8 @@ def backup(
 
     Example: dynabro db backup results-of-may.db
     """
-    from dynabro_cli.store.backup import back_up
-    from dynabro_cli.store.translation import shown
+    from dynabro_cli.store.care.copies import back_up
+    from dynabro_cli.store.open.translation import shown
 
     copy = back_up(db, file, force=force)
     say(f"{shown(db)} copied to {copy.path} ({size(copy.size)})")
@@ -105,8 +105,8 @@ def thin(
     Example: dynabro db thin small.db --every 100 --where "task <> 'quadratic'" --anonymous
     """
     from dynabro_cli.cli.progress import RunsProgress
-    from dynabro_cli.store import thin as thinning
-    from dynabro_cli.store.translation import shown
+    from dynabro_cli.store.care import thin as thinning
+    from dynabro_cli.store.open.translation import shown
 
     with RunsProgress("thinning") as progress:
         copy = thinning.thin(db, target, every, where=where, points=points, anonymous=anonymous, force=force, progress=progress)
@@ -134,8 +134,8 @@ def merge(
     Example: dynabro db merge from-the-other-machine.db --db results.db
     """
     from dynabro_cli.cli.progress import RunsProgress
-    from dynabro_cli.store import merge as merging
-    from dynabro_cli.store.translation import shown
+    from dynabro_cli.store.care import merge as merging
+    from dynabro_cli.store.open.translation import shown
 
     with RunsProgress("merging") as progress:
         merged = merging.merge(other, db, dry_run=dry_run, progress=progress)
@@ -166,10 +166,10 @@ def remove(
 
     Example: dynabro db remove --where "status = 'failed'" --dry-run
     """
-    from dynabro_cli.store import remove as removing
-    from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import list_runs
-    from dynabro_cli.store.translation import shown
+    from dynabro_cli.store.care import remove as removing
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.open.translation import shown
+    from dynabro_cli.store.read.queries import list_runs
 
     removal = removing.choose(db, where)
     if not removal.runs:

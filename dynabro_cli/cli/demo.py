@@ -64,8 +64,8 @@ def demo(
 
 def _table(planned: PlannedRuns, db: str, keys: str) -> list[list[Any]]:
     """Return a row for each method: its learning rate, and an accuracy for each switching strategy."""
-    from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import query
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import query
 
     stored = query(open_read_only(db), f"SELECT run_key, final_accuracy FROM runs WHERE run_key IN ({keys})")
     accuracy = {str(key): "-" if value is None else f"{value:.3f}" for key, value in stored.rows}

@@ -64,7 +64,7 @@ def evaluate(
 def _read(file: Path) -> tuple[bytes, dict[str, str]]:
     """Return the content of a file and its metadata."""
     from dynabro_cli.machine.strangers_files import open_regular
-    from dynabro_cli.store.models import metadata
+    from dynabro_cli.store.care.models import metadata
 
     try:
         with open_regular(file) as opened:

@@ -28,7 +28,7 @@ def logs(
 
     Example: dynabro logs 1 --tail 20
     """
-    from dynabro_cli.store.logs import find_log
+    from dynabro_cli.store.read.logs import find_log
 
     file = find_log(db, run)
     if path:

@@ -16,7 +16,7 @@ from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
     from dynabro_cli.components.digests import CodeComparison
-    from dynabro_cli.store.outputs import Output
+    from dynabro_cli.store.care.outputs import Output
 
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 AT_ONCE = 10_000

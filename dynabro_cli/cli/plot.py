@@ -152,7 +152,7 @@ def studio(
 ) -> Studio:
     """Return what draws the runs of a database, or of some sweeps, for which the condition holds."""
     from dynabro_cli.figures._make import Studio
-    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.open.engine import open_read_only
 
     kinds = formats.split(",")
     folder = (open_read_only(db), where, out, kinds)
@@ -162,8 +162,8 @@ def studio(
 def _are_stored(sweeps: Sequence[str], db: str) -> bool:
     """Return True if a run of each sweep is stored; False for a database that does not exist."""
     from dynabro_cli.figures._data import of_sweeps
-    from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import count_runs
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import count_runs
 
     if not all(re.fullmatch(SWEEP_NAME, sweep) for sweep in sweeps):
         return False

@@ -35,9 +35,9 @@ def report(
     from dynabro_cli.figures._data import Results, read_runs
     from dynabro_cli.figures.report.gather import content, title_of
     from dynabro_cli.figures.report.page import check_installed, page
-    from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.outputs import HTML, Output
-    from dynabro_cli.store.translation import shown
+    from dynabro_cli.store.care.outputs import HTML, Output
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.open.translation import shown
 
     check_installed()
     output = Output(out, HTML, db, force)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dynabro_cli.events import SaveAt
     from dynabro_cli.executors._api import Failure, Options
     from dynabro_cli.experiment.resolve import Run
-    from dynabro_cli.store.models import ModelFile
+    from dynabro_cli.store.care.models import ModelFile
     from dynabro_cli.store.recorder import StoredRun
 
 KEY_DIGITS = 10
@@ -161,12 +161,12 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
     with backends.opened(options, 1) as places_for:  # its process starts, while this one loads what follows
         from dynabro_cli.cli.progress import RunProgress, tell
         from dynabro_cli.executors.sweep import make_all
-        from dynabro_cli.store.engine import open_for_writing
-        from dynabro_cli.store.models import ModelFile
+        from dynabro_cli.store.care.models import ModelFile
+        from dynabro_cli.store.open.engine import open_for_writing
+        from dynabro_cli.store.open.translation import shown
         from dynabro_cli.store.recorder import Recorder
         from dynabro_cli.store.repetition import stand
         from dynabro_cli.store.side_files import SideFiles
-        from dynabro_cli.store.translation import shown
 
         if not quiet:
             tell(f"{_described(run)}; to be stored in {shown(db)} with key {run.key[:KEY_DIGITS]}")
@@ -195,7 +195,7 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
 def _report_stored(stored: StoredRun, db: str, model: ModelFile | None, as_json: bool) -> None:
     """Print a run that was stored before; raise NotFoundError if its model was not saved."""
     from dynabro_cli.components.digests import compare
-    from dynabro_cli.store.translation import shown
+    from dynabro_cli.store.open.translation import shown
 
     target = None if model is None else model.target
     if model is not None and not model.is_complete():
@@ -224,8 +224,8 @@ def _described(run: Run) -> str:
 
 def _report(db: str, run_id: int, as_json: bool, where: str, model: Path | None) -> None:
     """Print a run with a result."""
-    from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import find_run
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import find_run
 
     row = find_run(open_read_only(db), str(run_id))
     if as_json:

@@ -70,8 +70,8 @@ def runs(
 
     Example: dynabro runs --where "attack='sf' AND status='finished'" --limit 100
     """
-    from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import RUN_COLUMNS, list_code, list_runs, newest_runs, tell_left_out
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import RUN_COLUMNS, list_code, list_runs, newest_runs, tell_left_out
 
     chosen = None if columns in (None, ALL) else _columns(str(columns))
     engine = open_read_only(db)
@@ -188,7 +188,7 @@ def _width() -> int:
 
 
 def _tell_of_more(engine: Engine, where: str | None, most: int) -> None:
-    from dynabro_cli.store.queries import count_runs
+    from dynabro_cli.store.read.queries import count_runs
 
     more = count_runs(engine, where) - most
     note(f"{more:,} more run{'s' if more > 1 else ''}, older; --limit {most + more} lists all, --where some")
@@ -208,8 +208,8 @@ def query(
 
     Example: dynabro query "SELECT method, switching, mean, std, n FROM final_accuracy"
     """
-    from dynabro_cli.store import queries
-    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read import queries
 
     if timeout is not None and not 0 < timeout <= MOST_SECONDS:
         raise SpecError(f"timeout={timeout:g}: it must be more than 0, and at most {MOST_SECONDS}. Try: --timeout 10")
@@ -229,9 +229,9 @@ def export(
 
     Example: dynabro export curves --csv curves.csv --where "task='mnist'"
     """
-    from dynabro_cli.store import queries
-    from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.outputs import CSV, Output
+    from dynabro_cli.store.care.outputs import CSV, Output
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read import queries
 
     if what not in queries.EXPORTS:
         hint = did_you_mean(what, queries.EXPORTS)

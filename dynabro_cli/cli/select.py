@@ -18,7 +18,7 @@ from dynabro_cli.errors import SpecError
 if TYPE_CHECKING:
     from dynabro_cli.grid.plan import PlannedRuns
     from dynabro_cli.grid.selection import Candidate, Ranking
-    from dynabro_cli.store.outputs import Output
+    from dynabro_cli.store.care.outputs import Output
 
 
 def select(
@@ -52,7 +52,7 @@ def select(
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.selection import SELECTED, as_sweep, check_fields, choose, read_scores
     from dynabro_cli.grid.sweep_lookup import load_sweep
-    from dynabro_cli.store.outputs import Output
+    from dynabro_cli.store.care.outputs import Output
 
     if name == "-":
         raise SpecError("a sweep from standard input cannot be named again. Try: the name of a file")

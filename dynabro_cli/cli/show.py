@@ -98,7 +98,7 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     """Print a run in a few lines: its scores and its curve, what it is, and the command that repeats it."""
     from dynabro_cli.experiment.label import cell, command_of
     from dynabro_cli.experiment.spec import fields
-    from dynabro_cli.store.queries import query
+    from dynabro_cli.store.read.queries import query
 
     column = "gap" if row["final_gap"] is not None else "test_accuracy"
     sql = f"SELECT {column} FROM evaluations WHERE run_id = {int(row['id'])} ORDER BY round"
@@ -126,8 +126,8 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
 
 def _show_run(db: str, name: str, everything: bool, as_json: bool) -> None:
     from dynabro_cli.components.digests import parse
-    from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import find_run, histogram, recovery, worker_labels
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import find_run, histogram, recovery, worker_labels
 
     engine = open_read_only(db)
     row = find_run(engine, name)

@@ -16,7 +16,7 @@ from dynabro_cli.cli.terminal import is_terminal, one_line, say
 from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError, SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.store.status import DatabaseState, RunState, SweepState
+    from dynabro_cli.store.read.status import DatabaseState, RunState, SweepState
 
 COLUMNS = ("id", "done", "budget", "score", "Byzantine", "rounds", "last sign", "process", "run")
 ENDED = "terminated; this view has ended, and runs in progress continue"
@@ -37,7 +37,7 @@ def status(
 
     Example: dynabro status --db results.db
     """
-    from dynabro_cli.store.status import read_status
+    from dynabro_cli.store.read.status import read_status
 
     if not interval < float("inf"):
         raise SpecError(f"interval={interval} is not legal. Try: --interval with a number of seconds")
@@ -77,7 +77,7 @@ def _watch(db: str, interval: float, as_json: bool) -> None:
 
 def _views(db: str, interval: float) -> Iterator[tuple[DatabaseState | None, str | None]]:
     """Yield the status every few seconds; a note instead if it cannot be read for now."""
-    from dynabro_cli.store import status as stored
+    from dynabro_cli.store.read import status as stored
 
     while True:
         try:

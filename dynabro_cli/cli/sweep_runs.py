@@ -60,7 +60,7 @@ def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, 
     """Print what is to do, its duration, and its space; ``whole`` is the number of runs of all shards."""
     from dynabro_cli.grid.forecast import forecast, usual_jobs
     from dynabro_cli.machine.cores import cores
-    from dynabro_cli.store.translation import shown
+    from dynabro_cli.store.open.translation import shown
 
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
     standing = standing_of(planned, db, options)
@@ -90,7 +90,7 @@ def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, 
 
 def run_all(planned: PlannedRuns, db: str, options: Options, models: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Make the runs of a plan, save their models, and print the outcomes."""
-    from dynabro_cli.store.models import ModelFolder
+    from dynabro_cli.store.care.models import ModelFolder
 
     began = time.monotonic()
     standing = standing_of(planned, db, options)
@@ -128,7 +128,7 @@ def make_runs(
     with backends.opened(options, len(left)) as places_for:  # processes start, while this one loads what follows
         from dynabro_cli.cli.progress import SweepProgress
         from dynabro_cli.executors.sweep import make_all
-        from dynabro_cli.store.engine import open_for_writing
+        from dynabro_cli.store.open.engine import open_for_writing
         from dynabro_cli.store.side_files import SideFiles
 
         places = places_for([run for run in planned.runs if run.key in left])
@@ -148,7 +148,7 @@ def _report(planned: PlannedRuns, outcomes: list[Outcome], seconds: float, db: s
         SweepError: Some runs failed.
     """
     from dynabro_cli.experiment.label import cell, telling_apart
-    from dynabro_cli.store.translation import shown
+    from dynabro_cli.store.open.translation import shown
 
     counts = Counter(outcome.status for outcome in outcomes)
     also = telling_apart([run.fields for run in planned.runs])

@@ -59,7 +59,7 @@ def kappa(
     from dynabro_cli import __version__
     from dynabro_cli.cli.progress import SearchProgress
     from dynabro_cli.store import kappas
-    from dynabro_cli.store.engine import open_for_writing
+    from dynabro_cli.store.open.engine import open_for_writing
     from dynabro_cli.theory.kappa import search
     from dynabro_cli.theory.subjects import Effort, subjects
 
@@ -172,7 +172,7 @@ def rate(
     from dynabro_cli.executors._api import Options
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
-    from dynabro_cli.store.engine import open_read_only
+    from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.repetition import stand
     from dynabro_cli.theory import rate as reading
 

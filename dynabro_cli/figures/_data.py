@@ -13,9 +13,9 @@ import pandas as pd
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import DatabaseError
+from dynabro_cli.store.care.check import NUMBERS as WORKERS
 from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.queries import query, tell_left_out
-from dynabro_cli.store.soundness import NUMBERS as WORKERS
+from dynabro_cli.store.read.queries import query, tell_left_out
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.theory.rate import with_specs
 

@@ -21,7 +21,7 @@ from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Va
 from dynabro_cli.figures._data import ComputeIdentities, MeasureWindow, Results, in_order, missing, read_runs
 from dynabro_cli.figures._style import WIDTHS, for_print, plain_powers
 from dynabro_cli.figures._tables import in_html, in_latex
-from dynabro_cli.store.outputs import CSV, HTML, PICTURES, Output
+from dynabro_cli.store.care.outputs import CSV, HTML, PICTURES, Output
 
 MOST_TOLD = 4
 UNDATED: dict[str, dict[str, str | None]] = {

@@ -30,8 +30,7 @@ from dynabro_cli.figures._columns import (
 )
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import within
-from dynabro_cli.store.pairs import LEVEL
-from dynabro_cli.store.statistics import holm, paired_t, student
+from dynabro_cli.store.read.pairs import LEVEL, holm, paired_t, student
 
 DEFENCE = ("method", "pre_aggregators", "aggregator")
 """Fields that a defender chooses, and that a matrix compares."""

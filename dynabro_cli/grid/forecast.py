@@ -16,9 +16,9 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.machine.devices import devices_of, kind_of
 from dynabro_cli.methods._api import MethodSetting, one_batch
 from dynabro_cli.methods._levels import expected_cost
-from dynabro_cli.store.database_files import sqlite_path
-from dynabro_cli.store.engine import open_read_only
-from dynabro_cli.store.queries import query, tell_left_out
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.open.files import sqlite_path
+from dynabro_cli.store.read.queries import query, tell_left_out
 from dynabro_cli.store.repetition import Standing
 
 BYTES_A_ROW = 55

@@ -18,11 +18,11 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
 from dynabro_cli.grid.sweep_file import parse_sweep
+from dynabro_cli.store.care.outputs import FileKind
 from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.engine import open_read_only
-from dynabro_cli.store.outputs import FileKind
-from dynabro_cli.store.queries import query, tell_left_out
-from dynabro_cli.store.translation import shown
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.open.translation import shown
+from dynabro_cli.store.read.queries import query, tell_left_out
 
 SCORES = f"""
     SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds

@@ -10,10 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 
-from dynabro_cli.store.soundness import CONTROL
+from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.open.value_types import CONTROL, LARGEST_TEXT, moment, of_wrong_types, sane_row
 from dynabro_cli.store.tables import SEARCH, verified_kappa
-from dynabro_cli.store.translation import translated_errors
-from dynabro_cli.store.value_types import LARGEST_TEXT, moment, of_wrong_types, sane_row
 
 MOST_CHARACTERS = LARGEST_TEXT
 """Largest length of a stored input; longer inputs are not stored."""

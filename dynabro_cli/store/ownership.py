@@ -25,8 +25,8 @@ from sqlalchemy import Connection, Engine, RowMapping, func, select, update
 
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.machine.settings import seconds_setting
+from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.tables import runs, sweeps
-from dynabro_cli.store.translation import translated_errors
 
 HEARTBEATS_A_LEASE = 8
 NOBODY = {"owner": None, "heartbeat_at": None, "heartbeat_clock": None}

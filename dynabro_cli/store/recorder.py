@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -28,11 +30,10 @@ from dynabro_cli.store.claims import (
     take_place,
 )
 from dynabro_cli.store.kept_connection import KeptConnection
+from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
-from dynabro_cli.store.rows import counts, cut_text, finite, row_of
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import evaluations, identities, rounds, runs, worker_labels
-from dynabro_cli.store.translation import shown, translated_errors
 
 COMMIT_SECONDS = 1.0
 """Least time between two commits of rows, as a commit waits for the disk. Another number than ``FLUSH_ROUNDS``, by which the
@@ -373,3 +374,26 @@ class Recorder:
         if done:
             self._remove_old_files()
         self._run_id = None
+
+
+def counts(totals: events.Totals) -> dict[str, Any]:
+    """Return the counting columns of ``runs``."""
+    return {name: finite(value) for name, value in vars(totals).items()}
+
+
+def row_of(run_id: int | None, item: events.Round | events.Evaluated | events.Identity) -> dict[str, Any]:
+    return {"run_id": run_id} | {name: _stored(value) for name, value in vars(item).items()}
+
+
+def _stored(value: Any) -> Any:
+    """Return a value as its column stores it: several numbers, of a model or of workers, as compact JSON."""
+    return json.dumps([*map(finite, value)], separators=(",", ":")) if isinstance(value, tuple) else finite(value)
+
+
+def cut_text(error: str) -> str:
+    """Return the end of a message, without the one character that PostgreSQL's text type does not have."""
+    return error[-4000:].replace("\0", "\ufffd")
+
+
+def finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, RowMapping, func, select
 from dynabro_cli.components.digests import CodeComparison, changed_components, compare
 from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, Repeat
-from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.tables import runs, sweeps
-from dynabro_cli.store.translation import translated_errors
 
 ToMake = Mapping[str, dt.datetime | None]
 """Keys of runs, with the end time of the stored result or failure."""

@@ -16,9 +16,7 @@ from sqlalchemy.engine import URL, make_url
 
 from dynabro_cli.errors import StorageError
 from dynabro_cli.machine.failpoints import failpoint
-from dynabro_cli.store.database_files import sqlite_path
-from dynabro_cli.store.disk import sync
-from dynabro_cli.store.reserved import SQLITE_MAGIC
+from dynabro_cli.store.open.files import SQLITE_MAGIC, sqlite_path
 
 MAGIC = b"dynabro checkpoint 1\n"
 DIGEST = hashlib.sha256().digest_size
@@ -178,3 +176,16 @@ def open_log(path: Path) -> int:
 def _reason(error: OSError) -> str:
     """Return the reason why a folder cannot be written, in a few words."""
     return "it is not a folder" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror or str(error)
+
+
+def sync(path: Path) -> None:
+    """Sync a file's content, or a folder's names, to the disk.
+
+    Raises:
+        OSError: The path cannot be written.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

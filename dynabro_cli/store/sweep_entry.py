@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
+from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.ownership import new_owner, presumed_dead, sign_of_life
 from dynabro_cli.store.repetition import ToMake
 from dynabro_cli.store.tables import sweep_runs, sweeps
-from dynabro_cli.store.translation import translated_errors
 
 if TYPE_CHECKING:
     from typing import Self

@@ -32,7 +32,7 @@ def check_figure(name: str, folder: Path, *, plugin: str | Path | None = None, *
     from dynabro_cli.figures._api import REGISTRY, Choice
     from dynabro_cli.figures._data import Results, read_runs
     from dynabro_cli.simulation.setup import simulate
-    from dynabro_cli.store.engine import open_for_writing
+    from dynabro_cli.store.open.engine import open_for_writing
     from dynabro_cli.store.recorder import Recorder
     from dynabro_cli.theory.history import window_of
 

@@ -18,7 +18,7 @@ from dynabro_cli import events
 from dynabro_cli.cli.progress import RunProgress
 from dynabro_cli.executors import sweep
 from dynabro_cli.simulation import setup
-from dynabro_cli.store import engine as engine_module
+from dynabro_cli.store.open import engine as engine_module
 from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro, Outcome
 from tests.store.made import change, read

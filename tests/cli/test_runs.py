@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.store import queries
+from dynabro_cli.store.read import queries
 from tests.cli.conftest import Dynabro
 from tests.real_runs import SPECS
 from tests.store.made import read

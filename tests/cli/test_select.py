@@ -11,7 +11,7 @@ import pytest
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep
 from dynabro_cli.simulation.setup import simulate_run
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import example

@@ -19,8 +19,8 @@ import pytest
 from dynabro_cli.cli import status
 from dynabro_cli.errors import BusyError, DisconnectedError
 from dynabro_cli.executors import interruptions
-from dynabro_cli.store import status as store_status
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.read import status as store_status
 from tests.cli.conftest import Dynabro
 from tests.store.made import change, record, started, whole_run
 from tests.store.test_status import OTHERS, entry, half_way

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.postgres import connect
 
@@ -26,7 +26,9 @@ PROGRAM = """
 import sys
 import time
 from dynabro_cli.cli.app import main
-from dynabro_cli.store import connections, engine, queries
+from dynabro_cli.store.open import connections
+from dynabro_cli.store.open import engine
+from dynabro_cli.store.read import queries
 
 def told(function):
     def call(*arguments):
@@ -109,7 +111,7 @@ def test_a_signal_ends_native_code_that_does_not_return(number: int, code: int, 
 CHECKING = """
 import os
 from dynabro_cli.cli.app import main
-from dynabro_cli.store import engine
+from dynabro_cli.store.open import engine
 
 def allow(connection):
     def authorize(*_):
@@ -196,7 +198,7 @@ def test_a_servers_statement_ends_when_its_time_is_over(dynabro: Dynabro, server
 def test_a_signal_ends_only_the_command_that_it_came_to() -> None:
     program = """
 import os, signal, sqlite3, time
-from dynabro_cli.store.stopping import ending_the_process, watched
+from dynabro_cli.store.open.stopping import ending_the_process, watched
 signal.signal(signal.SIGTERM, lambda *_: None)
 with ending_the_process():
     os.kill(os.getpid(), signal.SIGTERM)

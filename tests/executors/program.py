@@ -42,7 +42,7 @@ class Announcer:
 def main() -> None:
     from dynabro_cli.errors import DynabroError
     from dynabro_cli.executors._api import Options
-    from dynabro_cli.store.engine import open_for_writing
+    from dynabro_cli.store.open.engine import open_for_writing
     from tests.executors.made_runs import execute_all, quadratic
 
     database, jobs, seeds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

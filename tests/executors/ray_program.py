@@ -11,7 +11,7 @@ from pathlib import Path
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.backends import ray
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from tests.executors.made_runs import execute_all, quadratic
 from tests.executors.program import Announcer
 

@@ -27,7 +27,7 @@ from dynabro_cli.executors.backends.local import pool
 from dynabro_cli.executors.backends.local.pool import Pool
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.store.made import change, read, silent, started, whole_run

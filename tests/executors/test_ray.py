@@ -29,7 +29,7 @@ from dynabro_cli.executors.backends import ray as ray_cluster
 from dynabro_cli.executors.backends.ray.share import Share
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.components.test_own_components import ALL_KINDS, write_all
 from tests.executors.made_runs import Log, execute_all, quadratic

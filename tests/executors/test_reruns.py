@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from dynabro_cli.components import digests
 from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.store.made import change, read
 

@@ -18,7 +18,7 @@ from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.run_log import RunLog
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.simulation import setup
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.store.made import KEY, change, diverged, evaluated, finished, read, rounds, started

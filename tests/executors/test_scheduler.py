@@ -22,7 +22,7 @@ from dynabro_cli.executors.backend import Ended, Misplaced, Places, Printed, Wor
 from dynabro_cli.executors.sweep import make_all
 from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Request
 from dynabro_cli.store import recorder
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.repetition import stand
 from dynabro_cli.store.side_files import SideFiles
 from tests.executors.made_runs import Log, quadratic

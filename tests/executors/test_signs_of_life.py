@@ -11,9 +11,9 @@ from dynabro_cli.executors._api import Options, Outcome
 from dynabro_cli.executors.sweep import in_progress
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store import ownership
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.read.status import read_status
 from dynabro_cli.store.repetition import Standing
-from dynabro_cli.store.status import read_status
 from tests.executors.made_runs import Log, execute_all, quadratic
 from tests.store.made import read
 

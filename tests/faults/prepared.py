@@ -55,7 +55,7 @@ def signal_at_import(text: str) -> None:
 
 def signal_at_lock(name: str) -> None:
     """The process gets a signal half a second after it begins to wait for its turn to write to the database."""
-    from dynabro_cli.store import connections
+    from dynabro_cli.store.open import connections
 
     usual = connections.begin_immediate
 

@@ -15,7 +15,7 @@ from sqlalchemy import func, insert, select
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.tables import evaluations, rounds, runs
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from dynabro_cli.figures._style import looks
-from dynabro_cli.store.statistics import holm, paired, student
+from dynabro_cli.store.read.pairs import holm, paired, student
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
 from tests.figures.test_figures import read

@@ -17,7 +17,7 @@ from dynabro_cli.api import make_switching
 from dynabro_cli.cli import plot
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.figures._columns import METRICS
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
 from tests.figures.test_figures import read

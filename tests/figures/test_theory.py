@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dynabro_cli.store import kappas
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from tests.cli.conftest import Dynabro
 from tests.store.made import finding
 from tests.theory.made_rates import fill

@@ -12,7 +12,7 @@ import dynabro_cli
 from dynabro_cli.errors import SpecError
 from dynabro_cli.machine.failpoints import NAMES, check_plan, failpoint
 from dynabro_cli.machine.settings import PREFIX, SETTINGS, check_settings, seconds_setting
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.ownership import heartbeats
 
 SECONDS = [name for name, setting in SETTINGS.items() if setting.default is not None]

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.store import recorder as recorder_module
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from tests.store.made import Clock
 
 

@@ -13,8 +13,8 @@ from sqlalchemy import Engine, create_engine
 
 from dynabro_cli import events
 from dynabro_cli.store import row_digests
+from dynabro_cli.store.open.schema import _tokens
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.schema import _tokens
 from tests import postgres
 
 KEY = "ab" * 32

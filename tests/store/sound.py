@@ -7,7 +7,7 @@ from typing import Any
 
 from dynabro_cli import events
 from dynabro_cli.experiment.key import canonical_json, run_key
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from tests.store import made
 
 ROUNDS = 6

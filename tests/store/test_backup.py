@@ -14,10 +14,10 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError, StorageError
-from dynabro_cli.store import copies
-from dynabro_cli.store.backup import back_up
-from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.care import copies
+from dynabro_cli.store.care.check import check
+from dynabro_cli.store.care.copies import back_up
+from dynabro_cli.store.open.engine import open_for_writing
 from tests.store import sound
 from tests.store.made import change, read, record
 
@@ -114,9 +114,8 @@ def test_a_copy_that_cannot_be_forced_to_the_disk(engine: Engine, path: Path, mo
 
 
 def test_a_backup_that_is_killed_leaves_no_file_of_that_name(engine: Engine, path: Path) -> None:
-    program = (
-        "import sys, pathlib; from dynabro_cli.store.backup import back_up; back_up(sys.argv[1], pathlib.Path(sys.argv[2]))"
-    )
+    program = "from sys import argv; from pathlib import Path; from dynabro_cli.store.care.copies import back_up; "
+    program += "back_up(argv[1], Path(argv[2]))"
     target = path.with_name("copy.db")
     command = [sys.executable, "-c", program, str(path), str(target)]
     killed = subprocess.run(command, env=os.environ | {"DYNABRO_FAILPOINT": "before-copy=KILL"}, cwd=ROOT, check=False)

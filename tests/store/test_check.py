@@ -18,9 +18,10 @@ from dynabro_cli.errors import DatabaseError, NotFoundError
 from dynabro_cli.experiment.key import canonical_json, run_key
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.store import kappas, row_digests, soundness
-from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store import kappas, row_digests
+from dynabro_cli.store.care import check as soundness
+from dynabro_cli.store.care.check import check
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.row_digests import LEFT_OUT, OF_RUNS
 from dynabro_cli.store.side_files import SideFiles

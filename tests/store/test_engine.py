@@ -15,11 +15,13 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError
-from dynabro_cli.store import database_servers, queries, reserved
-from dynabro_cli.store import engine as engine_module
-from dynabro_cli.store.connections import ATTEMPT_SECONDS
-from dynabro_cli.store.database_files import read_only_uri, sqlite_path
-from dynabro_cli.store.engine import open_for_writing, open_read_only
+from dynabro_cli.store.open import engine as engine_module
+from dynabro_cli.store.open import files as reserved
+from dynabro_cli.store.open import servers as database_servers
+from dynabro_cli.store.open.connections import ATTEMPT_SECONDS
+from dynabro_cli.store.open.engine import open_for_writing, open_read_only
+from dynabro_cli.store.open.files import read_only_uri, sqlite_path
+from dynabro_cli.store.read import queries
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.tables import SCHEMA_VERSION
 from tests.store.made import change, read, record, rounds, started, whole_run

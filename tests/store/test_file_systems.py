@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.errors import CannotWriteError
-from dynabro_cli.store import file_systems
-from dynabro_cli.store.engine import open_for_writing, open_read_only
-from dynabro_cli.store.file_systems import network_file_system
+from dynabro_cli.store.open import files as file_systems
+from dynabro_cli.store.open.engine import open_for_writing, open_read_only
+from dynabro_cli.store.open.files import network_file_system
 from tests.store import sound
 from tests.store.made import record
 

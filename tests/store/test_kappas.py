@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.store import kappas
-from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing
-from dynabro_cli.store.merge import merge
-from dynabro_cli.store.thin import thin
+from dynabro_cli.store.care.check import check
+from dynabro_cli.store.care.merge import merge
+from dynabro_cli.store.care.thin import thin
+from dynabro_cli.store.open.engine import open_for_writing
 from tests.store import made, sound
 from tests.store.made import change, finding, read
 

@@ -15,10 +15,10 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import BusyError, DatabaseError, NotFoundError, SpecError
-from dynabro_cli.store import merge as merge_module
-from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing
-from dynabro_cli.store.merge import Merged, merge
+from dynabro_cli.store.care import merge as merge_module
+from dynabro_cli.store.care.check import check
+from dynabro_cli.store.care.merge import Merged, merge
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.postgres import empty_database
 from tests.store import made, sound
@@ -324,7 +324,7 @@ def test_a_merge_that_is_killed_can_be_repeated(place: str, whole: int, pair: tu
     other, database = pair
     record(open_for_writing(other), [*sound.run(1), *sound.run(2), *sound.run(3)])
     record(open_for_writing(database), sound.beginning(2, 3)).interrupted()
-    program = "import sys; from dynabro_cli.store.merge import merge; merge(*sys.argv[1:])"
+    program = "import sys; from dynabro_cli.store.care.merge import merge; merge(*sys.argv[1:])"
     environment = os.environ | {"DYNABRO_FAILPOINT": f"{place}=KILL"}
     killed = subprocess.run([sys.executable, "-c", program, other, database], env=environment, cwd=ROOT, check=False)
     assert killed.returncode == -9

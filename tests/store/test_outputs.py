@@ -14,9 +14,9 @@ import pytest
 from dynabro_cli.errors import CannotWriteError, DatabaseError, StorageError
 from dynabro_cli.grid import sweep_file
 from dynabro_cli.grid.selection import SELECTED
-from dynabro_cli.store import outputs
-from dynabro_cli.store.engine import open_for_writing, open_read_only
-from dynabro_cli.store.outputs import CSV, DATABASE, PICTURES, SWEEP_CHARACTERS, SWEEP_KEYS, FileKind, Output
+from dynabro_cli.store.care import outputs
+from dynabro_cli.store.care.outputs import CSV, DATABASE, PICTURES, SWEEP_CHARACTERS, SWEEP_KEYS, FileKind, Output
+from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from tests.store.made import change
 
 NEW = b"a,b\n1,2\n"

@@ -15,13 +15,12 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import BusyError, DatabaseError, LostDatabaseError
-from dynabro_cli.store import reserved
-from dynabro_cli.store.database_files import file_version
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open import files as reserved
+from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.open.files import SQLITE_MAGIC, file_version, first_bytes, is_sqlite
+from dynabro_cli.store.open.pinned_file import PinnedFile
 from dynabro_cli.store.ownership import heartbeats
-from dynabro_cli.store.pinned_file import PinnedFile
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.reserved import SQLITE_MAGIC, first_bytes, is_sqlite
 from tests.store.made import KEY, change, finished, read, record, rounds, started, whole_run
 
 OTHER = "cd" * 32
@@ -101,7 +100,7 @@ def test_heartbeats_make_no_database(path: Path, monkeypatch: pytest.MonkeyPatch
         return connect(*words, **settings)  # type: ignore[call-overload]
 
     checked: list[None] = []
-    from dynabro_cli.store.pinned_file import PinnedFile
+    from dynabro_cli.store.open.pinned_file import PinnedFile
 
     check = PinnedFile.check
 

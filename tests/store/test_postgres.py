@@ -24,10 +24,10 @@ from dynabro_cli.errors import (
     SpecError,
     StorageError,
 )
-from dynabro_cli.store import queries
-from dynabro_cli.store.engine import open_for_writing, open_read_only
+from dynabro_cli.store.open.engine import open_for_writing, open_read_only
+from dynabro_cli.store.open.translation import shown, translate
+from dynabro_cli.store.read import queries
 from dynabro_cli.store.tables import SCHEMA_VERSION
-from dynabro_cli.store.translation import shown, translate
 from tests.postgres import allow_connections, connect, cut_connections, on_server, turn_taken
 from tests.store.made import a_round, change, evaluated, finished, read, record, rounds, started, totals, whole_run
 
@@ -90,7 +90,7 @@ def at_once(database: str, program: str, count: int) -> list[str]:
     return [out for out, _ in answers]
 
 
-OPEN = "import sys; from dynabro_cli.store.engine import open_for_writing; open_for_writing(sys.argv[1]); print('made')"
+OPEN = "import sys; from dynabro_cli.store.open.engine import open_for_writing; open_for_writing(sys.argv[1]); print('made')"
 
 
 def test_eight_processes_make_the_tables_at_once(database: str) -> None:
@@ -219,7 +219,7 @@ def test_who_stops_in_the_middle_of_a_turn_loses_it(engine: Engine, database: st
 CLAIM = """
 import sys
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.repetition import never
 from tests.store.made import record, whole_run
 engine = open_for_writing(sys.argv[1])

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.store import queries
-from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.read import queries
 from dynabro_cli.store.tables import metadata
 from tests.store import sound
 from tests.store.made import read, record, rounds, started, whole_run

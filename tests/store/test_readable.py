@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dynabro_cli.store import connections, readable
-from dynabro_cli.store.engine import open_read_only
-from dynabro_cli.store.queries import count_runs
+from dynabro_cli.store.open import connections
+from dynabro_cli.store.open import connections as readable
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.read.queries import count_runs
 from tests.store.made import change
 
 EXAMPLE = Path(__file__).parents[2] / "results.db.example"

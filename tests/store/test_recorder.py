@@ -23,10 +23,10 @@ from sqlalchemy import Engine, event
 
 from dynabro_cli import events
 from dynabro_cli.errors import AlreadyStoredError, BusyError, StorageError
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.read.pairs import student
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import never
-from dynabro_cli.store.statistics import student
 from tests.store.made import (
     KEY,
     RECORD,

@@ -11,13 +11,13 @@ from sqlalchemy import Engine, delete, insert, select
 
 from dynabro_cli import events
 from dynabro_cli.store import recovery
-from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing
-from dynabro_cli.store.merge import merge
+from dynabro_cli.store.care.check import check
+from dynabro_cli.store.care.merge import merge
+from dynabro_cli.store.care.thin import thin
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recovery import Point, Switch, episodes, worst_window
 from dynabro_cli.store.tables import recovery as table
 from dynabro_cli.store.tables import rounds
-from dynabro_cli.store.thin import thin
 from tests.store import made, sound
 from tests.store.made import read, record
 

@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import BusyError, NotFoundError, RunHeldError, SpecError
-from dynabro_cli.store import remove as removing
-from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing
-from dynabro_cli.store.remove import choose, remove
+from dynabro_cli.store.care import remove as removing
+from dynabro_cli.store.care.check import check
+from dynabro_cli.store.care.remove import choose, remove
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.store import made, sound
 from tests.store.made import change, read, record
@@ -161,7 +161,7 @@ def test_many_runs_go_in_one_transaction(
 @pytest.mark.parametrize(("place", "rest"), [("mid-remove", [1, 2, 3, 4, 5]), ("after-remove", [])])
 def test_a_kill_leaves_all_or_nothing(place: str, rest: list[int], engine: Engine, database: str, files: SideFiles) -> None:
     fill(engine, files)
-    program = "import sys; from dynabro_cli.store.remove import *; remove(sys.argv[1], choose(sys.argv[1], '1 = 1'))"
+    program = "import sys; from dynabro_cli.store.care.remove import *; remove(sys.argv[1], choose(sys.argv[1], '1 = 1'))"
     environment = os.environ | {"DYNABRO_FAILPOINT": f"{place}=KILL"}
     killed = subprocess.run([sys.executable, "-c", program, database], env=environment, cwd=ROOT, check=False)
     assert killed.returncode == -9

@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import DatabaseError
-from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing, open_read_only
-from dynabro_cli.store.merge import merge
-from dynabro_cli.store.queries import list_runs
-from dynabro_cli.store.schema import entries, strangers
-from dynabro_cli.store.thin import thin
+from dynabro_cli.store.care.check import check
+from dynabro_cli.store.care.merge import merge
+from dynabro_cli.store.care.thin import thin
+from dynabro_cli.store.open.engine import open_for_writing, open_read_only
+from dynabro_cli.store.open.schema import entries, strangers
+from dynabro_cli.store.read.queries import list_runs
 from tests.store import sound
 from tests.store.made import change, read, record
 

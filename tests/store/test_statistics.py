@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynabro_cli.store.statistics import bootstrap, holm, paired, student
+from dynabro_cli.store.read.pairs import bootstrap, holm, paired, student
 
 NAN = math.nan
 

@@ -15,10 +15,10 @@ from dynabro_cli.errors import BusyError, NotFoundError
 from dynabro_cli.events import Totals
 from dynabro_cli.experiment import label
 from dynabro_cli.store import ownership
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.read.status import gist, read_status
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing
-from dynabro_cli.store.status import gist, read_status
 from dynabro_cli.store.sweep_entry import SweepEntry
 from tests.store.made import KEY, RECORD, a_round, change, evaluated, read, record, rounds, started, whole_run
 from tests.store.test_sweep_entry import gone

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, select
 
 from dynabro_cli.errors import BusyError, InterruptedRunError, PreemptedError, RunError
 from dynabro_cli.store import ownership
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.ownership import database_time, heartbeats, new_owner, presumed_dead
 from dynabro_cli.store.repetition import Standing
 from dynabro_cli.store.sweep_entry import SweepEntry

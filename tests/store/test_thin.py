@@ -18,13 +18,13 @@ from sqlalchemy import Engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, NotFoundError, SpecError, StorageError
-from dynabro_cli.store import copies
-from dynabro_cli.store.check import check
-from dynabro_cli.store.engine import open_for_writing, open_read_only
-from dynabro_cli.store.merge import Merged, merge
-from dynabro_cli.store.queries import histogram
+from dynabro_cli.store.care import copies
+from dynabro_cli.store.care.check import check
+from dynabro_cli.store.care.merge import Merged, merge
+from dynabro_cli.store.care.thin import NOBODY, Thinned, thin
+from dynabro_cli.store.open.engine import open_for_writing, open_read_only
+from dynabro_cli.store.read.queries import histogram
 from dynabro_cli.store.sweep_entry import SweepEntry
-from dynabro_cli.store.thin import NOBODY, Thinned, thin
 from tests.store import made, sound
 from tests.store.made import change, digest, read, record
 
@@ -383,7 +383,8 @@ def test_a_full_disk_leaves_nothing_behind(of: str, filled: Path, target: Path) 
 @pytest.mark.parametrize("place", ["mid-thin", "mid-thin:5", "before-copy"])
 def test_one_that_is_killed_leaves_no_file_of_that_name(place: str, filled: Path, target: Path) -> None:
     before = filled.read_bytes()
-    program = "import sys, pathlib; from dynabro_cli.store.thin import thin; thin(sys.argv[1], pathlib.Path(sys.argv[2]), 10)"
+    program = "from sys import argv; from pathlib import Path; "
+    program += "from dynabro_cli.store.care.thin import thin; thin(argv[1], Path(argv[2]), 10)"
     command = [sys.executable, "-c", program, str(filled), str(target)]
     killed = subprocess.run(command, env=os.environ | {"DYNABRO_FAILPOINT": f"{place}=KILL"}, cwd=ROOT, check=False)
     assert killed.returncode == -9

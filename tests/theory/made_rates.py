@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from dynabro_cli.store.engine import open_for_writing
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.tables import evaluations, runs
 from dynabro_cli.theory.rate import part_of
 from tests.figures.grids import _run, planned

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from dynabro_cli.methods._levels import expected_cost, planned, universal_coefficient
-from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.theory import bounds, rate
 from tests.figures.grids import planned as rows_of
 from tests.theory.made_rates import ROUNDS, dynamic_rate, fill, nominal, share, static_rate

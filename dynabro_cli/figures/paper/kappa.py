@@ -15,8 +15,8 @@ from dynabro_cli.figures._data import read
 from dynabro_cli.figures._panels import blank, write_above
 from dynabro_cli.figures._style import LINES, narrow
 from dynabro_cli.store.kappas import unsound
-from dynabro_cli.store.queries import tell_left_out, warn_left_out
-from dynabro_cli.store.translation import translated_errors
+from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.read.queries import tell_left_out, warn_left_out
 
 COLUMNS = ("rule", "workers", "byzantine", "empirical", "unbounded", "proved", "searches", "evaluations")
 ROW = 0.16

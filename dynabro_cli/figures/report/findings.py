@@ -13,7 +13,7 @@ from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.label import OTHERS
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._data import Results
-from dynabro_cli.store.pairs import Cell, Comparison, compare
+from dynabro_cli.store.read.pairs import Cell, Comparison, compare
 
 REFERENCE = "dynabro"
 MOST_METHODS, MOST_ROWS, MOST_TABLES = 8, 60, 40

@@ -13,12 +13,12 @@ from typing import Any
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.store.connections import distrust
-from dynabro_cli.store.database_files import read_only_uri, sqlite_path
-from dynabro_cli.store.engine import open_read_only
-from dynabro_cli.store.examples import EXAMPLES
+from dynabro_cli.store.open.connections import distrust
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.open.files import read_only_uri, sqlite_path
+from dynabro_cli.store.open.translation import shown
+from dynabro_cli.store.read.queries import EXAMPLES
 from dynabro_cli.store.tables import metadata
-from dynabro_cli.store.translation import shown
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from dynabro_cli.figures.report.site import NAME, VIEWS, described
-from dynabro_cli.store.examples import EXAMPLES
+from dynabro_cli.store.read.queries import EXAMPLES
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.views import VIEWS as ALL_VIEWS
 from tests.cli.conftest import Dynabro

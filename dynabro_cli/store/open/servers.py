@@ -19,7 +19,7 @@ from dynabro_cli.errors import (
     StorageError,
     first_line,
 )
-from dynabro_cli.store.stopping import stop
+from dynabro_cli.store.open.stopping import stop
 
 TURN = 0x44594E42
 """Number of the lock that writers take in turns: ``DYNB``."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from dynabro_cli.events import Weights
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.machine.strangers_files import open_regular
-from dynabro_cli.store.outputs import FileKind, Output, part_of
+from dynabro_cli.store.care.outputs import FileKind, Output, part_of
 
 HEADER_BYTES = 16 << 20
 """Largest header of a file that is read for its metadata."""

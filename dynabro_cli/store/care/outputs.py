@@ -16,10 +16,8 @@ from typing import BinaryIO
 import yaml
 
 from dynabro_cli.errors import CannotWriteError, StorageError
-from dynabro_cli.store.database_files import sqlite_path
-from dynabro_cli.store.disk import sync
-from dynabro_cli.store.reserved import SIDE_SUFFIXES, is_sqlite, owner
-from dynabro_cli.store.side_files import SideFiles
+from dynabro_cli.store.open.files import SIDE_SUFFIXES, is_sqlite, owner, sqlite_path
+from dynabro_cli.store.side_files import SideFiles, sync
 
 HEAD_BYTES = 4096
 HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -17,15 +17,15 @@ from sqlalchemy.pool import NullPool
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import ownership, row_digests
-from dynabro_cli.store.check import damage
+from dynabro_cli.store.care.check import damage
+from dynabro_cli.store.care.copies import copy_database, making, new_database
 from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.connections import connect_reader
-from dynabro_cli.store.copies import copy_database, making, new_database
-from dynabro_cli.store.database_files import read_only_uri, sqlite_path
-from dynabro_cli.store.engine import create_tables, open_read_only
-from dynabro_cli.store.queries import list_runs
-from dynabro_cli.store.snapshot import snapshot
-from dynabro_cli.store.stopping import watched
+from dynabro_cli.store.open.connections import connect_reader
+from dynabro_cli.store.open.engine import create_tables, open_read_only, snapshot
+from dynabro_cli.store.open.files import read_only_uri, sqlite_path
+from dynabro_cli.store.open.stopping import watched
+from dynabro_cli.store.open.translation import shown, translated_errors
+from dynabro_cli.store.read.queries import list_runs
 from dynabro_cli.store.tables import (
     evaluations,
     identities,
@@ -38,7 +38,6 @@ from dynabro_cli.store.tables import (
     verified_kappa,
     worker_labels,
 )
-from dynabro_cli.store.translation import shown, translated_errors
 
 LARGEST_EVERY = 2**31 - 1
 NOBODY = {

@@ -1,18 +1,22 @@
-"""Copies of SQLite databases while others may write to them: complete, or absent."""
+"""``dynabro db backup``, and copies of SQLite databases while others may write to them: complete, or absent."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from dynabro_cli.errors import CannotWriteError, StorageError
+from dynabro_cli.errors import CannotWriteError, DatabaseError, SpecError, StorageError
 from dynabro_cli.machine.failpoints import failpoint
-from dynabro_cli.store.connections import connect_reader
-from dynabro_cli.store.disk import sync
-from dynabro_cli.store.outputs import DATABASE, Output, part_of
-from dynabro_cli.store.stopping import watched
+from dynabro_cli.store.care.outputs import DATABASE, Output, part_of
+from dynabro_cli.store.open.connections import connect_reader
+from dynabro_cli.store.open.files import file_version, read_only_uri, sqlite_path
+from dynabro_cli.store.open.stopping import watched
+from dynabro_cli.store.open.translation import shown, translated_errors
+from dynabro_cli.store.side_files import sync
 
 
 def new_database(target: Path, database: str, *, force: bool = False) -> Output:
@@ -82,3 +86,39 @@ def making(target: Path) -> Iterator[None]:
         if "unable to open" in reason or "readonly" in reason:
             raise CannotWriteError(f"{target} cannot be created ({reason}). Try: a file in a folder of yours") from error
         raise
+
+
+class Backup(NamedTuple):
+    """A copy and its size in bytes."""
+
+    path: Path
+    size: int
+
+
+def back_up(database: str, target: Path | None = None, *, force: bool = False) -> Backup:
+    """Copy an SQLite database, of any schema version.
+
+    Args:
+        database: A path or URL; it is only read.
+        target: The file to create; by default beside the database, with the time in its name.
+        force: Replace an existing file, unless it is a database or a sweep.
+
+    Raises:
+        SpecError: The database is on a server.
+        NotFoundError: There is no such file.
+        DatabaseError: The file is not a dynabro database, or is damaged.
+        CannotWriteError: The target exists already, or cannot be created. StorageError: The disk is full.
+    """
+    path = sqlite_path(database)
+    if path is None:
+        name = shown(database)
+        raise SpecError(
+            f"{name} is a server's. Try: pg_dump, or dynabro db merge '{name}' --db FILE, which copies it to an SQLite file"
+        )
+    if file_version(path) is None:
+        raise DatabaseError(f"{path} is an empty database; there is nothing to back up")
+    copy = target or path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}.backup")
+    output = new_database(copy, database, force=force)
+    with translated_errors(database):
+        copy_database(read_only_uri(path), output)
+    return Backup(copy, copy.stat().st_size)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.store.claims import RERUN_SUFFIX
-from dynabro_cli.store.engine import open_read_only
-from dynabro_cli.store.queries import find_run
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.read.queries import find_run
 from dynabro_cli.store.side_files import SideFiles
 
 

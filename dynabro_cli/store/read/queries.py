@@ -15,10 +15,10 @@ from sqlalchemy.exc import DBAPIError
 
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import DisconnectedError, LeftOutWarning, NotFoundError, SpecError, TimeLimitError, first_line, many
-from dynabro_cli.store.stopping import TimeLimit, within
+from dynabro_cli.store.open.stopping import TimeLimit, within
+from dynabro_cli.store.open.translation import shown, translate, translated_errors
+from dynabro_cli.store.open.value_types import readable_row
 from dynabro_cli.store.tables import metadata
-from dynabro_cli.store.translation import shown, translate, translated_errors
-from dynabro_cli.store.value_types import readable_row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,3 +242,27 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value.as_tuple().exponent == 0 and abs(value) < 2**63 else float(value)
     return value.isoformat(sep=" ", timespec="microseconds") if isinstance(value, datetime) else value
+
+
+EXAMPLES = {
+    "The paper's Figure 1: final accuracy by method and switching rate": """
+SELECT method, switching, mean, std, n FROM final_accuracy WHERE attack = 'sf' ORDER BY method, switching
+""",
+    "Accuracy curves over the total number of samples": """
+SELECT method, seed, samples, test_accuracy FROM evaluations JOIN runs ON runs.id = run_id
+WHERE test_accuracy IS NOT NULL ORDER BY run_id, samples
+""",
+    "Histogram of the Byzantine fraction over rounds": """
+SELECT run_id, 1.0 * h.byzantine / workers AS fraction, h.rounds
+FROM byzantine_histogram AS h JOIN runs ON runs.id = run_id ORDER BY run_id, fraction
+""",
+    "Distance of the aggregate from the honest mean right after a switch, and otherwise": """
+SELECT method, switched, AVG(aggregation_error) AS error, COUNT(*) AS n
+FROM rounds JOIN runs ON runs.id = run_id GROUP BY method, switched
+""",
+    "Cost and number of the rounds of each MLMC level": """
+SELECT level, COUNT(*) AS n, SUM(cost) AS computations, AVG(gradient_norm) AS norm
+FROM rounds WHERE level IS NOT NULL GROUP BY level
+""",
+}
+"""SQL by title."""

@@ -12,18 +12,16 @@ from sqlalchemy.engine import make_url
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas
-from dynabro_cli.store.check import damage
+from dynabro_cli.store.care.check import TIMES, damage, unsound_runs
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
-from dynabro_cli.store.database_files import sqlite_path
-from dynabro_cli.store.engine import open_for_writing, refuse_to_write
+from dynabro_cli.store.open.engine import open_for_writing, refuse_to_write, snapshot
+from dynabro_cli.store.open.files import sqlite_path
+from dynabro_cli.store.open.translation import shown, translated_errors
+from dynabro_cli.store.open.value_types import moment, sane_row
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
 from dynabro_cli.store.row_digests import OF_RUNS
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.snapshot import snapshot
-from dynabro_cli.store.soundness import TIMES, unsound_runs
 from dynabro_cli.store.tables import runs
-from dynabro_cli.store.translation import shown, translated_errors
-from dynabro_cli.store.value_types import moment, sane_row
 
 BATCH_ROWS = 10_000
 COMPARED = ("status", "rounds", "budget_spent", "final_accuracy", "final_loss", "final_gap")

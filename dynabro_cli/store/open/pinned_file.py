@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dynabro_cli.errors import LostDatabaseError
-from dynabro_cli.store.reserved import SQLITE_MAGIC, first_bytes
+from dynabro_cli.store.open.files import SQLITE_MAGIC, first_bytes
 
 
 class PinnedFile:

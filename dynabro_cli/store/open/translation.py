@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, StorageError
 from dynabro_cli.machine.settings import seconds_setting
-from dynabro_cli.store.database_servers import server_error
+from dynabro_cli.store.open.servers import server_error
 
 
 def busy_seconds() -> float:

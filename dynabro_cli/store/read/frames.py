@@ -39,8 +39,8 @@ def load(db: str | Path = "results.db", where: str | None = None) -> Frames:
     """
     import pandas as pd
 
-    from dynabro_cli.store.engine import open_read_only
-    from dynabro_cli.store.queries import query, tell_left_out
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import query, tell_left_out
 
     engine = open_read_only(str(db))
     condition = "" if where is None else f"WHERE {where}"

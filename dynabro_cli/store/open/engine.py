@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
 from dynabro_cli.errors import CannotWriteError, DatabaseError, EmptyDatabaseError, LostDatabaseError
-from dynabro_cli.store.connections import (
+from dynabro_cli.store.open.connections import (
     ATTEMPT_SECONDS,
     allow_reading_only,
     begin_immediate,
@@ -19,16 +22,20 @@ from dynabro_cli.store.connections import (
     hide_unreadable,
     prepare_writer,
 )
-from dynabro_cli.store.database_files import examined, file_version, read_only_uri, sqlite_path
-from dynabro_cli.store.database_servers import server_reader, server_writer
-from dynabro_cli.store.file_systems import refuse_network
-from dynabro_cli.store.pinned_file import PinnedFile
-from dynabro_cli.store.reserved import owner
-from dynabro_cli.store.schema import VERSION_TABLE, SchemaEntry, entries, refuse_strangers
-from dynabro_cli.store.server_schema import refuse_server_strangers
-from dynabro_cli.store.stopping import stoppable
+from dynabro_cli.store.open.files import examined, file_version, owner, read_only_uri, refuse_network, sqlite_path
+from dynabro_cli.store.open.pinned_file import PinnedFile
+from dynabro_cli.store.open.schema import (
+    VERSION_TABLE,
+    SchemaEntry,
+    entries,
+    refuse_server_strangers,
+    refuse_strangers,
+    unreadable,
+)
+from dynabro_cli.store.open.servers import server_reader, server_writer
+from dynabro_cli.store.open.stopping import stoppable
+from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION, metadata
-from dynabro_cli.store.translation import busy_seconds, shown, translated_errors
 from dynabro_cli.store.views import VIEWS
 
 
@@ -203,3 +210,42 @@ def _refuse_another(connection: Connection, path: Path) -> None:
             f"{path} was overwritten while this command was writing it. Try: restore a backup, or name another file with --db"
         )
     check_version(raw.execute("PRAGMA user_version").fetchone()[0], str(path))
+
+
+@contextlib.contextmanager
+def snapshot(database: str, *, any_tables: bool = False) -> Iterator[Connection]:
+    """Open a reading connection that does not see what is written after its first read.
+
+    Unlike a user's own statements, its statements may be any reading statements of SQLite. Bytes that are not UTF-8 become
+    surrogates. dynabro's tables are checked to be tables; its views are not checked.
+
+    Args:
+        database: A path or a URL.
+        any_tables: True if the caller itself checks that the tables are tables.
+
+    Raises:
+        NotFoundError: There is no such file.
+        DatabaseError: The file is not a dynabro database, has another schema version, or has other objects in the place of
+            tables.
+    """
+    engine = open_read_only(database, any_row=True, any_schema=True)
+    try:
+        with translated_errors(database), engine.connect() as connection:
+            if connection.dialect.name == "sqlite":
+                _begin(connection.connection.dbapi_connection)
+                problem = None if any_tables else unreadable(schema_of(connection))
+                if problem:
+                    raise DatabaseError(f"{shown(database)} {problem}. Try: restore a backup, or name another with --db")
+            else:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def _begin(raw: Any) -> None:
+    raw.set_authorizer(lambda *_: sqlite3.SQLITE_OK)
+    raw.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
+    raw.isolation_level = None
+    raw.execute("PRAGMA cell_size_check = ON")
+    raw.execute("BEGIN")

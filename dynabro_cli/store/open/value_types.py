@@ -12,6 +12,8 @@ from dynabro_cli.store.tables import STATUSES, SWEEP_STATUSES, runs, sweeps
 
 LARGEST_TEXT = 100_000
 """Most bytes of a text; the longest texts of dynabro, errors, have 1/25 of it."""
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters and broken bytes, which are not printed."""
 MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?")
 
 

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, RowMapping, func, select, true
 from dynabro_cli.errors import first_line, last_line
 from dynabro_cli.experiment.label import labels
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
-from dynabro_cli.store.engine import open_read_only
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.ownership import database_time, presumed_dead, silence
-from dynabro_cli.store.queries import tell_left_out
+from dynabro_cli.store.read.queries import tell_left_out
 from dynabro_cli.store.tables import evaluations, rounds, runs, sweep_runs, sweeps
-from dynabro_cli.store.translation import shown, translated_errors
 
 LAST_FAILURES = 5
 

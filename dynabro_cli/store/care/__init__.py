@@ -1,0 +1,1 @@
+"""Care for a database: check, merge, thin, copy, remove; and every file that a command writes."""

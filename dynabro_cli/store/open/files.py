@@ -1,0 +1,239 @@
+"""Files of SQLite databases: their paths and URIs, what they hold, what belongs to them, and the file systems they are on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
+from dynabro_cli.store.open.connections import connect_reader
+from dynabro_cli.store.open.schema import SchemaEntry, entries
+from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.tables import APPLICATION_ID
+
+IN_MEMORY = ":memory:"
+"""Name by which SQLite opens a database in memory."""
+
+
+def sqlite_path(database: str) -> Path | None:
+    """Return the file of an SQLite database; None for a database of another kind.
+
+    Raises:
+        SpecError: ``database`` is empty, or in memory.
+        DatabaseError: ``database`` looks like a URL, but SQLAlchemy does not know it.
+    """
+    if not database.strip():
+        raise SpecError(f"db={database!r} names no file. Try: a path, such as --db results.db")
+    if "://" not in database:
+        try:
+            path = Path(database).expanduser()
+            path.exists()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise CannotWriteError(f"{database!r} cannot be a file ({error}). Try: another --db") from error
+        if str(path) == IN_MEMORY:
+            raise SpecError(f"db={database}: a database in memory is lost when the command ends. Try: --db results.db")
+        return path
+    try:
+        url = make_url(database)
+    except (ArgumentError, ValueError) as error:
+        kind = database.partition("://")[0]  # what follows may hold a password
+        raise DatabaseError(
+            f"{kind}://... is not a database URL. Try: a path, or a URL such as sqlite:///results.db"
+        ) from error
+    if url.get_backend_name() != "sqlite":
+        return None
+    if not url.database or str(Path(url.database)) == IN_MEMORY:
+        raise DatabaseError(f"{database} names no file, and results are to be kept. Try: a path, such as --db results.db")
+    return Path(url.database)
+
+
+def read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:
+    """Return a read-only URI.
+
+    The URI is immutable if nobody is writing and the files that SQLite shares with writers could not be created, or if the
+    database is read ``for_a_moment`` only. Then no files are left behind.
+    """
+    path = path.resolve()
+    wal = path.with_name(path.name + "-wal")
+    try:
+        size = wal.stat().st_size
+        quiet = for_a_moment and not size
+    except FileNotFoundError:  # the last writer removes it
+        quiet = True
+    lonely = quiet and (for_a_moment or not os.access(path.parent, os.W_OK))
+    return f"{path.as_uri()}?mode=ro" + ("&immutable=1" if lonely else "")
+
+
+def file_version(path: Path) -> int | None:
+    """Return the schema version of a dynabro database, None without tables; the file is not written.
+
+    Raises:
+        DatabaseError: The file is not a dynabro database, or is damaged.
+        NotFoundError: The file cannot be read.
+    """
+    return examined(path)[0]
+
+
+def examined(path: Path, patience: float | None = None) -> tuple[int | None, list[SchemaEntry]]:
+    """Return schema version and schema of a file; ``patience`` as in ``open_read_only``, errors as in ``file_version``."""
+    stranger = f"{path} is not a dynabro database. Try: another --db"
+    if path.is_dir():
+        raise DatabaseError(f"{path} is a folder, not a database. Try: a file for --db")
+    if path.exists() and not path.is_file():
+        raise DatabaseError(f"{path} is a device or a pipe, not a database. Try: a file for --db")
+    try:
+        head = first_bytes(path)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"there is no database {path}. Try: dynabro run, which makes one, or another --db") from error
+    except OSError as error:
+        raise NotFoundError(f"{path} cannot be read ({error.strerror}). Try: another --db") from error
+    if not head:
+        return None, []
+    if head != SQLITE_MAGIC:
+        raise DatabaseError(stranger)
+    uri = read_only_uri(path, for_a_moment=True)
+    with translated_errors(str(path)), contextlib.closing(connect_reader(uri, patience)) as connection:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        found = entries(connection)
+    if application == 0 and version == 0 and not found:
+        return None, []
+    if application != APPLICATION_ID:
+        raise DatabaseError(stranger)
+    return version, found
+
+
+SQLITE_MAGIC = b"SQLite format 3\x00"
+SIDE_SUFFIXES = ("-wal", "-shm", "-journal")
+FOLDER_SUFFIX = ".d"
+MOST_KEPT = 256
+
+_kept: dict[tuple[int, int], int] = {}
+_lock = threading.Lock()
+
+
+def first_bytes(path: Path) -> bytes:
+    """Return the first 16 bytes of a file, which this process may have open as an SQLite database.
+
+    When a process closes any descriptor of a file, the system drops all its locks on the file, SQLite's among them: another
+    process could then remove the log that this one writes to (SQLite's "How To Corrupt", 2.2). So the descriptors of databases,
+    and of empty files, which may become one, stay open; the oldest of more than ``MOST_KEPT`` is closed.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    status = path.stat()
+    with _lock:
+        known = _kept.get((status.st_dev, status.st_ino))
+        if known is not None:
+            return os.pread(known, len(SQLITE_MAGIC), 0)
+        descriptor = os.open(path, os.O_RDONLY)
+        found = os.fstat(descriptor)
+        head = os.pread(descriptor, len(SQLITE_MAGIC), 0)
+        if head not in (b"", SQLITE_MAGIC):
+            os.close(descriptor)
+            return head
+        _kept[found.st_dev, found.st_ino] = descriptor
+        if len(_kept) > MOST_KEPT:
+            os.close(_kept.pop(next(iter(_kept))))
+        return head
+
+
+def is_sqlite(path: Path) -> bool:
+    """Return True if ``path`` is an SQLite database, or a file that cannot be read and so may be one.
+
+    A file without content is a database as soon as SQLite keeps a log or a journal beside it.
+    """
+    if not path.is_file():
+        return False
+    try:
+        head = first_bytes(path)
+    except OSError:
+        return True
+    return head == SQLITE_MAGIC or any(path.with_name(path.name + suffix).exists() for suffix in SIDE_SUFFIXES)
+
+
+def owner(path: Path) -> Path | None:
+    """Return the database that ``path`` belongs to, as a log or journal of SQLite, or by its folder; None if there is none.
+
+    Args:
+        path: An absolute path without symbolic links; it need not exist.
+    """
+    if path.name:
+        for suffix in SIDE_SUFFIXES:
+            base = _without(path, suffix)
+            if base is not None and (is_sqlite(base) or _is_empty(base)):
+                return base
+    for place in (path, *path.parents):
+        base = _without(place, FOLDER_SUFFIX)
+        if base is not None and is_sqlite(base):
+            return base
+    return None
+
+
+def _without(path: Path, suffix: str) -> Path | None:
+    """Return ``path`` without a suffix, in either case, as some file systems ignore case; None if it has another suffix."""
+    name = path.name[: -len(suffix)]
+    return path.with_name(name) if name and path.name.lower().endswith(suffix) else None
+
+
+def _is_empty(path: Path) -> bool:
+    """Return True for an empty file, which SQLite makes first of a new database."""
+    return path.is_file() and not path.stat().st_size
+
+
+MOUNTS = Path("/proc/self/mountinfo")
+NETWORK = frozenset(
+    (
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "coda", "ncpfs", "ceph", "glusterfs"),
+        *("lustre", "gpfs", "beegfs", "fhgfs", "orangefs", "pvfs2", "panfs", "wekafs", "gfs2", "ocfs2"),
+        *(f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "juicefs", "mfs", "weed", "quobyte", "dfuse")),
+        *(f"fuse.{name}" for name in ("hdfs", "s3fs", "gcsfuse", "rclone", "goofys", "blobfuse", "blobfuse2", "gvfsd-fuse")),
+        *(f"fuse.{name}" for name in ("smbnetfs", "davfs", "davfs2")),
+    )
+)
+
+
+def network_file_system(path: Path, mounts: Path | None = None) -> str | None:
+    """Return the kind of network file system of a file; None if it is local or unknown.
+
+    ``9p``, ``virtiofs`` and the like do not count: they are folders of the machine's own host, and some containers have nothing
+    else, not even for ``/``. All processes in such a machine share memory, as SQLite needs.
+
+    Args:
+        path: A file, which need not exist.
+        mounts: The table of mounts; by default Linux's. Other systems have none, so that the result is None.
+    """
+    try:
+        table = (mounts or MOUNTS).read_bytes()
+        place = os.fsencode(path.resolve())
+    except (OSError, RuntimeError):  # RuntimeError: a circle of links
+        return None
+    longest, kind = -1, b""
+    for line in table.splitlines():
+        fields = line.split(b" ")
+        if b"-" not in fields[6:]:
+            continue
+        point = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8) & 0xFF]), fields[4])
+        under = place == point or place.startswith(point.rstrip(b"/") + b"/")
+        if under and len(point) >= longest:  # the later of two mounts on one folder is visible
+            longest, kind = len(point), fields[fields.index(b"-", 6) + 1]
+    name = os.fsdecode(kind)
+    return name if name in NETWORK else None
+
+
+def refuse_network(path: Path) -> None:
+    """Raise CannotWriteError if an SQLite database is to be written on a network file system."""
+    kind = network_file_system(path)
+    if kind is not None:
+        raise CannotWriteError(
+            f"{path} is on a network file system ({kind}), and SQLite's write-ahead log does not work across machines. Try: "
+            "--db with a file on a local disk, and 'dynabro db merge' to bring results together, or "
+            "--db postgresql+psycopg://USER@HOST/NAME"
+        )
