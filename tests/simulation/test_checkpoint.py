@@ -106,7 +106,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     required = {"momentum-tailored": "momentum-tailored:lambda=1", "shift": "shift:lambda=1"}
     rules = [name for name in AGGREGATORS.entries() if name != "mfm"]
-    fitting = {"bulyan": "bulyan:f=1", "centered-clipping": "centered-clipping:tau=1", "dnc": "dnc:b=50"}
+    fitting = {
+        "bulyan": "bulyan:f=1",
+        "centered-clipping": "centered-clipping:tau=1",
+        "dnc": "dnc:b=50",
+        "foundation": "foundation:copies=4",
+    }
     specs = {name: RunSpec(**DIGITS, method="dynabro:jmax=2", aggregator=fitting.get(name, name)) for name in rules}
     for name in PRE_AGGREGATORS.entries():
         chain = {"clipping": "clipping:c=1", "bucketing": "bucketing+bucketing:s=1"}.get(name, name)

@@ -1,0 +1,70 @@
+"""The figure ``history-methods``: methods that came after the paper."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pandas as pd
+
+from dynabro_cli.figures._api import Drawn, figure
+from dynabro_cli.figures._columns import RULES, method_label, rate_axis
+from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._numbers import final_values, points_of
+from dynabro_cli.figures._panels import ACCURACY, blank, draw_finals, entitle, legend, rates
+from dynabro_cli.figures._style import looks, narrow
+
+ENTRIES = {"gradient": "the attack enters the gradient", "state": "the message is what a worker remembers"}
+"""Words for the two readings of what a worker remembers."""
+
+
+@figure("history-methods", sweep="history-methods", reference="dynabro's own; the methods name theirs")
+def draw(results: Results) -> Drawn:
+    """Final accuracy on digits against the switching rate K, for methods with and without a memory, each at its chosen rate.
+
+    A row of panels per attack and rule, a column per reading of what a worker remembers. Series with "half answer" have
+    --participation 0.5; "CTMA" is the meta-rule around the panel's rule.
+    """
+    results = dataclasses.replace(results, runs=_named(results.runs), planned=_named(results.planned))
+    plan = results.planned
+    labels, places = {name: name for name in dict.fromkeys(plan["series"])}, rates(results)
+    series = looks(labels)
+    numbers = final_values(results, ("attack_name", "attack_entry", "series", "switching"))
+    shown, points = numbers.rename(columns={"switching": "x"}), results.runs
+    attacks, entries = (list(dict.fromkeys(plan[name])) for name in ("attack_name", "attack_entry"))
+    kinds = [(attack, entry) for attack in attacks for entry in entries]
+    rows = len(kinds) if narrow() else len(attacks)
+    picture, axes = blank(rows, len(kinds) // rows, height=0.8 + 2.0 * rows, sharex=True, sharey=True)
+    for panel, (attack, entry) in zip(axes.flat, kinds, strict=True):
+        own = shown[(shown["attack_name"] == attack) & (shown["attack_entry"] == entry)]
+        part = points[(points["attack_name"] == attack) & (points["attack_entry"] == entry)]
+        draw_finals(panel, own, list(places), series, points_of(dataclasses.replace(results, runs=part), "switching", "series"))
+        panel.set_xticklabels(list(places.values()))
+        panel.set_title(f"{attack}: {ENTRIES.get(entry, entry)}")
+    for panel in axes[:, 0]:
+        panel.set_ylabel(f"final {ACCURACY}")
+    for panel in axes[-1]:
+        panel.set_xlabel(rate_axis(plan["clock"]))
+    legend(picture, labels, series)
+    row = plan.iloc[0]
+    entitle(picture, results, f"digits, m = {row['workers']}, f = {row['byzantine']}, budget {row['budget']:,}", numbers, "std")
+    return Drawn(picture, numbers)
+
+
+def _named(runs: pd.DataFrame) -> pd.DataFrame:
+    """Add the names of panels and series."""
+    specs = list(runs["spec"])
+    names = [_rule(spec["aggregator"]) for spec in specs]
+    return runs.assign(
+        attack_name=[f"{spec['attack']['name'].upper()} against {rule}" for spec, (rule, _) in zip(specs, names, strict=True)],
+        series=[
+            ", ".join([method_label(spec["method"]), *(["CTMA"] if meta else []), *(["half answer"] if share < 1 else [])])
+            for spec, (_, meta), share in zip(specs, names, runs["participation"], strict=True)
+        ],
+    )
+
+
+def _rule(mapping: dict[str, object]) -> tuple[str, bool]:
+    """Return a rule's name in the paper, or the name of the rule within the meta-rule; and True for the meta-rule."""
+    meta = mapping["name"] == "ctma"
+    name = str(mapping["rule"] if meta else mapping["name"]).partition(":")[0]
+    return RULES.get(name, name), meta
