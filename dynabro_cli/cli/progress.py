@@ -275,13 +275,13 @@ class RunsProgress(Display):
     def __init__(self, what: str) -> None:
         super().__init__(BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), quiet=False)
         self._task = self._live.add_task(what, total=None)
-        self._told = time.monotonic()
+        self._printed = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
         """Show the state; plain lines every few seconds only, so never for a short operation."""
         self._live.update(self._task, completed=done, total=total)
-        if time.monotonic() - self._told >= PLAIN_SECONDS:
-            self._told = time.monotonic()
+        if time.monotonic() - self._printed >= PLAIN_SECONDS:
+            self._printed = time.monotonic()
             self._print(f"{done}/{total} runs")
 
 

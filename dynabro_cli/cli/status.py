@@ -119,10 +119,10 @@ def _sweep_lines(sweep: SweepState) -> list[str]:
         "in progress": len(sweep.in_progress),
         "to go": sweep.to_go,
     }
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what in ("finished", "to go"))
+    shares = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what in ("finished", "to go"))
     to_go = "" if sweep.seconds_to_go is None else f", about {duration(sweep.seconds_to_go)} to go"
     how = f"{sweep.jobs} at a time ({sweep.executor}), process {sweep.pid} on {sweep.host}"
-    lines = [f"{sweep.name}: {sweep.runs} runs: {told}", f"{duration(sweep.elapsed)} so far{to_go}; {how}"]
+    lines = [f"{sweep.name}: {sweep.runs} runs: {shares}", f"{duration(sweep.elapsed)} so far{to_go}; {how}"]
     return lines + (_run_lines(sweep.in_progress) if sweep.in_progress else [])
 
 
@@ -150,7 +150,7 @@ def _run_cells(run: RunState) -> list[str]:
 def _last(sweep: SweepState, now: DatabaseState) -> str:
     """Describe the sweep that ended last in a line."""
     counts = {"stored before": sweep.stored_before, "finished": sweep.finished, "failed": sweep.failed, "not run": sweep.to_go}
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    shares = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     ago = duration(max(0.0, (now.time - sweep.ended_at).total_seconds())) if sweep.ended_at else "?"
     took = duration(sweep.elapsed)
-    return f"last sweep: {sweep.name}, {sweep.status} {ago} ago after {took}: {sweep.runs} runs: {told}"
+    return f"last sweep: {sweep.name}, {sweep.status} {ago} ago after {took}: {sweep.runs} runs: {shares}"

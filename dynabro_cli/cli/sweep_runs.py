@@ -164,9 +164,9 @@ def _report(planned: PlannedRuns, outcomes: list[Outcome], seconds: float, db: s
             | {"status": dict(counts), "failures": wrong}
         )
     else:
-        told = [f"{counts[status]} {word}" for status, word in WORDS.items() if counts[status]]
-        told = told or ["nothing to do"]
-        say(f"{options.entry}: {len(outcomes)} runs in {shown(db)}: {', '.join(told)}; took {duration(seconds)}")
+        shares = [f"{counts[status]} {word}" for status, word in WORDS.items() if counts[status]]
+        shares = shares or ["nothing to do"]
+        say(f"{options.entry}: {len(outcomes)} runs in {shown(db)}: {', '.join(shares)}; took {duration(seconds)}")
         if wrong:
             emit(("run", "status", "why"), [(row["run"], row["status"], first_line(row["why"] or "")) for row in wrong])
         named = named_database(db)

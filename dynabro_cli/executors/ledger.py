@@ -205,7 +205,7 @@ class Ledger:
             return False
         slot.job.crashes += 1
         if slot.log is not None:
-            slot.log.tell(f"{why}; the run is retried")
+            slot.log.write(f"{why}; the run is retried")
         self._keep(slot)
         return True
 

@@ -15,7 +15,7 @@ from dynabro_cli.experiment.label import OTHERS, cell
 from dynabro_cli.store.side_files import SideFiles, open_log
 
 SETTINGS = (*OTHERS, "dimension", "noise_bound")
-"""The columns of a run's beginning that are told in one line: those that are not in another."""
+"""Columns of a run's beginning that share a line: all that have no line elsewhere."""
 
 
 class RunLog:
@@ -41,7 +41,7 @@ class RunLog:
         """Return the log of a run beside its database; without a file if its folder cannot be created."""
         return cls(files.open_log(run_key), lambda error: files.go_without("logs", error))
 
-    def tell(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Write ``text`` after the time."""
         if self.path is None:
             return
@@ -59,40 +59,40 @@ class RunLog:
             self._start(event)
         elif isinstance(event, events.Evaluated):
             known = {"accuracy": event.test_accuracy, "loss": event.test_loss, "train loss": event.train_loss, "gap": event.gap}
-            self.tell(f"round {event.round}, budget {event.budget}: {_numbers(known)}")
+            self.write(f"round {event.round}, budget {event.budget}: {_numbers(known)}")
         elif isinstance(event, events.Checkpointed):
-            self.tell(f"checkpoint after round {event.totals.rounds}, {len(event.data):,} bytes")
+            self.write(f"checkpoint after round {event.totals.rounds}, {len(event.data):,} bytes")
         elif isinstance(event, events.Weights):
-            self.tell(f"model after round {event.round}, {len(event.data):,} bytes")
+            self.write(f"model after round {event.round}, {len(event.data):,} bytes")
         elif isinstance(event, events.Diverged | events.Finished):
             how = "finished" if isinstance(event, events.Finished) else f"diverged in round {event.round}"
             numbers = _numbers({"accuracy": event.accuracy, "loss": event.loss, "gap": event.gap})
             done = f"{event.totals.rounds} rounds, {event.totals.budget_spent} gradient computations per worker"
-            self.tell(f"{how}: {numbers or 'no numbers'}; {done}; {self._seconds():.1f} s")
+            self.write(f"{how}: {numbers or 'no numbers'}; {done}; {self._seconds():.1f} s")
 
     def interrupted(self) -> None:
         """Write that the run was stopped."""
-        self.tell(
+        self.write(
             f"interrupted after {self._seconds():.1f} s; the same command resumes from the last checkpoint, if there is one"
         )
 
     def failed(self, details: str) -> None:
         """Write the reason of the failure, with the traceback if there is one."""
-        self.tell(f"failed after {self._seconds():.1f} s: {details}")
+        self.write(f"failed after {self._seconds():.1f} s: {details}")
 
     def _start(self, event: events.Started) -> None:
         self._began = time.monotonic()
         record, done = event.record, event.resumed
         how = "started" if done is None else f"resuming after round {done.rounds} with budget {done.budget_spent} spent"
         if event.unused is not None:
-            self.tell(f"{event.unused}; the run starts from the beginning")
-        self.tell(f"{how}: {cell(record)}")
+            self.write(f"{event.unused}; the run starts from the beginning")
+        self.write(f"{how}: {cell(record)}")
         programs = json.loads(record["versions"])
         threads = programs.pop("threads", None)
         where = f"on {record['device']} of {record['host']}, stored by process {os.getpid()}"
-        self.tell(f"run {event.run_key} {where}" + (f", threads {threads}" if threads else ""))
-        self.tell(", ".join(f"{name} {record[name]}" for name in SETTINGS if record.get(name) is not None))
-        self.tell("; ".join(f"{name} {_text(value)}" for name, value in programs.items() if value is not None))
+        self.write(f"run {event.run_key} {where}" + (f", threads {threads}" if threads else ""))
+        self.write(", ".join(f"{name} {record[name]}" for name in SETTINGS if record.get(name) is not None))
+        self.write("; ".join(f"{name} {_text(value)}" for name, value in programs.items() if value is not None))
 
     def _seconds(self) -> float:
         """Seconds since the run started or resumed."""

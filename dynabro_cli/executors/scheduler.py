@@ -157,7 +157,7 @@ class Scheduler:
             self._ledger.begun(slot)
         elif isinstance(message, Printed):
             if slot.log is not None:
-                slot.log.tell(message.text)
+                slot.log.write(message.text)
         elif isinstance(message, Misplaced):
             self._ledger.give_back(slot)
         elif isinstance(message, Failure):

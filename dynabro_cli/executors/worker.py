@@ -153,7 +153,7 @@ def simulation() -> Simulate:
     from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.resolve import resolve
     from dynabro_cli.machine.devices import pick_device
-    from dynabro_cli.simulation.room import check_room
+    from dynabro_cli.simulation.need import check_room
     from dynabro_cli.simulation.setup import load_data, simulate_run
 
     load = functools.lru_cache(maxsize=1)(lambda task, data_dir: load_data(task, data_dir))

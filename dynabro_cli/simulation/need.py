@@ -1,4 +1,4 @@
-"""Estimate the memory of a run at its peak from its spec, before anything is allocated.
+"""Estimate the memory of a run at its peak from its spec, and compare it with the free memory, before anything is allocated.
 
 It is the data set, some copies of the messages [m, d] and of the model [d], and activations, and agrees with measurements
 within a factor of about two. It does not include tables of pairs of thousands of workers, activations of a model that cannot be
@@ -15,10 +15,12 @@ import numpy as np
 import torch
 
 from dynabro_cli.components import Component
-from dynabro_cli.errors import DynabroError
+from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.experiment.build import chain_setting
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.gradients.engine import PASS_SHARE, PASS_VALUES
+from dynabro_cli.gradients.memory import free_memory
+from dynabro_cli.machine.host_memory import free_host_memory, private_memory
 from dynabro_cli.methods._api import Method
 from dynabro_cli.simulation.problem.images import EVALUATION_VALUES, TOGETHER
 from dynabro_cli.tasks._api import ImageShape, Task
@@ -122,8 +124,8 @@ def need_of(run: Run, *, gpu: bool = False, compiles: bool = True) -> Need:
 
     Args:
         run: The run.
-        gpu: Whether it computes on a GPU.
-        compiles: Whether its functions may be compiled.
+        gpu: True if it computes on a GPU.
+        compiles: True if its functions may be compiled.
 
     Raises:
         SpecError: A component cannot be built.
@@ -211,3 +213,31 @@ def _most_computations(method: Method) -> int:
     """Return the largest number of gradient computations in a round, from some draws of rounds."""
     plans = [method.plan(np.random.default_rng(seed)) for seed in range(DRAWS)] + ([method.first] if method.first else [])
     return max([2**method.jmax if method.jmax is not None else 1, *(plan.prefixes[-1] for plan in plans)])
+
+
+def check_room(run: Run, device: torch.device, *, compiles: bool, host: bool = True) -> None:
+    """Compare a run's need in this process with the free memory of this machine and its GPU.
+
+    Args:
+        run: The run.
+        device: Where it computes.
+        compiles: True if its functions may be compiled.
+        host: True to look at the machine's memory, too.
+
+    Raises:
+        SpecError: The run needs more than is free.
+    """
+    need = need_of(run, gpu=device.type == "cuda", compiles=compiles)
+    free = free_host_memory() if host else None
+    if free is not None and (more := need.within(free).host - private_memory()) > free:
+        raise too_much(need, more, free, "are free")
+    if device.type == "cuda" and (more := need.within(left := free_memory(device)).device) > left:
+        raise too_much(need, more, left, f"are free on {device}")
+
+
+def too_much(need: Need, needed: float, free: float, where: str) -> SpecError:
+    """Return the error for a run that needs more than the free bytes."""
+    return SpecError(
+        f"memory: a run here needs about {needed / 1e9:,.1f} GB, most of it for {need.largest}, "
+        f"and {free / 1e9:,.1f} GB {where}. Try: {need.advice}, or --force to begin all the same"
+    )

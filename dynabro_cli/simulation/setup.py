@@ -31,12 +31,11 @@ from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, use_kernels
 from dynabro_cli.simulation.loop import Simulation
-from dynabro_cli.simulation.need import model_size
+from dynabro_cli.simulation.need import check_room, model_size
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.interface import Problem, measure_noise
 from dynabro_cli.simulation.problem.objective import ObjectiveProblem
 from dynabro_cli.simulation.problem.shares import Counts, hold_out, share_out
-from dynabro_cli.simulation.room import check_room
 from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.weights import weights_of
 from dynabro_cli.streams import Streams

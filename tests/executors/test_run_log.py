@@ -110,7 +110,7 @@ def test_a_failure_keeps_its_traceback_and_stays_one_entry(path: Path) -> None:
 
 def test_another_attempt_is_added(path: Path) -> None:
     for _ in range(2):
-        RunLog(path).tell("once more")
+        RunLog(path).write("once more")
     assert told(path) == ["once more"] * 2
 
 
@@ -252,12 +252,12 @@ def test_a_log_that_cannot_be_written_any_more_is_told_once(tmp_path: Path) -> N
     files = SideFiles(tmp_path / "state", told.append)
     logs = [RunLog.of(files, key) for key in ("ab" * 32, "cd" * 32)]
     for log in logs:
-        log.tell("begun")
+        log.write("begun")
         assert log.path is not None
         log.path.unlink()
         log.path.mkdir()  # as root may write everywhere else
     for log in logs:
-        log.tell("ended")
+        log.write("ended")
     (line,) = told
     assert line.startswith(f"{tmp_path}/state/logs cannot be written (Is a directory); runs continue without logs; ")
 

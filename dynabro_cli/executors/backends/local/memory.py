@@ -11,8 +11,7 @@ from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.machine.devices import pick_device
-from dynabro_cli.simulation.need import Need, need_of
-from dynabro_cli.simulation.room import too_much
+from dynabro_cli.simulation.need import Need, need_of, too_much
 
 LIKE = tuple(name for name, one in fields().items() if one.memory)
 """The fields that the memory of a run depends on."""
