@@ -26,11 +26,11 @@ def browse(
 
     Example: dynabro browse --db results.db --port 0
     """
-    from dynabro_cli.figures.report.site import HOST, NAME, checked, listen, serve, site
+    from dynabro_cli.figures.report.site import FIRST, HOST, NAME, checked, listen, serve, site
 
     path = checked(db)
     with listen(port) as bound:
-        url = f"http://{HOST}:{bound.getsockname()[1]}/{NAME}"
+        url = f"http://{HOST}:{bound.getsockname()[1]}/{NAME}/{FIRST}"
         app = site(path)
         say(url, flush=True)
         note(f"{path} is shown there, read-only, until Ctrl-C")

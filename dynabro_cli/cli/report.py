@@ -17,6 +17,7 @@ from dynabro_cli.errors import NotFoundError
 
 
 def report(
+    sweeps: Annotated[list[str] | None, typer.Argument(metavar="[SWEEP]...", help="Stored sweeps. [default: all runs]")] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write; - for standard output.")] = Path("report.html"),
     where: Where = None,
     db: Database = "results.db",
@@ -25,8 +26,8 @@ def report(
 ) -> None:
     """Write stored runs as one HTML file, to look at in a browser or to send: nothing else is needed, also no network.
 
-    It has the runs in a table to sort and filter, with the command that repeats each, and interactive charts: final scores,
-    curves, the worst case of each aggregator, and the Byzantine workers.
+    It begins with the answer: which method or rule is best under which attack. Below are interactive charts of final scores,
+    curves and Byzantine workers, and the runs in a table to sort and filter, with the command that repeats each.
 
     Example: dynabro report --where "task = 'digits'" --out report.html
     """
@@ -44,18 +45,32 @@ def report(
     if str(out) != "-":
         output.place()
     engine = open_read_only(db)
-    runs = read_runs(engine, where)
+    runs = read_runs(engine, where, sweeps or ())
+    if runs.empty and sweeps:
+        told = "" if where is None else f" with {where}"
+        raise NotFoundError(f"no run of {' or '.join(sweeps)}{told} has a result. Try: dynabro runs, which names the sweeps")
     if runs.empty:
         why = "no run here has a result" if where is None else f"where={where}: it holds for no run that has a result"
         raise NotFoundError(f"{why}. Try: dynabro runs, which lists the stored runs")
-    results = Results(runs, runs, "", engine, identities, window)
+    results = Results(runs, runs, "", engine, identities, window, tuple(sweeps or ()))
     now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M}"
     about = {"database": Path(shown(db)).name, "where": where, "made": now, "version": __version__}
-    text = page(title_of(runs), about, content(results, where)).encode()
+    text = page(title_of(runs), about, content(results, where, describe)).encode()
     if str(out) == "-":
         write(text)
         return
     with output.writing() as file:
         file.write(text)
     tell_of_code(compare((digests if isinstance(digests, str) else None, 1) for digests in runs["code_digests"]))
-    note(f"{len(runs)} runs written to {out} ({size(len(text))})")
+    note(f"{runs['id'].nunique()} runs written to {out} ({size(len(text))})")
+
+
+def describe(sweep: str) -> str:
+    """Return the description of a sweep that comes with the program; empty for another one."""
+    from dynabro_cli.errors import DynabroError
+    from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
+
+    try:
+        return load_sweep(sweep).description if sweep in shipped() else ""
+    except DynabroError:
+        return ""

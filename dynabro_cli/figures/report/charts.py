@@ -35,7 +35,7 @@ def _tips(*names: str) -> list[Any]:
 def _final() -> Any:
     """Final score by a column: a point per cell, with one standard deviation over seeds."""
     hidden, color = _series()
-    x = alt.X("x:N", sort=None, title=None, axis=alt.Axis(labelAngle=-35, labelLimit=160))
+    x = alt.X("x:N", sort=None, title=None, axis=alt.Axis(labelLimit=160))
     offset = alt.XOffset("series:N", sort=None)
     shown = alt.Chart(alt.NamedData("final")).transform_filter(f"!{_is_hidden(hidden)}")
     y = alt.Y("mean:Q", title="final score")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,10 +14,12 @@ from dynabro_cli.components import format_value
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.experiment.label import CELL, OTHERS, command_of, telling_apart
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.figures._columns import METRICS, ordered
+from dynabro_cli.figures._columns import METRICS, method_names, ordered
 from dynabro_cli.figures._data import Results, cells_of, read
 from dynabro_cli.figures._numbers import curves, fractions
+from dynabro_cli.figures._style import KNOWN
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
+from dynabro_cli.figures.report.answers import answers
 from dynabro_cli.figures.report.findings import findings
 from dynabro_cli.store.claims import RESULTS
 
@@ -23,30 +27,37 @@ CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
 """Most points of a curve; of all curves together; and the number that each curve keeps in any case."""
 TIMELINES, TIMELINE_TICKS, TIMELINE_SPANS = 12, 300, 4_000
 """Most timelines of a task; ticks of each; and most spans, after which a timeline is cut."""
+MOST_ABOUT = 12
+"""Most sweeps that are described."""
 DIGITS = 5
 KEY_DIGITS = 10
 
 Value = dict[str, Any]
 
 
-def content(results: Results, where: str | None) -> Value:
+def content(results: Results, where: str | None, describe: Callable[[str], str] = lambda sweep: "") -> Value:
     """Return everything that a report shows.
 
     Args:
         results: At least one run with a result.
         where: The condition that chose the runs.
+        describe: ``describe(sweep)`` returns the description of a sweep that comes with the program; empty for others.
 
     Returns:
-        Values for JSON: ``tasks``, ``fields``, ``cells``, ``runs``, ``bars``, ``timelines``, ``sweeps`` and ``statuses``. Cells
-        refer to fields, and runs to cells, by their places.
+        Values for JSON: ``answers``, ``about`` (of sweeps), ``looks`` (places of colours), ``tasks``, ``fields``, ``cells``,
+        ``runs``, ``bars``, ``timelines``, ``sweeps``, ``statuses`` and ``findings``. Cells refer to fields, and runs to cells,
+        by their places.
     """
     runs = results.runs.assign(cell=pd.factorize(cells_of(results.runs))[0], sweep=results.runs["sweep"].fillna(""))
-    results = Results(runs, runs, "", results.engine, results.identities, results.window)
+    results = dataclasses.replace(results, runs=runs, planned=runs)
     tasks = [_task(str(task), own) for task, own in runs.groupby("task", sort=False)]
     names = [name for name in (*CELL, *OTHERS) if name != "seed" and any(name in one["fields"] for one in tasks)]
     columns = [_field(name, runs) for name in (*names, "sweep")]
     cells = _cells(results, columns, tasks)
     return {
+        "answers": answers(results),
+        "about": _about(results, describe),
+        "looks": {label: place for label, place in KNOWN.items() if label in set(method_names(runs))},
         "tasks": tasks,
         "fields": [{key: column[key] for key in ("name", "label", "meaning", "values")} for column in columns],
         "cells": cells,
@@ -75,6 +86,9 @@ def _field(name: str, runs: pd.DataFrame) -> Value:
     values = ordered(runs, name)
     meaning = "name of the sweep" if name == "sweep" else fields()[name].column
     texts = [_text(value) for value in values]
+    if name == "method":
+        labels = dict(zip(runs[name], method_names(runs), strict=True))
+        texts = [labels[value] for value in values]
     places = {value if pd.notna(value) else None: place for place, value in enumerate(values)}
     return {"name": name, "label": name.replace("_", " "), "meaning": meaning, "values": texts, "places": places}
 
@@ -183,6 +197,21 @@ def _sweeps(runs: pd.DataFrame) -> list[list[Any]]:
     for (sweep, task), own in runs.groupby(["sweep", "task"], sort=False):
         counts = [len(own), own["cell"].nunique(), own["seed"].nunique(), int((own["status"] == "diverged").sum())]
         found.append([sweep, task, *counts, round(own["wall_seconds"].sum())])
+    return found
+
+
+def _about(results: Results, describe: Callable[[str], str]) -> list[Value]:
+    """Return the name, the description and the text of each sweep, as far as they are known; the last text is shown."""
+    names = [name for name in dict.fromkeys(results.runs["sweep"]) if name]
+    stored = read(results.engine, "SELECT name, yaml FROM sweeps WHERE yaml IS NOT NULL ORDER BY id")
+    texts = dict(zip(stored["name"], stored["yaml"], strict=True))
+    found = []
+    for name in names[:MOST_ABOUT]:
+        text = texts.get(name, "")
+        told = re.search(r"^description:\s*(.+)$", text, flags=re.MULTILINE)
+        about = told[1].strip(" '\"") if told else describe(name)
+        if about or text:
+            found.append({"name": name, "description": about, "text": text})
     return found
 
 

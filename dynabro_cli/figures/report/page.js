@@ -2,13 +2,14 @@
 // Everything is written as text nodes: a text of a database is never HTML.
 (() => {
   const { content, charts } = JSON.parse(document.getElementById("data").textContent);
-  const { tasks, fields, cells, runs, bars, timelines } = content;
-  const PAGE = 50, MOST_LINES = 40, MOST_POINTS = 1000, MOST_NUMBERS = 300;
-  const LIGHT = ["#D55E00", "#0072B2", "#009E73", "#CC79A7", "#B87800", "#2F8FC4", "#000000", "#7F7F7F"];
-  const DARK = ["#FF8A3D", "#5AB4F0", "#2FC79A", "#E79BC4", "#E6B23A", "#9AD4F5", "#FFFFFF", "#A8A8A8"];
+  const { answers, looks, tasks, fields, cells, runs, bars, timelines } = content;
+  const PAGE = 50, MOST_LINES = 12, FIRST_LINES = 6, LISTED = 60, MOST_POINTS = 1000, MOST_NUMBERS = 300;
+  // The places are the ones of figures/_style.py, so that a method has one colour in pictures and pages.
+  const LIGHT = ["#D55E00", "#000000", "#0072B2", "#2F8FC4", "#009E73", "#B87800", "#CC79A7", "#7F7F7F", "#882255", "#2A8C7E", "#7A7A1F", "#332288"];
+  const DARK = ["#FF8A3D", "#FFFFFF", "#5AB4F0", "#9AD4F5", "#2FC79A", "#E6B23A", "#E79BC4", "#A8A8A8", "#D77FA8", "#7FD6C8", "#CFCF6A", "#A79BF0"];
   const HUES = ["method", "aggregator", "attack", "pre_aggregators", "switching"];
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const state = { task: 0, filter: {}, words: "", x: null, hue: null, who: null, sort: 0, falling: false, shown: PAGE };
+  const state = { task: 0, filter: {}, words: "", x: null, hue: null, facet: -1, answer: null, lines: null, listed: "", who: null, sort: 0, falling: false, shown: PAGE };
   const drawn = {};
 
   const get = (id) => document.getElementById(id);
@@ -66,8 +67,51 @@
     const several = (field) => sizes(field) > 1;
     const ranked = [...HUES.map(place).filter((field) => names.includes(field)), ...names].filter(several);
     state.hue = ranked.find((field) => sizes(field) <= 12) ?? -1;
-    state.x = [place("switching"), ...ranked].find((field) => names.includes(field) && field !== state.hue && several(field)) ?? (state.hue < 0 ? names[0] ?? place("sweep") : state.hue);
+    state.x = [place("switching"), place("attack"), ...ranked].find((field) => names.includes(field) && field !== state.hue && several(field)) ?? (state.hue < 0 ? names[0] ?? place("sweep") : state.hue);
     state.shown = PAGE;
+    state.facet = -1;
+    state.lines = null;
+  }
+
+  // --- the answer
+
+  function answersNow() {
+    const sweep = state.filter[place("sweep")], name = sweep === undefined ? null : fields[place("sweep")].values[sweep];
+    const own = answers.filter((one) => one.task === task().name);
+    const exact = own.filter((one) => one.sweep === name);
+    return exact.length ? exact : own.filter((one) => one.sweep === (own[0]?.sweep ?? ""));
+  }
+
+  function drawAnswer() {
+    const own = answersNow();
+    get("answer").hidden = !own.length;
+    if (!own.length) return;
+    if (!own.includes(state.answer)) state.answer = own[0];
+    const one = state.answer;
+    get("sentence").textContent = one.sentence;
+    get("answer-controls").replaceChildren(...(own.length > 1 ? [select("compared", own.map((other, k) => [k, other.label]), own.indexOf(one), (k) => { state.answer = own[+k]; drawAnswer(); })] : []));
+    get("answer-notes").replaceChildren(...[...(own.length && one.sweep ? [`sweep ${one.sweep}`] : []), "the best of a column has a frame", ...one.notes].map((line) => make("li", {}, line)));
+    const numbers = one.panels.flatMap((panel) => panel.rows.flatMap((row) => row[1].filter(Boolean).map((cell) => +cell[0])));
+    const low = Math.min(...numbers), high = Math.max(...numbers);
+    get("matrices").replaceChildren(...one.panels.map((panel) => matrix(panel, low, high)));
+  }
+
+  // Shades of one colour: the ink stays readable on all of them in both schemes.
+  function shade(text, low, high) {
+    const part = high > low ? (+text - low) / (high - low) : 1;
+    return `background: color-mix(in srgb, var(--accent) ${Math.round(45 * part)}%, transparent)`;
+  }
+
+  function matrix(panel, low, high) {
+    const cell = (given) => {
+      if (!given) return make("td", {}, "-");
+      const [mean, spread, best, tied, n, diverged] = given;
+      const title = `${n} seeds${diverged ? `, ${diverged} diverged` : ""}`;
+      return make("td", { class: best && "best", style: shade(mean, low, high), title }, mean + (tied ? " \u2248" : ""), make("small", {}, spread));
+    };
+    const rows = panel.rows.map(([label, own, [worst, where], rank]) => make("tr", {}, make("th", { scope: "row" }, label), ...own.map(cell), make("td", { class: "side", style: shade(worst, low, high) }, worst, make("small", {}, where)), make("td", {}, rank)));
+    const head = make("tr", {}, make("td", {}), ...[...panel.columns, "worst", "mean rank"].map((name) => make("th", { scope: "col" }, name)));
+    return make("div", { class: "scroll matrix" }, make("table", {}, make("caption", {}, panel.title), make("thead", {}, head), make("tbody", {}, ...rows)));
   }
 
   // --- charts
@@ -75,7 +119,7 @@
   function theme() {
     const style = getComputedStyle(document.documentElement);
     const [ink, faint, edge, accent] = ["--ink", "--faint", "--edge", "--accent"].map((name) => style.getPropertyValue(name).trim());
-    const columns = Math.max(1, Math.floor(get("final").clientWidth / 250));
+    const columns = Math.max(1, Math.floor(document.body.clientWidth / 250));
     return {
       background: "transparent", font: "system-ui, sans-serif", range: { category: dark.matches ? DARK : LIGHT },
       axis: { labelColor: ink, titleColor: ink, gridColor: edge, gridOpacity: 0.5, domainColor: faint, tickColor: faint, labelFontSize: 11, titleFontSize: 12, titleFontWeight: "normal" },
@@ -92,6 +136,7 @@
     drawn[name]?.result?.finalize();
     drawn[name] = { turn };
     figure.hidden = !rows.length;
+    if (!figure.closest("details").open) return;  // drawn when it is opened: a closed part has no width
     figure.dataset.rows = rows.length;
     figure.querySelector("details.numbers")?.remove();
     if (!rows.length) return;
@@ -103,11 +148,21 @@
     Object.assign(spec, { width: "container", height, autosize: { type: "fit-x", contains: "padding" }, description: caption, datasets: { [name]: rows } });
     if (name === "curves" && rows.every((row) => row.low === null)) spec.layer.shift();
     for (const unit of spec.layer ?? [spec]) adapt(unit.encoding, unit);
+    if (rows[0].facet !== undefined) facet(spec, figure.clientWidth);
     const options = { mode: "vega-lite", renderer: "svg", ast: true, config: theme(), downloadFileName: name, tooltip: { theme: dark.matches ? "dark" : "light" } };
     options.actions = { export: true, source: false, compiled: false, editor: false };
     const result = await vegaEmbed(figure.querySelector(".chart"), spec, options);
     if (drawn[name].turn === turn) drawn[name].result = result;
     else result.finalize();
+  }
+
+  // Panels one below the other; Vega-Lite cannot fit these to their container.
+  function facet(spec, width) {
+    const { layer } = spec;
+    delete spec.layer;
+    for (const name of ["width", "height", "autosize"]) delete spec[name];
+    spec.facet = { row: { field: "facet", type: "nominal", sort: null, title: null, header: { labelAngle: 0, labelAlign: "left", labelOrient: "top", labelFontSize: 12, labelColor: getComputedStyle(document.body).color } } };
+    spec.spec = { width: Math.max(120, width - 90), height: 170, layer };
   }
 
   function fill(details, rows, columns) {
@@ -123,10 +178,15 @@
 
   function scored(names, rows) {
     const gap = task().metric === "gap", ends = rows.flatMap((row) => [row.mean, row.low, row.high]).filter((one) => one !== null);
-    const tenth = (round, one) => Math.min(1, Math.max(0, round(one * 10) / 10));
-    const domain = gap ? null : ends.reduce(([low, high], one) => [Math.min(low, tenth(Math.floor, one)), Math.max(high, tenth(Math.ceil, one))], [1, 0]);
+    const low = Math.min(...ends), high = Math.max(...ends), room = 0.05 * (high - low || 0.1);
+    const domain = gap ? null : [Math.max(0, low - room), Math.min(1, high + room)];
+    const palette = dark.matches ? DARK : LIGHT, taken = new Set(names.map((name) => looks[name]).filter((at) => at !== undefined));
+    const free = palette.filter((_, at) => !taken.has(at));
+    let next = 0;
+    const range = names.map((name) => palette[looks[name]] ?? free[next++ % free.length]);
     return (encoding) => {
-      encoding.color.scale = names.length > 8 ? { domain: names, scheme: "tableau20" } : { domain: names };
+      encoding.color.scale = names.length > palette.length ? { domain: names, scheme: "tableau20" } : { domain: names, range };
+      encoding.color.legend = { ...encoding.color.legend, title: state.hue < 0 ? null : fields[state.hue].label };
       encoding.y.scale = gap ? { type: "log", clamp: true } : { domain };
       encoding.y.title = task().label;
       if (gap) encoding.y.axis = { format: "~e" };
@@ -142,6 +202,7 @@
     const rows = some.map((cell) => ({
       x: value(cell, at), series: series(cell), label: label(cell), mean: cell.mean, std: cell.std, n: cell.n, diverged: cell.diverged,
       low: Math.max(floor, cell.mean - (cell.std ?? 0)), high: Math.min(ceiling, cell.mean + (cell.std ?? 0)),
+      ...(state.facet < 0 ? {} : { facet: `${fields[state.facet].label}: ${value(cell, state.facet)}` }),
     }));
     const most = known.length > some.length ? ` ${some.length} of ${known.length} cells, evenly chosen; the filter shows others.` : "";
     const caption = `Final ${task().label} by ${fields[at].label}: a point per cell, the mean over seeds with one standard deviation. A click on the legend hides a series.${most}`;
@@ -150,20 +211,52 @@
       adapt(encoding);
       encoding.x.sort = ticks;
       encoding.x.title = fields[at].label;
+      encoding.x.axis = { ...encoding.x.axis, labelAngle: ticks.length * Math.max(...ticks.map((tick) => tick.length)) < 60 ? 0 : -90 };
       if (names.length > 8 || at === state.hue) delete encoding.xOffset;
       else encoding.xOffset.sort = names;
     });
   }
 
+  // The best cell of each colour first; then the reader chooses.
+  function chosenLines(known) {
+    const score = (cell) => (cell.mean === null ? -Infinity : task().metric === "gap" ? -cell.mean : cell.mean);
+    if (state.lines === null || ![...state.lines].some((cell) => known.includes(cell))) {
+      const best = new Map();
+      for (const cell of known) if (!best.has(series(cell)) || score(cell) > score(best.get(series(cell)))) best.set(series(cell), cell);
+      const few = known.length <= FIRST_LINES ? known : [...best.values()].sort((a, b) => score(b) - score(a)).slice(0, FIRST_LINES);
+      state.lines = new Set(few);
+    }
+    listLines(known);
+    return known.filter((cell) => state.lines.has(cell));
+  }
+
+  function listLines(known) {
+    const words = state.listed.toLowerCase().split(/\s+/).filter(Boolean);
+    const fitting = known.filter((cell) => state.lines.has(cell) || words.every((word) => label(cell).toLowerCase().includes(word)));
+    const boxes = fitting.slice(0, LISTED).map((cell) => {
+      const box = make("input", { type: "checkbox", onchange: () => { if (box.checked) state.lines.add(cell); else state.lines.delete(cell); drawCurves(known); } });
+      box.checked = state.lines.has(cell);
+      box.disabled = !box.checked && state.lines.size >= MOST_LINES;
+      return make("label", {}, box, label(cell));
+    });
+    const more = fitting.length > LISTED ? [make("span", { class: "note" }, `and ${fitting.length - LISTED} more; the words above narrow the list`)] : [];
+    get("lines").hidden = known.length <= 1;
+    get("lines").replaceChildren(make("legend", { class: "note" }, `Lines, at most ${MOST_LINES}`), ...boxes, ...more);
+    if (get("curve-controls").childElementCount) return;
+    const input = make("input", { type: "search", placeholder: "words", oninput: () => { state.listed = input.value; listLines(state.known); } });
+    get("curve-controls").append(make("label", {}, "find lines", input));
+  }
+
   function drawCurves(shown) {
     const known = shown.filter((cell) => cell.curve.length && cell.curve[1].some((mean) => mean !== null));
-    const some = spread(known, MOST_LINES), gap = task().metric === "gap";
+    state.known = known;
+    const gap = task().metric === "gap", some = chosenLines(known);
     const names = unique([...some].sort((a, b) => a.at[state.hue] - b.at[state.hue]).map(series));
     const rows = some.flatMap((cell, number) => cell.curve[0].map((budget, k) => {
       const mean = cell.curve[1][k], std = cell.curve[2][k], band = some.length <= 8 && mean !== null && std !== null && !gap;
       return { budget, mean, std, n: cell.n, cell: number, series: series(cell), label: label(cell), low: band ? Math.max(0, mean - std) : null, high: band ? Math.min(1, mean + std) : null };
     })).filter((row) => row.mean !== null && (!gap || row.mean > 0));
-    const most = known.length > some.length ? ` ${some.length} of ${known.length} lines, evenly chosen; the filter shows others.` : "";
+    const most = known.length > some.length ? ` ${some.length} of ${known.length} lines, as chosen above.` : "";
     const band = some.length <= 8 && !gap ? " Bands are one standard deviation." : "";
     const caption = `${task().label} along the training budget: a line per cell, the mean over seeds.${band} A click on the legend hides a series.${most}`;
     return draw("curves", rows, 320, caption, ["label", "budget", "mean", "std", "n"], scored(names, rows));
@@ -186,9 +279,8 @@
     const columns = unique([...known].sort((a, b) => a.at[attack] - b.at[attack]).map((cell) => value(cell, attack)));
     const enough = names.length > 1 && columns.length > 1;
     get("worst").hidden = !enough;
-    document.querySelector('[data-for="matrix"]').hidden = !enough;
     const largest = Math.max(...known.map((cell) => cell.mean)), smallest = Math.min(...known.map((cell) => cell.mean));
-    const [low, high] = highest ? [smallest, largest] : [0, 1];
+    const [low, high] = [smallest, largest];
     const rows = [...worst].map(([key, { cell, of }]) => {
       const [aggregator, column] = JSON.parse(key);
       return { aggregator, attack: column, value: cell.mean, worst: highest ? digits(cell.mean) : cell.mean.toFixed(2).replace(/^0/, ""), of, label: label(cell), dark: (cell.mean - low) / (high - low || 1) < 0.55 };
@@ -292,7 +384,8 @@
     const choices = names.map((field) => [field, fields[field].label]);
     get("final-controls").replaceChildren(
       select("along the axis", choices, state.x, (field) => { state.x = +field; update(); }),
-      select("colour", [...choices, [-1, "each cell"]], state.hue, (field) => { state.hue = +field; update(); }),
+      select("colour", [...choices, [-1, "each cell"]], state.hue, (field) => { state.hue = +field; state.lines = null; update(); }),
+      select("panels", [[-1, "one"], ...choices], state.facet, (field) => { state.facet = +field; update(); }),
     );
   }
 
@@ -301,6 +394,7 @@
     const shown = unique(matched.map((run) => run[2])).map((cell) => cells[cell]);
     get("count").textContent = `${matched.length} of ${all} runs on ${task().name}, in ${shown.length} cells`;
     drawTable(matched);
+    drawAnswer();
     for (const id of ["scores", "along", "who"]) get(id).hidden = !shown.length;
     document.body.dataset.drawn = "";
     await Promise.all([drawFinal(shown), drawCurves(shown), drawMatrix(shown), drawWho(shown)]);
@@ -309,6 +403,8 @@
 
   get("filters").addEventListener("submit", (event) => event.preventDefault());
   get("more").addEventListener("click", () => { state.shown += 4 * PAGE; drawTable(matching()); });
+  get("open").addEventListener("click", () => { for (const part of document.querySelectorAll("details.fold")) part.open = true; });
+  for (const part of document.querySelectorAll("details.fold")) part.addEventListener("toggle", () => part.open && part.querySelector("figure") && update());
   dark.addEventListener("change", update);
   start();
   controls();

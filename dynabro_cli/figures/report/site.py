@@ -24,6 +24,14 @@ HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
 NAME = "results"
 """Name of the database on the pages."""
+FIRST, FIRST_SQL = (
+    "scores",
+    """
+SELECT task, method, aggregator, pre_aggregators, attack, switching, ROUND(mean, 4) AS mean, ROUND(std, 4) AS std, n, diverged
+FROM final_accuracy ORDER BY task, mean DESC
+""",
+)
+"""The page that is opened first: the scores of all cells. A page of a query has no list of column meanings above its rows."""
 SETTINGS = {
     "allow_download": False,
     "facet_time_limit_ms": 1000,
@@ -126,7 +134,8 @@ def described(title: str) -> dict[str, Any]:
     for name, facets in FACETS.items():
         tables[name]["facets"] = facets
     tables["alembic_version"] = {"hidden": True}
-    queries = {_slug(title): {"title": title, "sql": sql.strip()} for title, sql in EXAMPLES.items()}
+    queries = {FIRST: {"title": "Scores of all cells: runs that differ in their seed only", "sql": FIRST_SQL.strip()}}
+    queries |= {_slug(title): {"title": title, "sql": sql.strip()} for title, sql in EXAMPLES.items()}
     return {"title": f"dynabro: {title}", "databases": {NAME: {"tables": tables, "queries": queries}}}
 
 

@@ -35,7 +35,10 @@ def report(gathered: Gathered, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def drawn(watched: Watched) -> Watched:
-    """Wait until all charts are drawn."""
+    """Open all parts, and wait until all charts are drawn."""
+    watched.page.wait_for_selector('body[data-drawn="yes"]')
+    watched.page.get_by_role("button", name="Open all").click()
+    watched.page.wait_for_timeout(200)
     watched.page.wait_for_selector('body[data-drawn="yes"]')
     return watched
 
@@ -76,6 +79,32 @@ def test_charts_are_drawn(scheme: str, size: dict[str, Any], chromium: Any, repo
     clean(watched)
 
 
+def test_the_answer_comes_first(chromium: Any, report: str) -> None:
+    """A matrix of methods, with a frame around the best; all else is folded, and nothing is cut."""
+    for size in ({}, PHONE):
+        watched = opened(chromium, report, **size)
+        watched.page.wait_for_selector('body[data-drawn="yes"]')
+        assert watched.page.locator("#matrices table").count() == 1
+        rows = watched.page.locator("#matrices tbody th").all_inner_texts()
+        assert set(rows) >= {"SGD", "DynaBRO"}
+        assert watched.page.locator("#matrices td.best").count() == 1
+        assert watched.page.locator("#sentence").inner_text().startswith(("SGD", "DynaBRO", "momentum"))
+        assert watched.page.locator("details.fold[open]").count() == 0
+        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        clean(watched)
+
+
+def test_the_reader_chooses_lines(chromium: Any, report: str) -> None:
+    watched = drawn(opened(chromium, report))
+    lines = "#curves .mark-line path[aria-roledescription='line mark']"
+    before = watched.page.locator(lines).count()
+    watched.page.locator("#lines input:checked").first.click()
+    watched.page.wait_for_function(
+        "([lines, left]) => document.querySelectorAll(lines).length === left", arg=[lines, before - 1]
+    )
+    clean(watched)
+
+
 def test_sorting(chromium: Any, report: str) -> None:
     watched = drawn(opened(chromium, report))
     assert column(watched, "run") == [str(number) for number in range(1, 7)]
@@ -95,16 +124,16 @@ def test_filters_apply_to_the_table_and_to_the_charts(chromium: Any, report: str
     watched = drawn(opened(chromium, report))
     lines = watched.page.locator("#curves .mark-line path[aria-roledescription='line mark']")
     assert lines.count() == 3
-    choose(watched, "method", "sgd")
+    choose(watched, "method", "SGD")
     watched.page.wait_for_function("() => document.querySelector('#final').dataset.rows === '1'")
     drawn(watched)
-    assert set(column(watched, "method")) == {"sgd"}
+    assert set(column(watched, "method")) == {"SGD"}
     assert lines.count() == 1
     assert watched.page.locator("#count").inner_text() == "2 of 6 runs on digits, in 1 cells"
     watched.page.get_by_role("button", name="Show all").click()
     watched.page.locator("#filters input").fill("dynabro SEED")
     watched.page.wait_for_function("() => document.querySelector('#count').textContent.startsWith('2 of 6')")
-    assert set(column(drawn(watched), "method")) == {"dynabro"}
+    assert set(column(drawn(watched), "method")) == {"DynaBRO"}
     watched.page.locator("#filters input").fill("no such words")
     watched.page.wait_for_function("() => document.querySelector('#count').textContent.startsWith('0 of 6')")
     assert column(drawn(watched), "run") == []

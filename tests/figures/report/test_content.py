@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +35,13 @@ def test_every_run_is_there_with_its_cell(gathered: Gathered, real_database: Pat
     rows = {run[0]: run for run in found["runs"]}
     stored = read(real_database, "SELECT id, run_key, method, seed, status, final_accuracy, rounds FROM runs")
     assert len(rows) == len(stored) == 7
+    names = {"sgd": "SGD", "dynabro": "DynaBRO"}
     for run_id, key, method, seed, status, accuracy, rounds in stored:
         _, short, cell, own_seed, own_status, score, own_rounds, seconds, _ = rows[run_id]
         assert key.startswith(short)
-        assert found["fields"][methods]["values"][found["cells"][cell]["at"][methods]] == method
+        assert found["fields"][methods]["values"][found["cells"][cell]["at"][methods]] == names.get(
+            method, f"momentum \N{GREEK SMALL LETTER BETA}={method.partition('=')[2] or '0.9'}"
+        )
         assert (own_seed, own_status, own_rounds) == (seed, status, rounds)
         assert seconds > 0
         assert accuracy is None or score == pytest.approx(accuracy, rel=1e-4)
@@ -105,6 +109,31 @@ def test_an_unknown_strategy_has_no_timeline(gathered: Gathered, real_database: 
     assert gathered()["timelines"] == []
 
 
+def test_answers_are_the_numbers_of_a_matrix(gathered: Gathered, real_database: Path) -> None:
+    """One for each compared field; the best cell of a column has the highest mean."""
+    own = [one for one in gathered()["answers"] if one["task"] == "digits"]
+    assert own[0]["label"] == "method"
+    (panel,) = own[0]["panels"]
+    means = {row[0]: float(row[1][0][0]) for row in panel["rows"]}
+    stored = read(real_database, "SELECT AVG(final_accuracy) FROM runs WHERE task = 'digits' AND method = 'sgd'")
+    assert means["SGD"] == pytest.approx(stored[0][0], abs=6e-4)
+    best = [row[0] for row in panel["rows"] if row[1][0][2]]
+    assert best == [max(means, key=lambda name: means[name])]
+    assert own[0]["sentence"].startswith(best[0])
+
+
+def test_a_sweep_is_described_by_its_file(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
+    path = tmp_path / "described.db"
+    shutil.copy(real_database, path)
+    change(path, "UPDATE runs SET sweep = 'mine'")
+    columns = "name, status, runs, stored_before, jobs, executor, started_at, heartbeat_at, owner, host, pid, yaml"
+    time = "2026-01-01 00:00:00.000000"
+    text = "name: mine\ndescription: Which rule holds\n"
+    values = f"'mine', 'finished', 1, 0, 1, 'local', '{time}', '{time}', 'a', 'b', 1, '{text}'"
+    change(path, f"INSERT INTO sweeps ({columns}) VALUES ({values})")
+    assert gathered(path)["about"] == [{"name": "mine", "description": "Which rule holds", "text": text}]
+
+
 def test_findings_compare_the_methods(gathered: Gathered) -> None:
     found = gathered(where="task = 'digits'")["findings"]
     assert [table["caption"].partition(": ")[2] for table in found] == [
@@ -116,7 +145,7 @@ def test_findings_compare_the_methods(gathered: Gathered) -> None:
     b = next(mean for command, mean in means.items() if "--method sgd" in command)
     (row,) = found[0]["rows"]
     assert row[1:5] == ["2", f"{a:.4g}", f"{b:.4g}", f"{a - b:+.4g}"]
-    assert found[0]["notes"] == ["with 2 pairs in a row, Wilcoxon's p is at least 0.5"]
+    assert found[0]["notes"] == ["learning rates differ: A 0.05, B 0.01", "with 2 pairs in a row, Wilcoxon's p is at least 0.5"]
 
 
 def test_findings_with_few_seeds_and_several_cells_say_so(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
@@ -126,6 +155,7 @@ def test_findings_with_few_seeds_and_several_cells_say_so(gathered: Gathered, re
     change(path, "UPDATE runs SET switching = 'static' WHERE task = 'digits' AND seed = 0")
     notes = gathered(path, where="task = 'digits'")["findings"][0]["notes"]
     assert notes == [
+        "learning rates differ: A 0.05, B 0.01",
         "with 1 pair in a row, Wilcoxon's p is at least 1",
         "Holm's correction is over the 2 cells of this table, not over all tables",
         "2 of 2 cells have one pair: no interval and no test",
