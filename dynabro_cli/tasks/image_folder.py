@@ -61,8 +61,8 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
             raise NotFoundError(f"{root}: the classes of train/ and test/ differ; make their folders the same")
         if train.size != test.size:
             raise NotFoundError(f"{root}: images of train/ and test/ differ in size; make them one size")
-        _check_memory(root, train.bytes + test.bytes)
-        (train_images, train_labels), (test_images, test_labels) = _read(train), _read(test)
+        check_memory(root, train.bytes + test.bytes)
+        (train_images, train_labels), (test_images, test_labels) = read_pictures(train), read_pictures(test)
         channels, height, width = train_images.shape[1:]
         mean, std = zip(*(_moments(train_images[:, channel]) for channel in range(channels)), strict=True)
         if parameters.like == "cifar10":
@@ -122,7 +122,7 @@ def _find(root: Path, split: str) -> Pictures:
         inside = root.resolve(strict=True)
         classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
         for label, name in enumerate(classes):
-            found, looked_at = files_under(folder / name, inside, _is_image, looked_at)
+            found, looked_at = files_under(folder / name, inside, is_image, looked_at)
             if not found:
                 raise NotFoundError(f"{missing}: {name!r} has none")
             paths += found
@@ -137,11 +137,11 @@ def _find(root: Path, split: str) -> Pictures:
         return Pictures(paths, labels, classes, first.size)
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS)
 
 
-def _check_memory(root: Path, pixels: int) -> None:
+def check_memory(root: Path, pixels: int) -> None:
     """Raise NotFoundError if the pixels cannot be held in memory while they are prepared."""
     free = free_host_memory()
     if free is not None and COPIES * pixels > free:
@@ -151,7 +151,7 @@ def _check_memory(root: Path, pixels: int) -> None:
         )
 
 
-def _read(found: Pictures) -> tuple[Tensor, Tensor]:
+def read_pictures(found: Pictures) -> tuple[Tensor, Tensor]:
     """Read images as uint8 [n, c, h, w], with their labels [n]."""
     width, height = found.size
     images = np.empty((len(found.paths), height, width, CHANNELS), dtype=np.uint8)

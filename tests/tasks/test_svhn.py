@@ -1,0 +1,63 @@
+"""SVHN from made-up files in its layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.errors import NotFoundError
+from dynabro_cli.events import Finished
+from dynabro_cli.tasks import svhn
+from dynabro_cli.tasks._api import TaskSetting
+
+TRAIN, TEST = 20, 11
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with a small SVHN; digits are 1, 2, ..., 10, 1, ..."""
+    monkeypatch.setattr(svhn, "TRAIN_SIZE", TRAIN)
+    monkeypatch.setattr(svhn, "TEST_SIZE", TEST)
+    write(tmp_path, "train", TRAIN)
+    write(tmp_path, "test", TEST)
+    return tmp_path
+
+
+def write(root: Path, split: str, count: int) -> np.ndarray:
+    (root / "SVHN").mkdir(exist_ok=True)
+    pictures = np.random.default_rng(count).integers(256, size=(32, 32, 3, count), dtype=np.uint8)
+    digits = (np.arange(count) % 10 + 1).astype(np.uint8)[:, None]
+    savemat(root / "SVHN" / f"{split}_32x32.mat", {"X": pictures, "y": digits})
+    return pictures
+
+
+def test_pictures_and_digits(folder: Path) -> None:
+    pictures = write(folder, "train", TRAIN)
+    images = svhn.svhn(svhn.NoParameters(), TaskSetting(folder)).load()
+    assert images.train_images.shape == (TRAIN, 3, 32, 32)
+    assert images.train_images[3, 2, 5, 7] == pictures[5, 7, 2, 3]
+    assert images.train_labels[:11].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+    assert len(images.test_labels) == TEST
+    assert not images.flip
+
+
+def test_a_run_with_resnet18(folder: Path) -> None:
+    spec = RunSpec(task="svhn", workers=3, byzantine=1, budget=1, batch_size=2, method="sgd", eval_every=1)
+    assert isinstance(list(simulate(spec, data_dir=folder, compile="off"))[-1], Finished)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "text"])
+def test_bad_files(folder: Path, damage: str) -> None:
+    file = folder / "SVHN" / "test_32x32.mat"
+    if damage == "missing":
+        file.unlink()
+    elif damage == "text":
+        file.write_text("not a table")
+    else:
+        write(folder, "test", TEST - 1)
+    with pytest.raises(NotFoundError, match=r"task=svhn: .*test_32x32.mat (cannot be read|has pictures)"):
+        svhn.svhn(svhn.NoParameters(), TaskSetting(folder)).load()
