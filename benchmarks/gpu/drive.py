@@ -218,7 +218,8 @@ def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say
                 continue
             outcome = message["outcome"] | {"seconds": round(now - before, 3)}
             book.write(step.name, str(begun), outcome)
-            why = f" ({outcome['error'].splitlines()[0]})" if outcome.get("error") else ""
+            known = str(outcome.get("error") or outcome.get("graphs") or "").splitlines()
+            why = f" ({known[0]})" if known else ""
             say(f"{step.name}: {begun}: {outcome['state']}{why}")
             begun, before, limit = None, now, min(until, now + GRACE)
     finally:
