@@ -12,7 +12,8 @@ from typing import Any
 
 from dynabro_cli import events
 from dynabro_cli.experiment.label import OTHERS, cell
-from dynabro_cli.store.side_files import SideFiles, open_log
+from dynabro_cli.machine.strangers_files import open_log
+from dynabro_cli.store.side_files import SideFiles
 
 SETTINGS = (*OTHERS, "dimension", "noise_bound")
 """Columns of a run's beginning that share a line: all that have no line elsewhere."""

@@ -37,7 +37,7 @@ from dynabro_cli.executors._api import Due, Failure, failure_of
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.machine.cores import spin_little
 from dynabro_cli.machine.devices import spoilt
-from dynabro_cli.store.side_files import open_log
+from dynabro_cli.machine.strangers_files import open_log
 
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1  # from Linux's prctl.h

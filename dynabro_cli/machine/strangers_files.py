@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import BinaryIO
 
 MOST_ENTRIES = 10_000_000
 """Most files and folders visited under one folder."""
+SQLITE_MAGIC = b"SQLite format 3\0"
+"""The first bytes of an SQLite database."""
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -40,6 +43,21 @@ def read_regular(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise ValueError(f"it is larger than {most >> 20} MiB")
     return content
+
+
+def open_log(path: Path) -> int:
+    """Open a run's log for appending; return the descriptor.
+
+    The folder may be untrusted: links to files elsewhere are not followed, and databases are not written.
+
+    Raises:
+        OSError: The file cannot be written, or is not a log.
+    """
+    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if stat.S_ISREG(os.fstat(log).st_mode) and os.pread(log, len(SQLITE_MAGIC), 0) != SQLITE_MAGIC:
+        return log
+    os.close(log)
+    raise OSError(errno.EINVAL, f"{path.name} is not a log", str(path))
 
 
 def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_at: int = 0) -> tuple[list[str], int]:

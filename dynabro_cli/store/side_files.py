@@ -6,7 +6,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from sqlalchemy.engine import URL, make_url
 
 from dynabro_cli.errors import StorageError
 from dynabro_cli.machine.failpoints import failpoint
-from dynabro_cli.store.open.files import SQLITE_MAGIC, sqlite_path
+from dynabro_cli.store.open.files import sqlite_path
 
 MAGIC = b"dynabro checkpoint 1\n"
 DIGEST = hashlib.sha256().digest_size
@@ -156,21 +155,6 @@ class SideFiles:
         with contextlib.suppress(OSError):
             return sorted(self._checkpoints.iterdir())
         return []
-
-
-def open_log(path: Path) -> int:
-    """Open a run's log for appending; return the descriptor.
-
-    The folder may be untrusted: links to files elsewhere are not followed, and databases are not written.
-
-    Raises:
-        OSError: The file cannot be written, or is not a log.
-    """
-    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    if stat.S_ISREG(os.fstat(log).st_mode) and os.pread(log, len(SQLITE_MAGIC), 0) != SQLITE_MAGIC:
-        return log
-    os.close(log)
-    raise OSError(errno.EINVAL, f"{path.name} is not a log", str(path))
 
 
 def _reason(error: OSError) -> str:

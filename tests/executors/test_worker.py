@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -235,3 +237,9 @@ def test_a_run_has_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "simulate_run", lambda *_, **keywords: given.append(keywords["gpu_share"]))
     simulation()(request(quadratic(0), gpu_share=0.125), never)
     assert given == [0.125]
+
+
+def test_a_process_is_under_its_parents_control_before_anything_slow_is_loaded() -> None:
+    """It has no use for a database, and loads torch when it ends with its parent."""
+    program = "import sys, dynabro_cli.executors.worker; print(*{'sqlalchemy', 'torch', 'numpy', 'typer'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"

@@ -12,6 +12,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
+from dynabro_cli.machine.strangers_files import SQLITE_MAGIC
 from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.schema import SchemaEntry, entries
 from dynabro_cli.store.open.translation import translated_errors
@@ -109,7 +110,6 @@ def examined(path: Path, patience: float | None = None) -> tuple[int | None, lis
     return version, found
 
 
-SQLITE_MAGIC = b"SQLite format 3\x00"
 SIDE_SUFFIXES = ("-wal", "-shm", "-journal")
 FOLDER_SUFFIX = ".d"
 MOST_KEPT = 256

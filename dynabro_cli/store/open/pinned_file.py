@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from dynabro_cli.errors import LostDatabaseError
-from dynabro_cli.store.open.files import SQLITE_MAGIC, first_bytes
+from dynabro_cli.machine.strangers_files import SQLITE_MAGIC
+from dynabro_cli.store.open.files import first_bytes
 
 
 class PinnedFile:
