@@ -236,7 +236,9 @@ def _method(mapping: Mapping[str, Any]) -> str:
         return ", ".join(words)
     if name == "safeguard":
         return f"SafeguardSGD, {mapping['guards']}"
-    return {"sgd": "SGD", "byzantine-sgd": "ByzantineSGD"}.get(name, str(name))
+    mu2 = "\N{GREEK SMALL LETTER MU}\N{SUPERSCRIPT TWO}-SGD"
+    known = {"sgd": "SGD", "byzantine-sgd": "ByzantineSGD", "demoa": "DeMoA", "nsgdm": "Byz-NSGDM", "mu2-sgd": mu2}
+    return known.get(name, str(name))
 
 
 def rate(mapping: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from dynabro_cli.figures._numbers import final_values, points_of
 from dynabro_cli.figures._panels import ACCURACY, blank, draw_finals, entitle, legend, rates
 from dynabro_cli.figures._style import looks, narrow
 
-ENTRIES = {"gradient": "the attack enters the gradient", "state": "the message is what a worker remembers"}
+ENTRIES = {"gradient": "gradients are attacked", "state": "memories are attacked"}
 """Words for the two readings of what a worker remembers."""
 
 
