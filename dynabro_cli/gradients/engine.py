@@ -7,6 +7,7 @@ that cannot be mapped take a loop over workers and mini-batches.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dynabro_cli.gradients.chain import Chain, chain_of
 from dynabro_cli.gradients.fusible import Compile, Functions, accurate
 from dynabro_cli.gradients.kernels import conv_weights, linear, norm
 from dynabro_cli.gradients.kernels.conv_block import compile_blocks, without_block
@@ -95,6 +97,7 @@ class WorkerGradients:
         self._gradients = _views(self.matrix, dict(model.named_parameters()))
         self._statistics = _views(self.statistics, floating)
         self._twin: nn.Module | None = None
+        self._chain: Chain | None = None
         self._kinds = [kind for kind in kinds if kind != SHARED or self._has_twin()]
         self._tried = False
         self._compile, self._samples, self._gpu_share = compile, samples, gpu_share
@@ -130,7 +133,8 @@ class WorkerGradients:
         """
         ways: dict[str, Callable[[Tensor, Tensor, int, Seeds], Tensor]]
         ways = {SHARED: self._shared_passes, MAPPED: self._mapped, LOOP: self._loop}
-        with torch.enable_grad(), torch.autocast(inputs.device.type, self.dtype, enabled=self._casts):
+        casts = torch.autocast(inputs.device.type, self.dtype) if self._casts else contextlib.nullcontext()
+        with torch.enable_grad(), casts:
             while True:
                 try:
                     losses = ways[self.kind](inputs, labels, batches, seeds)
@@ -173,6 +177,7 @@ class WorkerGradients:
     def _has_twin(self) -> bool:
         try:
             self._twin = twin(self.model, self._shared).train()
+            self._chain = chain_of(self._twin)
         except UnsupportedError:
             return False
         return True
@@ -202,6 +207,11 @@ class WorkerGradients:
             shared.sow(seeds[part.start * batches : part.stop * batches], inputs.device)
             shared.written.clear()
             flat = inputs[part].flatten(0, 1).to(self.dtype).contiguous(memory_format=torch.channels_last)
+            if self._tried and self._chain is not None and self._chain.serves(flat):
+                with torch.no_grad():
+                    losses = self._chain.losses(flat, labels[part].flatten(), shared.workers)
+                means.append(losses.view(shared.workers, -1).mean(1))
+                continue
             losses = F.cross_entropy(accurate(model(flat)), labels[part].flatten(), reduction="none")
             means.append(losses.view(shared.workers, -1).mean(1))
             means[-1].sum().backward()  # type: ignore[no-untyped-call]
@@ -211,7 +221,7 @@ class WorkerGradients:
                     raise UnsupportedError("a parameter is used outside its layer")
             for name, target in self._statistics.items():
                 target[part].copy_(shared.statistics[name])
-        return torch.cat(means).detach()
+        return (torch.cat(means) if len(means) > 1 else means[0]).detach()
 
     def _find_pass_values(self, samples: Tensor, model: nn.Module) -> int:
         """Return how many input values share a pass: ``PASS_VALUES`` on a CPU, or fewer if their activations do not fit."""

@@ -87,13 +87,7 @@ class _Linear(Function):
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> Any:
         (x, weight), layer, gy = ctx.saved_tensors, ctx.layer, outputs[0]
-        m = layer.shared.workers
-        rows = gy.reshape(m, -1, gy.shape[-1])  # [m, n, out]
-        inputs, out, kernel = x.reshape(m, -1, x.shape[-1]), layer.gradient("weight"), layer.shared.linear
-        if kernel is None or not kernel(rows, inputs, out):
-            product(rows.mT, inputs, out)
-        if layer.has_bias:
-            sum_rows(rows, layer.gradient("bias"))
+        layer.write_gradients(gy, x)
         return (gy @ weight.to(gy.dtype) if ctx.needs_input_grad[0] else None), None, None, None
 
 
@@ -165,6 +159,15 @@ class WorkerLinear(WorkerLayer):
 
     def forward(self, x: Tensor) -> Tensor:
         return cast(Tensor, _Linear.apply(x, self.weight, self.bias, self))
+
+    def write_gradients(self, gy: Tensor, x: Tensor) -> None:
+        """Write every worker's weight and bias gradients; ``x`` is [N, ..., I] and ``gy`` [N, ..., O]."""
+        m, kernel = self.shared.workers, self.shared.linear
+        rows, inputs, out = gy.reshape(m, -1, gy.shape[-1]), x.reshape(m, -1, x.shape[-1]), self.gradient("weight")
+        if kernel is None or not kernel(rows, inputs, out):  # rows are [m, n, O], inputs [m, n, I]
+            product(rows.mT, inputs, out)
+        if self.has_bias:
+            sum_rows(rows, self.gradient("bias"))
 
 
 class WorkerConv2d(WorkerLayer):
