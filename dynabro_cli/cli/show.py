@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -66,7 +67,7 @@ def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:
         say()
     say(f"Reference: {entry.reference}")
     if f"{kind}/{entry.name}" in USERS:
-        say(f"Defined in: {entry.factory.__code__.co_filename}")
+        say(f"Defined in: {inspect.unwrap(entry.factory).__code__.co_filename}")
 
 
 def _parsed(text: str) -> Any:

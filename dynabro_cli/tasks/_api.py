@@ -37,7 +37,7 @@ class ImageShape:
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images in memory: uint8 [n, c, h, w] and int64 [n]. The network sees (x/scale - mean)/std by channel.
+    """Labelled images in memory: uint8 or float32 [n, c, h, w] and int64 [n]. The network sees (x/scale - mean)/std by channel.
 
     ``flip`` asks for a random horizontal flip of each training image.
     """

@@ -11,7 +11,7 @@ FILE = Path(__file__).with_name("my_pre_aggregator.py")
 
 
 def test_contract() -> None:
-    check_pre_aggregator("my-pre-aggregator", plugin=FILE, but=["origin"])  # it shortens towards 0
+    check_pre_aggregator("my-pre-aggregator", plugin=FILE, but=["origin", "large"])  # it shortens towards 0
 
 
 def test_example() -> None:

@@ -1,0 +1,302 @@
+"""Components of one's own, as one function each: ``@aggregator``, ``@attack``, ``@model``, ``@task``, ...
+
+Positional arguments are what the function computes with. A keyword-only argument is a parameter of the component
+(``name:key=value``), unless the run knows it: ``m``, ``f``, ``seed``, ``beta``, ``generator`` and ``data_dir`` are given by
+name to a function that asks for them. A component with state, a proof, or another number of messages needs a factory, as in
+the package of its kind.
+
+Example:
+    >>> from dynabro_cli.plugins import aggregator
+    >>> @aggregator("first-half", reference="an example")
+    ... def first_half(messages, *, f: int, keep: Annotated[float, Range(above=0, maximum=1)] = 0.5):
+    ...     "Mean of the first messages."
+    ...     return messages[: max(1, int(keep * (len(messages) - f)))].mean(0)
+    >>> from dynabro_cli import make_aggregator
+    >>> make_aggregator("first-half:keep=1", workers=3, byzantine=1)(torch.tensor([[1.0], [3.0], [9.0]]))
+    tensor([2.])
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args, get_origin
+
+from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
+from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting, stateless, tolerated
+from dynabro_cli.attacks._api import REGISTRY as ATTACKS
+from dynabro_cli.attacks._api import Attack, AttackSetting, honest_mean, honest_spread, replace, stay
+from dynabro_cli.components import Registry, parameter
+from dynabro_cli.deferred import np
+from dynabro_cli.errors import PluginError
+from dynabro_cli.lazy import Late, nn, torch
+from dynabro_cli.models._api import REGISTRY as MODELS
+from dynabro_cli.partitions._api import REGISTRY as PARTITIONS
+from dynabro_cli.partitions._api import Partition, PartitionSetting
+from dynabro_cli.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
+from dynabro_cli.pre_aggregators._api import PreAggregator
+from dynabro_cli.streams import Streams
+from dynabro_cli.switching._api import REGISTRY as SWITCHING
+from dynabro_cli.switching._api import Switching, SwitchingSetting, check_count
+from dynabro_cli.tasks._api import REGISTRY as TASKS
+from dynabro_cli.tasks._api import ImageShape, Task, TaskSetting
+from dynabro_cli.tasks._arrays import make_task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "ImageShape",
+    "Range",
+    "aggregator",
+    "attack",
+    "honest_mean",
+    "honest_spread",
+    "make_task",
+    "model",
+    "partition",
+    "pre_aggregator",
+    "switching",
+    "task",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+GIVEN = ("m", "f", "seed", "beta", "generator", "data_dir")
+"""Names that a run can give; each kind has some of them."""
+TYPES = (int, float, bool, str)
+
+
+class Decorator(Protocol):
+    """Register a function, and return it unchanged."""
+
+    def __call__(self, function: Function, /) -> Function: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The legal values of a parameter, and its meaning: ``keep: Annotated[float, Range(above=0, maximum=1)] = 0.5``."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] | None = None
+    help: str = "see the definition"
+
+
+def aggregator(name: str, *, reference: str = "own") -> Decorator:
+    """Register ``function(messages [m, d]) -> [d]``; it may ask for ``m``, ``f`` and ``seed``. With ``f``, 2f < m must hold."""
+
+    def build(call: Callable[..., Any], asked: set[str], setting: AggregatorSetting) -> Aggregator:
+        call = _of_messages(name, call, asked, setting)
+        return stateless(lambda messages: _checked(f"aggregator {name!r}", call, messages, "d"), kappa=None)
+
+    return _registered(AGGREGATORS, name, reference, ("m", "f", "seed"), build)
+
+
+def pre_aggregator(name: str, *, reference: str = "own") -> Decorator:
+    """Register ``function(messages [m, d]) -> [m, d]``; it may ask for ``m``, ``f`` and ``seed``."""
+
+    def build(call: Callable[..., Any], asked: set[str], setting: AggregatorSetting) -> PreAggregator:
+        call = _of_messages(name, call, asked, setting)
+
+        def mix(messages: Tensor) -> Tensor:
+            return _checked(f"pre-aggregator {name!r}", call, messages, "m, d")
+
+        return PreAggregator(mix, workers=setting.workers, kappa=lambda _: None)
+
+    return _registered(PRE_AGGREGATORS, name, reference, ("m", "f", "seed"), build)
+
+
+def attack(name: str, *, reference: str = "own", reads_own: bool = True) -> Decorator:
+    """Register ``function(own [m, d], byzantine [m])``, which returns what Byzantine workers send: [d], [m, d] or a number.
+
+    It may ask for ``m``, ``beta``, ``seed`` and ``generator`` (of NumPy, another one in every round). If all workers are
+    Byzantine, ``honest_mean`` takes their own vectors for honest ones.
+
+    Args:
+        name: The attack's name.
+        reference: Its source.
+        reads_own: False if it never reads the own vectors of Byzantine workers, which are then not computed.
+    """
+
+    def build(call: Callable[..., Any], asked: set[str], setting: AttackSetting) -> Attack:
+        call = _given(call, asked, m=setting.workers, beta=setting.beta, seed=setting.seed)
+        streams, draws = Streams(setting.seed), "generator" in asked
+
+        def messages(own: Tensor, byzantine: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+            drawn = {"generator": streams.generator("attack", int(state["calls"]))} if draws else {}
+            sent = functools.partial(call, byzantine=byzantine, **drawn)
+            return replace(own, byzantine, _checked(f"attack {name!r}", sent, own, "d", "m, d", ""))
+
+        if not draws:
+            return Attack({}, messages, stay, reads_own)
+        initial = Late(lambda: {"calls": torch.zeros((), dtype=torch.int64)})
+        return Attack(initial, messages, lambda _, state: {"calls": state["calls"] + 1}, reads_own)
+
+    return _registered(ATTACKS, name, reference, ("m", "beta", "seed", "generator"), build)
+
+
+def switching(name: str, *, reference: str = "own") -> Decorator:
+    """Register ``function(tick)``, which returns the bool mask [m] of the workers that are Byzantine at a tick.
+
+    It may ask for ``m``, ``f``, ``beta``, ``seed`` and ``generator`` (of NumPy, another one at every tick).
+    """
+
+    def build(call: Callable[..., Any], asked: set[str], setting: SwitchingSetting) -> Switching:
+        check_count(setting)
+        call = _given(call, asked, m=setting.workers, f=setting.byzantine, beta=setting.beta, seed=setting.seed)
+        streams, draws = Streams(setting.seed), "generator" in asked
+
+        def mask(tick: int) -> Tensor:
+            drawn = {"generator": streams.generator("identities", tick)} if draws else {}
+            found = torch.as_tensor(call(tick, **drawn))
+            if found.dtype != torch.bool or tuple(found.shape) != (setting.workers,):
+                raise _wrong(f"switching {name!r}", _described(found), f"bool [m] = [{setting.workers}]")
+            return found
+
+        return Switching(mask)
+
+    return _registered(SWITCHING, name, reference, ("m", "f", "beta", "seed", "generator"), build)
+
+
+def model(name: str, *, reference: str = "own") -> Decorator:
+    """Register ``function(shape)``, which returns a torch module from images [n, c, h, w] to logits [n, classes]."""
+
+    def build(call: Callable[..., Any], _: set[str], shape: ImageShape) -> nn.Module:
+        network = call(shape)
+        if not isinstance(network, nn.Module):
+            raise _wrong(f"model {name!r}", type(network).__name__, "torch.nn.Module")
+        return network
+
+    return _registered(MODELS, name, reference, (), build)
+
+
+def partition(name: str, *, reference: str = "own") -> Decorator:
+    """Register ``function(labels [n])``, which returns m arrays with the places of each worker's samples.
+
+    It may ask for ``m``, ``seed`` and ``generator`` (of NumPy).
+    """
+
+    def build(call: Callable[..., Any], asked: set[str], setting: PartitionSetting) -> Partition:
+        def split(labels: np.ndarray[Any, Any], streams: Streams) -> list[np.ndarray[Any, Any]]:
+            known = {"m": setting.workers, "seed": streams.seed, "generator": streams.generator("partition", 0)}
+            parts = [np.asarray(part, dtype=np.int64) for part in _given(call, asked, **known)(labels)]
+            if len(parts) != setting.workers or not np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels))):
+                samples = sum(map(len, parts))
+                expected = f"{setting.workers} arrays with each of the {len(labels)} samples once"
+                raise _wrong(f"partition {name!r}", f"{len(parts)} arrays with {samples} samples", expected)
+            return parts
+
+        return Partition(split)
+
+    return _registered(PARTITIONS, name, reference, ("m", "seed", "generator"), build)
+
+
+def task(name: str, *, reference: str = "own") -> Decorator:
+    """Register ``function()``, which returns arrays ``(X, y)`` or ``(X, y, X_test, y_test)``, as ``make_task`` takes them.
+
+    It may ask for ``data_dir``, the folder of data sets. It is called when the data are needed.
+    """
+
+    def build(call: Callable[..., Any], asked: set[str], setting: TaskSetting) -> Task:
+        folder: Path = setting.data_dir
+        return make_task(lambda: _given(call, asked, data_dir=folder)(), name=name)
+
+    return _registered(TASKS, name, reference, ("data_dir",), build)
+
+
+def _registered(
+    registry: Registry[Any], name: str, reference: str, offered: tuple[str, ...], build: Callable[..., Any]
+) -> Decorator:
+    """Return the decorator: the function's parameters become a block, and a factory hands their values to the function."""
+
+    def decorate(function: Function) -> Function:
+        block, asked = _read(function, f"{registry.kind} {name!r}", offered)
+        keys = [field.name for field in dataclasses.fields(block)]
+
+        @functools.wraps(function)
+        def factory(parameters: Any, setting: Any) -> Any:
+            values = {key: getattr(parameters, key) for key in keys}
+            return build(functools.partial(function, **values), asked, setting)
+
+        registry.register(name, block, reference=reference)(factory)
+        return function
+
+    return decorate
+
+
+def _read(function: Callable[..., Any], who: str, offered: tuple[str, ...]) -> tuple[type, set[str]]:
+    """Return the parameter block of a function's keyword-only arguments, and the names among them that the run gives.
+
+    Raises:
+        TypeError: An argument has no type that can be written in a component's text, or the kind does not know its name.
+    """
+    fields, asked = [], set()
+    for name, argument in inspect.signature(function).parameters.items():
+        if argument.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        if name in offered:
+            asked.add(name)
+            continue
+        if name in GIVEN:
+            raise TypeError(f"{who}: {name} is not known to it. Try: {', '.join(offered) or 'another name'}, or a factory")
+        missing = argument.default is inspect.Parameter.empty
+        hint = argument.annotation
+        if isinstance(hint, str):
+            hint = eval(hint, getattr(function, "__globals__", {}))
+        if hint is inspect.Parameter.empty:
+            hint = type(argument.default)
+        legal = next((one for one in get_args(hint)[1:] if isinstance(one, Range)), Range())
+        kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        if kind not in TYPES:
+            raise TypeError(f"{who}: {name} is of type {kind!r}, which no text can set. Try: {name}: float = 1.0")
+        default = dataclasses.MISSING if missing else argument.default
+        fields.append((name, kind, parameter(default, **vars(legal))))
+    required_first = sorted(fields, key=lambda field: field[2].default is not dataclasses.MISSING)
+    return dataclasses.make_dataclass("Parameters", required_first, frozen=True), asked
+
+
+def _given(call: Callable[..., Any], asked: set[str], **known: Any) -> Callable[..., Any]:
+    return functools.partial(call, **{name: value for name, value in known.items() if name in asked})
+
+
+def _of_messages(name: str, call: Callable[..., Any], asked: set[str], setting: AggregatorSetting) -> Callable[..., Any]:
+    f = tolerated(name, None, setting) if "f" in asked else 0
+    return _given(call, asked, m=setting.workers, f=f, seed=setting.seed)
+
+
+def _checked(who: str, call: Callable[..., Any], vectors: Tensor, *what: str) -> Tensor:
+    """Return what a function makes of vectors [m, d], if it has one of the shapes and leaves them as they are.
+
+    Raises:
+        PluginError: It has not; the message names the function, what it returned and what is expected.
+    """
+    tracing = torch.compiler.is_compiling()  # a compiled function cannot read the counter of changes
+    before = 0 if tracing else vectors._version
+    found = call(vectors)
+    if "" in what and isinstance(found, int | float):
+        return torch.full_like(vectors[0], found)
+    m, d = vectors.shape
+    shapes = {"d": (d,), "m, d": (m, d), "": ()}
+    if (
+        not isinstance(found, torch.Tensor)
+        or found.dtype != vectors.dtype
+        or tuple(found.shape) not in [shapes[one] for one in what]
+    ):
+        words = " or ".join(f"{vectors.dtype} [{one}] = {list(shapes[one])}" for one in what if one)
+        raise _wrong(who, _described(found), words)
+    if not tracing and vectors._version != before:
+        raise PluginError(f"{who} changed the vectors that it was given. Try: vectors.clone() before an in-place operation")
+    return found.clone()  # it may be a view of a vector
+
+
+def _described(value: Any) -> str:
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _wrong(who: str, found: str, expected: str) -> PluginError:
+    return PluginError(f"{who} returned {found}; expected {expected}. Try: its test, or a print of the shape")

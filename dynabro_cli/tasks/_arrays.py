@@ -1,0 +1,95 @@
+"""Tasks made of arrays: samples of any shape, floats or bytes, with their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dynabro_cli.deferred import np
+from dynabro_cli.errors import SpecError
+from dynabro_cli.lazy import torch
+from dynabro_cli.tasks._api import Defaults, Images, ImageShape, Task
+
+DEFAULTS = Defaults(
+    model="logistic",
+    workers=17,
+    byzantine=8,
+    budget=2000,
+    batch_size=16,
+    learning_rate=0.01,
+    mlmc_learning_rate=0.05,
+    lr_drop="0.8:0.1",
+    weight_decay=1e-4,
+    eval_every=100,
+)
+TEST_SHARE = 0.2
+"""Share of the samples that is the test set if there is none."""
+
+
+def make_task(
+    arrays: Sequence[Any] | Callable[[], Sequence[Any]], *, name: str = "arrays", defaults: Defaults = DEFAULTS
+) -> Task:
+    """Return a task of arrays in memory.
+
+    Args:
+        arrays: ``(X, y)`` or ``(X, y, X_test, y_test)``, arrays or tensors, or a function that returns them. X is [n, k],
+            [n, h, w] or [n, c, h, w]; whole numbers from 0 to 255 as uint8, or floats. y has the classes [n], from 0. Without a
+            test set, a fifth of the samples is held back, drawn once, the same for every run.
+        name: The task's name, for errors.
+        defaults: The defaults of a run.
+    """
+    return Task(defaults, lambda: images_of(arrays() if callable(arrays) else arrays, name))
+
+
+def images_of(arrays: Sequence[Any], name: str) -> Images:
+    """Return the arrays as labelled images, normalised by mean and deviation of each channel of the training set.
+
+    Raises:
+        SpecError: The arrays do not fit each other, or are not finite.
+    """
+    if len(arrays) not in (2, 4):
+        raise SpecError(f"task={name}: {len(arrays)} arrays were given. Try: (X, y) or (X, y, X_test, y_test)")
+    x, y = _samples(arrays[0], name), _labels(arrays[1], name)
+    _check_lengths(x, y, name)
+    if len(arrays) == 4:
+        x_test, y_test = _samples(arrays[2], name), _labels(arrays[3], name)
+        _check_lengths(x_test, y_test, name)
+    else:
+        order = np.random.Generator(np.random.Philox(0)).permutation(len(x))
+        count = max(1, round(TEST_SHARE * len(x)))
+        x, y, x_test, y_test = x[order[count:]], y[order[count:]], x[order[:count]], y[order[:count]]
+    if not len(x) or not len(x_test) or x.shape[1:] != x_test.shape[1:] or x.dtype != x_test.dtype:
+        raise SpecError(
+            f"task={name}: {x.dtype} {list(x.shape)} for training and {x_test.dtype} {list(x_test.shape)} for the test set do "
+            "not fit each other. Try: samples of one shape and type, at least one in each"
+        )
+    scale = 255.0 if x.dtype == np.uint8 else 1.0
+    mean, deviation = x.mean((0, 2, 3), dtype=np.float64) / scale, x.std((0, 2, 3), dtype=np.float64) / scale
+    channels, height, width = x.shape[1:]
+    shape = ImageShape(channels, height, width, classes=int(max(y.max(), y_test.max())) + 1)
+    train_x, train_y, other_x, other_y = (torch.from_numpy(np.ascontiguousarray(part)) for part in (x, y, x_test, y_test))
+    std = tuple(float(value) or 1.0 for value in deviation)
+    centre = tuple(map(float, mean))
+    return Images(train_x, train_y, other_x, other_y, mean=centre, std=std, shape=shape, scale=scale)
+
+
+def _samples(given: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return samples as uint8 or float32 [n, c, h, w]."""
+    x = np.asarray(given)
+    x = x if x.dtype == np.uint8 else x.astype(np.float32)
+    if not 2 <= x.ndim <= 4 or not np.isfinite(x).all():
+        shapes = "[n, k], [n, h, w] or [n, c, h, w]"
+        raise SpecError(f"task={name}: X is {list(x.shape)}, or not finite. Try: finite numbers {shapes}")
+    return x.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
+
+
+def _labels(given: Any, name: str) -> np.ndarray[Any, Any]:
+    y = np.asarray(given)
+    if y.ndim != 1 or y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
+        raise SpecError(f"task={name}: y is {y.dtype} {list(y.shape)}. Try: whole numbers from 0, one for each sample")
+    return y.astype(np.int64)
+
+
+def _check_lengths(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], name: str) -> None:
+    if len(x) != len(y):
+        raise SpecError(f"task={name}: {len(x)} samples and {len(y)} labels. Try: one label for each sample")

@@ -1,0 +1,47 @@
+"""Data of one's own in a file of NumPy."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dynabro_cli.components import parameter
+from dynabro_cli.deferred import np
+from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.tasks._api import REGISTRY, Task, TaskSetting
+from dynabro_cli.tasks._arrays import make_task
+
+NAMES = ("X", "y", "X_test", "y_test")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    file: str = parameter(help="file of numpy.savez; relative to the current folder, or to the folder of data sets")
+
+
+@REGISTRY.register("npz", Parameters, reference="NumPy's format of archives")
+def npz(parameters: Parameters, setting: TaskSetting) -> Task:
+    """Arrays of one's own: ``X`` and ``y`` of a file that ``numpy.savez`` wrote, and ``X_test`` and ``y_test`` if it has them.
+
+    X is [n, k], [n, h, w] or [n, c, h, w], of uint8 or floats; y has the classes, from 0. Without a test set, a fifth of the
+    samples is held back, the same for every run. A run's key has the name of the file, not its content.
+    """
+    return make_task(lambda: _load(parameters.file, setting.data_dir), name=f"npz:file={parameters.file}")
+
+
+def _load(name: str, folder: Path) -> Sequence[Any]:
+    """Return the file's arrays; nothing in it is executed."""
+    given = Path(name).expanduser()
+    path = given if given.is_file() else folder / given
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return [file[one] for one in (NAMES if "X_test" in file else NAMES[:2])]
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"task=npz: {given} does not exist, nor does {path}. Try: numpy.savez({name!r}, X=X, y=y)"
+        ) from error
+    except (OSError, KeyError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise SpecError(f"task=npz: {path} has no arrays X and y ({error}). Try: numpy.savez({name!r}, X=X, y=y)") from error

@@ -1,0 +1,179 @@
+"""Components of one's own as functions: their parameters, what the run gives them, and what is wrong with what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+import torch
+
+from dynabro_cli import RunSpec, make_aggregator, make_attack, make_pre_aggregator, make_switching, plugins, simulate
+from dynabro_cli.errors import PluginError, SpecError
+from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.plugins import Range, aggregator, attack, model, partition, pre_aggregator, switching, task
+from dynabro_cli.tasks._arrays import images_of
+from tests.own import fresh
+
+MESSAGES = torch.arange(10.0).view(5, 2)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    with fresh():
+        yield
+
+
+def test_keyword_only_arguments_are_parameters_with_a_range() -> None:
+    @aggregator("own-first", reference="here")
+    def first(messages: Any, *, f: int, keep: Annotated[float, Range(above=0, maximum=1, help="share")] = 0.5, up=2) -> Any:
+        """First messages."""
+        return messages[: max(1, int(keep * (len(messages) - f)))].mean(0) + up
+
+    assert first(MESSAGES, f=1).tolist() == [3.0, 4.0], "the function itself stays as it is"
+    assert make_aggregator("own-first:keep=1,up=0", workers=5, byzantine=1)(MESSAGES).tolist() == [3.0, 4.0]
+    entry = REGISTRIES["aggregators"].entry("own-first")
+    assert next((info.key, info.default, info.limits["help"]) for info in entry.infos) == ("keep", 0.5, "share")
+    assert (entry.summary, entry.reference) == ("First messages.", "here")
+    with pytest.raises(SpecError, match="keep must be a number > 0 and <= 1"):
+        make_aggregator("own-first:keep=2", workers=5, byzantine=1)
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (lambda g: g, r"returned torch.float32 \[5, 2\]; expected torch.float32 \[d\] = \[2\]"),
+        (lambda g: g.double().mean(0), r"returned torch.float64 \[2\]; expected torch.float32"),
+        (lambda _: 0.0, r"returned float; expected"),
+        (lambda g: g.add_(1).mean(0), r"changed the vectors that it was given"),
+    ],
+)
+def test_a_wrong_aggregate_names_the_rule(returned: Any, problem: str) -> None:
+    aggregator("own-wrong")(lambda messages: returned(messages))
+    with pytest.raises(PluginError, match=f"aggregator 'own-wrong' {problem}"):
+        make_aggregator("own-wrong", workers=5, byzantine=1)(MESSAGES.clone())
+    with pytest.raises(PluginError, match="aggregator 'own-wrong' "):
+        list(simulate(RunSpec(aggregator="own-wrong", model="logistic", method="sgd", budget=2)))
+
+
+def test_an_attack_sends_a_vector_a_matrix_or_a_number() -> None:
+    attack("own-number")(lambda own, byzantine: 7)
+    attack("own-vector")(lambda own, byzantine: own.mean(0))
+    attack("own-matrix")(lambda own, byzantine: -own)
+    attack("own-drawn")(lambda own, byzantine, *, generator: float(generator.random()))
+    mask = torch.tensor([True, False, False, False, True])
+    sent = {name: make_attack(f"own-{name}", workers=5)(MESSAGES, mask)[4].tolist() for name in ("number", "vector", "matrix")}
+    assert sent == {"number": [7.0, 7.0], "vector": [4.0, 5.0], "matrix": [-8.0, -9.0]}
+    drawing = make_attack("own-drawn", workers=5)
+    assert drawing(MESSAGES, mask)[4].tolist() != drawing(MESSAGES, mask)[4].tolist(), "every call is a round"
+    attack("own-wrong")(lambda own, byzantine: own[:2])
+    with pytest.raises(PluginError, match=r"attack 'own-wrong' returned torch.float32 \[2, 2\]; expected .*\[d\] = \[2\] or "):
+        make_attack("own-wrong", workers=5)(MESSAGES, mask)
+
+
+def test_a_stage_and_a_strategy_are_checked() -> None:
+    pre_aggregator("own-half")(lambda messages: messages / 2)
+    pre_aggregator("own-few")(lambda messages: messages[:1])
+    assert torch.equal(make_pre_aggregator("own-half", workers=5, byzantine=1)(MESSAGES), MESSAGES / 2)
+    with pytest.raises(PluginError, match=r"expected torch.float32 \[m, d\] = \[5, 2\]"):
+        make_pre_aggregator("own-few", workers=5, byzantine=1)(MESSAGES)
+    switching("own-first")(lambda tick, *, m, f: [worker < f for worker in range(m)])
+    switching("own-drawn")(lambda tick, *, m, generator: generator.random(m) < 0.5)
+    switching("own-wrong")(lambda tick: [0, 1])
+    assert make_switching("own-first", workers=3, byzantine=1).mask(4).tolist() == [True, False, False]
+    drawn = [make_switching("own-drawn", workers=40, byzantine=1, seed=0).mask(tick).tolist() for tick in (0, 1, 0)]
+    assert drawn[0] == drawn[2] != drawn[1]
+    with pytest.raises(PluginError, match=r"switching 'own-wrong' returned torch.int64 \[2\]; expected bool \[m\] = \[3\]"):
+        make_switching("own-wrong", workers=3, byzantine=1).mask(0)
+
+
+def test_a_run_of_own_parts() -> None:
+    @model("own-net")
+    def net(shape: Any, *, width: int = 4) -> Any:
+        """One layer."""
+        k = shape.channels * shape.height * shape.width
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(k, width), torch.nn.Linear(width, shape.classes))
+
+    @task("own-clouds")
+    def clouds() -> Any:
+        """Two clouds."""
+        draws = np.random.default_rng(0)
+        labels = draws.integers(2, size=300)
+        return draws.normal(size=(300, 5)) + 3 * labels[:, None], labels
+
+    partition("own-chunks")(lambda labels, *, m: np.array_split(np.arange(len(labels)), m))
+    spec = RunSpec(task="own-clouds", model="own-net:width=3", data="own-chunks", workers=5, method="sgd", budget=200)
+    *_, last = simulate(spec)
+    assert last.accuracy > 0.9
+    partition("own-twice")(lambda labels, *, m: [np.arange(len(labels))] * m)
+    with pytest.raises(PluginError, match="partition 'own-twice' returned 5 arrays with 1200 samples; expected 5 "):
+        list(simulate(RunSpec(task="own-clouds", model="own-net", data="own-twice", workers=5, budget=2)))
+    model("own-none")(lambda shape: 3)
+    with pytest.raises(PluginError, match=r"model 'own-none' returned int; expected torch\.nn\.Module"):
+        list(simulate(RunSpec(task="digits", model="own-none", budget=2)))
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda messages, *, generator: messages, "generator is not known to it. Try: m, f, seed, or a factory"),
+        (lambda messages, *, table={}: messages, "table is of type <class 'dict'>, which no text can set"),
+    ],
+)
+def test_an_argument_that_nothing_can_set_is_refused_at_once(function: Any, problem: str) -> None:
+    with pytest.raises(TypeError, match="aggregator 'own-odd': ") as caught:
+        aggregator("own-odd")(function)
+    assert problem in str(caught.value)
+
+
+# --- arrays
+
+
+def save(folder: Path, **arrays: Any) -> str:
+    np.savez(folder / "own.npz", **arrays)
+    return f"npz:file={folder / 'own.npz'}"
+
+
+def test_a_file_of_arrays_is_a_task(tmp_path: Path) -> None:
+    draws = np.random.default_rng(0)
+    labels = draws.integers(3, size=200)
+    text = save(tmp_path, X=draws.normal(size=(200, 4)) + 4 * labels[:, None], y=labels)
+    *_, last = simulate(RunSpec(task=text, workers=5, method="sgd", budget=300, learning_rate=0.1))
+    assert last.accuracy > 0.9
+
+
+def test_arrays_become_normalised_images() -> None:
+    pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    images = images_of((pixels, [0, 1], pixels, [1, 4]), "own")
+    assert (images.train_images.dtype, tuple(images.train_images.shape)) == (torch.uint8, (2, 1, 3, 3))
+    assert (images.shape.classes, images.scale) == (5, 255.0)
+    assert images.mean == pytest.approx((8.5 / 255,))
+    images = images_of((np.ones((10, 3)), np.zeros(10, int)), "own")
+    assert (len(images.train_images), len(images.test_images), images.std) == (8, 2, (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "problem"),
+    [
+        ((np.ones((3, 2)),), "1 arrays were given. Try: (X, y) or"),
+        ((np.ones((3, 2)), np.zeros(2, int)), "3 samples and 2 labels"),
+        ((np.ones(3), np.zeros(3, int)), "X is [3], or not finite"),
+        ((np.full((3, 2), np.nan), np.zeros(3, int)), "X is [3, 2], or not finite"),
+        ((np.ones((3, 2)), np.zeros(3)), "y is float64 [3]"),
+        ((np.ones((3, 2)), np.array([0, -1, 1])), "y is int64 [3]"),
+        (
+            (np.ones((3, 2)), np.zeros(3, int), np.ones((3, 5)), np.zeros(3, int)),
+            "float32 [3, 1, 1, 2] for training and float32 [3, 1, 1, 5] for the test set do",
+        ),
+    ],
+)
+def test_arrays_that_are_no_task(arrays: Any, problem: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        images_of(arrays, "own")
+    assert f"task=own: {problem}" in str(caught.value)
+
+
+def test_a_public_name_is_there() -> None:
+    assert all(hasattr(plugins, name) for name in plugins.__all__)
