@@ -14,6 +14,10 @@ from typing import Any
 from dynabro_cli.components import ParameterInfo, format_value, parameter, parameter_infos
 from dynabro_cli.errors import SpecError, did_you_mean
 
+LARGEST = 2**31 - 1
+"""Largest number of a field whose column is an integer of 32 bits, as in every database."""
+LARGEST_BUDGET = 2_000_000_000
+"""Largest budget: the last round may spend more than what is left of it."""
 MOST_WORKERS = 1_000_000
 """Most workers: masks, numbers and tables of this many can be made at once."""
 
@@ -144,6 +148,7 @@ class RunSpec:
     byzantine: int | None = row(
         None,
         minimum=0,
+        maximum=LARGEST,
         metavar="F",
         help="declared number of Byzantine workers, f",
         column="declared number f of Byzantine workers",
@@ -151,6 +156,7 @@ class RunSpec:
     budget: int | None = row(
         None,
         minimum=1,
+        maximum=LARGEST_BUDGET,
         metavar="N",
         help="gradient computations that each worker makes in the run",
         column="planned gradient computations per worker",
@@ -158,6 +164,7 @@ class RunSpec:
     batch_size: int | None = row(
         None,
         minimum=1,
+        maximum=LARGEST,
         metavar="B",
         speed=True,
         help="samples of one gradient computation, B",
@@ -197,6 +204,7 @@ class RunSpec:
     eval_every: int | None = row(
         None,
         minimum=1,
+        maximum=LARGEST,
         metavar="N",
         memory=False,
         result=False,

@@ -66,6 +66,24 @@ def test_an_objective_reports_its_gap(dynabro: Dynabro, folder: Path) -> None:
     assert read(folder / "results.db", "SELECT final_accuracy, model FROM runs") == [(None, None)]
 
 
+@pytest.mark.parametrize(
+    ("option", "most"),
+    [("--eval-every", 2**31 - 1), ("--budget", 2_000_000_000), ("--batch-size", 2**31 - 1), ("--byzantine", 2**31 - 1)],
+)
+def test_a_number_that_no_column_holds_is_refused(option: str, most: int, dynabro: Dynabro, folder: Path) -> None:
+    for value in (str(most + 1), "3e9", "1e12"):
+        outcome = dynabro(*QUADRATIC, option, value)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert f"<= {most}" in outcome.err
+        assert not (folder / "results.db").exists()
+
+
+def test_the_largest_number_that_a_column_holds_is_stored(dynabro: Dynabro) -> None:
+    assert dynabro(*QUADRATIC, "--eval-every", str(2**31 - 1)).code == 0
+    assert json.loads(dynabro("show", "runs/1", "--json").out)["eval_every"] == 2**31 - 1
+    assert dynabro("db", "check").code == 0
+
+
 def test_a_run_that_diverges_is_a_result(dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro(*DIGITS, "--aggregator", "mean", "--attack", "none", "--lr", "1e38", "--quiet")
     assert outcome.code == 0

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import BigInteger, Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, NotFoundError, SpecError
+from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.open import engine as engine_module
 from dynabro_cli.store.open import files as reserved
 from dynabro_cli.store.open import servers as database_servers
@@ -23,7 +24,7 @@ from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.open.files import read_only_uri, sqlite_path
 from dynabro_cli.store.read import queries
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.tables import SCHEMA_VERSION
+from dynabro_cli.store.tables import SCHEMA_VERSION, metadata
 from tests.store.made import change, read, record, rounds, started, whole_run
 
 # The public schema: name, type, NOT NULL, place in the primary key. Users write SQL against it: only ever add to it.
@@ -297,6 +298,28 @@ def test_only_known_statuses_are_stored(engine: Engine, path: Path) -> None:
     record(engine, whole_run())
     with engine.connect() as connection, pytest.raises(IntegrityError, match="known_status"):
         connection.exec_driver_sql("UPDATE runs SET status = 'done'")
+
+
+def test_a_database_with_two_names_is_not_written(engine: Engine, path: Path) -> None:
+    record(engine, whole_run())
+    engine.dispose()
+    other = path.with_name("other.db")
+    os.link(path, other)
+    for name in (path, other):
+        with pytest.raises(CannotWriteError, match=r"has 2 names \(hard links\).*Try: cp") as caught:
+            open_for_writing(str(name))
+        assert len(str(caught.value).splitlines()) == 1
+        assert len(list(queries.list_runs(open_read_only(str(name))).rows)) == 1
+    other.unlink()
+    open_for_writing(str(path))
+
+
+def test_every_number_of_a_run_fits_its_column() -> None:
+    for name, one in fields().items():
+        if one.type is int:
+            most = 2**63 - 1 if isinstance(metadata.tables["runs"].c[name].type, BigInteger) else 2**31 - 1
+            assert one.limits["maximum"] is not None, name
+            assert one.limits["maximum"] <= most, name
 
 
 def test_an_empty_file_becomes_a_database(path: Path) -> None:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import json
-import os
 import sqlite3
 import time
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 from sqlalchemy import Connection
 
 from dynabro_cli.store.open.translation import busy_seconds
@@ -93,6 +89,9 @@ def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
     return connection
 
 
+FileState = list[list[int]]
+"""Of a database's file: device, inode, size, and times of change of content and status; then of its write-ahead log, if that
+is not empty: inode, size, and time of change of content, as SQLite changes its status whenever it is opened."""
 _ALL_READABLE: dict[Path, tuple[FileState, bool]] = {}
 """For each file, its state when its runs were looked at, and whether all of them were readable."""
 
@@ -102,7 +101,7 @@ def hide_unreadable(connection: sqlite3.Connection, path: Path) -> None:
 
     SQLite stores any type in any column, and looks for a name among temporary views first. To check the 50 columns of ``runs``
     in each statement takes most of its time; if the file has no unreadable run, statements read the table itself. A new look
-    is taken when the file or its write-ahead log has changed; other processes remember the last one, too.
+    is taken when the file or its write-ahead log has changed.
 
     Args:
         connection: A new one, for reading.
@@ -110,16 +109,9 @@ def hide_unreadable(connection: sqlite3.Connection, path: Path) -> None:
     """
     state = state_of(path)
     if _ALL_READABLE.get(path, ([], False))[0] != state or not state:
-        _ALL_READABLE[path] = (state, known_readable(path, state) or _all_readable(connection, path, state))
+        unreadable = connection.execute(f"SELECT 1 FROM main.runs WHERE NOT {readable_row(runs)} LIMIT 1").fetchone()
+        _ALL_READABLE[path] = (state, unreadable is None)
     connection.executescript(_filters(_ALL_READABLE[path][1]))
-
-
-def _all_readable(connection: sqlite3.Connection, path: Path, state: FileState) -> bool:
-    unreadable = f"SELECT 1 FROM main.runs WHERE NOT {readable_row(runs)} LIMIT 1"
-    if connection.execute(unreadable).fetchone() is not None:
-        return False
-    remember_readable(path, state)
-    return True
 
 
 @functools.cache
@@ -153,13 +145,6 @@ def allow_reading_only(connection: sqlite3.Connection) -> None:
     connection.set_authorizer(authorize)
 
 
-FileState = list[list[int]]
-"""Of a database's file: device, inode, size, and times of change of content and status; then of its write-ahead log, if that
-is not empty: inode, size, and time of change of content, as SQLite changes its status whenever it is opened."""
-RECENT_SECONDS = 2
-"""A file that changed so lately is not remembered: a file system's clock may give a second change the same time."""
-
-
 def state_of(path: Path) -> FileState:
     """Return the state of a database's files, which changes whenever one of them is written or replaced."""
     state = []
@@ -170,28 +155,3 @@ def state_of(path: Path) -> FileState:
         if log.st_size:
             state.append([log.st_ino, log.st_size, log.st_mtime_ns])
     return state
-
-
-def known_readable(path: Path, state: FileState) -> bool:
-    """Return True if all runs of the file were readable when it was in this state."""
-    with contextlib.suppress(OSError, ValueError):
-        return bool(json.loads(_place(path).read_text(encoding="utf-8")) == state)
-    return False
-
-
-def remember_readable(path: Path, state: FileState) -> None:
-    """Note that all runs of the file are readable, unless it is being written, or the cache cannot be."""
-    if len(state) != 1 or time.time_ns() - max(state[0][3:]) < RECENT_SECONDS * 10**9:
-        return
-    place = _place(path)
-    with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        beside = place.with_name(f"{place.name}.{os.getpid()}")
-        beside.write_text(json.dumps(state), encoding="utf-8")
-        beside.replace(place)
-
-
-def _place(path: Path) -> Path:
-    """Return the file of the cache for a database; another one for other conditions on what is readable."""
-    name = hashlib.sha256(f"{path.absolute()}\n{readable_row(runs)}".encode()).hexdigest()
-    return platformdirs.user_cache_path("dynabro") / "readable" / name[:32]

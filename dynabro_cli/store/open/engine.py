@@ -22,7 +22,15 @@ from dynabro_cli.store.open.connections import (
     hide_unreadable,
     prepare_writer,
 )
-from dynabro_cli.store.open.files import examined, file_version, owner, read_only_uri, refuse_network, sqlite_path
+from dynabro_cli.store.open.files import (
+    examined,
+    file_version,
+    owner,
+    read_only_uri,
+    refuse_network,
+    refuse_two_names,
+    sqlite_path,
+)
 from dynabro_cli.store.open.pinned_file import PinnedFile
 from dynabro_cli.store.open.schema import (
     VERSION_TABLE,
@@ -121,6 +129,7 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
 def sqlite_writer(path: Path) -> Engine:
     """Return an engine that writes an SQLite file; a file that was removed or replaced is an error."""
     refuse_network(path)
+    refuse_two_names(path)
     file = PinnedFile(path, ATTEMPT_SECONDS)
     engine = create_engine(URL.create("sqlite", database=str(path)), creator=file.connect, poolclass=NullPool)
     event.listen(engine, "connect", prepare_writer)

@@ -237,3 +237,17 @@ def refuse_network(path: Path) -> None:
             "--db with a file on a local disk, and 'dynabro db merge' to bring results together, or "
             "--db postgresql+psycopg://USER@HOST/NAME"
         )
+
+
+def refuse_two_names(path: Path) -> None:
+    """Raise CannotWriteError if a database has a second name (a hard link).
+
+    SQLite names its log and its locks after the database: writers under two names do not see each other's, and destroy the
+    file (SQLite's "How To Corrupt", 2.4).
+    """
+    links = path.stat().st_nlink if path.is_file() else 1
+    if links > 1:
+        raise CannotWriteError(
+            f"{path} has {links} names (hard links), and writers under two names destroy an SQLite database. Try: "
+            f"cp {path} {path}.copy && mv {path}.copy {path}, which gives this name a file of its own"
+        )
