@@ -11,7 +11,7 @@ import time
 import traceback
 from typing import Any
 
-from benchmarks.gpu.steps import LOST, Found, How, Step
+from benchmarks.gpu.steps import Found, How, Step
 from dynabro_cli.machine.devices import spoilt
 
 STICKY = ("CUDA error", "device-side assert", "illegal memory access", "cudaError")
@@ -34,12 +34,15 @@ def main(name: str, place: str, how: str, known: str) -> None:
         out.flush()
 
     done, where = set(json.loads(known)), How(**json.loads(how))
-    import torch
-
     if where.tiny:  # a trial has next to nothing to compute
+        import torch
+
         torch.set_num_threads(1)
-    if where.gpu and torch.cuda.is_available():
-        torch.cuda.set_device(where.device)
+    if where.gpu:
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.set_device(where.device)
     for check in Step(name, 0, place, 0).checks(where):
         if check.name in done:
             continue
@@ -48,7 +51,8 @@ def main(name: str, place: str, how: str, known: str) -> None:
         tell(kind="done", outcome=outcome)
         sticky = any(text in str(outcome.get("error")) for text in STICKY) and "out of memory" not in str(outcome["error"])
         if sticky or spoilt():
-            sys.exit(LOST)
+            tell(kind="lost")  # this process can use its GPU no more, and may take long to end
+            return
     tell(kind="end")
 
 

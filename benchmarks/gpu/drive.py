@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from benchmarks.gpu.report import tables
-from benchmarks.gpu.steps import LOST, STEPS, How, Step, fetching, here, missing
+from benchmarks.gpu.steps import STEPS, How, Step, fetching, here, missing
 
 RESERVE = 6.0
 """Seconds at the end that belong to ending a process and writing the files."""
@@ -211,8 +211,8 @@ def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say
                 break
             message = json.loads(line)
             now = time.monotonic()
-            if message["kind"] == "end":
-                return True
+            if message["kind"] in ("end", "lost"):
+                return bool(message["kind"] == "end")  # the last check has its outcome; the next one needs a new process
             if message["kind"] == "begin":
                 begun, before, limit = message["check"], now, min(until, now + message["seconds"])
                 continue
@@ -227,8 +227,6 @@ def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say
     name = begun or STARTING
     if lines.late and limit >= until:
         return False  # the step's time is up, not the check's: the next call begins with this check
-    if not begun and code == LOST:
-        return False  # the last check has its outcome, and a new process is needed for the next one
     text = f"longer than {time.monotonic() - before:.0f} s" if lines.late else f"the process ended with code {code}"
     book.write(step.name, name, {"state": "hung" if lines.late else "crashed", "error": text})
     say(f"{step.name}: {name}: {text}")

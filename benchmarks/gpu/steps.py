@@ -38,10 +38,6 @@ class How:
         return self.device.startswith("cuda")
 
 
-LOST = 3
-"""Exit code of a step's process that can use its GPU no more, after it has told the outcome of its last check."""
-
-
 class Check(NamedTuple):
     """One thing to find out: its name, a function that finds it out, and the seconds that it may take."""
 
