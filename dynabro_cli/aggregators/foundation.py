@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    copies: int = parameter(minimum=0, help="synthetic messages beside the workers'")
+    copies: int = parameter(2, minimum=0, help="synthetic messages beside the workers'")
     rule: str = parameter("cwtm", choices=("cwtm", "cwmed"), help="rule for all of them: trimmed mean, or median")
     f: int | None = parameter(
         None, minimum=0, auto=declared, help="values cut off at each end by cwtm; auto: the declared number of Byzantine"
@@ -35,7 +35,7 @@ def foundation(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
 
     Costs O(m log m d). Raises SpecError unless 2 f < m + copies, or if half of the workers or more are declared Byzantine.
 
-    Differs from the paper: the number of copies has no default, as the paper's is not known here.
+    Differs from the paper: the default number of copies comes from a public library, as the paper's is not known here.
     """
     m, copies = setting.workers, parameters.copies
     tolerated("foundation", None, setting)

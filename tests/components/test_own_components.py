@@ -287,8 +287,8 @@ NEEDED = {
     "dirichlet": "dirichlet:alpha=0.5",
     "gamma": "gamma:similarity=0.4",
 }
-UNCHECKED = ("trace", "on-level", "adaptive", "cnn-mnist", "cnn-mnist-50")
-"""Strategies that need more than a setting, and networks for which the kit's images are too small."""
+UNCHECKED = ("trace", "on-level", "adaptive", "cnn-mnist", "cnn-mnist-50", "gpt")
+"""Strategies that need more than a setting, and networks that the kit's images do not fit."""
 BUT = {
     "mfm": ["scale"],
     "monna": ["order"],

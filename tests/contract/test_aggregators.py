@@ -25,7 +25,6 @@ NEEDED = {
     "mfm": "mfm:threshold={length}",
     "centered-clipping": "centered-clipping:tau={length}",
     "rfa": "rfa:nu={short}",
-    "foundation": "foundation:copies=4",
     "clipping": "clipping:c={short}",
 }
 

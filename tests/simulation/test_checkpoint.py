@@ -110,7 +110,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "bulyan": "bulyan:f=1",
         "centered-clipping": "centered-clipping:tau=1",
         "dnc": "dnc:b=50",
-        "foundation": "foundation:copies=4",
     }
     specs = {name: RunSpec(**DIGITS, method="dynabro:jmax=2", aggregator=fitting.get(name, name)) for name in rules}
     for name in PRE_AGGREGATORS.entries():
