@@ -38,6 +38,8 @@ def demo(
 
     Example: dynabro demo
     """
+    if not quiet:
+        note("six runs on handwritten digits; they take about a minute on two cores")
     from dynabro_cli.executors._api import Options
     from dynabro_cli.figures._api import Choice
     from dynabro_cli.grid.plan import plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -37,16 +38,37 @@ if TYPE_CHECKING:
 
 PLAIN_LINES = 20
 PLAIN_SECONDS = 5.0
+BAR, CLOCK, SHORTEST = 20, 7, 10
+"""Letters of a bar and of the remaining time, and the fewest of a description."""
 SPEED_SECONDS = 120.0
 """Seconds over which the speed is averaged that gives the remaining time."""
 
 
 class Description(ProgressColumn):
-    """A bar's description, which may come from a database or a file."""
+    """A bar's description, which may come from a database or a file.
+
+    Args:
+        beside: Letters of the other columns: the description is cut, so that bars, counts and remaining time are whole.
+    """
+
+    def __init__(self, beside: int = 0) -> None:
+        super().__init__(Column(no_wrap=True))
+        self._beside = beside
 
     def render(self, task: Task) -> Text:
         """Return the description as plain text without control characters."""
-        return Text(one_line(task.description), no_wrap=True, overflow="ellipsis")
+        text, most = one_line(task.description), max(SHORTEST, shutil.get_terminal_size().columns - self._beside)
+        return Text(text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}", no_wrap=True)
+
+
+def _columns(total: int, beside: int = 0) -> tuple[ProgressColumn, ...]:
+    """Return a bar, counts up to ``total``, the remaining time, and a description that has the rest of the line."""
+    counts = 2 * len(str(total)) + 1
+    parts = (
+        BarColumn(bar_width=BAR, table_column=Column(min_width=BAR)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+    )
+    return *parts, TimeRemainingColumn(table_column=Column(no_wrap=True)), Description(BAR + counts + CLOCK + 4 + beside)
 
 
 class Display:
@@ -114,7 +136,7 @@ class RunProgress(Display):
     """
 
     def __init__(self, budget: int, samples: int, *, quiet: bool) -> None:
-        columns = SpinnerColumn("line"), BarColumn(bar_width=30), MofNCompleteColumn(), Description(), TimeRemainingColumn()
+        columns = SpinnerColumn("line"), *_columns(budget, beside=2)
         super().__init__(*columns, quiet=quiet)
         self._budget, self._samples = budget, samples
         self._score = self._byzantine = ""
@@ -127,7 +149,8 @@ class RunProgress(Display):
     def event(self, slot: int, run: Run, event: events.Event) -> None:
         """Show one event."""
         if isinstance(event, events.Started):
-            self._restart(self._task, 0 if event.resumed is None else event.resumed.budget_spent, self._budget)
+            before = 0 if event.resumed is None else min(event.resumed.budget_spent, self._budget)
+            self._restart(self._task, before, self._budget)
             if event.unused is not None:
                 warn(f"{event.unused}; the run starts from the beginning")
         elif isinstance(event, events.RoundsDone):
@@ -136,7 +159,7 @@ class RunProgress(Display):
         elif isinstance(event, events.Evaluated):
             self._score = score(event)
             if not event.round:  # a budget that is spent before the first round has taken no time of the rounds
-                self._restart(self._task, event.budget, self._budget)
+                self._restart(self._task, min(event.budget, self._budget), self._budget)
             self._show(event.budget)
             self._print_line(event.budget)
 
@@ -158,7 +181,7 @@ class RunProgress(Display):
         """Print a plain line at every twentieth of the budget."""
         if self._plain and spent * PLAIN_LINES >= self._lines * self._budget:
             self._lines = spent * PLAIN_LINES // self._budget + 1
-            self._print(f"{spent}/{self._budget}: {self._text()}{self._to_go(self._task)}")
+            self._print(f"{min(spent, self._budget)}/{self._budget}: {self._text()}{self._to_go(self._task)}")
 
 
 @dataclass
@@ -181,9 +204,7 @@ class SweepProgress(Display):
     """
 
     def __init__(self, runs: Sequence[Run], *, quiet: bool) -> None:
-        description = Description(table_column=Column(no_wrap=True, overflow="ellipsis"))
-        bar = BarColumn(bar_width=20, table_column=Column(min_width=20))
-        super().__init__(bar, MofNCompleteColumn(), TimeRemainingColumn(), description, quiet=quiet)
+        super().__init__(*_columns(sum(run.spec.budget for run in runs)), quiet=quiet)
         self._count = len(runs)
         self._also = telling_apart([run.fields for run in runs])
         self._total = sum(run.spec.budget for run in runs)

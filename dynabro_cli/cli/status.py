@@ -5,21 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dynabro_cli.cli.options import Database, Plugins
-from dynabro_cli.cli.output import duration, finite, print_json, table_lines
+from dynabro_cli.cli.output import duration, finite, print_json, sparkline, table_lines
 from dynabro_cli.cli.terminal import is_terminal, one_line, say
-from dynabro_cli.errors import BusyError, DisconnectedError, PreemptedError, SpecError
+from dynabro_cli.errors import BusyError, DisconnectedError, NotFoundError, PreemptedError, SpecError
 
 if TYPE_CHECKING:
     from dynabro_cli.store.read.status import DatabaseState, RunState, SweepState
 
-COLUMNS = ("id", "done", "budget", "score", "Byzantine", "rounds", "last sign", "process", "run")
+COLUMNS = ("id", "done", "budget", "score", "curve", "Byzantine", "rounds", "last sign", "process", "run")
 ENDED = "terminated; this view has ended, and runs in progress continue"
+WIDTH = 10
+"""Letters of a curve."""
+Curves = Mapping[int, str]
 BUSY_SECONDS = 1.0
 """Seconds to wait for a lock on the database between two views; then the last view is shown again."""
 
@@ -51,7 +54,8 @@ def status(
     elif as_json:
         print_json(dataclasses.asdict(read_status(db)))
     else:
-        say(*_lines(read_status(db)))
+        now = read_status(db)
+        say(*_lines(now, _curves(db, now)))
 
 
 def _watch(db: str, interval: float, as_json: bool) -> None:
@@ -61,7 +65,7 @@ def _watch(db: str, interval: float, as_json: bool) -> None:
             if as_json and now is not None:
                 say(json.dumps(finite(dataclasses.asdict(now)), default=str), flush=True)
             elif not as_json:
-                say(*(_lines(now) if now else []), *([problem] if problem else []), "", flush=True)
+                say(*(_lines(now, _curves(db, now)) if now else []), *([problem] if problem else []), "", flush=True)
         return
     from rich.console import Console
     from rich.live import Live
@@ -70,32 +74,58 @@ def _watch(db: str, interval: float, as_json: bool) -> None:
     with Live(console=Console(), auto_refresh=False) as live:
         lines: list[str] = []
         for now, problem in _views(db, interval):
-            lines = lines if now is None else _lines(now)
+            lines = lines if now is None else _lines(now, _curves(db, now))
             shown = [*lines, "", problem or "Ctrl-C ends this view; the runs continue"]
             live.update(Text("\n".join(shown), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 def _views(db: str, interval: float) -> Iterator[tuple[DatabaseState | None, str | None]]:
     """Yield the status every few seconds; a note instead if it cannot be read for now."""
+    from dynabro_cli.store.open.translation import shown
     from dynabro_cli.store.read import status as stored
 
+    seen = False
     while True:
         try:
             yield stored.read_status(db, patience=BUSY_SECONDS), None
+            seen = True
         except BusyError:
             yield None, "the database is locked by another program for now; trying again"
         except DisconnectedError:
             yield None, "the database's server cannot be reached for now; trying again"
+        except NotFoundError:
+            if seen:  # it was removed: nothing is left to wait for
+                raise
+            yield None, f"there is no database {shown(db)} yet; waiting for a run or a sweep that makes it"
         time.sleep(interval)
 
 
-def _lines(now: DatabaseState) -> list[str]:
+def _curves(db: str, now: DatabaseState) -> Curves:
+    """Return a line of bars for each run in progress, of its accuracies or gaps so far."""
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import query
+
+    runs = [run.id for run in (*now.other_runs, *(run for sweep in now.sweeps for run in sweep.in_progress))]
+    if not runs:
+        return {}
+    values: dict[int, list[float | None]] = {}
+    where = f"run_id IN ({', '.join(str(int(run)) for run in runs)})"
+    sql = f"SELECT run_id, COALESCE(gap, test_accuracy) FROM evaluations WHERE {where} ORDER BY run_id, round"
+    try:
+        for run, value in query(open_read_only(db), sql).rows:
+            values.setdefault(run, []).append(value)
+    except (BusyError, DisconnectedError):  # the next view has them
+        return {}
+    return {run: sparkline(own, WIDTH) for run, own in values.items()}
+
+
+def _lines(now: DatabaseState, curves: Curves) -> list[str]:
     """Return the status as lines for a terminal."""
     lines = [f"{now.database}, {now.time:%Y-%m-%d %H:%M:%S} UTC"]
     for sweep in now.sweeps:
-        lines += ["", *_sweep_lines(sweep)]
+        lines += ["", *_sweep_lines(sweep, curves)]
     if now.other_runs:
-        lines += ["", "runs in progress" + (" outside these sweeps" if now.sweeps else ""), *_run_lines(now.other_runs)]
+        lines += ["", "runs in progress" + (" outside these sweeps" if now.sweeps else ""), *_run_lines(now.other_runs, curves)]
     for sweep in now.dead_sweeps:
         who = f"process {sweep.pid} on {sweep.host}, last heartbeat {duration(sweep.heard)} ago"
         lines += ["", f"{sweep.name} looks dead ({who}); the same command resumes it"]
@@ -111,7 +141,7 @@ def _lines(now: DatabaseState) -> list[str]:
     return [one_line(line) for line in lines]
 
 
-def _sweep_lines(sweep: SweepState) -> list[str]:
+def _sweep_lines(sweep: SweepState, curves: Curves) -> list[str]:
     counts = {
         "stored before": sweep.stored_before,
         "finished": sweep.finished,
@@ -123,21 +153,22 @@ def _sweep_lines(sweep: SweepState) -> list[str]:
     to_go = "" if sweep.seconds_to_go is None else f", about {duration(sweep.seconds_to_go)} to go"
     how = f"{sweep.jobs} at a time ({sweep.executor}), process {sweep.pid} on {sweep.host}"
     lines = [f"{sweep.name}: {sweep.runs} runs: {shares}", f"{duration(sweep.elapsed)} so far{to_go}; {how}"]
-    return lines + (_run_lines(sweep.in_progress) if sweep.in_progress else [])
+    return lines + (_run_lines(sweep.in_progress, curves) if sweep.in_progress else [])
 
 
-def _run_lines(runs: Sequence[RunState]) -> list[str]:
-    return [f"  {line}" for line in table_lines(COLUMNS, [_run_cells(run) for run in runs])]
+def _run_lines(runs: Sequence[RunState], curves: Curves) -> list[str]:
+    return [f"  {line}" for line in table_lines(COLUMNS, [_run_cells(run, curves) for run in runs])]
 
 
-def _run_cells(run: RunState) -> list[str]:
+def _run_cells(run: RunState, curves: Curves) -> list[str]:
     score = "-" if run.accuracy is None else f"accuracy {run.accuracy:.4f}"
     heard = "none" if run.heard is None else f"{duration(run.heard)} ago"
     cells: list[Any] = [
         run.id,
         f"{100 * min(run.budget_spent, run.budget) / (run.budget or 1):.0f}%",
-        f"{run.budget_spent}/{run.budget}",
+        f"{min(run.budget_spent, run.budget)}/{run.budget}",
         score if run.gap is None else f"gap {run.gap:.4g}",
+        curves.get(run.id, ""),
         "-" if run.byzantine_now is None else run.byzantine_now,
         run.rounds,
         f"{heard}, looks dead" if run.dead else heard,

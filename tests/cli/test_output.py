@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from dynabro_cli.cli import output
-from dynabro_cli.cli.output import duration, emit, size
+from dynabro_cli.cli.output import duration, emit, size, sparkline
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,12 @@ def test_a_list_of_rows_is_the_json_of_that_list(rows: list[tuple[object]], caps
     emit(("value",), rows, as_json=True)
     expected = [{"value": None if row[0] != row[0] else row[0]} for row in rows]
     assert capsys.readouterr().out == json.dumps(expected, indent=2) + "\n"
+
+
+def test_a_sparkline() -> None:
+    """The lowest and the highest number have the lowest and the highest bar; what is not finite is a gap."""
+    assert sparkline([0.0, 0.5, 1.0]) == "\u2581\u2585\u2588"
+    assert sparkline([3.0, float("nan"), None, 3.0]) == "\u2581  \u2581"
+    assert sparkline([]) == ""
+    long = sparkline([float(number) for number in range(100)], 10)
+    assert (len(long), long[0], long[-1]) == (10, "\u2581", "\u2588")

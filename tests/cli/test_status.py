@@ -73,9 +73,9 @@ def test_a_sweep_in_progress(dynabro: Dynabro, database: Path) -> None:
         assert f"; 2 at a time (local), process {os.getpid()} on " in lines[3]
         assert lines[4].split() == " ".join(status.COLUMNS).split()
         words = lines[6].split()
-        assert words[:8] == [str(recorder.run_id), "40%", "20/50", "accuracy", "0.2500", "8", "20", words[7]]
-        assert words[8:10] == ["s", "ago"]
-        assert words[10].endswith(f":{os.getpid()}")
+        assert words[:8] == [str(recorder.run_id), "40%", "20/50", "accuracy", "0.2500", "\u2581", "8", "20"]
+        assert words[9:11] == ["s", "ago"]
+        assert words[11].endswith(f":{os.getpid()}")
         assert lines[6].endswith(CELL)
         assert "runs: 1 failed, 1 finished, 1 running" in lines
         assert lines[-1] == f"  3  {CELL}: bang \\x1b[2J"
@@ -105,7 +105,7 @@ def test_nothing_yet(dynabro: Dynabro, database: Path) -> None:
 
 
 def test_no_database(dynabro: Dynabro, folder: Path) -> None:
-    for options in ([], ["--watch"], ["--json"]):
+    for options in ([], ["--json"]):
         outcome = dynabro("status", *options)
         assert (outcome.code, outcome.out) == (66, "")
         assert outcome.problems[0].startswith("there is no database results.db")
@@ -237,3 +237,15 @@ def test_watching_in_a_terminal(database: Path, folder: Path) -> None:
     assert b"\x1b[1A" in shown  # drawn in place
     assert shown.endswith(b"\x1b[?25h")  # with the cursor back
     assert b"Traceback" not in shown
+
+
+def test_a_watch_waits_for_a_database(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line says so, and the view ends as usual."""
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dynabro_cli.cli.status.time.sleep", interrupt)
+    outcome = dynabro("status", "--watch", "--db", "later.db")
+    assert outcome.code == 0
+    assert "there is no database later.db yet; waiting for a run or a sweep that makes it" in outcome.out
