@@ -28,6 +28,7 @@ SETTINGS: list[dict[str, str]] = [
     {"task": "digits", "model": "mlp", "method": "dynabro:filter=option2,noise_bound=1"},
     {"task": "quadratic", "method": "dynabro"},
     {"task": "mnist", "method": "sgd"},
+    {"task": "text-file", "method": "sgd"},
     {"task": "digits", "model": "mlp", "method": "momentum", "workers": "18", "byzantine": "2", "budget": "700"},
 ]
 
