@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.errors import CannotWriteError, DatabaseError, StorageError
+from dynabro_cli.grid import sweep_file
 from dynabro_cli.grid.selection import SELECTED
 from dynabro_cli.store.care import outputs
-from dynabro_cli.store.care.outputs import CSV, DATABASE, PICTURES, FileKind, Output
+from dynabro_cli.store.care.outputs import CSV, DATABASE, PICTURES, SWEEP_CHARACTERS, SWEEP_KEYS, FileKind, Output
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from tests.store.made import change
 
@@ -117,6 +118,16 @@ def of_a_server(folder: Path) -> Path:
     return folder / "results.d" / "checkpoints" / "key.1.x"
 
 
+def a_sweep(folder: Path) -> Path:
+    (folder / "out.csv").write_text(SWEEP)
+    return folder / "out.csv"
+
+
+def a_sweep_with_mistakes(folder: Path) -> Path:
+    (folder / "grid.yaml").write_text(f"# mine\n{SWEEP}grdi: {{}}\n")
+    return folder / "grid.yaml"
+
+
 RESERVED = {
     "database": a_database,
     "link": a_link,
@@ -134,6 +145,8 @@ RESERVED = {
     "log": a_run_log,
     "into the folder": into_the_folder,
     "checkpoints of a server's": of_a_server,
+    "sweep": a_sweep,
+    "sweep with mistakes": a_sweep_with_mistakes,
 }
 
 
@@ -441,12 +454,5 @@ def test_parts_are_hidden_and_belong_to_one_process() -> None:
     assert all(name.startswith(".") and name.endswith(".part") for name in names)
 
 
-@pytest.mark.parametrize("kind", [CSV, PICTURES["svg"], SELECTED], ids=lambda kind: kind.name)
-def test_a_sweep_of_ones_own_is_replaced_by_force_only(kind: FileKind, folder: Path) -> None:
-    target = folder / "grid.yaml"
-    target.write_text(SWEEP)
-    with pytest.raises(CannotWriteError, match="is there already, and is not"):
-        write(target, kind)
-    assert target.read_text() == SWEEP
-    write(target, kind, force=True)
-    assert target.read_text() != SWEEP
+def test_a_sweep_is_known_by_the_keys_that_its_reader_takes() -> None:
+    assert (SWEEP_KEYS, SWEEP_CHARACTERS) == (sweep_file.KEYS, sweep_file.MOST_CHARACTERS)

@@ -25,7 +25,7 @@ def new_database(target: Path, database: str, *, force: bool = False) -> Output:
     Args:
         target: The file to create.
         database: A path or URL.
-        force: Replace an existing file, unless it is a database.
+        force: Replace an existing file, unless it is a database or a sweep.
 
     Raises:
         CannotWriteError: The target exists already, or its folder is missing.
@@ -101,7 +101,7 @@ def back_up(database: str, target: Path | None = None, *, force: bool = False) -
     Args:
         database: A path or URL; it is only read.
         target: The file to create; by default beside the database, with the time in its name.
-        force: Replace an existing file, unless it is a database.
+        force: Replace an existing file, unless it is a database or a sweep.
 
     Raises:
         SpecError: The database is on a server.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import yaml
 
 from dynabro_cli.errors import CannotWriteError, StorageError
 from dynabro_cli.store.open.files import SIDE_SUFFIXES, is_sqlite, owner, sqlite_path
@@ -20,6 +23,9 @@ HEAD_BYTES = 4096
 HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 ATTEMPTS = 5
 MOST_LINKS = 40
+SWEEP_KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")
+SWEEP_CHARACTERS = 1_000_000
+"""The keys of a sweep's file, and its largest size, as ``dynabro_cli.grid.sweep_file`` has them."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class FileKind:
 
 
 def _is_csv(path: Path, head: bytes) -> bool:
-    return not head or (path.suffix.lower() == ".csv" and b"\0" not in head)
+    return not head or (path.suffix.lower() == ".csv" and b"\0" not in head and not _is_sweep(path))
 
 
 CSV = FileKind("a CSV file", _is_csv)
@@ -179,6 +185,8 @@ class Output:
             head = file.read(HEAD_BYTES)
         if self.kind.replaces(path, head):
             return
+        if _is_sweep(path):
+            raise CannotWriteError(f"{self.target} is a sweep and is never overwritten. Try: another file, or move it away")
         if not self.force:
             raise CannotWriteError(
                 f"{self.target} is there already, and is not {self.kind.name}. Try: another file, or --force, which replaces it"
@@ -231,3 +239,30 @@ def _descriptor(path: Path) -> int | None:
             break
         path = Path(folder) / path.readlink()
     return None
+
+
+def _is_sweep(path: Path) -> bool:
+    """Return True if a file is a sweep, with mistakes or without: YAML with a name and another key of a sweep."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(SWEEP_CHARACTERS + 1)
+        if re.search(r"^[\s{'\"]*name\b", text, re.MULTILINE) is None:  # a large YAML file takes seconds to read
+            return False
+        keys = set(_yaml_keys(text))
+    except (yaml.YAMLError, ValueError):  # not YAML, or not text
+        return False
+    return "name" in keys and len(keys & set(SWEEP_KEYS)) > 1
+
+
+def _yaml_keys(text: str) -> Iterator[str]:
+    """Yield the keys of a document that is a mapping."""
+    depth = place = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.NodeEvent):
+            if depth == 0 and not isinstance(event, yaml.MappingStartEvent):
+                return
+            if depth == 1:  # keys and values take turns
+                if place % 2 == 0 and isinstance(event, yaml.ScalarEvent):
+                    yield event.value
+                place += 1
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -102,7 +102,7 @@ def thin(
         where: An SQL condition on ``runs``; other runs keep their rounds.
         points: An SQL condition on ``runs``; other runs lose the models ``x`` of their evaluations.
         anonymous: Remove the maker and the machine of the runs.
-        force: Replace an existing file, unless it is a database.
+        force: Replace an existing file, unless it is a database or a sweep.
         progress: Called with the number of runs copied and the number of all runs.
 
     Raises:
