@@ -206,11 +206,13 @@ def overhead(
 def start(
     repeats: Repeats = 5,
     other: Annotated[Path | None, typer.Option(help="Python of another environment with dynabro, in the same turns.")] = None,
+    first: Annotated[bool, typer.Option("--first", help="The first round of a run, and its imports.")] = False,
+    checkout: Annotated[Path | None, typer.Option(help="With --first: another checkout, in the same turns.")] = None,
 ) -> None:
-    """Measure the time before the first line: commands that do not compute."""
-    from benchmarks.start import measure
+    """Measure the time before the first line: commands that do not compute, or the first round."""
+    from benchmarks.start import first_round, measure
 
-    print(measure(repeats, other))
+    print(first_round(repeats, checkout) if first else measure(repeats, other))
 
 
 @app.command()

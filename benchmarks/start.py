@@ -8,9 +8,10 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.measuring import machine, spread, table
 from dynabro_cli.errors import DynabroError
@@ -22,6 +23,48 @@ IMPORTS = "import typer, rich, sqlalchemy"
 FLOOR = f'python -c "{IMPORTS}"'
 RUN = "run --task quadratic --method sgd --attack none --budget 20 --compile off --threads 1 --quiet"
 """The run that ``show`` and ``logs`` read."""
+TORCH = "import torch"
+ROUND = """
+from dynabro_cli import RunSpec, simulate
+list(simulate(RunSpec(task="digits", model="mlp", method="momentum", budget=1), device="cpu"))
+"""
+"""One round, as a worker process makes it."""
+FIRST_RUN = "run --task digits --model mlp --method momentum --budget 1 --quiet"
+MOST_IMPORTS = 10
+
+
+def first_round(repeats: int, checkout: Path | None) -> str:
+    """Time the import of torch, a first round, and a whole run of one round; return tables of them and of imports.
+
+    Args:
+        repeats: Times that each is measured, after one that is not.
+        checkout: Another checkout, such as of an earlier commit, measured in the same turns.
+    """
+    places = {"here": ROOT} | ({} if checkout is None else {"there": checkout.resolve()})
+    commands = {TORCH: ["-c", TORCH], "first round": ["-c", ROUND], FIRST_RUN: ["-m", "dynabro_cli", *FIRST_RUN.split()]}
+    found: dict[tuple[str, str], list[float]] = {(words, side): [] for words in commands for side in places}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(repeats + 1):
+            for (words, side), seconds in found.items():
+                own = {"PYTHONPATH": str(places[side]), "DYNABRO_DB": f"{side}-{turn}.db"}
+                spent = _seconds([sys.executable, *commands[words]], Path(folder), own)
+                seconds += [spent] if turn else []
+    floors = {side: spread(found[TORCH, side])[1] for side in places}
+    rows = [
+        [words, side, *(f"{value:.2f}" for value in spread(seconds)), spread(seconds)[1] / floors[side]]
+        for (words, side), seconds in found.items()
+    ]
+    times = table(["", "checkout", "CPU, min, s", "median", "max", "over the import of torch"], rows)
+    return f"{machine('cpu')}\n\n{times}\n\n{table(['import behind torch', 'ms'], _imports())}"
+
+
+def _imports() -> list[list[object]]:
+    """Return the imports of a first round that take longest beside torch: of each package's modules, the slowest."""
+    command = [sys.executable, "-X", "importtime", "-c", f"{TORCH}\nimport sys; sys.stderr.write('behind\\n')\n{ROUND}"]
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr.partition("behind\n")[2]
+    lines = (line.removeprefix("import time:").split("|") for line in text.splitlines() if line.startswith("import time:"))
+    largest = sorted(((int(all_of), name.strip()) for _, all_of, name in lines), reverse=True)[:MOST_IMPORTS]
+    return [[name, f"{microseconds / 1000:.0f}"] for microseconds, name in largest]
 
 
 def measure(repeats: int, other: Path | None) -> str:
@@ -77,7 +120,7 @@ def _command(words: str, python: str) -> list[str]:
     return [python, "-c", IMPORTS] if words == FLOOR else [python, "-m", "dynabro_cli", *words.split()]
 
 
-def _seconds(command: Sequence[str], folder: Path) -> float:
+def _seconds(command: Sequence[str], folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> float:
     """Run a command in ``folder`` and return the processor time of its process, in user and system mode.
 
     Raises:
@@ -86,7 +129,11 @@ def _seconds(command: Sequence[str], folder: Path) -> float:
     usual = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            command, cwd=folder, env=usual | {"DYNABRO_DB": "results.db"}, stdout=subprocess.DEVNULL, stderr=errors
+            command,
+            cwd=folder,
+            env=usual | {"DYNABRO_DB": "results.db"} | dict(settings),
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
         )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
