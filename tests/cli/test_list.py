@@ -81,7 +81,7 @@ def test_figures(dynabro: Dynabro) -> None:
     outcome = dynabro("list", "figures")
     assert (outcome.code, outcome.err) == (0, "")
     lines = [line.split()[0] for line in outcome.out.splitlines() if line.startswith("  ")]
-    assert lines == [*sorted(GRIDS), "curves", "final", "heatmap", "histogram", "timeline", *sorted(RECORDS)]
+    assert lines == [*sorted(GRIDS), "curves", "final", "heatmap", "histogram", "matrix", "timeline", *sorted(RECORDS)]
     found = {item["name"]: item for item in json.loads(dynabro("list", "figures", "--json").out)}
     assert set(found) == set(lines)
     assert found["mnist-sf-cwtm"]["sweep"] == "mnist-sf-cwtm"
