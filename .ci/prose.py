@@ -1,7 +1,8 @@
 """Check the countable part of the project's English; print a line per finding, and exit with 1 if there are more than ``MOST``.
 
 Docstrings do not begin with What, Whether, How or Who. Docstrings, comments and messages repeat the noun instead of "that of",
-and negate the verb instead of the noun. A line of a document has at most 120 characters.
+and negate the verb instead of the noun. A line of a document has at most 120 characters, except for
+rows of the generated tables in plots/, which quote the paper.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ def check_source(text: str) -> Iterator[tuple[int, str]]:
             yield from _phrases(token.start[0], token.string)
 
 
-def check_document(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and finding of each line of a document that is too long."""
+def check_document(text: str, *, generated: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield line and finding of each line of a document that is too long; rows of a generated document's tables may be."""
     for number, line in enumerate(text.splitlines(), 1):
-        if len(line) > WIDTH:
+        if len(line) > WIDTH and not (generated and line.startswith("|")):
             yield number, f"a line has {len(line)} characters; {WIDTH} are legal"
 
 
@@ -64,7 +65,7 @@ def findings() -> list[str]:
                 found += [(path, *one) for one in check_source(path.read_text(encoding="utf-8"))]
     for pattern in DOCUMENTS:
         for path in sorted(path for path in ROOT.glob(pattern) if path.name not in KEPT):
-            found += [(path, *one) for one in check_document(path.read_text(encoding="utf-8"))]
+            found += [(path, *one) for one in check_document(path.read_text(encoding="utf-8"), generated="plots" in path.parts)]
     return [f"{path.relative_to(ROOT)}:{line}: {why}" for path, line, why in found]
 
 

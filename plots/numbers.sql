@@ -1,4 +1,4 @@
--- Queries of README.template.md. 'setup' makes views; 'query' has a name that the template uses; 'compare' is a comparison of
+-- Queries of the templates. 'setup' makes views; 'query' has a name that a template uses; 'compare' is a comparison of
 -- paired runs (name | A | B, and a condition), whose cells are in the table pairs.
 
 -- setup: views
@@ -8,50 +8,39 @@ CREATE VIEW digits_sf AS SELECT *, k(switching) AS k FROM csv_digits_periodic;
 CREATE VIEW digits_alie AS SELECT *, k(switching) AS k FROM csv_digits_alie_gm;
 CREATE TABLE sf_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_sf_cwtm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
-CREATE TABLE softmax_runs AS SELECT *, k(switching) AS k FROM results.runs
-  WHERE sweep = 'mnist-softmax-sf-cwtm' AND status IN ('finished', 'diverged');
-CREATE TABLE softmax_alie_runs AS SELECT *, k(switching) AS k FROM results.runs
-  WHERE sweep = 'mnist-softmax-alie-gm' AND status IN ('finished', 'diverged');
-CREATE TABLE steps_runs AS  -- momentum as heavy ball at a rate of 1 - beta: the steps of a moving average at a rate of 1
-  SELECT *, k(switching) AS k FROM results.runs
-  WHERE task = 'mnist' AND model = 'cnn-mnist' AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17 AND byzantine = 8
-    AND (attack = 'sf' AND aggregator = 'cwtm' OR attack = 'alie' AND aggregator = 'gm') AND attack_entry = 'gradient' AND status IN ('finished', 'diverged')
-    AND (method = 'momentum:form=heavy-ball' AND learning_rate = 0.1 OR method = 'momentum:beta=0.99,form=heavy-ball' AND learning_rate = 0.01);
-CREATE TABLE steps AS
-  SELECT attack, iif(method LIKE '%beta=0.99%', 'momentum:beta=0.99', 'momentum') AS method, learning_rate AS rate, switching, k,
-         avg(final_accuracy) AS mean, max(final_accuracy) AS best, count(*) AS n, sum(final_accuracy < 0.2) AS lost
-  FROM steps_runs GROUP BY attack, steps_runs.method, switching;
-CREATE TABLE messages_runs AS  -- the attack makes the message, and a worker's momentum goes on from what it sent
-  SELECT *, k(switching) AS k FROM results.runs
-  WHERE task = 'mnist' AND model = 'cnn-mnist' AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17 AND byzantine = 8
-    AND attack_entry = 'state' AND learning_rate = 0.01 AND status IN ('finished', 'diverged')
-    AND (attack = 'sf:negates=gradient' AND aggregator = 'cwtm' OR attack = 'alie' AND aggregator = 'gm')
-    AND method IN ('momentum', 'momentum:beta=0.99', 'momentum:form=heavy-ball', 'momentum:beta=0.99,form=heavy-ball');
-CREATE TABLE fig1_runs AS  -- the runs of Figure 1 under each reading
-  SELECT 'logits' AS reading, method, iif(method LIKE '%heavy-ball', 'heavy ball', 'moving average') AS form, switching, k, seed, final_accuracy FROM sf_runs
-  UNION ALL SELECT 'softmax', method, 'moving average', switching, k, seed, final_accuracy FROM softmax_runs
-  UNION ALL SELECT 'large steps', iif(method LIKE '%beta=0.99%', 'momentum:beta=0.99', 'momentum'), 'heavy ball', switching, k, seed, final_accuracy
-    FROM steps_runs WHERE attack = 'sf'
-  UNION ALL SELECT 'messages', method, iif(method LIKE '%heavy-ball', 'heavy ball', 'moving average'), switching, k, seed, final_accuracy
-    FROM messages_runs WHERE attack LIKE 'sf:%'
-  UNION ALL SELECT reading, method, '', switching, k, seed, final_accuracy FROM sf_runs JOIN (SELECT 'large steps' AS reading UNION ALL SELECT 'messages')
-    WHERE method IN ('sgd', 'dynabro');
-CREATE TABLE fig6_runs AS  -- and of Figure 6
-  SELECT 'logits' AS reading, method, switching, k, seed, final_accuracy FROM alie_runs
-  UNION ALL SELECT 'softmax', method, switching, k, seed, final_accuracy FROM softmax_alie_runs
-  UNION ALL SELECT 'large steps', iif(method LIKE '%beta=0.99%', 'momentum:beta=0.99', 'momentum'), switching, k, seed, final_accuracy
-    FROM steps_runs WHERE attack = 'alie'
-  UNION ALL SELECT 'messages', method, switching, k, seed, final_accuracy FROM messages_runs WHERE attack = 'alie'
-  UNION ALL SELECT reading, method, switching, k, seed, final_accuracy FROM alie_runs JOIN (SELECT 'large steps' AS reading UNION ALL SELECT 'messages')
-    WHERE method IN ('sgd', 'dynabro');
-CREATE TABLE fig1 AS SELECT reading, method, form, switching, k, avg(final_accuracy) AS mean, count(*) AS n FROM fig1_runs
-  GROUP BY reading, method, form, switching;
-CREATE TABLE fig6 AS SELECT reading, method, switching, k, avg(final_accuracy) AS mean, count(*) AS n FROM fig6_runs
-  GROUP BY reading, method, switching;
+CREATE TABLE mnist AS  -- runs in the settings of Figure 1 or 6, whatever the reading
+  SELECT *, k(switching) AS k, iif(attack = 'alie', 6, 1) AS figure FROM results.runs
+  WHERE task = 'mnist' AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17 AND byzantine = 8 AND status IN ('finished', 'diverged')
+    AND (attack IN ('sf', 'sf:negates=gradient') AND aggregator = 'cwtm' OR attack = 'alie' AND aggregator IN ('gm', 'rfa'))
+    AND (k(switching) IN (5, 10, 20, 100) OR switching = 'static');
+CREATE VIEW usual AS SELECT * FROM mnist WHERE model = 'cnn-mnist' AND aggregator <> 'rfa';
+CREATE VIEW remembered AS SELECT * FROM mnist WHERE attack_entry = 'state' AND learning_rate = 0.01 AND attack IN ('sf:negates=gradient', 'alie');
+CREATE VIEW memoryless AS SELECT * FROM mnist
+  WHERE attack_entry = 'gradient' AND (method = 'sgd' AND learning_rate = 0.01 OR method = 'dynabro' AND learning_rate = iif(attack = 'sf', 0.05, 0.01));
+CREATE TABLE reading_runs AS  -- the runs of Figures 1 and 6 under each reading of the paper
+  SELECT figure, 'message' AS reading, method, switching, k, seed, final_accuracy FROM remembered
+    WHERE aggregator <> 'rfa' AND method IN ('momentum', 'momentum:beta=0.99')
+  UNION ALL SELECT figure, 'gradient', method, switching, k, seed, final_accuracy FROM usual
+    WHERE attack_entry = 'gradient' AND learning_rate = 0.01 AND method IN ('momentum', 'momentum:beta=0.99')
+  UNION ALL SELECT figure, 'softmax', method, switching, k, seed, final_accuracy FROM mnist
+    WHERE model = 'cnn-mnist:softmax=true' AND attack_entry = 'gradient' AND learning_rate = 0.01 AND method IN ('momentum', 'momentum:beta=0.99')
+  UNION ALL SELECT figure, 'large steps', iif(method LIKE '%0.99%', 'momentum:beta=0.99', 'momentum'), switching, k, seed, final_accuracy FROM usual
+    WHERE attack_entry = 'gradient' AND (method = 'momentum:form=heavy-ball' AND learning_rate = 0.1
+                                         OR method = 'momentum:beta=0.99,form=heavy-ball' AND learning_rate = 0.01)
+  UNION ALL SELECT figure, reading, method, switching, k, seed, final_accuracy FROM memoryless
+    JOIN (SELECT 'message' AS reading UNION ALL SELECT 'gradient' UNION ALL SELECT 'large steps') WHERE model = 'cnn-mnist' AND aggregator <> 'rfa'
+  UNION ALL SELECT figure, 'softmax', method, switching, k, seed, final_accuracy FROM memoryless WHERE model = 'cnn-mnist:softmax=true';
+CREATE VIEW fig1_runs AS SELECT * FROM reading_runs WHERE figure = 1;
+CREATE VIEW fig6_runs AS SELECT * FROM reading_runs WHERE figure = 6;
+CREATE TABLE reading_means AS SELECT figure, reading, method, switching, k, avg(final_accuracy) AS mean, count(*) AS n FROM reading_runs
+  GROUP BY figure, reading, method, switching;
+CREATE VIEW fig1 AS SELECT * FROM reading_means WHERE figure = 1;
+CREATE VIEW fig6 AS SELECT * FROM reading_means WHERE figure = 6;
 CREATE TABLE judged AS  -- the readings under which the claims of each figure are judged
-  SELECT figure, reading, reading || CASE WHEN max(n) = 1 THEN ' (one seed)' WHEN min(n) < max(n) THEN ' (' || min(n) || ' to ' || max(n) || ' seeds)' ELSE '' END AS told
-  FROM (SELECT 'mnist-sf-cwtm' AS figure, reading, method, n FROM fig1 UNION ALL SELECT 'mnist-alie-gm', reading, method, n FROM fig6)
-  GROUP BY figure, reading HAVING max(method = 'momentum') ORDER BY figure, reading = 'large steps', reading;
+  SELECT iif(figure = 1, 'mnist-sf-cwtm', 'mnist-alie-gm') AS figure, reading,
+         reading || CASE WHEN max(n) = 1 THEN ' (one seed)' WHEN min(n) < max(n) THEN ' (' || min(n) || ' to ' || max(n) || ' seeds)' ELSE '' END AS told
+  FROM reading_means WHERE method LIKE 'momentum%' GROUP BY figure, reading HAVING count(*) = 10
+  ORDER BY figure, reading <> 'message', reading <> 'gradient', reading DESC;
 CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
   FROM results.runs WHERE sweep = 'digits-bernoulli' GROUP BY method, switching;
 CREATE TABLE quarter AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
@@ -72,47 +61,8 @@ CREATE TABLE ends AS
   SELECT iif(switching = 'static', 'static', 'dynamic') AS kind, aggregator, method, sqrt(x1 * x1 + x2 * x2) AS distance,
          CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda
   FROM csv_momentum_fails_paths WHERE budget = (SELECT max(budget) FROM csv_momentum_fails_paths);
-CREATE VIEW collapse AS SELECT * FROM csv_digits_momentum_collapse_final;
-CREATE TABLE collapse_runs AS SELECT r.* FROM results.runs AS r
-  JOIN csv_digits_momentum_collapse_final_runs AS c ON c.run_key = r.run_key;
-CREATE TABLE lost AS SELECT e.* FROM results.evaluations AS e JOIN sf_runs AS r ON r.id = e.run_id
-  WHERE r.method = 'dynabro' AND r.switching = 'periodic:K=20' AND r.seed = 1;
-CREATE TABLE stability_runs AS  -- that lost run, and the runs that try to avoid it
-  SELECT * FROM results.runs WHERE task = 'mnist' AND model = 'cnn-mnist' AND attack = 'sf' AND switching = 'periodic:K=20' AND seed = 1
-    AND clock = 'round' AND learning_rate = 0.05 AND method LIKE 'dynabro%';
 CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10 (planned, not run)" AS cifar FROM csv_training_details;
 CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1) AS name FROM csv_digits_worst_case;
-CREATE TABLE readings AS
-  SELECT iif(task LIKE '%inputs=unit', 'in [0, 1]', 'normalised') AS inputs, iif(model LIKE '%softmax=true', 'softmax', 'logits') AS last,
-         CAST(round(learning_rate / iif(method = 'dynabro', 0.05, 0.01)) AS INTEGER) AS times,
-         method, method LIKE '%beta=0.99%' AS high, CAST(k(switching) AS INTEGER) AS k, avg(final_accuracy) AS mean, count(*) AS n,
-         CASE WHEN method LIKE '%frozen' THEN 'frozen' WHEN method LIKE '%reset' THEN 'reset'
-              WHEN method LIKE '%heavy-ball' THEN 'heavy ball' ELSE 'as attacked' END AS form
-  FROM results.runs WHERE sweep IN ('digits-readings', 'digits-readings-rates') AND status IN ('finished', 'diverged')
-  GROUP BY task, model, method, learning_rate, switching;
-CREATE TABLE judged_readings AS
-  WITH own AS (SELECT inputs, last, times, form, max(mean) FILTER (WHERE NOT high AND k = 5) AS low_5, max(mean) FILTER (WHERE NOT high AND k = 20) AS low_20,
-                      max(mean) FILTER (WHERE high AND k = 100) AS high_100
-               FROM readings WHERE method LIKE 'momentum%' GROUP BY inputs, last, times, form),
-       ours AS (SELECT inputs, last, times, max(mean) - min(mean) AS spread, min(mean) AS least, count(*) AS n FROM readings
-                WHERE method = 'dynabro' GROUP BY inputs, last, times)
-  SELECT inputs, last, times, form, low_5, low_5 < 0.2 AS a, low_20 >= 0.9 AS b, high_100 < 0.5 AS c, spread <= 0.02 AS d, least > low_5 AS e
-  FROM own JOIN ours USING (inputs, last, times) WHERE low_5 IS NOT NULL AND low_20 IS NOT NULL AND high_100 IS NOT NULL AND ours.n = 3;
-CREATE TABLE told_readings AS  -- with_own: DynaBRO at the paper's rate, whatever the rate of momentum is
-  SELECT last, times, form, trim(iif(a, 'a ', '') || iif(b, 'b ', '') || iif(c, 'c ', '') || iif(d, 'd ', '') || iif(e, 'e', '')) AS holds,
-         trim(iif(a, 'a ', '') || iif(b, 'b ', '') || iif(c, 'c ', '') || iif(own_d, 'd ', '') || iif(own_least > low_5, 'e', '')) AS with_own
-  FROM judged_readings JOIN (SELECT last, max(mean) - min(mean) <= 0.02 AS own_d, min(mean) AS own_least FROM readings
-                             WHERE method = 'dynabro' AND times = 1 AND inputs = 'normalised' GROUP BY last) USING (last)
-  WHERE inputs = 'normalised' AND form IN ('as attacked', 'heavy ball');
-CREATE TABLE heavy_rates AS
-  SELECT method, method LIKE '%beta=0.99%' AS high, learning_rate AS rate, k(switching) AS k, avg(final_accuracy) AS mean, count(*) AS n
-  FROM results.runs WHERE status IN ('finished', 'diverged')
-  AND (sweep = 'mnist-heavy-ball-rates' OR seed = 0 AND run_key IN (SELECT run_key FROM csv_mnist_sf_cwtm_runs) AND (method LIKE '%heavy-ball' OR method = 'dynabro'))
-  GROUP BY method, learning_rate, switching;
-CREATE TABLE heavy_rates_own AS
-  SELECT rate, max(mean) FILTER (WHERE NOT high AND k = 5) AS low_5, max(mean) FILTER (WHERE NOT high AND k = 20) AS low_20,
-         max(mean) FILTER (WHERE NOT high AND k = 100) AS low_100, max(mean) FILTER (WHERE high AND k = 100) AS high_100
-  FROM heavy_rates WHERE method LIKE '%heavy-ball' GROUP BY rate;
 CREATE TABLE tried_rates AS
   SELECT r.sweep, r.method, r.learning_rate AS rate, min((SELECT validation_accuracy FROM results.evaluations AS e WHERE e.run_id = r.id ORDER BY budget DESC LIMIT 1)) AS worst
   FROM results.runs AS r WHERE r.sweep IN ('digits-rates', 'mnist-rates') GROUP BY r.sweep, r.method, r.learning_rate;
@@ -125,21 +75,12 @@ CREATE TABLE computations AS  -- DynaBRO by both clocks; SGD and momentum, for w
   SELECT iif(method LIKE 'dynabro%', clock, 'either') AS counted, method, k(switching) AS k, avg(final_accuracy) AS mean, count(*) AS n,
          avg(switches) AS switches, avg(100.0 * dynamic_rounds / rounds) AS dynamic, avg(1.0 * budget_spent / rounds) AS cost
   FROM results.runs WHERE status IN ('finished', 'diverged')
-    AND (sweep = 'mnist-sf-cwtm-computations' OR run_key IN (SELECT run_key FROM csv_mnist_sf_cwtm_runs) AND method NOT LIKE '%heavy-ball')
+    AND (sweep = 'mnist-sf-cwtm-computations' OR run_key IN (SELECT run_key FROM csv_mnist_sf_cwtm_runs) AND method NOT LIKE 'momentum%' OR run_key IN (SELECT run_key FROM usual WHERE attack = 'sf' AND attack_entry = 'gradient' AND method = 'momentum' AND learning_rate = 0.01))
     AND seed IN (SELECT seed FROM results.runs WHERE sweep = 'mnist-sf-cwtm-computations')
   GROUP BY counted, method, switching;
 CREATE TABLE corrections AS
   SELECT method, count(accepted) AS judged, sum(NOT accepted) AS rejected FROM results.rounds JOIN results.runs AS r ON r.id = run_id
   WHERE r.sweep = 'mnist-sf-cwtm-computations' GROUP BY method;
-
--- compare: mnist_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
-task = 'mnist' AND attack = 'sf' AND model = 'cnn-mnist' AND clock = 'round' AND budget = 5000
-
--- compare: mnist_softmax_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
-sweep = 'mnist-softmax-sf-cwtm'
-
--- compare: mnist_large_steps | dynabro learning_rate=0.05 | momentum:form=heavy-ball learning_rate=0.1
-task = 'mnist' AND attack = 'sf' AND aggregator = 'cwtm' AND model = 'cnn-mnist' AND clock = 'round' AND budget = 5000
 
 -- compare: cifar_quarter | dynabro learning_rate=0.05 | momentum learning_rate=0.01
 sweep = 'cifar10-quarter'
@@ -165,6 +106,18 @@ sweep = 'digits-bernoulli'
 -- compare: digits_alie | dynabro | momentum
 sweep = 'digits-alie-gm'
 
+-- query: answer
+SELECT max(low) AS low, max(high) AS high, max(alie_low) AS alie_low, max(alie_high) AS alie_high,
+       (SELECT mean FROM fig1 WHERE reading = 'gradient' AND method = 'momentum' AND k = 5) AS m09,
+       (SELECT mean FROM fig1 WHERE reading = 'gradient' AND method = 'momentum:beta=0.99' AND k = 100) AS m099,
+       (SELECT mean FROM fig1 WHERE reading = 'message' AND method = 'momentum' AND k = 5) AS sent_5,
+       (SELECT mean FROM fig1 WHERE reading = 'message' AND method = 'momentum' AND k = 20) AS sent_20
+FROM (SELECT min(mean) AS low, max(mean) AS high, NULL AS alie_low, NULL AS alie_high FROM fig1 WHERE reading = 'gradient' AND method = 'dynabro'
+      UNION ALL SELECT NULL, NULL, min(mean), max(mean) FROM fig6 WHERE reading = 'gradient' AND method = 'dynabro');
+
+-- query: message_runs
+SELECT count(*) AS n, 100 AS planned FROM reading_runs WHERE reading = 'message' AND method LIKE 'momentum%';
+
 -- query: runs
 SELECT count(*) AS n FROM results.runs;
 
@@ -176,10 +129,11 @@ FROM results.runs WHERE sweep IS NOT NULL AND status IN ('finished', 'diverged')
 -- query: sf_seeds
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM sf;
 
--- query: heavy_lost
-SELECT count(*) FILTER (WHERE final_accuracy < 0.2) AS lost, count(*) AS seeds,
-       printf('%.3f', max(final_accuracy) FILTER (WHERE final_accuracy < 0.2)) AS high, printf('%.3f', min(final_accuracy) FILTER (WHERE final_accuracy >= 0.2)) AS low
-FROM sf_runs WHERE method = 'momentum:beta=0.99,form=heavy-ball' AND k = 100;
+-- query: settings_sf
+SELECT printf('%d workers, %d of them Byzantine, a budget of %,d, batches of %d', max(workers), max(byzantine), max(budget), max(batch_size)) AS text FROM sf_runs;
+
+-- query: settings_alie
+SELECT printf('%d workers, %d of them Byzantine, a budget of %,d, batches of %d', max(workers), max(byzantine), max(budget), max(batch_size)) AS text FROM alie_runs;
 
 -- query: sf_dynabro
 SELECT count(*) AS runs, min(final_accuracy) AS lowest, max(final_accuracy) AS highest,
@@ -197,41 +151,6 @@ SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE repl
        printf('%.3f', max(mean) FILTER (WHERE k > 1e9)) AS "static"
 FROM sf GROUP BY sf.method;
 
--- query: lost_before
-SELECT round AS "round", test_accuracy AS accuracy, (SELECT min(test_accuracy) FROM lost AS l WHERE l.round > a.round) AS lowest
-FROM lost AS a WHERE round < 228 AND test_accuracy > 0.8 ORDER BY round DESC LIMIT 1;
-
--- query: lost_after
-SELECT round AS "round", test_accuracy AS accuracy, test_loss AS loss FROM lost
-WHERE test_accuracy < 0.5 AND round > (SELECT max(round) FROM lost WHERE round < 228 AND test_accuracy > 0.8) ORDER BY round LIMIT 1;
-
--- query: stability
-SELECT max(final_accuracy) FILTER (WHERE method = 'dynabro') AS plain,
-       max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=option1') AS option1,
-       max(final_accuracy) FILTER (WHERE method = 'dynabro:jmax=5') AS jmax5,
-       max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=adaptive') AS adaptive,
-       max(final_accuracy) FILTER (WHERE method = 'dynabro:clip=4') AS clip,
-       max(final_accuracy) FILTER (WHERE method = 'dynabro:clip=4') - max(final_accuracy) FILTER (WHERE method = 'dynabro') AS gained,
-       (SELECT final_accuracy FROM csv_mnist_dynabro_stability_earlier WHERE method = 'dynabro') AS earlier,
-       max(final_accuracy) FILTER (WHERE method = 'dynabro')
-         - (SELECT final_accuracy FROM csv_mnist_dynabro_stability_earlier WHERE method = 'dynabro') AS moved,
-       max(noise_bound) FILTER (WHERE method = 'dynabro:filter=option1') AS v
-FROM stability_runs;
-
--- query: stability_adaptive
-SELECT iif(sum(accepted = 0) = 0, printf('rejecting none of its %d corrections', count(accepted)),
-           printf('rejecting %d of its %d corrections', sum(accepted = 0), count(accepted))) AS told
-FROM results.rounds JOIN stability_runs AS r ON r.id = run_id WHERE r.method = 'dynabro:filter=adaptive';
-
--- query: stability_clip
-SELECT test_accuracy AS lowest, e.round AS "round" FROM results.evaluations AS e JOIN stability_runs AS r ON r.id = e.run_id
-WHERE r.method = 'dynabro:clip=4' AND e.budget > 1000
-ORDER BY test_accuracy LIMIT 1;
-
--- query: limit_option1
-SELECT (1 + sqrt(2)) * sqrt(2 * (6 * 8 / 1.0) * (1 + 8 / 1.0) + 1 / 17.0) * sqrt(8 * ln_(16 * 17 * 17 * 713.0)) * noise_bound / sqrt(128) AS bound
-FROM stability_runs WHERE method = 'dynabro:filter=option1';
-
 -- query: filters
 SELECT CASE method WHEN 'dynabro' THEN 'none' WHEN 'dynabro:clip=4' THEN 'none, clip=4' ELSE substr(method, 16) END AS filter,
        printf('%.3f (%.3f)', avg(final_accuracy) FILTER (WHERE attack = 'sf'), min(final_accuracy) FILTER (WHERE attack = 'sf')) AS "sign flips",
@@ -244,35 +163,29 @@ FROM (SELECT r.method, r.attack, r.final_accuracy,
       FROM results.runs AS r WHERE r.sweep = 'digits-filter' AND r.status = 'finished')
 GROUP BY method ORDER BY method <> 'dynabro', method;
 
--- query: collapse_09
-SELECT min(mean) AS lowest FROM collapse WHERE series LIKE '%0.9%' AND series NOT LIKE '%0.99%';
-
--- query: collapse_heavy
-SELECT max(mean) FILTER (WHERE attack_entry = 'gradient') AS gradient, max(mean) FILTER (WHERE attack_entry = 'state') AS state
-FROM collapse WHERE series LIKE '%0.99%heavy%' AND learning_rate > 0.05;
-
--- query: collapse_message
-SELECT max(final_accuracy) AS high, min(final_accuracy) AS low FROM collapse_runs
-WHERE attack_entry = 'message' AND learning_rate > 0.05 AND method = 'momentum:beta=0.99,form=heavy-ball';
-
--- query: collapse_earlier
-SELECT max(final_accuracy) AS high, min(final_accuracy) AS low
-FROM csv_digits_momentum_collapse_earlier WHERE method = 'momentum:beta=0.99,form=heavy-ball' AND learning_rate = 0.1 AND attack_entry = 'message';
-
--- query: sf_pair
-SELECT a, b, p_t FROM pairs WHERE name = 'mnist_sf' AND switching = 'periodic:K=100';
-
 -- query: sf_dips
 SELECT max(fall) AS fall FROM (SELECT lag(mean) OVER (PARTITION BY switching ORDER BY budget) - mean AS fall
 FROM csv_mnist_sf_cwtm_curves WHERE method = 'dynabro' AND budget <= 4000);
 
--- query: softmax_dips
-SELECT max(fall) AS fall FROM (SELECT lag(mean) OVER (PARTITION BY switching ORDER BY budget) - mean AS fall
-FROM csv_mnist_softmax_sf_cwtm_curves WHERE method = 'dynabro' AND budget <= 4000);
+-- query: reading_means
+SELECT iif(figure = 1, '1: SF, CWTM', '6: ALIE, GM') AS figure, reading,
+       CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS method,
+       iif(min(n) < max(n), min(n) || ' to ' || max(n), max(n)) AS seeds,
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
+       coalesce(max(printf('%.3f', mean)) FILTER (WHERE switching = 'static'), '-') AS "static"
+FROM reading_means WHERE method LIKE 'momentum%' OR reading IN ('message', 'softmax')
+GROUP BY reading_means.figure, reading, reading_means.method
+ORDER BY reading_means.figure, reading <> 'message', reading <> 'gradient', reading DESC, reading_means.method;
 
--- query: heavy_peaks
-SELECT max(mean) FILTER (WHERE switching = 'periodic:K=5') AS k5, max(mean) FILTER (WHERE switching = 'periodic:K=20') AS k20
-FROM csv_mnist_sf_cwtm_curves WHERE method = 'momentum:beta=0.99,form=heavy-ball';
+-- query: message_variants
+SELECT iif(figure = 1, 'SF, CWTM', 'ALIE, ' || iif(aggregator = 'rfa', 'RFA', 'GM')) AS "attack, rule",
+       CASE method WHEN 'dynabro' THEN 'DynaBRO' ELSE 'momentum ' || iif(method LIKE '%0.99%', '0.99', '0.9') || iif(method LIKE '%heavy%', ', heavy ball', '') END AS method,
+       count(DISTINCT seed) AS seeds,
+       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE k = 5)), '-') AS "K = 5", coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE k = 100)), '-') AS "100",
+       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE switching = 'static')), '-') AS "static"
+FROM (SELECT * FROM remembered WHERE aggregator = 'rfa' OR method LIKE '%heavy%' UNION ALL SELECT * FROM memoryless WHERE aggregator = 'rfa' AND method = 'dynabro')
+GROUP BY figure, aggregator, method ORDER BY figure, aggregator, method;
 
 -- query: alie_means
 SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method,
@@ -283,17 +196,6 @@ FROM alie GROUP BY alie.method;
 
 -- query: alie_seeds
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM alie;
-
--- query: alie_explained
-SELECT max(mean) FILTER (WHERE aggregator = 'gm' AND series LIKE '%0.001') AS tenth, max(mean) FILTER (WHERE aggregator = 'gm' AND series LIKE '%0.01') AS usual,
-       max(mean) FILTER (WHERE aggregator = 'gm:T=3') AS steps
-FROM csv_mnist_alie_momentum_final;
-
--- query: alie_earlier
-SELECT max(final_accuracy) FILTER (WHERE aggregator = 'gm' AND learning_rate = 0.001) AS tenth,
-       max(final_accuracy) FILTER (WHERE aggregator = 'gm' AND learning_rate = 0.01) AS usual,
-       max(final_accuracy) FILTER (WHERE aggregator = 'gm:T=3') AS steps
-FROM csv_mnist_alie_momentum_earlier;
 
 -- query: alie_peaks
 SELECT min(peak) AS lowest, max(peak) AS highest, sum(peak < 0.8) AS below, count(*) AS n
@@ -337,11 +239,6 @@ SELECT max(abs(a - b)) FILTER (WHERE switching LIKE '%p=0.01,D=10,%') AS same, m
        (SELECT CAST(max(byzantine) AS INTEGER) FROM csv_cifar10_quarter WHERE switching LIKE '%p=0.01,D=10,%') AS byzantine
 FROM quarter_bounds;
 
--- query: cifar
-SELECT max(budget) AS budget, max(batch_size) AS batch, max(planned('cifar10-ipm-cwmed') + planned('cifar10-ipm-cwmed-dmax048')) AS whole,
-       (SELECT count(DISTINCT e.budget) FROM results.evaluations AS e JOIN results.runs AS q ON q.id = e.run_id WHERE q.sweep = 'cifar10-ipm-cwmed' AND q.method = 'sgd') AS evaluations
-FROM results.runs WHERE sweep = 'cifar10-ipm-cwmed';
-
 -- query: gap_means
 SELECT iif(kind = 'static', 'static', 'dynamic') || ', ' || aggregator || ', ' || replace(replace(method, 'momentum:beta=', ''), 'momentum', '0.9') AS "attack, rule, beta",
        printf('%.2g', max(mean) FILTER (WHERE lambda = 0)) AS "lambda = 0", printf('%.3g', max(mean) FILTER (WHERE lambda = 0.5)) AS "0.5",
@@ -368,6 +265,13 @@ FROM csv_history_dependence;
 -- query: history_rates
 SELECT max(learning_rate) FILTER (WHERE method LIKE 'dynabro%') AS dynabro, max(learning_rate) FILTER (WHERE method NOT LIKE 'dynabro%') AS others
 FROM results.runs WHERE run_key IN (SELECT run_key FROM csv_history_dependence_runs);
+
+-- query: history_methods
+SELECT count(*) AS runs, planned('history-methods') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds,
+       max(final_accuracy) FILTER (WHERE attack LIKE 'sf:%' AND method <> 'dynabro' AND switching = 'periodic:K=5') AS memory,
+       min(final_accuracy) FILTER (WHERE attack LIKE 'sf:%' AND method = 'dynabro' AND switching = 'periodic:K=5') AS dynabro,
+       min(final_accuracy) FILTER (WHERE attack NOT LIKE 'sf:%' AND switching = 'periodic:K=5') AS others
+FROM results.runs WHERE sweep = 'history-methods';
 
 -- query: history_filters
 SELECT sum(accepted = 1) FILTER (WHERE method = 'dynabro:filter=option1') AS accepted, count(accepted) FILTER (WHERE method = 'dynabro:filter=option1') AS judged,
@@ -427,7 +331,7 @@ SELECT min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHE
        max(mean) FILTER (WHERE method = 'momentum' AND k > 1e9) AS m09_static, max(mean) FILTER (WHERE method = 'momentum' AND k = 5) AS m09_5,
        max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9) AS m099_static, max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS m099_5,
        max(mean) FILTER (WHERE method = 'sgd' AND k = 5) AS sgd, min(mean) AS lowest,
-       min(mean) FILTER (WHERE method LIKE '%0.99%heavy%') AS heavy, max(n) AS n
+       max(n) AS n
 FROM digits_sf;
 
 -- query: digits_alie
@@ -500,134 +404,6 @@ SELECT max(mean) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS
        count(DISTINCT aggregator) AS rules
 FROM worst WHERE worst = 1 OR worst = 'True';
 
--- query: softmax_size
-SELECT count(*) AS runs, planned('mnist-softmax-sf-cwtm') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', iif(count(*) < planned('mnist-softmax-sf-cwtm'), 'at most ', '') || count(DISTINCT seed) || ' seeds') AS seeds
-FROM softmax_runs;
-
--- query: softmax_ends
-SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 100)) AS high_100,
-       printf('%.3f', max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9)) AS high_static,
-       printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 5)) AS low_5, printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 10)) AS low_10,
-       printf('%.3f', max(mean) FILTER (WHERE method = 'momentum' AND k = 20)) AS low_20, printf('%.3f', max(mean) FILTER (WHERE method = 'sgd')) AS sgd_high,
-       printf('%.3f', min(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_low, printf('%.3f', max(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_high
-FROM fig1 WHERE reading = 'softmax';
-
--- query: softmax_alie_size
-SELECT count(*) AS runs, planned('mnist-softmax-alie-gm') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
-FROM softmax_alie_runs;
-
--- query: softmax_alie_ends
-SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9)) AS high_static,
-       printf('%.3f', max(mean) FILTER (WHERE NOT (method = 'momentum:beta=0.99' AND k > 1e9))) AS others,
-       printf('%.3f', min(mean) FILTER (WHERE method = 'dynabro')) AS dynabro_low
-FROM fig6 WHERE reading = 'softmax';
-
--- query: softmax_alie_peaks
-SELECT printf('%.3f', max(mean) FILTER (WHERE method = 'dynabro')) AS dynabro, printf('%.3f', max(mean) FILTER (WHERE method = 'sgd')) AS sgd,
-       printf('%.3f', max(mean) FILTER (WHERE method = 'momentum')) AS low
-FROM csv_mnist_softmax_alie_gm_curves;
-
--- query: softmax_alie_means
-WITH names AS (SELECT DISTINCT method FROM softmax_alie_runs), layers (layer) AS (VALUES ('softmax'), ('logits')),
-     cells AS (SELECT layer, names.method AS method, ks.k AS k, iif(mean IS NULL, '-', printf('%.3f', mean)) AS mean
-               FROM names CROSS JOIN layers CROSS JOIN (SELECT DISTINCT k FROM alie) AS ks LEFT JOIN fig6 ON fig6.reading = layer AND fig6.method = names.method AND fig6.k = ks.k)
-SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method, layer AS "last layer",
-       max(mean) FILTER (WHERE k = 5) AS "K = 5", max(mean) FILTER (WHERE k = 10) AS "10", max(mean) FILTER (WHERE k = 20) AS "20",
-       max(mean) FILTER (WHERE k = 100) AS "100", max(mean) FILTER (WHERE k > 1e9) AS "static"
-FROM cells GROUP BY cells.method, layer ORDER BY cells.method = 'dynabro', cells.method != 'sgd', cells.method, layer DESC;
-
--- query: softmax_means
-WITH ks (k) AS (SELECT DISTINCT k FROM sf), names AS (SELECT DISTINCT method FROM softmax_runs),
-     layers (layer) AS (VALUES ('softmax'), ('logits')),
-     found AS (SELECT 'softmax' AS layer, method, k, avg(final_accuracy) AS mean FROM softmax_runs GROUP BY method, k
-               UNION ALL SELECT 'logits', method, k, mean FROM sf),
-     cells AS (SELECT layer, method, k, iif(mean IS NULL, '-', printf('%.3f', mean)) AS mean
-               FROM names CROSS JOIN layers CROSS JOIN ks LEFT JOIN found USING (layer, method, k))
-SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method, layer AS "last layer",
-       max(mean) FILTER (WHERE k = 5) AS "K = 5", max(mean) FILTER (WHERE k = 10) AS "10", max(mean) FILTER (WHERE k = 20) AS "20",
-       max(mean) FILTER (WHERE k = 100) AS "100", max(mean) FILTER (WHERE k > 1e9) AS "static"
-FROM cells GROUP BY cells.method, layer ORDER BY cells.method = 'dynabro', cells.method != 'sgd', cells.method, layer DESC;
-
--- query: readings_size
-SELECT sum(n) AS runs, planned('digits-readings') AS planned,
-       CASE WHEN min(n) < max(n) THEN min(n) || ' to ' || max(n) || ' seeds' WHEN max(n) = 1 THEN 'one seed' ELSE max(n) || ' seeds' END AS seeds
-FROM readings WHERE times = 1;
-
--- query: readings_means
-WITH ks (k) AS (VALUES (5), (20), (100)), names AS (SELECT DISTINCT method, inputs, last FROM readings WHERE times = 1),
-     sorted AS (SELECT method, inputs, last, mean FROM names CROSS JOIN ks LEFT JOIN (SELECT * FROM readings WHERE times = 1)
-                USING (method, inputs, last, k) ORDER BY k),
-     cells AS (SELECT method, inputs || ', ' || last AS reading, group_concat(iif(mean IS NULL, '-', printf('%.3f', mean)), '/') AS means
-               FROM sorted GROUP BY method, inputs, last)
-SELECT CASE method WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS method,
-       max(means) FILTER (WHERE reading = 'normalised, logits') AS "normalised, logits",
-       max(means) FILTER (WHERE reading = 'normalised, softmax') AS "normalised, softmax",
-       max(means) FILTER (WHERE reading = 'in [0, 1], logits') AS "in [0, 1], logits",
-       max(means) FILTER (WHERE reading = 'in [0, 1], softmax') AS "in [0, 1], softmax"
-FROM cells GROUP BY cells.method ORDER BY cells.method LIKE 'momentum%', cells.method;
-
--- query: readings_sentences
-SELECT inputs, last AS "last layer", form AS "momentum", iif(a, 'yes', 'no') AS "(a)", iif(b, 'yes', 'no') AS "(b)",
-       iif(c, 'yes', 'no') AS "(c)", iif(d, 'yes', 'no') AS "(d)", iif(e, 'yes', 'no') AS "(e)", a + b + c + d + e AS "of 5"
-FROM judged_readings WHERE times = 1 ORDER BY inputs DESC, last, form;
-
--- query: readings_all
-SELECT count(*) FILTER (WHERE a AND b AND c) AS all_three, count(*) FILTER (WHERE a AND c) AS failing, count(*) AS readings,
-       max(a + b + c + d + e) AS most
-FROM judged_readings WHERE times = 1;
-
--- query: readings_rates_size
-SELECT sum(n) AS runs, planned('digits-readings-rates') AS planned,
-       CASE WHEN min(n) < max(n) THEN min(n) || ' to ' || max(n) || ' seeds' WHEN max(n) = 1 THEN 'one seed' ELSE max(n) || ' seeds' END AS seeds
-FROM readings WHERE times > 1;
-
--- query: readings_rates
-WITH sorted AS (SELECT * FROM readings WHERE inputs = 'normalised' AND form IN ('as attacked', 'heavy ball') ORDER BY k),
-     cells AS (SELECT last, times, form, method = 'dynabro' AS ours, high, group_concat(printf('%.3f', mean), '/') AS means
-               FROM sorted GROUP BY last, times, form, method)
-SELECT j.last AS "last layer", replace(j.form, 'as attacked', 'average') AS "momentum", 'x ' || j.times AS "rates",
-       max(means) FILTER (WHERE NOT ours AND NOT high AND cells.form = j.form) AS "momentum 0.9",
-       max(means) FILTER (WHERE NOT ours AND high AND cells.form = j.form) AS "momentum 0.99",
-       max(means) FILTER (WHERE ours) AS "DynaBRO", j.holds, j.with_own AS "with DynaBRO x 1"
-FROM told_readings AS j JOIN cells USING (last, times) GROUP BY j.last, j.form, j.times ORDER BY j.last, j.form, j.times;
-
--- query: readings_rates_five
-SELECT sum(with_own = 'a b c d e') AS rows, count(*) AS tried,
-       group_concat(iif(with_own = 'a b c d e', last || ' with ' || replace(form, 'as attacked', 'average') || ' at ' || times || ' times the rate', NULL), '; ') AS which
-FROM told_readings;
-
--- query: heavy_rates_size
-SELECT count(*) AS runs, planned('mnist-heavy-ball-rates') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
-FROM results.runs WHERE sweep = 'mnist-heavy-ball-rates' AND status IN ('finished', 'diverged');
-
--- query: heavy_rates
-SELECT CASE method WHEN 'dynabro' THEN 'DynaBRO' ELSE iif(high, 'heavy ball, beta=0.99', 'heavy ball') END AS method, printf('%g', rate) AS "rate",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k > 1e9), '-') AS "static"
-FROM heavy_rates GROUP BY heavy_rates.method, rate ORDER BY heavy_rates.method != 'dynabro', high, rate;
-
--- query: heavy_rates_hold
-SELECT coalesce(group_concat(iif(low_5 < 0.2 AND low_20 >= 0.9 AND high_100 < 0.5, printf('%g', rate), NULL), ' and '), 'no rate') AS rates
-FROM heavy_rates_own;
-
--- query: steps
-SELECT iif(attack = 'sf', '1: SF, CWTM', '6: ALIE, GM') AS figure, iif(method = 'momentum', 0.9, 0.99) AS "beta", printf('%g', rate) AS "rate",
-       iif(min(n) < max(n), min(n) || ' to ' || max(n), max(n)) AS seeds,
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
-       coalesce(max(printf('%.3f', mean)) FILTER (WHERE k > 1e9), '-') AS "static"
-FROM steps GROUP BY attack, method ORDER BY attack DESC, steps.method;
-
--- query: steps_ends
-SELECT printf('%.3f', max(mean) FILTER (WHERE attack = 'alie')) AS alie,
-       max(lost) FILTER (WHERE attack = 'sf' AND method = 'momentum' AND k = 5) AS lost_5, max(n) FILTER (WHERE attack = 'sf' AND method = 'momentum' AND k = 5) AS seeds_5,
-       printf('%.3f', max(best) FILTER (WHERE attack = 'sf' AND method = 'momentum' AND k = 5)) AS best_5,
-       printf('%.3f', min(mean) FILTER (WHERE attack = 'sf' AND method = 'momentum' AND k > 5)) AS low_rest,
-       max(lost) FILTER (WHERE attack = 'sf' AND method <> 'momentum' AND k = 100) AS lost_100, max(n) FILTER (WHERE attack = 'sf' AND method <> 'momentum' AND k = 100) AS seeds_100,
-       printf('%.3f', max(mean) FILTER (WHERE attack = 'sf' AND method <> 'momentum' AND k < 100)) AS high_below
-FROM steps;
-
 -- query: computations_size
 SELECT count(*) AS runs, planned('mnist-sf-cwtm-computations') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds
 FROM results.runs WHERE sweep = 'mnist-sf-cwtm-computations' AND status IN ('finished', 'diverged');
@@ -655,11 +431,3 @@ SELECT printf('%.1f', max(cost) FILTER (WHERE counted = 'round')) AS cost, print
        (SELECT rejected || ' of ' || judged FROM corrections WHERE method = 'dynabro:filter=adaptive') AS adaptive
 FROM computations;
 
--- query: heavy_steps
-SELECT max(mean) FILTER (WHERE method LIKE '%heavy-ball' AND NOT high AND rate = 0.1 AND k = 5) AS low_5,
-       min(mean) FILTER (WHERE method LIKE '%heavy-ball' AND NOT high AND rate = 0.1 AND k > 5) AS low_rest,
-       max(mean) FILTER (WHERE method LIKE '%heavy-ball' AND NOT high AND rate = 0.1 AND k = 100) AS low_100,
-       max(mean) FILTER (WHERE high AND rate = 0.01 AND k < 100) AS high_below, max(mean) FILTER (WHERE high AND rate = 0.01 AND k = 100) AS high_100,
-       max(mean) FILTER (WHERE high AND rate = 0.01 AND k > 1e9) AS high_static, max(mean) FILTER (WHERE high AND rate = 0.1 AND k > 1e9) AS lost_static,
-       max(mean) FILTER (WHERE method = 'dynabro' AND k = 100) AS dynabro_100
-FROM heavy_rates;

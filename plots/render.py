@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Render README.md of this folder: every number and verdict in it is computed by a query of numbers.sql or claims.sql.
+"""Render the pages of this folder: every number and verdict in them is computed by a query of numbers.sql or claims.sql.
 
-plots/render.py [DATABASE] prints the text for a database, by default results.db.example.
+plots/render.py [DATABASE] writes README.md, readings.md, claims.md and figures/*.md for a database, by default
+results.db.example, from the templates of the same names in templates/.
 
-README.template.md has ``{{ query.column:format }}`` for a number, ``{{ table query }}`` for a table, ``{{ agreement FIGURE }}``
-for the verdict of a figure's claims (``{{ agreement FIGURE softmax }}``: under this reading of the paper), ``{{ readings
-}}`` for the claims that hold under each reading, and ``{{ claims }}`` for the list of all claims. A query sees the tables and
-views of the database, ``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left out), and
-``pairs``, the comparisons that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a verdict and what
-was found; one with ``:reading`` is asked for each row of the table ``judged`` that has its figure, the readings of the paper.
+A template has ``{{ query.column:format }}`` for a number, ``{{ table query }}`` for a table, ``{{ agreement FIGURE }}`` for the
+verdict of a figure's claims, ``{{ claims FIGURE ... }}`` for a list of these, ``{{ claims results }}`` and ``{{ claims
+settings }}`` for a table of all, ``{{ counts results }}`` for their numbers, ``{{ sentences }}`` for verdicts by reading of the
+paper, and ``{{ disagreements }}`` for the results that do not agree. A query sees the tables and views of the database,
+``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left out), and ``pairs``, the comparisons
+that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a verdict and what was found; one with
+``:reading`` is asked for each row of the table ``judged`` that has its figure. Its verdict is that of the reading ``MAIN``.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ from scipy.stats import kendalltau, norm, ttest_1samp
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.sweep_lookup import load_sweep
+from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.read.pairs import compare, side
 
 HERE = Path(__file__).parent
+TEMPLATES = HERE / "templates"
+MAIN = "gradient"
+"""The reading of the paper in which its figures are drawn."""
 WIDTH = 120
 BLOCK = re.compile(r"^-- (setup|query|claim|compare):[ ]*(.*)$", re.MULTILINE)
 PLACE = re.compile(r"\{\{\s*(.+?)\s*\}\}", re.DOTALL)
@@ -41,7 +46,11 @@ VERDICTS = ("agrees", "under some readings", "undecided", "no", "not run")
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper, with its verdict and what was found; by reading, if it was judged under several."""
+    """A sentence of the paper, with its verdict and what was found.
+
+    ``readings`` has verdict and finding by reading, if the sentence was judged under several; ``setting`` is True if it only
+    checks that the runs have the paper's settings.
+    """
 
     name: str
     figure: str
@@ -49,7 +58,8 @@ class Claim(NamedTuple):
     quote: str
     verdict: str
     found: str
-    readings: Mapping[str, str] = MappingProxyType({})
+    setting: bool = False
+    readings: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
 
 def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -97,12 +107,17 @@ def connected(database: Path) -> sqlite3.Connection:
         name = "_".join(path.relative_to(HERE).with_suffix("").parts[-2:] if "explained" in path.parts else [path.stem])
         pd.read_csv(path).to_sql("csv_" + re.sub(r"\W", "_", name), connection, index=False, if_exists="replace")
     connection.create_function("k", 1, lambda text: math.inf if text == "static" else float(text.partition("K=")[2] or "nan"))
-    connection.create_function("planned", 1, lambda name: len(plan(load_sweep(name, ())).runs))
+    connection.create_function("planned", 1, _planned)
     connection.create_function("normal_quantile", 1, lambda p: float(norm.ppf(p)))
     connection.create_function("ln_", 1, math.log)
     connection.create_aggregate("trend", 2, Trend)  # type: ignore[arg-type]
     connection.create_aggregate("paired_p", 1, PairedP)  # type: ignore[arg-type]
     return connection
+
+
+def _planned(name: str) -> int | None:
+    """Return the number of runs of a sweep; None if it does not come with the program any more."""
+    return len(plan(load_sweep(name)).runs) if name in shipped() else None
 
 
 def add_pairs(connection: sqlite3.Connection, database: Path) -> None:
@@ -160,36 +175,39 @@ class Renderer:
             raise SystemExit(f"{name}: {error}") from error
 
     def _claim(self, heading: str, sql: str) -> Claim:
-        name, figure, place, quote = (part.strip() for part in heading.split("|"))
+        name, figure, place, quote, *setting = (part.strip() for part in heading.split("|"))
         if ":reading" not in sql:
             ((verdict, found),) = self._all(name, sql)
-            return Claim(name, figure, place, quote, _legal(name, verdict), found)
+            return Claim(name, figure, place, quote, _legal(name, verdict), found, bool(setting))
         rows = self._all(name, "SELECT reading, told FROM judged WHERE figure = :figure", figure=figure.removesuffix("-curves"))
-        judged = [(reading, told, *self._all(name, sql, reading=reading)[0]) for reading, told in rows]
-        readings = {reading: _legal(name, verdict) for reading, _, verdict, _ in judged}
-        text = "; ".join(f"{told}: *{verdict}*, {found}" for _, told, verdict, found in judged)
-        return Claim(name, figure, place, quote, overall([*readings.values()]), text, readings)
+        readings: dict[str, tuple[str, str]] = {}
+        for reading, _ in rows:
+            ((verdict, found),) = self._all(name, sql, reading=reading)
+            readings[reading] = (_legal(name, verdict), found)
+        verdict, found = readings.get(MAIN, ("not run", "no runs in this reading yet"))
+        return Claim(name, figure, place, quote, verdict, found, bool(setting), readings)
 
     def _place(self, text: str) -> str:
-        if text == "claims":
-            return "\n".join(
-                f"- {one.place}: \u201c{one.quote}\u201d **{one.verdict}**: {one.found}. (`{one.name}`)" for one in self.claims
-            )
-        if text == "counts":
-            counts = [(verdict, sum(one.verdict == verdict for one in self.claims)) for verdict in VERDICTS]
-            return ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
-        if text == "readings":
-            return self._readings()
         word, _, rest = text.partition(" ")
+        if word == "claims" and rest in ("results", "settings"):
+            return self._all_claims(self._of(rest))
+        if word == "claims":
+            return "\n".join(_line(one) for one in self._of("results") if one.figure in rest.split())
+        if word == "counts":
+            counts = [(verdict, sum(one.verdict == verdict for one in self._of(rest))) for verdict in VERDICTS]
+            return ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+        if word == "sentences":
+            return self._sentences()
+        if word == "disagreements":
+            wanted = ("no", "under some readings", "undecided")
+            return "\n".join(_line(one) for one in self._of("results") if one.verdict in wanted and "here:" not in one.place)
         if word == "agreement":
-            name, _, reading = rest.partition(" ")
-            own = [one for one in self.claims if one.figure == name]
-            return agreement(
-                [one.readings[reading] for one in own if one.readings] if reading else [one.verdict for one in own]
-            )
+            return agreement([one.verdict for one in self._of("results") if one.figure == rest])
         if word == "table":
             self.used.add(rest)
             rows_of = self._rows[rest]
+            if not rows_of:
+                return "(no runs yet)"
             return _table(rows_of[0].keys(), [["" if cell is None else str(cell) for cell in row] for row in rows_of])
         path, _, form = text.partition(":")
         name, _, column = path.partition(".")
@@ -200,29 +218,39 @@ class Renderer:
             raise SystemExit(f"{text}: the query gives NULL")
         return format(value, form)
 
-    def _readings(self) -> str:
-        """Return how many claims agree under each reading, and under all of them."""
-        judged = [one.readings for one in self.claims if one.readings]
-        names = dict.fromkeys(name for one in judged for name in one)
-        agree = [f"{sum(one.get(name) == 'agrees' for one in judged)} agree with {name}" for name in names]
-        every = sum(set(one.values()) == {"agrees"} for one in judged)
-        return f"of {len(judged)}, {', '.join(agree)}, and {every} with all of these"
+    def _of(self, kind: str) -> list[Claim]:
+        return [one for one in self.claims if one.setting is (kind == "settings")]
+
+    def _all_claims(self, claims: list[Claim]) -> str:
+        """Return a table: a row for each claim, or for each of its readings."""
+        rows = []
+        for one in claims:
+            for reading, (verdict, found) in (one.readings or {"": (one.verdict, one.found)}).items():
+                rows.append((f"`{one.name}`", f"\u201c{one.quote}\u201d", one.place, reading, verdict, found))
+        return _table(("claim", "the paper", "place", "reading", "verdict", "found"), rows)
+
+    def _sentences(self) -> str:
+        """Return a table of verdicts: sentences that were judged under several readings, by reading."""
+        judged = [one for one in self.claims if one.readings]
+        names = list(dict.fromkeys(name for one in judged for name in one.readings))
+        rows = []
+        for one in judged:
+            verdicts = [one.readings.get(name, ("-",))[0] for name in names]
+            rows.append([f"\u201c{one.quote}\u201d", one.name[3], *verdicts])
+        return _table(["the paper", "figure", *names], rows)
 
 
-def overall(verdicts: list[str]) -> str:
-    """Return the verdict of a claim that was judged under several readings of the paper."""
-    if len(set(verdicts)) == 1:
-        return verdicts[0]
-    if {"agrees", "under some readings"} & set(verdicts):
-        return "under some readings"
-    return "undecided" if "undecided" in verdicts else "no"
+def _line(one: Claim) -> str:
+    return f"- \u201c{one.quote}\u201d **{one.verdict}**: {one.found}. (`{one.name}`)"
 
 
 def agreement(verdicts: list[str]) -> str:
     """Return the verdict of a figure: by all claims that it bears on."""
     run = [verdict for verdict in verdicts if verdict != "not run"]
+    if not run:
+        return "not run"
     if all(verdict == "undecided" for verdict in run):
-        return "not to be told"
+        return "undecided"
     if all(verdict == "agrees" for verdict in run):
         return "yes"
     return "no" if all(verdict == "no" for verdict in run) else "partly"
@@ -254,17 +282,24 @@ def _wrapped(part: str) -> str:
     )  # fmt: skip
 
 
+def pages() -> dict[Path, str]:
+    """Return the templates, by the paths of the pages relative to this folder."""
+    return {path.relative_to(TEMPLATES): path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.rglob("*.md"))}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Prints README.md of this folder for a database.")
+    parser = argparse.ArgumentParser(description="Writes the pages of this folder for a database.")
     parser.add_argument("database", nargs="?", type=Path, default=HERE.parent / "results.db.example")
     database = parser.parse_args().database
     if not database.is_file():
         parser.error(f"there is no database at {database}; give the path of one, such as results.db.example")
     renderer = Renderer(database)
-    text = renderer.render((HERE / "README.template.md").read_text(encoding="utf-8"))
+    texts = {path: renderer.render(template) for path, template in pages().items()}
     if renderer.unused:
         raise SystemExit(f"queries that nothing shows: {', '.join(sorted(renderer.unused))}")
-    print(text, end="")
+    for path, text in texts.items():
+        (HERE / path).parent.mkdir(exist_ok=True)
+        (HERE / path).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

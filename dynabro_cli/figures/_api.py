@@ -55,7 +55,7 @@ class Grid:
 
     sweep: str
     variants: tuple[Variant, ...] = ()
-    only: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    only: tuple[tuple[str, tuple[str | int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ RECORDS: dict[str, str] = {}
 
 
 def figure(
-    name: str, *, sweep: str, reference: str, variants: tuple[Variant, ...] = (), **only: tuple[str, ...]
+    name: str, *, sweep: str, reference: str, variants: tuple[Variant, ...] = (), **only: tuple[str | int, ...]
 ) -> Callable[[Callable[[Results], Drawn]], Callable[[Results], Drawn]]:
     """Register the decorated function as the figure ``name`` of a sweep's runs, or of the runs with the values ``only``."""
 

@@ -20,11 +20,7 @@ FIGURES = [
     "mnist-sf-cwtm",
     "cifar10-ipm-cwmed",
     "momentum-fails-gap",
-    "momentum-fails-paths",
-    "mnist-sf-cwtm-curves",
     "mnist-alie-gm",
-    "mnist-alie-gm-curves",
-    "cifar10-ipm-cwmed-dmax048",
     "history-dependence",
     "training-details",
 ]

@@ -41,7 +41,7 @@ def gap(results: Results) -> Drawn:
     return Drawn(picture, numbers)
 
 
-@figure("momentum-fails-paths", sweep="momentum-fails-paths", reference="DynaBRO (ICML 2024), Figure 4")
+@figure("momentum-fails-paths", sweep="momentum-fails-gap", reference="DynaBRO (ICML 2024), Figure 4", seed=(0,))
 def paths(results: Results) -> Drawn:
     """Paths of x_t on the contours of the 2D quadratic, one per strength, under static and dynamic attacks."""
     numbers = _points(results)
