@@ -63,12 +63,10 @@ def compare(
     A side may set several fields: "dynabro learning_rate=0.05". If methods have only runs at different learning rates, each
     is compared at its own rate, and a line says so.
 
-    --all prints the matrix of 'dynabro plot matrix', and every pair of values: how often paired t-tests separate them, with
-    Holm's correction over all pairs and columns.
+    --all FIELD prints the matrix of 'dynabro plot matrix', and every pair of values: how often paired t-tests separate them,
+    with Holm's correction over all pairs and columns.
 
     Example: dynabro compare sgd momentum:beta=0.5 --where "task = 'digits'"
-
-    Example: dynabro compare --all method --sweep demo
     """
     from dynabro_cli.experiment.resolve import REGISTRIES
     from dynabro_cli.store.open.engine import open_read_only

@@ -267,7 +267,7 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
             "status": 0,
             "sweep smoke --dry-run": 0,
             "sweep momentum-fails-gap --dry-run --json": 0,
-            "select digits-rates": 2,
+            "select digits-rates": 66,
             "db check": 0,
             "db backup copy.db": 0,
         },
