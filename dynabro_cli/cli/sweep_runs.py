@@ -116,12 +116,12 @@ def make_runs(
 ) -> list[Outcome]:
     """Make the runs of a plan that are not stored, with progress on stderr; return their outcomes.
 
-    If all of them are stored, nothing is written, and torch is not loaded.
+    If there are none, or all of them are stored, nothing is written, and torch is not loaded.
     """
     from dynabro_cli.executors._api import Outcome
 
     left = standing.to_make([run.key for run in planned.runs], retry_failed=options.retry_failed)
-    if options.rerun == "none" and all(standing.of(run.key) == "stored" for run in planned.runs):
+    if not planned.runs or (options.rerun == "none" and all(standing.of(run.key) == "stored" for run in planned.runs)):
         return [Outcome(run, "stored", None) for run in planned.runs]
     from dynabro_cli.executors import backends
 
