@@ -116,7 +116,7 @@ FROM (SELECT min(mean) AS low, max(mean) AS high, NULL AS alie_low, NULL AS alie
       UNION ALL SELECT NULL, NULL, min(mean), max(mean) FROM fig6 WHERE reading = 'gradient' AND method = 'dynabro');
 
 -- query: message_runs
-SELECT count(*) AS n, 100 AS planned FROM reading_runs WHERE reading = 'message' AND method LIKE 'momentum%';
+SELECT count(*) AS n, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds FROM reading_runs WHERE reading = 'message' AND method LIKE 'momentum%';
 
 -- query: runs
 SELECT count(*) AS n FROM results.runs;
