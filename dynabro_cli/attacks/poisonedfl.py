@@ -45,7 +45,7 @@ def poisonedfl(parameters: Parameters, setting: AttackSetting) -> Attack:
     The binomial quantile is the normal one. Coordinates that have not moved count as failures. An update that is not finite
     changes nothing.
     """
-    key, z = noise_key(setting.seed), NormalDist().inv_cdf(1 - parameters.p)
+    key, z = noise_key(setting.seed), -NormalDist().inv_cdf(parameters.p)  # 1 - p may be 1
 
     def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
         return replace(own, byzantine, state["message"].to(own.dtype) if state else torch.zeros_like(own[0]))

@@ -47,7 +47,10 @@ CHANGED = {
 
 NO_WORDS = {("switching", "trace", "file"), ("switching", "trace", "hash")}
 """Texts that are no free words; tests/switching/test_trace.py has their keys."""
-TEXTS = {"parts": ["sf/ipm", "ipm/sf", "sf/ipm/sf", "nan/gaussian", "alie/optimal-ipm"]}
+TEXTS = {
+    "parts": ["sf/ipm", "ipm/sf", "sf/ipm/sf", "nan/gaussian", "alie/optimal-ipm"],
+    "rule": ["gm", "cwmed", "cwtm", "mean", "krum"],
+}
 """Values of the parameters that are texts and not any word."""
 
 PARAMETERS = [

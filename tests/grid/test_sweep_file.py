@@ -99,7 +99,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("<<: {}\n", ["2: unknown key '<<'"]),
     ("base: [sgd]\n", ["2: base must be a mapping"]),
     ("base:\n  bugdet: 5\n", ["3: unknown field 'bugdet' (did you mean 'budget'?); legal: task, "]),
-    ("base:\n  budget: many\n", ["3: budget=many is not legal; budget must be a whole number >= 1 or auto"]),
+    ("base:\n  budget: many\n", ["3: budget=many is not legal; budget must be a whole number >= 1 and <= 2000000000 or auto"]),
     ("base:\n  learning_rate: 0\n", ["3: learning_rate=0 is not legal"]),
     ("base:\n  learning_rate: .nan\n", ["3: learning_rate=.nan is not legal"]),
     ("base:\n  lr_drop: 2:0.1\n", ["3: lr_drop=2:0.1 is not legal"]),
