@@ -61,7 +61,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 @pytest.mark.parametrize("width", ["column", "page"])
-@pytest.mark.parametrize("name", ["training-details", "kappa", "cifar10-ipm-cwmed", "mnist-sf-cwtm-curves"])
+@pytest.mark.parametrize("name", ["training-details", "kappa", "cifar10-quarter", "mnist-sf-cwtm-curves"])
 def test_nothing_is_cut_and_words_do_not_overlap(name: str, width: str, drawn: list[Figure], dynabro: Dynabro) -> None:
     assert dynabro("plot", name, "--db", str(EXAMPLE), "--width", width).code == 0
     (figure,) = drawn

@@ -111,7 +111,7 @@ def test_what_takes_most_is_named_with_what_to_type() -> None:
         ({"workers": 1_000_000, "byzantine": 1}, "the messages [m, d]", "fewer --workers"),
         ({"task": "cifar10", "model": "resnet18", **one, "batch_size": 1}, "the model", "a smaller --model"),
         ({"model": "mlp:hidden=10000000", **one}, "the mini-batches and their activations", "a smaller --batch-size"),
-        ({"task": "quadratic", "batch_size": 10**12}, "the mini-batches and their activations", "a smaller --batch-size"),
+        ({"task": "quadratic", "batch_size": 2**31 - 1}, "the mini-batches and their activations", "a smaller --batch-size"),
         ({"method": "dynabro:jmax=20", "clock": "computation"}, "who is Byzantine at each", "--clock round"),
         ({"method": f"local-steps:H={2**62}", "clock": "computation"}, "who is Byzantine at each", "--clock round"),
         ({"task": "mnist", "model": "logistic", **one}, "the data set", "another --task"),
