@@ -24,6 +24,7 @@ from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep
+from dynabro_cli.store import row_digests
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recovery import THINNED
 from dynabro_cli.store.tables import byzantine_counts, evaluations, recovery, rounds, runs
@@ -92,6 +93,8 @@ def fill(path: Path, count: int) -> None:
     of_thinned = {"switches_seen": 0, "recoveries": 0, "reason": THINNED}
     _insert(engine, recovery, ({"run_id": number} | of_thinned for number in numbers))
     _insert(engine, byzantine_counts, ({"run_id": number, "byzantine": 5, "rounds": BUDGET} for number in numbers))
+    with engine.begin() as connection:
+        row_digests.store(connection)
     engine.dispose()
 
 

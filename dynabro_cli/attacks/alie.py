@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Parameters:
     z: float | None = parameter(
         None,
-        auto=lambda _, setting: _usual_z(setting),
+        auto=lambda _, setting: usual_z(setting),
         help="standard deviations from the mean; auto: from m and the round's f",
     )
 
@@ -46,7 +46,8 @@ def _table(workers: int) -> tuple[float, ...]:
     return tuple(alie_z(workers, byzantine) for byzantine in range(workers + 1))
 
 
-def _usual_z(setting: AttackSetting) -> float | None:
+def usual_z(setting: AttackSetting) -> float | None:
+    """Return ``alie_z`` of a constant number of Byzantine workers; None if the number changes."""
     return None if setting.always is None else alie_z(setting.workers, setting.always)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.attacks._api import REGISTRY, Attack, AttackSetting, State, honest_mean, replace, stay
-from dynabro_cli.attacks.alie import alie_z
+from dynabro_cli.attacks.alie import alie_z, usual_z
 from dynabro_cli.components import parameter
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.lengths import length
@@ -22,7 +22,9 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Parameters:
-    z: float | None = parameter(None, above=0, help="length of the perturbation; auto: the z of alie")
+    z: float | None = parameter(
+        None, above=0, auto=lambda _, setting: usual_z(setting), help="length of the perturbation; auto: the z of alie"
+    )
     angle: float = parameter(
         270.0, minimum=0, maximum=360, help="degrees between perturbation and reference; 90 and 270 are orthogonal"
     )

@@ -22,7 +22,8 @@ ONLY_THE_RUN_TELLS = {
     *(("methods", "safeguard", key) for key in ("threshold0", "threshold1")),
 }
 NOTHING = {("tasks", "quadratic", "radius"), ("switching", "on-level", "K"), ("methods", "dynabro", "clip")}
-"""What auto stands for the absence of, which no value is."""
+NOTHING |= {("methods", "mu2-sgd", "beta"), ("methods", "mu2-sgd", "gamma")}
+"""What auto stands for the absence of, or for a number that changes from round to round, which no value is."""
 
 FIELDS = {
     "tasks": "task",
