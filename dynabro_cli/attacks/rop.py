@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 @dataclass(frozen=True)
 class Parameters:
     z: float | None = parameter(
-        None, above=0, auto=lambda _, setting: usual_z(setting), help="length of the perturbation; auto: the z of alie"
+        None, auto=lambda _, setting: usual_z(setting), help="length of the perturbation; auto: the z of alie"
     )
     angle: float = parameter(
         270.0, minimum=0, maximum=360, help="degrees between perturbation and reference; 90 and 270 are orthogonal"

@@ -25,7 +25,18 @@ from tests.store.made import read
 __all__ = ["asked", "small"]
 
 RECIPES = (Path(__file__).parents[2] / "sweeps" / "README.md").read_text(encoding="utf-8")
-OWN = {"id", "started_at", "finished_at", "heartbeat_at", "heartbeat_clock", "wall_seconds", "pid", "owner", "host"}
+OWN = {
+    "id",
+    "started_at",
+    "finished_at",
+    "heartbeat_at",
+    "heartbeat_clock",
+    "wall_seconds",
+    "pid",
+    "owner",
+    "host",
+    "rows_digest",
+}
 """Columns of runs that differ between two executions of the same run."""
 
 

@@ -297,6 +297,7 @@ BUT = {
     "cge": ["origin"],
     "signguard": ["origin"],
     "centered-clipping": ["origin", "scale", "identical"],
+    "rfa": ["origin", "scale"],
     "clipping": ["origin", "scale", "identical"],
     "arc": ["origin"],
 }
