@@ -121,7 +121,7 @@ def test_what_there_is_to_do(dynabro: Dynabro, folder: Path) -> None:
     [
         (("round",), "part='round' is not legal (did you mean 'rounds'?). Try: one of rounds, delta, switches, all"),
         (("--seeds", "x"), "--set seeds=x: seeds=x is not legal"),
-        (("--jobs", "0"), "jobs=0 is not legal"),
+        (("--jobs", "-1"), "jobs=-1 is not legal"),
     ],
 )
 def test_what_rate_refuses(arguments: tuple[str, ...], problem: str, dynabro: Dynabro, folder: Path) -> None:
