@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Database, Force, Jobs, Plugins, Quiet
-from dynabro_cli.cli.output import emit, named_database
+from dynabro_cli.cli.output import emit
 from dynabro_cli.cli.plot import studio
 from dynabro_cli.cli.sweep_runs import jobs_of, make_runs
-from dynabro_cli.cli.terminal import note, say
+from dynabro_cli.cli.terminal import note, say, to_type
 from dynabro_cli.errors import SweepError
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SWEEP = "demo"
 HEADS = {"static": "no switching", "periodic:K=5": "a switch every 5 rounds"}
 """The switching strategies, in words."""
+HEAD = ("Test accuracy on digits; 8 of 17 workers flip the signs of their gradients,", "and the server takes a trimmed mean:")
+NOTE = ("The learning rates are the paper's. Momentum goes on from what a worker sent;", "SGD and DynaBRO remember nothing.")
 NAMES = {"sgd": "SGD", "momentum": "momentum 0.9", "dynabro": "DynaBRO"}
 """The methods, in words."""
 
@@ -47,20 +49,31 @@ def demo(
     from dynabro_cli.store.repetition import stand
 
     planned = plan(load_sweep(SWEEP))
-    outcomes = make_runs(planned, db, Options(jobs=jobs_of(jobs), sweep=SWEEP), stand(db, SWEEP, "none"), quiet=quiet)
+    outcomes = make_runs(
+        planned,
+        db,
+        Options(jobs=jobs_of(jobs), sweep=SWEEP, sweep_text=planned.sweep.text),
+        stand(db, SWEEP, "none"),
+        quiet=quiet,
+    )
     if any(outcome.status not in ("finished", "diverged", "stored") for outcome in outcomes):
         raise SweepError("a run of the demo failed. Try: dynabro sweep demo --retry-failed")
     keys = ", ".join(f"'{run.key}'" for run in planned.runs)
-    say("Test accuracy on digits; 8 of 17 workers flip the signs of their gradients, and the server takes a trimmed mean:", "")
+    say(
+        "Test accuracy on digits; 8 of 17 workers flip the signs of their gradients,",
+        "and the server takes a trimmed mean:",
+        "",
+    )
     emit(("method", "learning rate", *HEADS.values()), _table(planned, db, keys))
-    say("", "The learning rates are the paper's. Momentum goes on from what a worker sent; SGD and DynaBRO remember nothing.")
+    say(
+        "", "The learning rates are the paper's. Momentum goes on from what a worker sent;", "SGD and DynaBRO remember nothing."
+    )
     drawn = studio(db, f"run_key IN ({keys})", out, "png", force=force).draw_any(
         "curves", Choice("budget", "method", "switching", None), saved_as=SWEEP
     )
     say("", str(drawn.files[0]))
-    where = named_database(db)
-    note(f"next: dynabro runs{where}")
-    note(f'      dynabro run --method dynabro --attack alie --switching "bernoulli:p=0.01,D=10,delta_max=0.48"{where}')
+    note(to_type("next: dynabro runs"))
+    note(to_type('      dynabro run --method dynabro --attack alie --switching "bernoulli:p=0.01,D=10,delta_max=0.48"'))
     note("      dynabro new aggregator my-rule")
 
 

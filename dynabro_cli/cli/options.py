@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dynabro_cli.cli.terminal import use
 from dynabro_cli.components import plugins
 
 
@@ -30,7 +31,10 @@ Plugins = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
 Database = Annotated[
-    str, typer.Option("--db", envvar="DYNABRO_DB", metavar="FILE|URL", help="Results database: a file, or an SQLAlchemy URL.")
+    str,
+    typer.Option(
+        "--db", envvar="DYNABRO_DB", metavar="FILE|URL", callback=use, help="Results database: a file, or an SQLAlchemy URL."
+    ),
 ]
 CheckpointEvery = Annotated[
     float, typer.Option("--checkpoint-every", min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run.")

@@ -6,7 +6,6 @@ import csv
 import itertools
 import json
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -146,11 +145,6 @@ def _widths(columns: Sequence[str], rows: list[list[str]]) -> list[int]:
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-
-
-def named_database(db: str) -> str:
-    """Return the option that names a database in a command to type; empty for the usual one."""
-    return "" if db == "results.db" else f" --db {shlex.quote(db)}"
 
 
 def duration(seconds: float) -> str:

@@ -209,7 +209,7 @@ def _grids(
         if one is None and where is not None:
             complain(f"{name}: not drawn, as --where holds for no run of it")
         elif one is None:
-            complain(f"{name}: not drawn, as no run of it is stored; dynabro sweep {GRIDS[name].sweep} makes them")
+            complain(f"{name}: not drawn, as no run of it is stored. Try: dynabro sweep {GRIDS[name].sweep}")
         else:
             made.append(one)
             if one.missing:

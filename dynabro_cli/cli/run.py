@@ -22,7 +22,7 @@ from dynabro_cli.cli.options import (
     Quiet,
     Timeout,
 )
-from dynabro_cli.cli.output import named_database, print_json, tell_of_code, warn
+from dynabro_cli.cli.output import print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
 from dynabro_cli.experiment.label import OTHERS, cell
@@ -211,7 +211,7 @@ def _error(failure: Failure) -> DynabroError:
     """Return the error of a run that failed, with the exit code of its reason."""
     text = failure.reason
     if not failure.expected:
-        text = f'the run failed ({text}) and is stored as failed; dynabro query "{WHERE}" shows where'
+        text = f'the run failed ({text}) and is stored as failed. Try: dynabro query "{WHERE}", which shows where'
     error = SpecError(text.splitlines()) if failure.exit_code == SpecError.exit_code else DynabroError(text)
     error.exit_code = failure.exit_code
     return error
@@ -241,8 +241,7 @@ def _report(db: str, run_id: int, as_json: bool, where: str, model: Path | None)
     say(f"run {run_id}, {where}")
     if model is not None:
         say(f"model saved in {model}")
-    named = named_database(db)
-    hint(f"next: dynabro show {run_id}{named}")
-    hint(f'      dynabro plot curves --where "id = {run_id}"{named}')
+    hint(f"next: dynabro show {run_id}")
+    hint(f'      dynabro plot curves --where "id = {run_id}"')
     if model is not None:
         hint(f"      dynabro evaluate {shlex.quote(str(model))}")

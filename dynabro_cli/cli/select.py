@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings
-from dynabro_cli.cli.output import emit, named_database, print_json, warn
+from dynabro_cli.cli.output import emit, print_json, warn
 from dynabro_cli.cli.terminal import complain, write
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError
@@ -65,7 +65,7 @@ def select(
     scores = read_scores(planned, db, command)
     choices = choose(planned, scores, over, worst)
     if yaml is not None:
-        _write(Output(yaml, SELECTED, db, force, source=Path(name)), as_sweep(planned, choices), db)
+        _write(Output(yaml, SELECTED, db, force, source=Path(name)), as_sweep(planned, choices))
     if yaml is None or str(yaml) != "-":
         _report(planned, choices, as_json)
     for line in edges(choices):
@@ -86,15 +86,14 @@ def edges(choices: Sequence[Ranking]) -> list[str]:
     return found
 
 
-def _write(output: Output, text: str, db: str) -> None:
+def _write(output: Output, text: str) -> None:
     path = output.target
     if str(path) == "-":
         write(text.encode())
         return
     with output.writing() as file:
         file.write(text.encode())
-    command = f"dynabro sweep {shlex.quote(str(path))}{named_database(db)}"
-    complain(f"the chosen runs are written to {path}. Try: {command}, which trains them")
+    complain(f"the chosen runs are written to {path}. Try: dynabro sweep {shlex.quote(str(path))}, which trains them")
 
 
 def _report(planned: PlannedRuns, choices: list[Ranking], as_json: bool) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Database, Json, Plugins
-from dynabro_cli.cli.output import duration, emit, finite, named_database, print_json, sparkline
-from dynabro_cli.cli.terminal import say
+from dynabro_cli.cli.output import duration, emit, finite, print_json, sparkline
+from dynabro_cli.cli.terminal import say, to_type
 from dynabro_cli.components import USERS, Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean, first_line
 
@@ -122,7 +122,7 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     made = f"; sweep {row['sweep']}" if row["sweep"] else ""
     say("", f"learning rate {row['learning_rate']:g}, batch size {row['batch_size']}, model {row['model']}{made}")
     say(f"m = {row['workers']} workers, f = {row['byzantine']} Byzantine")
-    say(f"repeat: {command_of(row)} --seed {row['seed']}")
+    say(to_type(f"repeat: {command_of(row)} --seed {row['seed']}"))
 
 
 def _show_run(db: str, name: str, everything: bool, as_json: bool) -> None:
@@ -144,7 +144,7 @@ def _show_run(db: str, name: str, everything: bool, as_json: bool) -> None:
         return
     _summarize(engine, row, found)
     if not everything:
-        say("", f"everything that is stored of it: dynabro show {row['id']} --all{named_database(db)}")
+        say("", to_type(f"everything that is stored of it: dynabro show {row['id']} --all"))
         return
     say()
     emit(("column", "value"), list(_lines(row)))

@@ -18,7 +18,7 @@ from dynabro_cli.errors import BusyError, DisconnectedError, NotFoundError, Pree
 if TYPE_CHECKING:
     from dynabro_cli.store.read.status import DatabaseState, RunState, SweepState
 
-COLUMNS = ("id", "done", "budget", "score", "curve", "Byzantine", "rounds", "last sign", "process", "run")
+COLUMNS = ("id", "done", "score", "curve", "run", "Byzantine", "budget", "rounds", "last sign", "process")
 ENDED = "terminated; this view has ended, and runs in progress continue"
 WIDTH = 10
 """Letters of a curve."""
@@ -166,14 +166,14 @@ def _run_cells(run: RunState, curves: Curves) -> list[str]:
     cells: list[Any] = [
         run.id,
         f"{100 * min(run.budget_spent, run.budget) / (run.budget or 1):.0f}%",
-        f"{min(run.budget_spent, run.budget)}/{run.budget}",
         score if run.gap is None else f"gap {run.gap:.4g}",
         curves.get(run.id, ""),
+        run.run,
         "-" if run.byzantine_now is None else run.byzantine_now,
+        f"{min(run.budget_spent, run.budget)}/{run.budget}",
         run.rounds,
         f"{heard}, looks dead" if run.dead else heard,
         f"{run.host}:{run.pid}",
-        run.run,
     ]
     return [str(cell) for cell in cells]
 

@@ -151,6 +151,7 @@ def sweep(
         rerun=_rerun(rerun, rerun_changed),
         fail_fast=fail_fast,
         sweep=planned.sweep.name,
+        sweep_text=planned.sweep.text,
         shard=None if part is None else part.text,
         jobs_per_gpu=jobs_per_gpu,
         checkpoint_every=checkpoint_every,

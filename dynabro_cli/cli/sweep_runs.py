@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from dynabro_cli.cli.output import duration, emit, named_database, print_json, size, tell_of_code, warn
+from dynabro_cli.cli.output import duration, emit, print_json, size, tell_of_code, warn
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, SweepError, first_line
@@ -169,9 +169,9 @@ def _report(planned: PlannedRuns, outcomes: list[Outcome], seconds: float, db: s
         say(f"{options.entry}: {len(outcomes)} runs in {shown(db)}: {', '.join(shares)}; took {duration(seconds)}")
         if wrong:
             emit(("run", "status", "why"), [(row["run"], row["status"], first_line(row["why"] or "")) for row in wrong])
-        named = named_database(db)
-        hint(f"next: dynabro plot {planned.sweep.name}{named}")
-        hint(f"      dynabro runs --where \"sweep = '{planned.sweep.name}'\"{named}")
+        name = planned.sweep.name
+        hint(f"next: dynabro plot {'matrix ' if planned.sweep.grid else ''}{name}")
+        hint(f"      dynabro report {name}")
     if counts["failed"]:
         raise SweepError(
             f"{counts['failed']} of {len(outcomes)} runs failed; the same command with --retry-failed repeats them"

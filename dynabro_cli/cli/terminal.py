@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shlex
 import sys
 import traceback
 import warnings
@@ -19,6 +21,14 @@ Output to a closed standard output is an error, as it is lost.
 """
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+COMMAND = re.compile(
+    r"\bdynabro (db \w+|verify \w+|demo|runs?|sweep|select|status|logs|plot|compare|report|browse|show|query|export|search|tag)"
+    r"\b(?!.*--db)(?:,(?=\S)| '[^']*'|\"[^\"]*\"|(?! or dynabro)[^,;'\"])*"
+)
+"""A command that reads or writes a database, up to a comma or the end, in a text that does not name a database."""
+PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
+_in_use = ""
+"""The option that names the database of this command; empty for the usual one."""
 
 
 def one_line(text: object) -> str:
@@ -44,15 +54,28 @@ def note(line: str, *, end: str = "\n", flush: bool = False) -> None:
     print(one_line(line), end=end, file=sys.stderr, flush=flush)
 
 
+def use(db: str) -> str:
+    """Note the database of this command, for commands to type; one whose URL has a password is not repeated."""
+    global _in_use
+    usual = db == os.environ.get("DYNABRO_DB", "results.db") or PASSWORD.search(db)
+    _in_use = "" if usual else f" --db {shlex.quote(db)}"
+    return db
+
+
+def to_type(text: str) -> str:
+    """Return ``text`` with the database in use in every command of dynabro in it, so that the command can be copied."""
+    return COMMAND.sub(lambda match: match[0] + _in_use, text)
+
+
 def hint(line: str) -> None:
     """Print one line on standard error about what can be done next, if a person reads it."""
     if sys.stderr.isatty():
-        note(line)
+        note(to_type(line))
 
 
 def complain(problem: str) -> None:
     """Print one line of an error on standard error."""
-    note(f"dynabro: {problem}")
+    note(f"dynabro: {to_type(problem)}")
 
 
 def data() -> IO[str]:
@@ -83,6 +106,7 @@ def is_terminal() -> bool:
 
 def prepare() -> None:
     """Make standard streams usable: a closed stream, or an encoding that lacks a letter, must not crash."""
+    use(os.environ.get("DYNABRO_DB", "results.db"))
     for number, (name, mode, flags) in enumerate(STREAMS):
         stream = getattr(sys, name)
         if stream is None:

@@ -45,6 +45,7 @@ class Options:
         rerun: Stored runs to repeat: ``none``, ``changed`` (a component has changed) or ``all``.
         fail_fast: True if the first failure ends everything.
         sweep: The name that the runs are stored under.
+        sweep_text: The YAML of the sweep, to be stored; empty if there is none.
         shard: The part of the sweep that is made, such as ``2/4``; None for the whole.
         checkpoint_every: Seconds between two checkpoints of a run.
         weights: When a run sends its model.
@@ -66,6 +67,7 @@ class Options:
     force: bool = False
     fail_fast: bool = False
     sweep: str | None = None
+    sweep_text: str = ""
     shard: str | None = None
     checkpoint_every: float = CHECKPOINT_SECONDS
     weights: SaveAt = "never"

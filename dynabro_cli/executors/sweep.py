@@ -102,6 +102,7 @@ def in_progress(
                 to_make=standing.to_make(keys, retry_failed=options.retry_failed),
                 jobs=options.jobs or 1,
                 executor=options.executor,
+                yaml=options.sweep_text or None,
                 rerun_after=standing.repeat.last if isinstance(standing.repeat, UpTo) else None,
             )
             stack.enter_context(entry)

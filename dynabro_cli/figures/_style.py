@@ -127,6 +127,7 @@ LINES = (
     Line("#44AA99", "d", (0, (1, 2))),
     Line("#999933", ">", (0, (2, 1, 1, 1))),
     Line("#332288", "p", (0, (8, 1, 1, 1))),
+    Line("#AA4499", "*", (0, (3, 2))),
 )
 KNOWN = {
     "DynaBRO": 0,
@@ -139,6 +140,9 @@ KNOWN = {
     "SafeguardSGD, double": 9,
     "marina-pp": 10,
     "local-steps": 11,
+    "\N{GREEK SMALL LETTER MU}\N{SUPERSCRIPT TWO}-SGD": 6,
+    "DeMoA": 7,
+    "Byz-NSGDM": 12,
 }
 """Places of methods in ``LINES``, by their label: they look the same in all figures and in reports."""
 STRENGTHS = (
@@ -154,11 +158,12 @@ STRENGTHS = (
 def looks(labels: Mapping[str, str]) -> dict[str, Line]:
     """Return a look for each label: methods have fixed ones.
 
-    Others have one that follows from the label, or the next that is free, so that they mostly look the same, too.
+    Others have one that follows from the label, or the next that is free.
     """
     places = {name: KNOWN[label] for name, label in labels.items() if label in KNOWN}
     for name, label in labels.items():
         if name not in places:
-            free = [place for place in range(len(LINES)) if place not in places.values()] or range(len(LINES))
-            places[name] = free[zlib.crc32(label.encode()) % len(free)]
+            first = zlib.crc32(label.encode())
+            near = [(first + step) % len(LINES) for step in range(len(LINES))]
+            places[name] = next((place for place in near if place not in places.values()), near[0])
     return {name: LINES[places[name]] for name in labels}

@@ -32,6 +32,7 @@ div {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; }}
 td, th {{ padding: .25rem .6rem; text-align: left; border-bottom: 1px solid #8888; white-space: nowrap; }}
 p {{ font-size: .85rem; max-width: 75ch; }}
+@media (max-width: 600px) {{ td, th {{ padding: .25rem .2rem; font-size: .8rem; white-space: normal; }} }}
 </style>
 <div><table>
 <thead><tr>{head}</tr></thead>

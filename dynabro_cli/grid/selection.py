@@ -194,7 +194,7 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
         first = cell(missing[0].fields)
         raise NotFoundError(
             f"{len(missing)} of {len(planned.runs)} runs have no result in {shown(database)}, first {first}. Try: "
-            f"dynabro sweep {command} to make them"
+            f"dynabro sweep {command}, which makes them"
         )
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.complete import parse_drops
@@ -53,6 +53,7 @@ class Sweep:
         places: Places of values in the file, for errors: ``file:line`` by (field, value).
         exclude_places: Places of ``exclude``, as ``file:line``.
         plugins: Files, relative to the sweep's folder, and modules with components of the user's.
+        text: The YAML, with a comment for each ``--set``; empty if it was not read from YAML.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Sweep:
     places: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
     exclude_places: tuple[str, ...] = field(default=(), compare=False, repr=False)
     plugins: tuple[str, ...] = ()
+    text: str = field(default="", compare=False, repr=False)
 
     @property
     def points(self) -> int:
@@ -82,7 +84,7 @@ def parse_sweep(text: str, source: str) -> Sweep:
     document = read_yaml(text, source)
     if not isinstance(document, Pairs):
         raise SpecError(f"{source}:{document.line}: a sweep is a mapping with the keys {', '.join(KEYS)}")
-    return _Reading(source).sweep(document)
+    return replace(_Reading(source).sweep(document), text=text)
 
 
 def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:

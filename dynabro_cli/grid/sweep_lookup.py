@@ -95,6 +95,7 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
             problems += [f"--set {setting}: {line}" for line in error.problems]
     if problems:
         raise SpecError(problems)
+    sweep = replace(sweep, text="".join([sweep.text, *(f"# --set {setting}\n" for setting in settings)]))
     if "seeds" in values:
         texts = values.pop("seeds")
         if (total := sum(len(parse_seeds(text)) for text in texts)) > MOST_RUNS:

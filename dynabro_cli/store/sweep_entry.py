@@ -36,6 +36,7 @@ class SweepEntry:
         to_make: Keys of the runs that it makes, as ``Standing.to_make`` returns them; the others were stored before.
         jobs: Number of runs at a time.
         executor: The executor's name.
+        yaml: Text of the sweep's file; None if unknown.
         rerun_after: For a rerun of all runs, the highest id that is made again; kept until ``complete`` is set.
 
     Attributes:
@@ -48,7 +49,16 @@ class SweepEntry:
     """
 
     def __init__(
-        self, engine: Engine, *, name: str, runs: int, to_make: ToMake, jobs: int, executor: str, rerun_after: int | None = None
+        self,
+        engine: Engine,
+        *,
+        name: str,
+        runs: int,
+        to_make: ToMake,
+        jobs: int,
+        executor: str,
+        yaml: str | None = None,
+        rerun_after: int | None = None,
     ) -> None:
         self.owner = new_owner()
         self.failed = self.complete = False
@@ -60,6 +70,7 @@ class SweepEntry:
             "stored_before": runs - len(to_make),
             "jobs": jobs,
             "executor": executor,
+            "yaml": yaml,
             "rerun_after": rerun_after,
         }
         self._id: int | None = None

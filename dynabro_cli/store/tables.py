@@ -1,6 +1,6 @@
 """The tables of the database: a public interface for SQL of users.
 
-Some columns have no writer yet: saved models, tags, notes, differences of a checkout, texts of sweeps, metrics and trials. They
+Some columns have no writer yet: saved models, tags, notes, differences of a checkout, metrics and trials. They
 are here so that the tables stay as they are until version 1.0.0.
 
 The views ``byzantine_histogram`` and ``final_accuracy`` of ``views.py`` belong to it too.
@@ -288,7 +288,7 @@ sweeps = Table(
     Column("rerun_after", Integer, comment="with `--rerun`: the largest run `id` to repeat; NULL when complete"),
     Column("heartbeat_clock", Text, comment="last heartbeat by the monotonic clock of the machine"),
     Column("wall_seconds", Double, comment="duration in seconds, independent of changes of the clock"),
-    Column("yaml", Text, comment="text of the sweep's file; NULL if unknown"),  # not written yet
+    Column("yaml", Text, comment="text of the sweep's file; NULL if unknown"),
     CheckConstraint(f"status IN {SWEEP_STATUSES}", name="known_sweep_status"),
     comment="one row for each time that a sweep is run",
 )

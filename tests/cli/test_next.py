@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dynabro_cli.cli import demo
+from dynabro_cli.cli import demo, terminal
+from dynabro_cli.cli.terminal import to_type
 from dynabro_cli.grid import sweep_lookup
 from dynabro_cli.grid.sweep_lookup import shipped
 from tests.cli.conftest import Dynabro
@@ -56,12 +57,52 @@ def test_a_sweep_that_is_not_stored_is_an_unknown_figure(name: str, dynabro: Dyn
 
 def test_next_steps_are_for_people_only(dynabro: Dynabro, results: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal, and each of them works."""
-    (folder / "own.yaml").write_text(f"name: own\nbase: {QUICK}\nseeds: 0..1\n")
+    (folder / "own.yaml").write_text(f"name: own\nbase: {QUICK}\ngrid: {{weight_decay: [0, 0.1]}}\n")
     monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
     as_sweep(results, "mine")
     told = dynabro("plot", "mine").err
     assert told == "the plotted numbers: plots/mine.csv; the runs: plots/mine.runs.csv\n"
     assert dynabro("plot", "mine", "--json").err == ""
+    told = dynabro("sweep", "own.yaml", "--jobs", "0", "--quiet", "--db", "other.db", "--set", "seeds=1").err.splitlines()
+    assert told == ["next: dynabro plot matrix own --db other.db", "      dynabro report own --db other.db"]
+    stored = (folder / "own.yaml").read_text() + "# --set seeds=1\n"
+    assert read(folder / "other.db", "SELECT yaml FROM sweeps") == [(stored,)]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("plot matrix nosuch", "dynabro runs"),
+        ("report nosuch", "dynabro runs"),
+        ("show 99", "dynabro runs"),
+        ("compare sgd nsgdm", "dynabro runs"),
+        ("plot digits-best", "dynabro sweep digits-best"),
+    ],
+)
+def test_commands_to_type_name_the_database_in_use(
+    words: str, command: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results.rename("my runs.db")
+    assert f"{command} --db 'my runs.db'" in dynabro(*words.split(), "--db", "my runs.db").err
+    monkeypatch.setenv("DYNABRO_DB", "my runs.db")  # the commands to type will read it, too
+    assert dynabro(*words.split()).err.endswith(command + "\n") or f"{command}, " in dynabro(*words.split()).err
+
+
+def test_a_database_is_named_at_the_end_of_each_command_and_never_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "_in_use", " --db o.db")
+    assert to_type("Try: dynabro run or dynabro sweep, which make some") == (
+        "Try: dynabro run --db o.db or dynabro sweep --db o.db, which make some"
+    )
+    quoted = 'next: dynabro plot curves --where "id = 3, x" --x switching:K=5,a=1'
+    assert to_type(quoted) == f"{quoted} --db o.db"
+    for text in ("Try: dynabro run --db x.db", "Try: dynabro list sweeps", "dynabro 0.1 on every node"):
+        assert to_type(text) == text
+
+
+def test_the_password_of_a_server_is_not_repeated(dynabro: Dynabro) -> None:
+    terminal.use("postgresql+psycopg://me:secret@localhost/x")
+    assert to_type("Try: dynabro runs") == "Try: dynabro runs"
+    terminal.use("results.db")
 
 
 def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -553,14 +553,14 @@ def test_an_exception_in_the_simulation(dynabro: Dynabro, folder: Path, monkeypa
         outcome = dynabro(*DIGITS, "--quiet")
     assert (outcome.code, outcome.out) == (70, "")
     (line,) = outcome.problems
-    assert line.startswith("the run failed (ValueError: bang) and is stored as failed; dynabro query ")
+    assert line.startswith("the run failed (ValueError: bang) and is stored as failed. Try: dynabro query ")
     ((status, rounds, error),) = read(path, "SELECT status, rounds, error FROM runs")
     assert (status, rounds) == ("failed", 16)
     assert error.startswith("Traceback")
     assert error.endswith("ValueError: bang\n")
 
     # what the message says to type
-    advice = re.search(r'dynabro query "(.*)" shows where', line)
+    advice = re.search(r'dynabro query "(.*)", which shows where', line)
     assert advice
     assert "ValueError: bang" in dynabro("query", advice[1]).out
 

@@ -114,7 +114,7 @@ def test_missing_runs(dynabro: Dynabro, folder: Path, grid: str) -> None:
     assert (outcome.code, outcome.out) == (66, "")
     (line,) = outcome.problems
     assert line.startswith("16 of 16 runs have no result in results.db, first digits, sgd, cwtm, sf, periodic:K=10, seed 0. ")
-    assert line.endswith("Try: dynabro sweep tiny.yaml to make them")
+    assert line.endswith("Try: dynabro sweep tiny.yaml, which makes them")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dynabro_cli.figures._style import looks
+from dynabro_cli.figures._columns import method_label
+from dynabro_cli.figures._style import KNOWN, LINES, looks
 from dynabro_cli.store.read.pairs import holm, paired, student
 from tests.cli.conftest import Dynabro
 from tests.figures.grids import SMALL, fill, planned
@@ -183,3 +184,6 @@ def test_a_method_has_one_colour() -> None:
     alone = looks({"dynabro": "DynaBRO"})["dynabro"]
     assert looks({"a": "cwtm", "dynabro": "DynaBRO", "sgd": "SGD"})["dynabro"] == alone
     assert len({line.color for line in looks({name: name for name in "abcdefghijkl"}).values()}) == 12
+    named = [method_label({"name": name}) for name in ("sgd", "mu2-sgd", "demoa", "nsgdm", "marina-pp", "local-steps")]
+    assert set(named) <= set(KNOWN)
+    assert len({LINES[place].color for place in KNOWN.values()}) == len(KNOWN)

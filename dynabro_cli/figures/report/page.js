@@ -5,8 +5,8 @@
   const { answers, looks, tasks, fields, cells, runs, bars, timelines } = content;
   const PAGE = 50, MOST_LINES = 12, FIRST_LINES = 6, LISTED = 60, MOST_POINTS = 1000, MOST_NUMBERS = 300;
   // The places are the ones of figures/_style.py, so that a method has one colour in pictures and pages.
-  const LIGHT = ["#D55E00", "#000000", "#0072B2", "#2F8FC4", "#009E73", "#B87800", "#CC79A7", "#7F7F7F", "#882255", "#2A8C7E", "#7A7A1F", "#332288"];
-  const DARK = ["#FF8A3D", "#FFFFFF", "#5AB4F0", "#9AD4F5", "#2FC79A", "#E6B23A", "#E79BC4", "#A8A8A8", "#D77FA8", "#7FD6C8", "#CFCF6A", "#A79BF0"];
+  const LIGHT = ["#D55E00", "#000000", "#0072B2", "#2F8FC4", "#009E73", "#B87800", "#CC79A7", "#7F7F7F", "#882255", "#2A8C7E", "#7A7A1F", "#332288", "#AA4499"];
+  const DARK = ["#FF8A3D", "#FFFFFF", "#5AB4F0", "#9AD4F5", "#2FC79A", "#E6B23A", "#E79BC4", "#A8A8A8", "#D77FA8", "#7FD6C8", "#CFCF6A", "#A79BF0", "#DD88CC"];
   const HUES = ["method", "aggregator", "attack", "pre_aggregators", "switching"];
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const state = { task: 0, filter: {}, words: "", x: null, hue: null, facet: -1, answer: null, lines: null, listed: "", who: null, sort: 0, falling: false, shown: PAGE };
