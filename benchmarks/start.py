@@ -18,7 +18,7 @@ from dynabro_cli.errors import DynabroError
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "results.db.example"
-SWEEP = ROOT / "sweeps" / "smoke.yaml"
+SWEEP = ROOT / "sweeps" / "demo.yaml"
 IMPORTS = "import typer, rich, sqlalchemy"
 FLOOR = f'python -c "{IMPORTS}"'
 RUN = "run --task quadratic --method sgd --attack none --budget 20 --compile off --threads 1 --quiet"
@@ -111,7 +111,7 @@ def commands(run: int) -> tuple[str, ...]:
         "status",
         "query SELECT(1)",
         f"logs {run}",
-        "sweep smoke.yaml --dry-run",
+        "sweep demo.yaml --dry-run",
         "export final --csv -",
     )
 

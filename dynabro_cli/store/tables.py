@@ -268,7 +268,7 @@ sweeps = Table(
     "sweeps",
     metadata,
     Column("id", Integer, primary_key=True, comment="number"),
-    Column("name", Text, nullable=False, comment="name of the sweep, as in `runs.sweep`; of a shard, such as `smoke 2/4`"),
+    Column("name", Text, nullable=False, comment="name of the sweep, as in `runs.sweep`; of a shard, such as `demo 2/4`"),
     Column(
         "status",
         String(16),

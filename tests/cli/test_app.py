@@ -182,7 +182,7 @@ def test_a_wrong_command_is_one_line(arguments: tuple[str, ...], problem: str, d
 # --- settings
 
 
-@pytest.mark.parametrize("command", ["runs", "list sweeps", "run --budget 20", "db check", "sweep smoke", "show 1", "plot all"])
+@pytest.mark.parametrize("command", ["runs", "list sweeps", "run --budget 20", "db check", "sweep demo", "show 1", "plot all"])
 @pytest.mark.parametrize(
     ("name", "text"), [("DYNABRO_LEASE_SECONDS", "1e300"), ("DYNABRO_BUSY_SECONDS", "0"), ("DYNABRO_FAILPOINT", "nowhere=KILL")]
 )
@@ -252,7 +252,7 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
             "query SELECT(1)": 0,
             "export final --csv -": 0,
             "status": 0,
-            "sweep smoke --dry-run": 0,
+            "sweep demo --dry-run": 0,
             "db check": 0,
         },
     ),
@@ -265,7 +265,7 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
             "export final --csv -": 0,
             "logs 1": 66,
             "status": 0,
-            "sweep smoke --dry-run": 0,
+            "sweep demo --dry-run": 0,
             "sweep momentum-fails-gap --dry-run --json": 0,
             "select digits-rates": 66,
             "db check": 0,

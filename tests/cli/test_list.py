@@ -61,12 +61,12 @@ def test_sweeps(dynabro: Dynabro) -> None:
     title, *lines = outcome.out.splitlines()
     assert title == f"sweeps ({len(shipped())})"
     assert [line.split()[0] for line in lines if line.startswith("  ")] == list(shipped())
-    (smoke,) = [line for line in lines if line.startswith("  smoke ")]
-    assert smoke.split(maxsplit=3)[1:3] == ["12", "runs"]
-    assert load_sweep("smoke").description in smoke
+    (demo,) = [line for line in lines if line.startswith("  demo ")]
+    assert demo.split(maxsplit=3)[1:3] == ["6", "runs"]
+    assert load_sweep("demo").description in demo
     found = json.loads(dynabro("list", "sweeps", "--json").out)
     assert [item["name"] for item in found] == list(shipped())
-    assert next(item for item in found if item["name"] == "smoke")["runs"] == 12
+    assert next(item for item in found if item["name"] == "demo")["runs"] == 6
 
 
 def test_an_unknown_kind(dynabro: Dynabro) -> None:

@@ -162,10 +162,10 @@ def test_fields_are_set(dynabro: Dynabro, small: str, asked: Asked) -> None:
 
 
 def test_a_shipped_sweep_and_one_from_standard_input(dynabro: Dynabro, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert dynabro("sweep", "smoke").code == 0
+    assert dynabro("sweep", "demo").code == 0
     monkeypatch.setattr("sys.stdin", io.StringIO(SMALL))
     assert dynabro("sweep", "-").code == 0
-    assert [(len(runs), options.sweep) for runs, options in asked] == [(12, "smoke"), (4, "small")]
+    assert [(len(runs), options.sweep) for runs, options in asked] == [(6, "demo"), (4, "small")]
 
 
 def test_failures_are_a_table_and_an_exit_code(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +341,7 @@ def test_exclusions_that_leave_nothing_out_are_told(
 @pytest.mark.parametrize(
     ("arguments", "code", "problems"),
     [
-        (("smok",), 66, ["there is no sweep 'smok' (did you mean 'smoke'?)"]),
+        (("dem",), 66, ["there is no sweep 'dem' (did you mean 'demo'?)"]),
         (
             ("bad.yaml",),
             2,

@@ -46,8 +46,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
 
 
 def test_the_address_and_the_options_are_handed_on(dynabro: Dynabro, asked: list[Options]) -> None:
-    assert dynabro("sweep", "smoke", "--executor", "ray", "--jobs-per-gpu", "3", "--quiet").code == 0
-    assert dynabro("sweep", "smoke", "--executor", "ray", "--address", "ray://head:10001", "--quiet").code == 0
+    assert dynabro("sweep", "demo", "--executor", "ray", "--jobs-per-gpu", "3", "--quiet").code == 0
+    assert dynabro("sweep", "demo", "--executor", "ray", "--address", "ray://head:10001", "--quiet").code == 0
     assert [(options.jobs, options.jobs_per_gpu, options.address) for options in asked] == [
         (None, 3, None),
         (None, 1, "ray://head:10001"),
@@ -61,7 +61,7 @@ def test_a_third_back_end_is_a_file(
     more = tmp_path_factory.mktemp("more")
     (more / "mine.py").write_text(MINE)
     monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(more)])
-    assert dynabro("sweep", "smoke", "--set", "budget=2", "--executor", "mine", "--quiet").code == 0
+    assert dynabro("sweep", "demo", "--set", "budget=2", "--executor", "mine", "--quiet").code == 0
     assert read(folder / "results.db", "SELECT status, COUNT(*) FROM runs GROUP BY status") == [("finished", 12)]
     assert read(folder / "results.db", "SELECT executor FROM sweeps") == [("mine",)]
 
@@ -74,7 +74,7 @@ def test_a_third_back_end_is_a_file(
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], problem: str, dynabro: Dynabro, folder: Path) -> None:
-    outcome = dynabro("sweep", "smoke", "--dry-run", *arguments)
+    outcome = dynabro("sweep", "demo", "--dry-run", *arguments)
     assert (outcome.code, outcome.problems) == (2, [problem])
     assert list(folder.iterdir()) == []
 

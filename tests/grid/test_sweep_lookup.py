@@ -35,7 +35,7 @@ grid:
 
 
 def test_every_figure_has_its_sweep() -> None:
-    assert {*FIGURES, "smoke", "digits-periodic"} <= set(shipped())
+    assert {*FIGURES, "demo", "digits-periodic"} <= set(shipped())
     assert list(shipped()) == sorted(shipped())
 
 
@@ -80,13 +80,13 @@ def test_a_file_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         load_sweep("-")
 
 
-@pytest.mark.parametrize("name", ["smok", "", "no/such.yaml", "/", "a\0b"])
+@pytest.mark.parametrize("name", ["dem", "", "no/such.yaml", "/", "a\0b"])
 def test_a_sweep_that_is_not_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFoundError) as caught:
         load_sweep(name)
     assert str(caught.value).startswith(f"there is no sweep {name!r}")
-    assert ("(did you mean 'smoke'?)" in str(caught.value)) == (name == "smok")
+    assert ("(did you mean 'demo'?)" in str(caught.value)) == (name == "dem")
     assert "dynabro list sweeps" in str(caught.value)
 
 

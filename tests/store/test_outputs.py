@@ -186,7 +186,7 @@ def test_what_is_read_is_not_replaced(folder: Path) -> None:
     os.link("chosen.yaml", "same.yaml")
     with pytest.raises(CannotWriteError, match="is an input of this command"):
         Output(Path("same.yaml"), SELECTED, "results.db", True, Path("chosen.yaml")).place()
-    assert Output(Path("new.yaml"), SELECTED, "results.db", False, Path("smoke")).place() == folder / "new.yaml"
+    assert Output(Path("new.yaml"), SELECTED, "results.db", False, Path("demo")).place() == folder / "new.yaml"
 
 
 @pytest.mark.parametrize("name", ["other.db-wal", "other.db-shm", "other.db-journal", "other.db.d/new.db"])
