@@ -17,7 +17,7 @@ from dynabro_cli.experiment.label import cell
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
-from dynabro_cli.grid.sweep_file import parse_sweep
+from dynabro_cli.grid.sweep_file import MOST_CHARACTERS
 from dynabro_cli.store.care.outputs import FileKind
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.engine import open_read_only
@@ -199,16 +199,11 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
     return found
 
 
-def _is_selected(path: Path, head: bytes) -> bool:
-    """Return True for the text of ``as_sweep``, by its name and description."""
-    try:
-        sweep = parse_sweep(path.read_text(encoding="utf-8"), path.name) if head else None
-    except (ValueError, SpecError):
-        return False
-    if sweep is None:
-        return True
-    name = sweep.name.removesuffix(SUFFIX)
-    return sweep.name.endswith(SUFFIX) and sweep.description == DESCRIPTION.format(name)
+def _is_selected(path: Path) -> bool:
+    """Return True for the text of ``as_sweep``, by its first line."""
+    with path.open("rb") as file:
+        line = file.readline(MOST_CHARACTERS).strip()
+    return line.startswith(b"name: ") and line.endswith(SUFFIX.encode())
 
 
 SELECTED = FileKind("a sweep that dynabro select wrote", _is_selected)

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.errors import CannotWriteError, DatabaseError, StorageError
-from dynabro_cli.grid import sweep_file
 from dynabro_cli.grid.selection import SELECTED
 from dynabro_cli.store.care import outputs
-from dynabro_cli.store.care.outputs import CSV, DATABASE, PICTURES, SWEEP_CHARACTERS, SWEEP_KEYS, FileKind, Output
+from dynabro_cli.store.care.outputs import CSV, DATABASE, PICTURES, FileKind, Output
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from tests.store.made import change
 
@@ -118,16 +117,6 @@ def of_a_server(folder: Path) -> Path:
     return folder / "results.d" / "checkpoints" / "key.1.x"
 
 
-def a_sweep(folder: Path) -> Path:
-    (folder / "out.csv").write_text(SWEEP)
-    return folder / "out.csv"
-
-
-def a_sweep_with_mistakes(folder: Path) -> Path:
-    (folder / "grid.yaml").write_text(f"# mine\n{SWEEP}grdi: {{}}\n")
-    return folder / "grid.yaml"
-
-
 RESERVED = {
     "database": a_database,
     "link": a_link,
@@ -145,8 +134,6 @@ RESERVED = {
     "log": a_run_log,
     "into the folder": into_the_folder,
     "checkpoints of a server's": of_a_server,
-    "sweep": a_sweep,
-    "sweep with mistakes": a_sweep_with_mistakes,
 }
 
 
@@ -233,7 +220,7 @@ PNG = b"\x89PNG\r\n\x1a\n..."
         ("out.txt", b"", CSV),
         ("out.png", PNG, PICTURES["png"]),
         ("out.pdf", b"%PDF-1.4", PICTURES["pdf"]),
-        ("out.svg", b"<?xml ?>\n<svg ", PICTURES["svg"]),
+        ("out.svg", b"<svg ", PICTURES["svg"]),
         ("out", CHOSEN.encode(), SELECTED),
         ("out", b"", SELECTED),
     ],
@@ -248,12 +235,11 @@ def test_a_file_of_the_same_kind_is_replaced(name: str, content: bytes, kind: Fi
     ("name", "content", "kind"),
     [
         ("thesis.tex", b"\\begin", CSV),
-        ("out.csv", b"PK\x03\x04\x00\x00", CSV),
-        ("out.csv", PNG, PICTURES["svg"]),
-        ("out.png", b"%PDF-1.4", PICTURES["png"]),
-        ("out.pdf", PNG, PICTURES["pdf"]),
+        ("grid.yaml", SWEEP.encode(), CSV),
+        ("out.csv", b"x,y\n", PICTURES["svg"]),
+        ("grid.yaml", SWEEP.encode(), SELECTED),
         ("notes.yaml", b"todo: [this, that]\nname: x\n", SELECTED),
-        ("copy.db", b"", DATABASE),
+        ("copy.db", b"x", DATABASE),
     ],
 )
 def test_a_file_of_another_kind_needs_force(name: str, content: bytes, kind: FileKind, folder: Path) -> None:
@@ -452,7 +438,3 @@ def test_parts_are_hidden_and_belong_to_one_process() -> None:
     names = {outputs.part_of(Path("/x/out.csv")).name for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith(".") and name.endswith(".part") for name in names)
-
-
-def test_a_sweep_is_known_by_the_keys_that_its_reader_takes() -> None:
-    assert (SWEEP_KEYS, SWEEP_CHARACTERS) == (sweep_file.KEYS, sweep_file.MOST_CHARACTERS)

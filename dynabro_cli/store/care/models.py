@@ -71,7 +71,7 @@ class ModelFile:
         failpoint("after-model")
 
     def _output(self, target: Path) -> Output:
-        kind = FileKind("a model of this run", lambda path, head: not head or metadata(path).get("run_key") == self._key)
+        kind = FileKind("a model of this run", lambda path: metadata(path).get("run_key") == self._key)
         return Output(target, kind, self._database, force=self._force)
 
 
@@ -98,7 +98,7 @@ class ModelFolder:
             StorageError: The disk is full.
         """
         probe = self.of("probe")
-        with Output(self._folder, FileKind("a folder", lambda path, head: False), self._database).errors():
+        with Output(self._folder, FileKind("a folder", lambda path: False), self._database).errors():
             self._folder.mkdir(parents=True, exist_ok=True)
         probe.check()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
@@ -13,19 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import yaml
-
 from dynabro_cli.errors import CannotWriteError, StorageError
 from dynabro_cli.store.open.files import SIDE_SUFFIXES, is_sqlite, owner, sqlite_path
 from dynabro_cli.store.side_files import SideFiles, sync
 
-HEAD_BYTES = 4096
 HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 ATTEMPTS = 5
 MOST_LINKS = 40
-SWEEP_KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")
-SWEEP_CHARACTERS = 1_000_000
-"""The keys of a sweep's file, and its largest size, as ``dynabro_cli.grid.sweep_file`` has them."""
 
 
 @dataclass(frozen=True)
@@ -34,25 +27,26 @@ class FileKind:
 
     Attributes:
         name: Name in messages, such as ``a CSV file``.
-        replaces: Given a file and its first ``HEAD_BYTES`` bytes, True if a new file of this kind may replace it unasked.
+        replaces: Given a file that is not empty, True if a new file of this kind may replace it without ``force``.
     """
 
     name: str
-    replaces: Callable[[Path, bytes], bool]
+    replaces: Callable[[Path], bool]
+
+    @classmethod
+    def ending(cls, name: str, suffix: str) -> FileKind:
+        """Return a kind that replaces the files whose names end with ``suffix``."""
+        return cls(name, lambda path: path.suffix.lower() == suffix)
 
 
-def _is_csv(path: Path, head: bytes) -> bool:
-    return not head or (path.suffix.lower() == ".csv" and b"\0" not in head and not _is_sweep(path))
-
-
-CSV = FileKind("a CSV file", _is_csv)
-DATABASE = FileKind("a database", lambda path, head: False)
-HTML = FileKind("a report of dynabro", lambda path, head: not head or b'<meta name="generator" content="dynabro ' in head)
+CSV = FileKind.ending("a CSV file", ".csv")
+DATABASE = FileKind("a database", lambda path: False)
+HTML = FileKind.ending("an HTML file", ".html")
 PICTURES = {
-    "png": FileKind("a PNG picture", lambda path, head: not head or head.startswith(b"\x89PNG\r\n\x1a\n")),
-    "pdf": FileKind("a PDF file", lambda path, head: not head or head.startswith(b"%PDF-")),
-    "svg": FileKind("an SVG picture", lambda path, head: not head or b"<svg" in head),
-    "tex": FileKind("a LaTeX table", lambda path, head: not head or b"\\begin{tabular}" in head),
+    "png": FileKind.ending("a PNG picture", ".png"),
+    "pdf": FileKind.ending("a PDF file", ".pdf"),
+    "svg": FileKind.ending("an SVG picture", ".svg"),
+    "tex": FileKind.ending("a LaTeX table", ".tex"),
 }
 
 
@@ -181,13 +175,7 @@ class Output:
             raise CannotWriteError(f"{self.target} is not a regular file. Try: another file")
         if self.source is not None and self.source.exists() and path.samefile(self.source):
             raise CannotWriteError(f"{self.target} is an input of this command and is never overwritten. Try: another file")
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        if self.kind.replaces(path, head):
-            return
-        if _is_sweep(path):
-            raise CannotWriteError(f"{self.target} is a sweep and is never overwritten. Try: another file, or move it away")
-        if not self.force:
+        if path.stat().st_size and not self.force and not self.kind.replaces(path):
             raise CannotWriteError(
                 f"{self.target} is there already, and is not {self.kind.name}. Try: another file, or --force, which replaces it"
             )
@@ -239,30 +227,3 @@ def _descriptor(path: Path) -> int | None:
             break
         path = Path(folder) / path.readlink()
     return None
-
-
-def _is_sweep(path: Path) -> bool:
-    """Return True if a file is a sweep, with mistakes or without: YAML with a name and another key of a sweep."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(SWEEP_CHARACTERS + 1)
-        if re.search(r"^[\s{'\"]*name\b", text, re.MULTILINE) is None:  # a large YAML file takes seconds to read
-            return False
-        keys = set(_yaml_keys(text))
-    except (yaml.YAMLError, ValueError):  # not YAML, or not text
-        return False
-    return "name" in keys and len(keys & set(SWEEP_KEYS)) > 1
-
-
-def _yaml_keys(text: str) -> Iterator[str]:
-    """Yield the keys of a document that is a mapping."""
-    depth = place = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.NodeEvent):
-            if depth == 0 and not isinstance(event, yaml.MappingStartEvent):
-                return
-            if depth == 1:  # keys and values take turns
-                if place % 2 == 0 and isinstance(event, yaml.ScalarEvent):
-                    yield event.value
-                place += 1
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
