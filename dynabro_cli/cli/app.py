@@ -111,7 +111,7 @@ def main() -> None:
     try:
         with ending_the_process(), left_out_told():
             command = sys.argv[1] if len(sys.argv) > 1 else None
-            code = _plain(typer.main.get_command(application(command)))(standalone_mode=False)
+            code = _plain(typer.main.get_command(application(command)))(standalone_mode=False, prog_name="dynabro")
         if code == InterruptedRunError.exit_code:  # some versions of typer raise this for Ctrl-C, without a message
             complain("interrupted")
     except DynabroError as error:
@@ -123,8 +123,9 @@ def main() -> None:
         code = error.exit_code
     except UsageError as error:
         message = error.format_message()  # type: ignore[attr-defined]
+        command = getattr(getattr(error, "ctx", None), "command_path", "dynabro")
         if message:  # without a message: a command without arguments printed its help
-            complain(f"{message.rstrip('.')}. Try: dynabro --help")
+            complain(f"{message.rstrip('.?')}{'?' if message.endswith('?') else '.'} Try: {command} --help")
         code = SpecError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         complain("interrupted")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Json, Plugins, Where
+from dynabro_cli.cli.options import Database, Json, Plugins, Sweeps, Where
 from dynabro_cli.cli.output import emit, print_json
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import NotFoundError, SpecError
@@ -27,7 +27,7 @@ FORMATS = ("table", "json", "csv", "tex")
 
 def compare(
     a: Annotated[
-        str | None, typer.Argument(metavar="A", help="A method, or FIELD=VALUE; several are separated by spaces.")
+        str | None, typer.Argument(metavar="A", help="A method or rule, or FIELD=VALUE; several are separated by spaces.")
     ] = None,
     b: Annotated[str | None, typer.Argument(metavar="B", help="The same, for the other side.")] = None,
     every: Annotated[
@@ -37,9 +37,7 @@ def compare(
     against: Annotated[
         str | None, typer.Option(metavar="FIELD", help="With --all: the columns. [default: attack, switching and the like]")
     ] = None,
-    sweeps: Annotated[
-        list[str] | None, typer.Option("--sweep", metavar="NAME", help="Only runs of this stored sweep; repeat for several.")
-    ] = None,
+    sweeps: Sweeps = None,
     where: Where = None,
     metric: Annotated[
         str | None, typer.Option(metavar="NAME", help="Final number: accuracy, loss or gap; more with --all.")
@@ -71,6 +69,7 @@ def compare(
     from dynabro_cli.experiment.resolve import REGISTRIES
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read import pairs
+    from dynabro_cli.store.read.queries import of_sweeps
 
     if (every is None) != (a is not None and b is not None) or (every is not None and a is not None):
         raise SpecError("two sides are compared, or all values of a field. Try: dynabro compare A B, or --all FIELD")
@@ -84,28 +83,22 @@ def compare(
         return
     if against is not None:
         raise SpecError(f"against={against}: it is for --all. Try: dynabro compare --all method --against {against}")
-    where = " AND ".join(filter(None, (_condition(sweeps or ()), where and f"({where})"))) or None
     sides = pairs.side(a or "", REGISTRIES), pairs.side(b or "", REGISTRIES)
-    found = pairs.compare(open_read_only(db), *sides, where=where, metric=metric or "accuracy")
+    engine = open_read_only(db)
+    found = pairs.compare(engine, *sides, where=of_sweeps(engine, where, sweeps), metric=metric or "accuracy")
     _print(found, form)
     for line in found.notes:  # on standard error
         note(line)
-
-
-def _condition(sweeps: Sequence[str]) -> str:
-    if not sweeps:
-        return ""
-    from dynabro_cli.figures._data import of_sweeps
-
-    return of_sweeps(sweeps)
 
 
 def _print_all(
     db: str, every: str, against: str | None, sweeps: Sequence[str], where: str | None, metric: str | None, form: str
 ) -> None:
     """Print the matrix of all values of a field, and every pair of them."""
+    from dynabro_cli.figures._columns import split_columns
     from dynabro_cli.figures._ranking import as_texts, ranking
 
+    split_columns("all", every)
     found = ranking(results_of(db, where, sweeps), metric, rows=every, columns=against)
     if len(found.rows) < 2:
         raise NotFoundError(f"all={every}: the runs have one value of it, {found.rows[0]}. Try: another field, or --where")

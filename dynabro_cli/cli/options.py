@@ -55,6 +55,9 @@ SameSettings = Annotated[
     typer.Option("--set", metavar="FIELD=VALUE", help="For a sweep that was run with the same --set; repeat for several."),
 ]
 Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this SQL condition holds.")]
+Sweeps = Annotated[
+    list[str] | None, typer.Option("--sweep", metavar="NAME", help="Only runs of this stored sweep; repeat for several.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")]
 DataDir = Annotated[

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings, Where
+from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings, Sweeps, Where
 from dynabro_cli.cli.output import print_json, tell_of_code
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.components.plugins import guarded
-from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError, many
+from dynabro_cli.errors import IncompleteError, NotFoundError, SpecError, did_you_mean, many
 
 if TYPE_CHECKING:
     from dynabro_cli.figures._api import Choice
@@ -30,12 +30,13 @@ METRICS = (
 
 def plot(
     names: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="NAME|SWEEP|all [SWEEP]...",
+            metavar="[NAME|SWEEP|all] [SWEEP]...",
             help="A figure of 'dynabro list figures', and stored sweeps for it; or stored sweeps; all: the paper's figures.",
         ),
-    ],
+    ] = None,
+    sweeps: Sweeps = None,
     db: Database = "results.db",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.")] = Path("plots"),
     saved_as: Annotated[
@@ -83,27 +84,12 @@ def plot(
 
     Example: dynabro plot final --x switching --hue method --facet aggregator --where "attack = 'sf'"
     """
-    from dynabro_cli.figures._api import GRIDS, REGISTRY, Choice
+    from dynabro_cli.figures._api import Choice
 
-    check_name(saved_as, names)
     choice = Choice(x, hue, facet, metric, free_y, _pairs("label", labels), tuple(order or ()), _pairs("colour", colours))
-    name, sweeps = names[0], tuple(names[1:])
-    if name != ALL and (name not in REGISTRY.entries() or (name in GRIDS and sweeps)):
-        if not _are_stored(names, db):
-            REGISTRY.entry(name)  # raises an error that lists the figures
-            raise NotFoundError(f"no run of {', '.join(names)} is stored. Try: dynabro sweep NAME, or dynabro runs")
-        name, sweeps = "", tuple(names)
-    if sweeps and not _are_stored(sweeps, db):
-        raise NotFoundError(f"no run of the sweep {' or '.join(sweeps)} is stored. Try: dynabro runs, which names the sweeps")
-    figures = [] if not name else list(REGISTRY.entries()) if name == ALL else [REGISTRY.entry(name).name]
-    grids = [figure for figure in figures if figure in GRIDS]
-    if grids and choice != Choice():
-        raise SpecError(
-            f"{name} is laid out as the paper has it; --x, --hue, --facet, --metric, --free-y, --label, --order and --colour "
-            "are for the plots of any runs"
-        )
-    if settings and (name == ALL or not grids):
-        raise SpecError(f"--set is for the figure of one sweep, and not for {name}. Try: --where for a condition on the runs")
+    name, sweeps = _figure_of(names or [], sweeps or [], db)
+    check_name(saved_as, name)
+    grids = _grids_of(name, choice, settings)
     drawing = studio(db, where, out, formats, sweeps=sweeps, title=title, width=width, force=force)
     if not name:
         made = [_sweeps(drawing, choice, saved_as or "-".join(sweeps))]
@@ -121,13 +107,58 @@ def plot(
         raise IncompleteError("planned runs are missing. Try: dynabro sweep NAME, which makes the runs of a figure")
 
 
-def check_name(saved_as: str | None, names: Sequence[str]) -> None:
-    """Raise SpecError if the files cannot have the name."""
-    if saved_as is not None and (not re.fullmatch(SWEEP_NAME, saved_as) or ALL in names):
-        why = "'all' has a file per figure" if ALL in names else "not a file name of letters, digits, '.', '_' and '-'"
+def _figure_of(names: list[str], sweeps: list[str], db: str) -> tuple[str, list[str]]:
+    """Return the name of the figure, empty for sweeps without one, and the sweeps whose runs it shows.
+
+    Raises:
+        SpecError: The first name is neither a figure nor a stored sweep.
+    """
+    from dynabro_cli.figures._api import GRIDS, REGISTRY
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import listed_sweeps, stored_sweeps
+
+    if not names and not sweeps:
+        raise SpecError("plot what? Try: dynabro plot SWEEP, dynabro plot matrix SWEEP, or dynabro list figures")
+    figures = [ALL, *REGISTRY.entries()]
+    if names and names[0] in figures and not (names[0] in GRIDS and (names[1:] or sweeps)):
+        return names[0], [*names[1:], *sweeps]
+    try:
+        known = stored_sweeps(open_read_only(db)) if names else []
+    except NotFoundError:
+        known = []
+    if names and names[0] not in known:
+        hint = did_you_mean(names[0], [*known, *figures])
         raise SpecError(
-            f"name={saved_as}: {why}. Try: --name {'' if ALL in names else 'my-plot, and '}--out DIR for the folder"
+            f"unknown figure or sweep {names[0]!r}{hint}. Try: a stored sweep ({listed_sweeps(known)}), or a figure of dynabro "
+            "list figures; --plugin FILE loads your own"
         )
+    return "", [*names, *sweeps]
+
+
+def _grids_of(name: str, choice: Choice, settings: Sequence[str] | None) -> list[str]:
+    """Return the figures of the paper among the figures that a name stands for.
+
+    Raises:
+        SpecError: Options do not fit the figures.
+    """
+    from dynabro_cli.figures._api import GRIDS, REGISTRY, Choice
+
+    grids = [figure for figure in (REGISTRY.entries() if name == ALL else [name]) if figure in GRIDS]
+    if grids and choice != Choice():
+        raise SpecError(
+            f"{name} is laid out as the paper has it; --x, --hue, --facet, --metric, --free-y, --label, --order and --colour "
+            "are for the plots of any runs"
+        )
+    if settings and (name == ALL or not grids):
+        raise SpecError(f"--set is for the figure of one sweep, and not for {name}. Try: --where for a condition on the runs")
+    return grids
+
+
+def check_name(saved_as: str | None, name: str) -> None:
+    """Raise SpecError if the files cannot have the name."""
+    if saved_as is not None and (not re.fullmatch(SWEEP_NAME, saved_as) or name == ALL):
+        why = "'all' has a file per figure" if name == ALL else "not a file name of letters, digits, '.', '_' and '-'"
+        raise SpecError(f"name={saved_as}: {why}. Try: --name {'' if name == ALL else 'my-plot, and '}--out DIR for the folder")
 
 
 def _pairs(option: str, texts: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
@@ -157,20 +188,6 @@ def studio(
     kinds = formats.split(",")
     folder = (open_read_only(db), where, out, kinds)
     return Studio(*folder, _planned, _identities, window, sweeps=sweeps, title=title, width=width, force=force)
-
-
-def _are_stored(sweeps: Sequence[str], db: str) -> bool:
-    """Return True if a run of each sweep is stored; False for a database that does not exist."""
-    from dynabro_cli.figures._data import of_sweeps
-    from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.queries import count_runs
-
-    if not all(re.fullmatch(SWEEP_NAME, sweep) for sweep in sweeps):
-        return False
-    try:
-        return all(count_runs(open_read_only(db), of_sweeps([sweep])) > 0 for sweep in sweeps)
-    except NotFoundError:
-        return False
 
 
 def _sweeps(drawing: Studio, choice: Choice, saved_as: str) -> Made:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.options import Database, Force, Plugins, Where
+from dynabro_cli.cli.options import Database, Force, Plugins, Sweeps, Where
 from dynabro_cli.cli.output import size, tell_of_code
 from dynabro_cli.cli.plot import window
 from dynabro_cli.cli.terminal import note, write
@@ -20,6 +20,7 @@ def report(
     sweeps: Annotated[list[str] | None, typer.Argument(metavar="[SWEEP]...", help="Stored sweeps. [default: all runs]")] = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write; - for standard output.")] = Path("report.html"),
     where: Where = None,
+    named: Sweeps = None,
     db: Database = "results.db",
     force: Force = False,
     plugin: Plugins = None,
@@ -44,15 +45,15 @@ def report(
     output = Output(out, HTML, db, force)
     if str(out) != "-":
         output.place()
-    engine = open_read_only(db)
-    runs = read_runs(engine, where, sweeps or ())
+    engine, sweeps = open_read_only(db), [*(sweeps or ()), *(named or ())]
+    runs = read_runs(engine, where, sweeps)
     if runs.empty and sweeps:
         told = "" if where is None else f" with {where}"
         raise NotFoundError(f"no run of {' or '.join(sweeps)}{told} has a result. Try: dynabro runs, which names the sweeps")
     if runs.empty:
         why = "no run here has a result" if where is None else f"where={where}: it holds for no run that has a result"
         raise NotFoundError(f"{why}. Try: dynabro runs, which lists the stored runs")
-    results = Results(runs, runs, "", engine, identities, window, tuple(sweeps or ()))
+    results = Results(runs, runs, "", engine, identities, window, tuple(sweeps))
     now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M}"
     about = {"database": Path(shown(db)).name, "where": where, "made": now, "version": __version__}
     text = page(title_of(runs), about, content(results, where, describe)).encode()

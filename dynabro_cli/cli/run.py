@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,7 @@ from dynabro_cli.cli.output import print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
 from dynabro_cli.experiment.label import OTHERS, cell
-from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields
+from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields, full_name
 
 if TYPE_CHECKING:
     from dynabro_cli.events import SaveAt
@@ -43,14 +43,15 @@ WHERE = "SELECT error FROM runs WHERE status='failed'"
 
 def _option(field: Field) -> Any:
     """Return the option of a run's field: its name, its meaning and its default, as the table has them."""
+    names = dict.fromkeys((field.option, f"--{field.field.replace('_', '-')}"))
     if field.field == CHAIN:
         shown = "Pre-aggregator before the rule; for a chain, repeat it, or join them by +."
-        return typer.Option(field.option, "--pre-aggregators", metavar=field.metavar, help=shown, rich_help_panel="Experiment")
+        return typer.Option(*names, metavar=field.metavar, help=shown, rich_help_panel="Experiment")
     words = field.limits["help"]
     unset = "auto" if "auto:" in words else "the task's"
     default = unset if field.default is None else field.default
     shown = f"{words[0].upper()}{words[1:]}. [default: {default}]"
-    return typer.Option(field.option, metavar=field.metavar, help=shown, show_default=False, rich_help_panel="Experiment")
+    return typer.Option(*names, metavar=field.metavar, help=shown, show_default=False, rich_help_panel="Experiment")
 
 
 def _with_fields(command: Callable[..., None]) -> Callable[..., None]:
@@ -78,6 +79,10 @@ def _with_fields(command: Callable[..., None]) -> Callable[..., None]:
 @_with_fields
 def run(
     given: dict[str, str],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Set a field, as in a sweep; the same as its option."),
+    ] = None,
     device: Device = "auto",
     jobs: Annotated[
         int,
@@ -139,7 +144,18 @@ def run(
         force=force,
         weights=_moment(save_at, save_model),
     )
-    _run(RunSpec.from_text(given), options, db, save_model, as_json=as_json, quiet=quiet)
+    _run(RunSpec.from_text(_with_settings(given, settings or ())), options, db, save_model, as_json=as_json, quiet=quiet)
+
+
+def _with_settings(given: dict[str, str], settings: Sequence[str]) -> dict[str, str]:
+    """Return the fields given by options and by ``--set``; raise SpecError for a setting without a value or with two."""
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not text or full_name(name) in given:
+            why = "the field is given twice. Try: one of them" if text else "it must be FIELD=VALUE. Try: --set lr=0.1"
+            raise SpecError(f"--set {setting}: {why}")
+        given = given | {full_name(name): text}
+    return given
 
 
 def _moment(save_at: str, save_model: Path | None) -> SaveAt:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, Where
+from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, Sweeps, Where
 from dynabro_cli.cli.output import emit, save_csv, table_lines, tell_of_code
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
 from dynabro_cli.errors import SpecError, did_you_mean
-from dynabro_cli.experiment.spec import fields
+from dynabro_cli.experiment.spec import fields, full_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -57,6 +57,7 @@ Limit = Annotated[
 
 def runs(
     where: Where = None,
+    sweeps: Sweeps = None,
     columns: ColumnsOption = None,
     limit: Limit = None,
     db: Database = "results.db",
@@ -71,10 +72,11 @@ def runs(
     Example: dynabro runs --where "attack='sf' AND status='finished'" --limit 100
     """
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.queries import RUN_COLUMNS, list_code, list_runs, newest_runs, tell_left_out
+    from dynabro_cli.store.read.queries import RUN_COLUMNS, list_code, list_runs, newest_runs, of_sweeps, tell_left_out
 
     chosen = None if columns in (None, ALL) else _columns(str(columns))
     engine = open_read_only(db)
+    where = of_sweeps(engine, where, sweeps)
     if as_json or as_csv:
         shown = RUN_COLUMNS if chosen is None else ", ".join(chosen)
         table = list_runs(engine, where) if chosen is None and limit is None else newest_runs(engine, where, shown, limit)
@@ -100,7 +102,7 @@ def _columns(text: str) -> list[str]:
     from dynabro_cli.store.tables import metadata
 
     legal = metadata.tables["runs"].columns.keys()
-    names = [name.strip() for name in text.split(",")]
+    names = [full_name(name.strip()) for name in text.split(",")]
     for name in names:
         if name not in legal:
             raise SpecError(
@@ -204,7 +206,7 @@ def query(
     ] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Read the database with SQL; nothing can be written.
+    """Read the database with SQL; nothing can be written. For the runs of a sweep: WHERE sweep = 'NAME'.
 
     Example: dynabro query "SELECT method, switching, mean, std, n FROM final_accuracy"
     """
@@ -221,6 +223,7 @@ def export(
     what: Annotated[str, typer.Argument(metavar="curves|final|rounds", help="Evaluations, cells, or rounds.")],
     csv: Annotated[Path, typer.Option("--csv", metavar="FILE", help="File to write; - for standard output.")],
     where: Where = None,
+    sweeps: Sweeps = None,
     db: Database = "results.db",
     force: Force = False,
     plugin: Plugins = None,
@@ -236,6 +239,6 @@ def export(
     if what not in queries.EXPORTS:
         hint = did_you_mean(what, queries.EXPORTS)
         raise SpecError(f"cannot export {what!r}{hint}; legal: {', '.join(queries.EXPORTS)}")
-    table = queries.export(open_read_only(db), what, where)
+    table = queries.export(open_read_only(db), what, where, sweeps)
     count = save_csv(Output(csv, CSV, db, force), table.columns, table.rows)
     note(f"{count} rows of {what} written to {csv}")

@@ -49,6 +49,7 @@ def select(
 
     Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
     """
+    from dynabro_cli.experiment.spec import full_name
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.selection import SELECTED, as_sweep, check_fields, choose, read_scores
     from dynabro_cli.grid.sweep_lookup import load_sweep
@@ -59,7 +60,7 @@ def select(
     if yaml is not None and str(yaml) == "-" and as_json:
         raise SpecError("--json and --yaml - both print on standard output. Try: a file for one of them")
     planned = plan(load_sweep(name, settings or ()))
-    over, worst = over or ["learning_rate"], worst or ["attack"]
+    over, worst = [*map(full_name, over or ["lr"])], [*map(full_name, worst or ["attack"])]
     check_fields(planned, over, worst)
     command = " ".join([shlex.quote(name), *(f"--set {shlex.quote(setting)}" for setting in settings or ())])
     scores = read_scores(planned, db, command)

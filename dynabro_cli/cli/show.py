@@ -24,7 +24,7 @@ DIPS = ("dip", "worst_window")
 
 
 def show(
-    what: Annotated[str, typer.Argument(metavar="KIND/NAME|RUN", help="Such as aggregators/cwtm, or 1 or runs/1.")],
+    what: Annotated[str, typer.Argument(metavar="NAME|KIND/NAME|RUN", help="Such as cwtm, aggregators/cwtm, 1, runs/1.")],
     everything: Annotated[bool, typer.Option("--all", help="Of a run: every column, recovery, and Byzantine workers.")] = False,
     db: Database = "results.db",
     as_json: Json = False,
@@ -34,7 +34,7 @@ def show(
 
     RUN is a run's id, or the beginning of its key. --all and --json have everything that is stored of it but rounds.
 
-    Example: dynabro show aggregators/cwtm
+    Example: dynabro show cwtm
     """
     kind, _, name = what.partition("/")
     if not name and re.fullmatch(r"[0-9]+|[0-9a-f]{8,64}", kind):
@@ -44,10 +44,32 @@ def show(
         return
     from dynabro_cli.experiment.resolve import REGISTRIES
 
+    if not name and kind not in ("", "runs", *REGISTRIES):
+        kind, name = _kind_of(kind)
     if kind not in REGISTRIES or not name:
         legal = ", ".join([*REGISTRIES, "runs"])
         raise SpecError(f"cannot show {what!r}{did_you_mean(kind, REGISTRIES)}. Try: KIND/NAME with KIND one of {legal}")
     _show_component(REGISTRIES[kind].entry(name), kind, as_json)
+
+
+def _kind_of(name: str) -> tuple[str, str]:
+    """Return the kind of the only component with a name, and the name.
+
+    Raises:
+        SpecError: There is none, or there are several.
+    """
+    from dynabro_cli.experiment.resolve import REGISTRIES
+
+    kinds = [kind for kind, registry in REGISTRIES.items() if name in registry.entries()]
+    if len(kinds) == 1:
+        return kinds[0], name
+    if kinds:
+        raise SpecError(f"{name!r} is of several kinds. Try: {' or '.join(f'dynabro show {kind}/{name}' for kind in kinds)}")
+    known = {own: kind for kind, registry in REGISTRIES.items() for own in registry.entries()}
+    raise SpecError(
+        f"cannot show {name!r}: neither a component nor a run{did_you_mean(name, known)}. "
+        "Try: dynabro list, which names the components, or dynabro runs, which lists the runs"
+    )
 
 
 def _show_component(entry: Entry[Any], kind: str, as_json: bool) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dynabro_cli.components import ParameterInfo, format_value, parameter, parameter_infos
@@ -265,22 +266,14 @@ class RunSpec:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunSpec:
-        """Build a spec of ``values``; raise SpecError that lists every unknown field."""
-        infos = fields()
-        problems = [
-            f"unknown field {name!r}{did_you_mean(str(name), infos)}; legal: {', '.join(infos)}"
-            for name in values
-            if name not in infos
-        ]
-        if problems:
-            raise SpecError(problems)
+        """Build a spec of ``values``, by full or short names; raise SpecError that lists every unknown field."""
         return cls(**values)
 
     @classmethod
     def from_text(cls, values: Mapping[str, str]) -> RunSpec:
         """Build a spec of values as typed; a value that is not a number is kept for ``problems`` if it must be a number."""
         typed: dict[str, Any] = {}
-        for name, text in values.items():
+        for name, text in canonical(values).items():
             try:
                 typed[name] = fields()[name].parse(text)
             except (KeyError, ValueError):
@@ -316,5 +309,52 @@ def option(field: str) -> str:
 
 CHAIN = "pre_aggregators"
 """The field that names a chain of components."""
+SHORT: Mapping[str, str] = {one.short: name for name, one in fields().items() if one.short}
+"""Fields by their short names, which are legal in every place: ``lr`` and ``pre``."""
+
+
+def full_name(name: str) -> str:
+    """Return the name of the field that ``name`` stands for; any other name unchanged."""
+    return SHORT.get(name, name)
+
+
+def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the full names of their fields; ``aggregator: nnm+cwtm`` becomes a chain and a rule.
+
+    Raises:
+        SpecError: A field has two values.
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if full_name(name) in found:
+            raise SpecError(f"{name}={value}: {full_name(name)} is given twice, by two names. Try: one of them")
+        found[full_name(name)] = value
+    rule = found.get("aggregator")
+    if isinstance(rule, str) and len(parts := re.split(r"\+(?!\d)", rule)) > 1:  # the plus of 1e+2 joins nothing
+        if found.get(CHAIN) not in (None, "none", "+".join(parts[:-1])):
+            raise SpecError(f"aggregator={rule}: it has pre-aggregators, and so has {CHAIN}={found[CHAIN]}. Try: one of them")
+        found |= {CHAIN: "+".join(parts[:-1]), "aggregator": parts[-1]}
+    return found
+
+
+def _by_any_name(make: Callable[..., None]) -> Callable[..., None]:
+    """Return the initializer of RunSpec that takes short names, and reports every unknown name."""
+
+    @functools.wraps(make)
+    def initialize(self: RunSpec, *places: Any, **values: Any) -> None:
+        values, legal = canonical(values), fields()
+        problems = [
+            f"unknown field {name!r}{did_you_mean(str(name), [*legal, *SHORT])}; legal: {', '.join(legal)}"
+            for name in values
+            if name not in legal
+        ]
+        if problems:
+            raise SpecError(problems)
+        make(self, *places, **values)
+
+    return initialize
+
+
+RunSpec.__init__ = _by_any_name(RunSpec.__init__)  # type: ignore[method-assign]
 COMPONENTS: Mapping[str, str] = {name: one.component for name, one in fields().items() if one.component is not None}
 """The registry of each field that names components."""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.label import CELL, OTHERS
-from dynabro_cli.experiment.spec import COMPONENTS, fields
+from dynabro_cli.experiment.spec import COMPONENTS, fields, full_name
 
 if TYPE_CHECKING:
     from dynabro_cli.figures._data import Results
@@ -81,6 +81,7 @@ def column_of(option: str, name: str, legal: Sequence[str] = (*COLUMNS, "seed", 
     Raises:
         SpecError: ``name`` is not a legal column.
     """
+    name = full_name(name)
     field, dot, _ = name.partition(".")
     if name not in legal and not (dot and field in COMPONENTS and COLUMNS[0] in legal):
         raise SpecError(f"{option}={name} is not a column to plot by{did_you_mean(name, legal)}; legal: {', '.join(legal)}")

@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from dynabro_cli.errors import DatabaseError
 from dynabro_cli.store.care.check import NUMBERS as WORKERS
 from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.read.queries import query, tell_left_out
+from dynabro_cli.store.read.queries import among, of_sweeps, query, tell_left_out
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.theory.rate import with_specs
 
@@ -92,10 +92,11 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
         sweeps: Only runs of these sweeps, which the column ``sweep`` then names: one row for each sweep that has the run.
 
     Raises:
+        NotFoundError: No run of a sweep is stored.
         SpecError: The condition is not valid.
     """
-    condition = " AND ".join(filter(None, (RESULTS, of_sweeps(sweeps), where and f"({where})")))
-    runs = read(engine, f"SELECT * FROM runs WHERE {condition} ORDER BY id")
+    condition = of_sweeps(engine, where, sweeps) or "TRUE"
+    runs = read(engine, f"SELECT * FROM runs WHERE {RESULTS} AND ({condition}) ORDER BY id")
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
     tell_left_out(engine, ("runs", "recovery"))
     recovery = read(engine, "SELECT * FROM recovery").rename(columns={"run_id": "id"})
@@ -105,30 +106,13 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
     if not sweeps:
         return runs
     listed = read(
-        engine, f"SELECT DISTINCT run_key, name FROM sweep_runs JOIN sweeps ON id = sweep_id WHERE {_among('name', sweeps)}"
+        engine, f"SELECT DISTINCT run_key, name FROM sweep_runs JOIN sweeps ON id = sweep_id WHERE {among('name', sweeps)}"
     )
     own = runs[["run_key", "sweep"]].rename(columns={"sweep": "name"})
     members = pd.concat([listed, own[own["name"].isin(sweeps)]]).drop_duplicates()
     order = members.assign(place=members["name"].map(list(sweeps).index)).sort_values("place", kind="stable")
     found = order.drop(columns="place").merge(runs.drop(columns="sweep"), on="run_key")
     return found.rename(columns={"name": "sweep"}).sort_values("id", kind="stable", ignore_index=True)[list(runs.columns)]
-
-
-def of_sweeps(sweeps: Sequence[str]) -> str:
-    """Return an SQL condition for the runs that some sweeps made or used; empty for no sweep."""
-    if not sweeps:
-        return ""
-    listed = f"SELECT run_key FROM sweep_runs JOIN sweeps ON sweeps.id = sweep_id WHERE {_among('name', sweeps)}"
-    return f"({_among('sweep', sweeps)} OR run_key IN ({listed}))"
-
-
-def _among(column: str, values: Sequence[str]) -> str:
-    return f"{column} IN ({', '.join(quoted(value) for value in values)})"
-
-
-def quoted(text: str) -> str:
-    """Return a text as a literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.complete import parse_drops
-from dynabro_cli.experiment.spec import fields
+from dynabro_cli.experiment.spec import SHORT, canonical, fields, full_name
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml, stop_at_many
 
 KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")
@@ -89,7 +89,7 @@ def parse_sweep(text: str, source: str) -> Sweep:
 
 def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
     """Raise SpecError unless ``name`` is a field and ``text`` a legal number or word for it."""
-    infos = fields()
+    infos, name = fields(), full_name(name)
     if name not in infos:
         raise SpecError(unknown_field(name, others))
     try:
@@ -103,7 +103,7 @@ def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
 def unknown_field(name: str, others: Sequence[str] = ()) -> str:
     """Return the problem of a name that is neither a field nor one of ``others``."""
     legal = [*fields(), *others]
-    return f"unknown field {name!r}{did_you_mean(name, legal)}; legal: {', '.join(legal)}"
+    return f"unknown field {name!r}{did_you_mean(name, [*legal, *SHORT])}; legal: {', '.join(legal)}"
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -177,11 +177,23 @@ class _Reading:
         if not isinstance(node, Pairs):
             self._refuse(node.line, f"{name} must be a mapping, field: value")
             return {}
-        return {key.text: text for key, value in node.pairs if key.text and (text := self._value(key.text, value)) is not None}
+        given = [(key.text, key.line, self._value(key.text, value)) for key, value in node.pairs if key.text]
+        return self._canonical({key: text for key, _, text in given if text is not None}, node.line)
+
+    def _canonical(self, values: Values, line: int) -> dict[str, str]:
+        """Return values by the full names of their fields, with their places."""
+        try:
+            found = canonical(values)
+        except SpecError as error:
+            self._refuse(line, *error.problems)
+            return {}
+        for name, text in found.items():
+            self.places.setdefault((name, text), f"{self.source}:{line}")
+        return found
 
     def _value(self, name: str, node: Node) -> str | None:
         """Return the value of a field; None if it is not valid, with the problem noted."""
-        line = node.line
+        line, name = node.line, full_name(name)
         if name not in fields():
             self._refuse(line, unknown_field(name) + (COMMA if "=" in name else ""))
             return None
@@ -221,11 +233,11 @@ class _Reading:
         """Return one point of an axis: a mapping of fields, or a value of the field that names the axis."""
         if isinstance(node, Pairs):
             return self._values(node, label)
-        if label not in fields():
+        if full_name(label) not in fields():
             self._refuse(node.line, f"{unknown_field(label)}; only a list of mappings may have a name of its own")
             return {}
         text = self._value(label, node)
-        return {} if text is None else {label: text}
+        return {} if text is None else self._canonical({label: text}, node.line)
 
     def _exclude(self, node: Node) -> tuple[Values, ...]:
         if not isinstance(node, Items):

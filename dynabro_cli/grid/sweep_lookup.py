@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
+from dynabro_cli.experiment.spec import canonical, full_name
 from dynabro_cli.grid.sweep_file import MOST_CHARACTERS, MOST_RUNS, Axis, Sweep, check_value, parse_seeds, parse_sweep, too_many
 
 if TYPE_CHECKING:
@@ -43,9 +44,10 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
     except UnicodeDecodeError as error:
         raise SpecError(f"{name}: it is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason, files = getattr(error, "strerror", None) or error, [file.name for file in Path().glob("*.y*ml")]
+        hint = did_you_mean(name, [*own, *files])
         raise NotFoundError(
-            f"there is no sweep {name!r}{did_you_mean(name, own)} ({reason}). Try: a file's name, or one of dynabro list sweeps"
+            f"there is no sweep {name!r}{hint} ({reason}). Try: a file's name, or one of dynabro list sweeps"
         ) from error
     return _ready(parse_sweep(text, name), Path(str(path)).parent, settings)
 
@@ -80,7 +82,7 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     problems = []
     for setting in settings:
         name, equals, text = setting.partition("=")
-        name = "seeds" if name == "seed" else name
+        name = "seeds" if name == "seed" else full_name(name)
         try:
             if not equals or not text:
                 raise SpecError("it must be FIELD=VALUE")
@@ -103,11 +105,13 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         seeds = tuple(dict.fromkeys(seed for text in texts for seed in parse_seeds(text)))
         sweep = replace(_without(sweep, "seed"), seeds=seeds)
     for name, texts in values.items():
-        sweep = _without(sweep, name)
-        if len(texts) == 1:
-            sweep = replace(sweep, base={**sweep.base, name: texts[0]})
+        points = tuple(canonical({name: text}) for text in texts)
+        for own in dict.fromkeys(own for point in points for own in point):
+            sweep = _without(sweep, own)
+        if len(points) == 1:
+            sweep = replace(sweep, base={**sweep.base, **points[0]})
         else:
-            sweep = replace(sweep, grid=(*sweep.grid, Axis(name, tuple({name: text} for text in texts))))
+            sweep = replace(sweep, grid=(*sweep.grid, Axis(name, points)))
     return sweep
 
 

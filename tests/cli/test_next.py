@@ -72,8 +72,8 @@ def test_next_steps_are_for_people_only(dynabro: Dynabro, results: Path, folder:
 @pytest.mark.parametrize(
     ("words", "command"),
     [
-        ("plot matrix nosuch", "dynabro runs"),
-        ("report nosuch", "dynabro runs"),
+        ("plot matrix nosuch", "dynabro sweep NAME"),
+        ("report nosuch", "dynabro sweep NAME"),
         ("show 99", "dynabro runs"),
         ("compare sgd nsgdm", "dynabro runs"),
         ("plot digits-best", "dynabro sweep digits-best"),

@@ -242,7 +242,7 @@ def test_an_exception_during_a_run_is_a_line_and_the_log_has_the_traceback(dynab
     outcome = dynabro("run", "--plugin", str(rule), "--aggregator", "own:broken=rule", *QUICK)
     assert outcome.code == 78
     (line,) = outcome.problems
-    assert line.startswith(f"the run failed ({rule}, line 22: ZeroDivisionError: in the rule) and is stored as failed; ")
+    assert line.startswith(f"the run failed ({rule}, line 22: ZeroDivisionError: in the rule) and is stored as failed. ")
     log = dynabro("logs", "1").out
     assert "Traceback (most recent call last):" in log
     assert f'File "{rule}", line 22, in rule' in log

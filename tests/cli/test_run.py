@@ -253,7 +253,7 @@ def test_a_run_that_takes_too_long_fails(dynabro: Dynabro, folder: Path) -> None
     outcome = dynabro(*QUADRATIC, "--budget", "1000000", "--timeout", "1", "--jobs", "1")
     assert outcome.code == 70
     (line,) = outcome.problems
-    assert line.startswith("the run failed (timeout: it took longer than 1 s) and is stored as failed; ")
+    assert line.startswith("the run failed (timeout: it took longer than 1 s) and is stored as failed. ")
     assert read(folder / "results.db", "SELECT status FROM runs") == [("failed",)]
 
 

@@ -128,7 +128,7 @@ def test_a_database_that_is_not_there(dynabro: Dynabro) -> None:
 @pytest.mark.parametrize(
     ("what", "problem"),
     [
-        ("cwtm", "cannot show 'cwtm'. Try: KIND/NAME with KIND one of tasks, models, "),
+        ("cwmt", "cannot show 'cwmt': neither a component nor a run (did you mean 'cwtm'?). Try: dynabro list"),
         ("agregators/cwtm", "cannot show 'agregators/cwtm' (did you mean 'aggregators'?). Try: KIND/NAME"),
         ("aggregators/", "Try: KIND/NAME"),
         ("runs/", "Try: KIND/NAME"),

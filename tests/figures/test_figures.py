@@ -286,7 +286,7 @@ def test_the_same_bytes_for_one_database(grids: Path, dynabro: Dynabro) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
-        (["mnist-sf-cwmt"], 2, "unknown figure 'mnist-sf-cwmt' (did you mean 'mnist-sf-cwtm'?); legal: cifar10-ipm-cwmed, "),
+        (["mnist-sf-cwmt"], 2, "unknown figure or sweep 'mnist-sf-cwmt' (did you mean 'mnist-sf-cwtm'?). Try: "),
         (["mnist-sf-cwtm"], 66, "no run of mnist-sf-cwtm is stored. Try: dynabro sweep mnist-sf-cwtm"),
         (
             ["mnist-sf-cwtm", "--set", "budget=7"],

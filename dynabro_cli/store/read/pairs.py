@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from dynabro_cli.components import Registry, format_value
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.label import OTHERS, telling_apart
-from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields
+from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.read.queries import query, tell_left_out
 
@@ -97,16 +97,24 @@ def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
     values: Fields = {}
     for part in text.split():
         match = re.fullmatch(r"(\w+)=(.+)", part)
-        name, value = (match[1], match[2]) if match else ("method", part)
+        name, value = (full_name(match[1]), match[2]) if match else (_field_of(part, registries), part)
         if (name not in fields() or name == "seed") and name != SWEEP:
             legal = [*(field for field in fields() if field != "seed"), SWEEP]
             raise SpecError(f"{name}={value}: not a field to compare by{did_you_mean(name, legal)}. Try: {', '.join(legal)}")
         if name in values:
             raise SpecError(f"{text!r}: {name} is given twice. Try: one value")
-        values[name] = value if name == SWEEP else _stored(name, value, registries)
+        for own, one in canonical({name: value}).items():
+            values[own] = one if own == SWEEP else _stored(own, one, registries)
     if not values:
         raise SpecError("a side of a comparison is empty. Try: dynabro compare dynabro momentum")
     return values
+
+
+def _field_of(text: str, registries: Mapping[str, Registry[Any]]) -> str:
+    """Return the field of a component's text: its method, or the only field whose components have its name."""
+    name = re.split(r"\+(?!\d)", text)[-1].partition(":")[0]
+    found = [field for field, kind in COMPONENTS.items() if name in registries[kind].entries()]
+    return found[0] if len(found) == 1 else "method"
 
 
 def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metric: str = "accuracy") -> Comparison:
@@ -125,6 +133,7 @@ def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metr
     """
     if metric not in METRICS:
         raise SpecError(f"metric={metric}: not legal{did_you_mean(metric, METRICS)}. Try: {', '.join(METRICS)}")
+    a, b = _with_chain(a, b), _with_chain(b, a)
     if a == b:
         raise SpecError("A and B are the same. Try: two different methods, or FIELD=VALUE with two values")
     runs = _runs(engine, where, METRICS[metric])
@@ -144,6 +153,11 @@ def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metr
     adaptive = any(str(run["switching"]).startswith("adaptive") for run, _ in pairs)
     rates = tuple(tuple(sorted({pair[which][RATE] for pair in pairs})) for which in (0, 1))
     return Comparison(cells, alone, not varied & set(IDENTITIES) and not adaptive, rates)
+
+
+def _with_chain(own: Fields, other: Fields) -> Fields:
+    """Return a side whose rule has no chain before it, if the other side has one, as ``cwtm`` against ``nnm+cwtm``."""
+    return {**own, CHAIN: "none"} if "aggregator" in own and CHAIN in other and CHAIN not in own else own
 
 
 def _cells(pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *, higher: bool) -> list[Cell]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -14,16 +15,31 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from dynabro_cli.components.digests import CodeComparison, compare
-from dynabro_cli.errors import DisconnectedError, LeftOutWarning, NotFoundError, SpecError, TimeLimitError, first_line, many
+from dynabro_cli.errors import (
+    DisconnectedError,
+    LeftOutWarning,
+    NotFoundError,
+    SpecError,
+    TimeLimitError,
+    did_you_mean,
+    first_line,
+    many,
+)
+from dynabro_cli.experiment.spec import SHORT
 from dynabro_cli.store.open.stopping import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
 from dynabro_cli.store.open.value_types import readable_row
 from dynabro_cli.store.tables import metadata
+from dynabro_cli.store.views import VIEWS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FETCH_ROWS = 1000
+MOST_NAMED = 10
+"""Sweeps that an error names."""
+SWEEPS = "SELECT sweep FROM runs WHERE sweep IS NOT NULL UNION SELECT name FROM sweeps"
+"""Names of sweeps, as SQL."""
 
 EXPORTS = {
     "curves": """
@@ -32,7 +48,7 @@ EXPORTS = {
                validation_accuracy, validation_loss
         FROM evaluations JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
     """,
-    "final": "SELECT * FROM final_accuracy {where}",
+    "final": "SELECT * FROM {cells} {where}",
     "rounds": """
         SELECT run_id, task, method, aggregator, attack, switching, seed, round, rounds.budget, level, cost, rounds.byzantine,
                switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error, precision,
@@ -112,7 +128,7 @@ def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[A
         damage = any(word in reason for word in ("image is malformed", "not a database", "locked", "disk"))
         if isinstance(known, DisconnectedError) or (damage and engine.dialect.name == "sqlite"):
             raise known from error
-        raise SpecError(f"SQL: {reason}. Try: docs/columns.md, which lists tables and columns") from error
+        raise SpecError(f"SQL: {reason}. Try: {_advice(reason, sql)}") from error
 
 
 def _rows(connection: Connection, sql: str) -> Iterator[tuple[Any, ...]]:
@@ -184,10 +200,17 @@ def list_code(engine: Engine, where: str | None = None) -> CodeComparison:
     return compare((row[0], row[1]) for row in rows)
 
 
-def export(engine: Engine, what: str, where: str | None = None) -> QueryResult:
+def export(engine: Engine, what: str, where: str | None = None, sweeps: Sequence[str] | None = None) -> QueryResult:
     """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components."""
     tell_left_out(engine, EXPORTED[what])
-    return query(engine, EXPORTS[what].format(where=_condition(where)))
+    cells, condition = "final_accuracy", of_sweeps(engine, where, sweeps)
+    if what == "final":
+        condition = where
+        if sweeps:  # the view has the cells of all runs: the same statement, on the runs of the sweeps
+            view = VIEWS["final_accuracy"].partition(" AS\n")[2]
+            own = view.replace("FROM runs WHERE", f"FROM runs WHERE ({of_sweeps(engine, None, sweeps)}) AND")
+            cells = f"({own}) AS final_accuracy"
+    return query(engine, EXPORTS[what].format(cells=cells, where=_condition(condition)))
 
 
 def find_run(engine: Engine, name: str) -> dict[str, Any]:
@@ -229,6 +252,59 @@ def worker_labels(engine: Engine, run_id: int) -> list[tuple[int, int, int]]:
     sql = text("SELECT worker, label, count FROM worker_labels WHERE run_id = :run ORDER BY worker, label")
     with translated_errors(engine.url), engine.connect() as connection:
         return [(row[0], row[1], row[2]) for row in connection.execute(sql, {"run": run_id})]
+
+
+def stored_sweeps(engine: Engine) -> list[str]:
+    """Return the names of all sweeps of which something is stored."""
+    return [row[0] for row in query(engine, f"{SWEEPS} ORDER BY 1").rows]
+
+
+def of_sweeps(engine: Engine, where: str | None, sweeps: Sequence[str] | None) -> str | None:
+    """Return an SQL condition: ``where``, and that the run was made or used by one of some sweeps; None for all runs.
+
+    Raises:
+        NotFoundError: No run of a sweep is stored.
+    """
+    if not sweeps:
+        return where
+    listed = f"SELECT run_key FROM sweep_runs JOIN sweeps ON sweeps.id = sweep_id WHERE {among('name', sweeps)}"
+    condition = f"({among('sweep', sweeps)} OR run_key IN ({listed}))" + (f" AND ({where})" if where else "")
+    known = stored_sweeps(engine)
+    for name in sweeps:
+        if name not in known:
+            raise NotFoundError(f"no run of the sweep {name} is stored{did_you_mean(name, known)}. Try: {listed_sweeps(known)}")
+    return condition
+
+
+def listed_sweeps(known: Sequence[str]) -> str:
+    """Return some names of sweeps for an error, or the command that makes one."""
+    more = ", ..." if len(known) > MOST_NAMED else ""
+    return ", ".join(known[:MOST_NAMED]) + more if known else "dynabro sweep NAME"
+
+
+def among(column: str, values: Sequence[str]) -> str:
+    """Return an SQL condition: the column has one of some texts."""
+    return f"{column} IN ({', '.join(quoted(value) for value in values)})"
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _advice(reason: str, sql: str) -> str:
+    """Return what to type after an error of SQL: a similar column, quotes around a text, or the columns of the tables."""
+    match = re.search(r"no such column: \"?([\w.]+)|column \"?([\w.]+)\"? does not exist", reason)
+    if match is None:
+        return f"SELECT ... FROM one of {', '.join(metadata.tables)}"
+    name = str(match[1] or match[2])
+    tables = [table for table in metadata.tables.values() if re.search(rf"\b{table.name}\b", sql)]
+    columns = list(dict.fromkeys(column.name for table in tables for column in table.c))
+    text = re.search(rf"(?:=|<>|LIKE)\s*({re.escape(name)}[\w:.=-]*)", sql, flags=re.IGNORECASE)
+    if name in SHORT or not text:
+        close = [SHORT[name]] if name in SHORT else difflib.get_close_matches(name, columns, n=1)
+        return "".join(f"{one}, or " for one in close) + f"a column: {', '.join(columns)}"
+    return f"quotes around a text, '{text[1]}', or a column: {', '.join(columns)}"
 
 
 def _condition(where: str | None) -> str:
