@@ -48,6 +48,7 @@ COMMANDS = {
     "show": "show.show",
     "new": "new.new",
     "runs": "runs.runs",
+    "tag": "tag.tag",
     "query": "runs.query",
     "export": "runs.export",
     "verify": "verify.app",

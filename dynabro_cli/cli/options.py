@@ -58,6 +58,8 @@ Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only 
 Sweeps = Annotated[
     list[str] | None, typer.Option("--sweep", metavar="NAME", help="Only runs of this stored sweep; repeat for several.")
 ]
+Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag the runs that are made; repeat for several.")]
+Note = Annotated[str | None, typer.Option(metavar="TEXT", help="A note on the runs that are made.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")]
 DataDir = Annotated[

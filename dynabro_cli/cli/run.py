@@ -18,8 +18,10 @@ from dynabro_cli.cli.options import (
     DataDir,
     Device,
     MaxRetries,
+    Note,
     Plugins,
     Quiet,
+    Tags,
     Timeout,
 )
 from dynabro_cli.cli.output import print_json, tell_of_code, warn
@@ -111,6 +113,8 @@ def run(
             help="When --save-model saves: evaluations also saves every evaluation before the end, to FILE-ROUND beside FILE.",
         ),
     ] = "end",
+    tags: Tags = None,
+    note: Note = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat a stored run, and replace its result.")] = False,
     force: Annotated[
         bool,
@@ -129,6 +133,7 @@ def run(
     Example: dynabro run --task mnist --method momentum:beta=0.99 --attack alie --aggregator gm --switching periodic:K=5
     """
     from dynabro_cli.executors._api import Options
+    from dynabro_cli.store.origin import check_words
 
     options = Options(
         jobs=jobs,
@@ -138,6 +143,8 @@ def run(
         compile=compile,
         timeout=timeout,
         max_retries=max_retries,
+        tags=check_words(tags or (), note),
+        note=note,
         retry_failed=True,
         rerun="all" if rerun else "none",
         checkpoint_every=checkpoint_every,

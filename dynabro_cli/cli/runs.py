@@ -27,16 +27,21 @@ MOST_LISTED = 40
 ALL = "all"
 LISTED = (
     *("id", "status", "sweep", "task", "model", "method", "pre_aggregators", "aggregator", "attack", "switching", "data"),
-    *("precision", "budget", "learning_rate", "seed", "rounds", "final_accuracy", "final_gap", "wall_seconds"),
+    *("precision", "budget", "learning_rate", "seed", "rounds", "final_accuracy", "final_gap", "wall_seconds", "tags", "note"),
 )
 """Columns that are listed without ``--columns``."""
 ALWAYS = ("id", "final_accuracy", "final_gap")
 """Columns that are not left out if all runs share a value."""
 EXPENDABLE = ("rounds", "wall_seconds")
 """Columns that are left out, in this order, if the table is wider than the terminal."""
-SECOND = ("precision", "sweep", "data", "model", "budget", "learning_rate", "pre_aggregators", "switching", "attack", "method")
+SECOND = (
+    *("note", "tags", "precision", "sweep", "data", "model", "budget", "learning_rate", "pre_aggregators", "switching"),
+    *("attack", "method"),
+)
 """Columns that move to a second line, in this order, if the table still is too wide: what differs is never left out."""
 INDENT = "    "
+NOTE = 60
+"""Letters of a note in the list."""
 QUIET = ("pre_aggregators", "data", "precision")
 """Columns that are not worth a word at their default."""
 COUNTS = ("rounds", "wall_seconds")
@@ -176,8 +181,14 @@ def _same(rows: list[dict[str, Any]], name: str) -> bool:
 
 def _short(name: str, value: Any) -> str:
     """Write a value for people."""
+    from dynabro_cli.store.origin import read_tags
+
     if value is None:
         return "-"
+    if name == "tags":
+        return " ".join(read_tags(value))
+    if name == "note":
+        return textwrap.shorten(value, NOTE)
     if name == "wall_seconds":
         return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
     if name in ("final_accuracy", "final_validation_accuracy"):

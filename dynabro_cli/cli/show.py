@@ -13,6 +13,7 @@ import typer
 from dynabro_cli.cli.options import Database, Json, Plugins
 from dynabro_cli.cli.output import duration, emit, finite, print_json, sparkline
 from dynabro_cli.cli.terminal import say, to_type
+from dynabro_cli.cli.terminal import show as print_text
 from dynabro_cli.components import USERS, Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean, first_line
 
@@ -26,6 +27,9 @@ DIPS = ("dip", "worst_window")
 def show(
     what: Annotated[str, typer.Argument(metavar="NAME|KIND/NAME|RUN", help="Such as cwtm, aggregators/cwtm, 1, runs/1.")],
     everything: Annotated[bool, typer.Option("--all", help="Of a run: every column, recovery, and Byzantine workers.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Of a run: the changes in the checkout in which it was started, as of git diff.")
+    ] = False,
     db: Database = "results.db",
     as_json: Json = False,
     plugin: Plugins = None,
@@ -40,7 +44,10 @@ def show(
     if not name and re.fullmatch(r"[0-9]+|[0-9a-f]{8,64}", kind):
         kind, name = "runs", kind
     if kind == "runs" and name:
-        _show_run(db, name, everything, as_json)
+        if diff:
+            _show_diff(db, name)
+        else:
+            _show_run(db, name, everything, as_json)
         return
     from dynabro_cli.experiment.resolve import REGISTRIES
 
@@ -121,6 +128,7 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     """Print a run in a few lines: its scores and its curve, what it is, and the command that repeats it."""
     from dynabro_cli.experiment.label import cell, command_of
     from dynabro_cli.experiment.spec import fields
+    from dynabro_cli.store.origin import read_tags
     from dynabro_cli.store.read.queries import query
 
     column = "gap" if row["final_gap"] is not None else "test_accuracy"
@@ -142,9 +150,22 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     if row["error"]:
         say(f"error: {first_line(row['error'])}")
     made = f"; sweep {row['sweep']}" if row["sweep"] else ""
+    if row["tags"] or row["note"]:
+        say(": ".join(filter(None, (" ".join(read_tags(row["tags"])), row["note"]))))
+    if row["git_diff"]:
+        say(to_type(f"the checkout had changes: dynabro show {row['id']} --diff"))
     say("", f"learning rate {row['learning_rate']:g}, batch size {row['batch_size']}, model {row['model']}{made}")
     say(f"m = {row['workers']} workers, f = {row['byzantine']} Byzantine")
     say(to_type(f"repeat: {command_of(row)} --seed {row['seed']}"))
+
+
+def _show_diff(db: str, name: str) -> None:
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.origin import diff_of
+    from dynabro_cli.store.read.queries import find_run
+
+    engine = open_read_only(db)
+    print_text(diff_of(engine, find_run(engine, name)).decode(errors="replace"))
 
 
 def _show_run(db: str, name: str, everything: bool, as_json: bool) -> None:

@@ -15,8 +15,10 @@ from dynabro_cli.cli.options import (
     Device,
     DryRun,
     MaxRetries,
+    Note,
     Plugins,
     Quiet,
+    Tags,
     Timeout,
     TryAnyway,
 )
@@ -107,6 +109,8 @@ def sweep(
     jobs_per_gpu: JobsPerGpu = 1,
     checkpoint_every: CheckpointEvery = 60,
     save_models: SaveModels = None,
+    tags: Tags = None,
+    note: Note = None,
     timeout: Timeout = None,
     max_retries: MaxRetries = 0,
     retry_failed: RetryFailed = False,
@@ -131,6 +135,7 @@ def sweep(
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.shard import Shard, only
     from dynabro_cli.grid.sweep_lookup import load_sweep
+    from dynabro_cli.store.origin import check_words
 
     part = None if shard is None else Shard.parse(shard)
     planned = plan(load_sweep(name, settings or ()))
@@ -147,6 +152,8 @@ def sweep(
         compile=compile,
         timeout=timeout,
         max_retries=max_retries,
+        tags=check_words(tags or (), note),
+        note=note,
         retry_failed=retry_failed,
         rerun=_rerun(rerun, rerun_changed),
         fail_fast=fail_fast,

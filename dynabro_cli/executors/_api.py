@@ -46,6 +46,8 @@ class Options:
         fail_fast: True if the first failure ends everything.
         sweep: The name that the runs are stored under.
         sweep_text: The YAML of the sweep, to be stored; empty if there is none.
+        tags: Tags of the runs that are made.
+        note: A note on them; None for none.
         shard: The part of the sweep that is made, such as ``2/4``; None for the whole.
         checkpoint_every: Seconds between two checkpoints of a run.
         weights: When a run sends its model.
@@ -68,6 +70,8 @@ class Options:
     fail_fast: bool = False
     sweep: str | None = None
     sweep_text: str = ""
+    tags: tuple[str, ...] = ()
+    note: str | None = None
     shard: str | None = None
     checkpoint_every: float = CHECKPOINT_SECONDS
     weights: SaveAt = "never"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 from sqlalchemy import Engine
@@ -15,6 +17,7 @@ from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store.kept_connection import KeptConnection
+from dynabro_cli.store.origin import MOST_DIFF, Origin
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing, UpTo
@@ -58,12 +61,13 @@ def make_all(
         DisconnectedError: The connection to a cluster is lost; stored rows are intact.
         DynabroError: The database cannot be written; stored rows are intact.
     """
-    options, files, commit = places.options, files or SideFiles.of(engine.url), current_commit()
+    options, files = places.options, files or SideFiles.of(engine.url)
+    origin = Origin(current_commit(), current_changes(), options.tags, options.note)
     repeat, kept = standing.repeat, KeptConnection(engine)
     slots = [
         Slot(
             number,
-            Recorder(kept, git_commit=commit, sweep=options.sweep, repeat=repeat, files=files, save_model=save_model),
+            Recorder(kept, origin=origin, sweep=options.sweep, repeat=repeat, files=files, save_model=save_model),
             places.devices[number % len(places.devices)],
         )
         for number in range(min(places.most, len(runs)))
@@ -117,8 +121,28 @@ def in_progress(
 
 def current_commit() -> str | None:
     """Return the commit of the git repository around the current folder; None without one."""
+    return _git("rev-parse", "HEAD").decode(errors="replace").strip() or None
+
+
+def current_changes() -> bytes:
+    """Return the changes since the commit in the repository around the current folder; empty if there are too many."""
+    if os.environ.get("DYNABRO_GIT_DIFF", "on") == "off":
+        return b""
+    changes = _git("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv")
+    if len(changes) > MOST_DIFF:
+        warnings.warn(
+            f"the changes in the checkout are not stored: {len(changes):,} bytes, and {MOST_DIFF:,} are the most. "
+            "Try: DYNABRO_GIT_DIFF=off, or commit them",
+            stacklevel=2,
+        )
+        return b""
+    return changes
+
+
+def _git(*words: str) -> bytes:
+    """Return the output of a command of git; empty if it fails."""
     try:
-        answer = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+        answer = subprocess.run(["git", *words], capture_output=True, timeout=5, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None
+        return b""
+    return answer.stdout if answer.returncode == 0 else b""

@@ -17,6 +17,11 @@ def _any_text(_: str) -> None:
     return
 
 
+def _on_or_off(text: str) -> None:
+    if text not in ("on", "off"):
+        raise ValueError("it must be on or off")
+
+
 @dataclass(frozen=True)
 class Setting:
     """A variable of the environment.
@@ -49,6 +54,7 @@ SETTINGS = {
     "DYNABRO_DATA": Setting("folder of data sets, as --data-dir", "a folder"),
     "DYNABRO_PLUGINS": Setting("plugins, as --plugin", "files and modules, separated by :"),
     "DYNABRO_STATE": Setting("folder of checkpoints and logs", "a folder"),
+    "DYNABRO_GIT_DIFF": Setting("store the changes of the checkout with each run", "on or off", _on_or_off),
     "DYNABRO_BUSY_SECONDS": _seconds("time that a writer waits for a locked database", 60, 0.01),
     "DYNABRO_LEASE_SECONDS": _seconds("silence after which a writer is presumed dead", 120, 0.1),
     "DYNABRO_FAILPOINT": Setting("for tests: where this process sends itself a signal", "NAME[:N]=SIGNAL", check_plan),

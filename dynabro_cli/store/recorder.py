@@ -31,6 +31,7 @@ from dynabro_cli.store.claims import (
 )
 from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.open.translation import shown, translated_errors
+from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import evaluations, identities, rounds, runs, worker_labels
@@ -39,6 +40,9 @@ COMMIT_SECONDS = 1.0
 """Least time between two commits of rows, as a commit waits for the disk. Another number than ``FLUSH_ROUNDS``, by which the
 simulation groups rounds into events: rounds take microseconds to minutes, and a reader should see progress at any speed.
 """
+
+
+NOWHERE = Origin()
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Recorder:
 
     Args:
         engine: A database opened for writing, or a connection to one that recorders share.
-        git_commit: The commit of the user's repository, to be stored.
+        origin: The user's checkout, tags and note, to be stored.
         sweep: The name of the sweep that the runs belong to.
         repeat: Returns True for a run with a result that is recorded again, to replace the result.
         files: The place of checkpoints; by default beside the database.
@@ -91,7 +95,7 @@ class Recorder:
         self,
         engine: Engine | KeptConnection,
         *,
-        git_commit: str | None = None,
+        origin: Origin = NOWHERE,
         sweep: str | None = None,
         repeat: Repeat = always,
         files: SideFiles | None = None,
@@ -99,7 +103,7 @@ class Recorder:
     ) -> None:
         self.owner = new_owner()
         self._engine, self._files = engine, files or SideFiles.of(engine.url)
-        self._git_commit, self._sweep = git_commit, sweep
+        self._origin, self._sweep = origin, sweep
         self._repeat = repeat
         self._save_model = save_model
         self._run_id: int | None = None
@@ -265,7 +269,6 @@ class Recorder:
                 | now
                 | {
                     "status": "running",
-                    "git_commit": self._git_commit,
                     "pid": os.getpid(),
                     "owner": self.owner,
                     "error": None,
@@ -276,6 +279,7 @@ class Recorder:
             row = claim(connection, event.run_key, repeat=self._repeat)
             self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
             self._versions = event.record["versions"]
+            columns |= self._origin.store(connection, row or find(connection, event.run_key))
             if event.resumed is None:
                 self._run_id = self._begin(connection, row, columns | {"started_at": now["heartbeat_at"]}, event.labels)
             else:

@@ -1,7 +1,7 @@
 """The tables of the database: a public interface for SQL of users.
 
-Some columns have no writer yet: saved models, tags, notes, differences of a checkout, metrics and trials. They
-are here so that the tables stay as they are until version 1.0.0.
+Some columns have no writer yet: saved models, metrics and trials. They are here so that the tables stay as they are until
+version 1.0.0.
 
 The views ``byzantine_histogram`` and ``final_accuracy`` of ``views.py`` belong to it too.
 """
@@ -126,7 +126,6 @@ runs = Table(
     Column("model_file", Text, comment="name of the saved model; NULL if none was saved"),
     Column("model_size", BigInteger, comment="size of the saved model in bytes"),
     Column("model_sha256", String(64), comment="SHA-256 of the saved model"),
-    # Not written yet: words of the user on the run, and the checkout that it was started in.
     Column("tags", Text, comment="tags as a JSON list of texts; NULL if there are none"),
     Column("note", Text, comment="note of the user"),
     Column("git_diff", String(64), comment="`diffs.sha256` of the changes in the checkout; NULL if there were none"),
@@ -256,12 +255,12 @@ metrics = Table(  # not written yet: metrics of plugins
     comment="one row per evaluation and metric of the user",
 )
 
-diffs = Table(  # not written yet: one row serves all runs of a sweep
+diffs = Table(
     "diffs",
     metadata,
     Column("sha256", String(64), primary_key=True, comment="SHA-256 of the text, as in `runs.git_diff`"),
     Column("content", LargeBinary, nullable=False, comment="output of `git diff`, compressed with zlib"),
-    comment="changes in users' checkouts",
+    comment="changes in users' checkouts; one row serves all runs of a sweep",
 )
 
 sweeps = Table(

@@ -203,7 +203,7 @@ def test_the_number_of_threads_is_set(dynabro: Dynabro, monkeypatch: pytest.Monk
 
 def test_the_commit_of_the_folder_is_noted(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(code: int, text: str) -> Callable[..., Any]:
-        return lambda *_, **__: subprocess.CompletedProcess([], code, text, "")
+        return lambda *_, **__: subprocess.CompletedProcess([], code, text.encode(), b"")
 
     def no_git(*_: object, **__: object) -> None:
         raise FileNotFoundError("git")

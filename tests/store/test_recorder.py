@@ -24,6 +24,7 @@ from sqlalchemy import Engine, event
 from dynabro_cli import events
 from dynabro_cli.errors import AlreadyStoredError, BusyError, StorageError
 from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.read.pairs import student
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import never
@@ -95,7 +96,7 @@ def test_every_number_given_is_stored(engine: Engine, database: str) -> None:
     record(
         engine,
         [started(noise_bound=0.1 + 0.2), events.RoundsDone((first, second), totals(2)), score, end],
-        git_commit="abc",
+        origin=Origin("abc"),
         sweep="fig",
     )
 

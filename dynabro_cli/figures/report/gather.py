@@ -22,6 +22,7 @@ from dynabro_cli.figures.any.timeline import TICKS, masks_of
 from dynabro_cli.figures.report.answers import answers
 from dynabro_cli.figures.report.findings import findings
 from dynabro_cli.store.claims import RESULTS
+from dynabro_cli.store.origin import read_tags
 
 CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
 """Most points of a curve; of all curves together; and the number that each curve keeps in any case."""
@@ -141,7 +142,7 @@ def _curves(results: Results, tasks: Sequence[Value]) -> dict[Any, list[Any]]:
 
 
 def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
-    """Return rows of id, key, cell, seed, status, final score, rounds, seconds, start time and versions."""
+    """Return rows of id, key, cell, seed, status, final score, rounds, seconds, start time, and tags with the note."""
     final = {one["name"]: METRICS[one["metric"]][1] for one in tasks}
     return [
         [
@@ -154,6 +155,7 @@ def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
             int(row["rounds"]),
             _number(row["wall_seconds"], 4),
             str(row["started_at"])[:19],
+            ": ".join(filter(None, (" ".join(read_tags(row["tags"])), row["note"]))),
         ]
         for row in runs.to_dict("records")
     ]

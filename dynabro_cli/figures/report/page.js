@@ -41,7 +41,7 @@
   const sweeps = () => unique(cells.filter((cell) => cell.task === state.task).map((cell) => cell.at[place("sweep")]));
   const filters = () => (sweeps().length > 1 ? [place("sweep"), ...varied()] : varied());
   const label = (cell) => varied().map((field) => value(cell, field)).join(", ") || task().name;
-  const rowText = (run) => [run[0], run[1], label(cells[run[2]]), value(cells[run[2]], place("sweep")), `seed ${run[3]}`, run[4]].join(" ").toLowerCase();
+  const rowText = (run) => [run[0], run[1], label(cells[run[2]]), value(cells[run[2]], place("sweep")), `seed ${run[3]}`, run[4], run[9]].join(" ").toLowerCase();
 
   function matching() {
     const words = state.words.toLowerCase().split(/\s+/).filter(Boolean);
@@ -324,6 +324,7 @@
       { name: "status", meaning: "finished or diverged", key: (run) => run[4], text: (run) => run[4] },
       { ...number(task().metric === "gap" ? "gap" : "accuracy", 5, `final ${task().label}`), text: (run) => digits(run[5]) },
       number("rounds", 6, "rounds"), number("time, s", 7, "duration in seconds"),
+      ...(runs.some((run) => run[9]) ? [{ name: "tags and note", meaning: "words of the user", key: (run) => run[9], text: (run) => run[9] }] : []),
     ];
   }
 

@@ -18,6 +18,7 @@ from dynabro_cli.store.open.engine import open_for_writing, refuse_to_write, sna
 from dynabro_cli.store.open.files import sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.open.value_types import moment, sane_row
+from dynabro_cli.store.origin import copy_diff
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
 from dynabro_cli.store.row_digests import OF_RUNS
 from dynabro_cli.store.side_files import SideFiles
@@ -136,7 +137,9 @@ class _Merger:
                 return action, present
             if present is not None:
                 connection.execute(delete(runs).where(runs.c.id == present["id"]))
-            run_id = connection.execute(insert(runs).values(self._run(outline["id"])).returning(runs.c.id)).scalar_one()
+            row = self._run(outline["id"])
+            copy_diff(self._reading, connection, row["git_diff"])
+            run_id = connection.execute(insert(runs).values(row).returning(runs.c.id)).scalar_one()
             for table in OF_RUNS:
                 for batch in self._rows(table, outline["id"], run_id):
                     _store(connection, table, batch)

@@ -17,6 +17,7 @@ from dynabro_cli.store.claims import RERUN_SUFFIX, refuse_if_live
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.open.value_types import moment
+from dynabro_cli.store.origin import remove_unused_diffs
 from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import runs
@@ -115,6 +116,7 @@ def _remove(connection: Connection, batch: Sequence[Doomed]) -> None:
             raise BusyError(f"run {run.id} has changed; nothing is removed. Try: the same command")
         _refuse_if_live(connection, row)
     connection.execute(delete(runs).where(runs.c.id.in_(ids)))  # ON DELETE CASCADE removes their rows in other tables
+    remove_unused_diffs(connection)
 
 
 def _rows(connection: Connection, condition: ColumnElement[bool]) -> list[dict[str, Any]]:

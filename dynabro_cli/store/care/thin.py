@@ -27,6 +27,7 @@ from dynabro_cli.store.open.stopping import watched
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.read.queries import list_runs
 from dynabro_cli.store.tables import (
+    diffs,
     evaluations,
     identities,
     metrics,
@@ -41,7 +42,12 @@ from dynabro_cli.store.tables import (
 
 LARGEST_EVERY = 2**31 - 1
 NOBODY = {
-    "runs": {**dict.fromkeys(ownership.NOBODY, "NULL"), "host": "''", "pid": "0", "git_commit": "NULL", "git_diff": "NULL"},
+    "runs": {
+        **dict.fromkeys(ownership.NOBODY, "NULL"),
+        "host": "''",
+        "pid": "0",
+        **dict.fromkeys(("git_commit", "git_diff", "tags", "note"), "NULL"),
+    },
     "sweeps": {"owner": "''", "heartbeat_at": "started_at", "heartbeat_clock": "NULL", "host": "''", "pid": "0"},
 }
 """Values of an anonymous copy for columns about people and machines."""
@@ -207,6 +213,7 @@ def _fill(
     _copy(connection, sweeps, "status <> 'running'", (), NOBODY["sweeps"] if anonymous else None)
     _copy(connection, sweep_runs, "sweep_id IN (SELECT id FROM main.sweeps WHERE status <> 'running')", ())
     _copy(connection, verified_kappa, "TRUE", ())
+    _copy(connection, diffs, "sha256 IN (SELECT git_diff FROM thin.runs)", ())
     rows = kept = 0
     for done, (run, present) in enumerate(outline):
         progress(done, len(outline))
