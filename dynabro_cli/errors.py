@@ -161,10 +161,6 @@ class PreemptedError(DynabroError):
     exit_code = 75
 
 
-class LeftOutWarning(UserWarning):
-    """Rows of a database are skipped, as dynabro would not write their values; the command line prints this warning."""
-
-
 def first_line(text: object) -> str:
     """Return the first line of a message; empty if it has none."""
     return str(text).strip().partition("\n")[0].strip()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import re
 import signal
 import sys
-import warnings
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -17,11 +14,10 @@ import typer
 from dynabro_cli import __version__
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.deferred import when_loaded
-from dynabro_cli.errors import DynabroError, InterruptedRunError, LeftOutWarning, SpecError
-from dynabro_cli.executors.interruptions import preempted
+from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError, SpecError
+from dynabro_cli.executors.interruptions import check_arrived, preempted
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.settings import check_settings
-from dynabro_cli.store.open.stopping import ending_the_process
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Click's error for wrong options; some versions of typer include a copy of click."""
@@ -107,12 +103,11 @@ def main() -> None:
     """Run the command line; every expected error becomes one line on standard error and a documented exit code."""
     prepare()
     _search_rarely()
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, preempted)
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) is usual:
+            signal.signal(number, preempted)
     try:
-        with ending_the_process(), left_out_told():
-            command = sys.argv[1] if len(sys.argv) > 1 else None
-            code = _plain(typer.main.get_command(application(command)))(standalone_mode=False, prog_name="dynabro")
+        code = _command()
         if code == InterruptedRunError.exit_code:  # some versions of typer raise this for Ctrl-C, without a message
             complain("interrupted")
     except DynabroError as error:
@@ -138,31 +133,21 @@ def main() -> None:
     sys.exit(close(code))
 
 
+def _command() -> Any:
+    """Run the command; a signal replaces the error that it causes, as SQLite drops the exceptions of handlers."""
+    try:
+        command = sys.argv[1] if len(sys.argv) > 1 else None
+        return _plain(typer.main.get_command(application(command)))(standalone_mode=False, prog_name="dynabro")
+    except (PreemptedError, InterruptedRunError):
+        raise
+    except Exception:
+        check_arrived()
+        raise
+
+
 def _search_rarely() -> None:
     """Search for unused objects rarely until torch is loaded: these objects may hold large tensors."""
     usual = gc.get_threshold()
     if 0 < usual[0] < NEW_OBJECTS:
         gc.set_threshold(NEW_OBJECTS, *usual[1:])
         when_loaded(torch, lambda: gc.set_threshold(*usual))
-
-
-@contextlib.contextmanager
-def left_out_told() -> Iterator[None]:
-    """Within the context, print a warning about skipped rows as one line on standard error, once.
-
-    The filter ``once`` would forget what was printed whenever a library uses ``warnings.catch_warnings``.
-    """
-    told: set[str] = set()
-    with warnings.catch_warnings():
-        usual = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if not issubclass(category, LeftOutWarning):
-                usual(message, category, *where, **more)
-            elif str(message) not in told:
-                told.add(str(message))
-                complain(f"warning: {message}")
-
-        warnings.simplefilter("always", LeftOutWarning)
-        warnings.showwarning = show
-        yield

@@ -176,7 +176,7 @@ def remove(
         say(f"no run of {shown(db)} is removed: no run fulfils {where}")
         return
     first = ", ".join(str(run.id) for run in removal.runs[:MOST_LINES])
-    table = list_runs(open_read_only(db, any_row=True), f"id IN ({first})", any_row=True)
+    table = list_runs(open_read_only(db, any_row=True), f"id IN ({first})")
     emit(table.columns, table.rows)
     if len(removal.runs) > MOST_LINES:
         say(f"... and {len(removal.runs) - MOST_LINES} more")

@@ -77,7 +77,7 @@ def runs(
     Example: dynabro runs --where "attack='sf' AND status='finished'" --limit 100
     """
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.queries import RUN_COLUMNS, list_code, list_runs, newest_runs, of_sweeps, tell_left_out
+    from dynabro_cli.store.read.queries import RUN_COLUMNS, list_code, list_runs, newest_runs, of_sweeps
 
     chosen = None if columns in (None, ALL) else _columns(str(columns))
     engine = open_read_only(db)
@@ -95,8 +95,6 @@ def runs(
     rows = [dict(zip(table.columns, row, strict=True)) for row in found[:most]]
     names = table.columns[:-2]
     _print_runs(names, rows, choose=columns is None)
-    oldest = min((row["run_id"] for row in rows), default=0) if len(found) > most else 0
-    tell_left_out(engine, ("runs",), f"id >= {oldest}")
     if len(found) > most:
         _tell_of_more(engine, where, most)
     tell_of_code(compare((row["code"], 1) for row in rows))

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
 
@@ -19,26 +19,32 @@ HARD_SECONDS = 4.5
 ONE_SECONDS = 0.5
 """Signals within this time count as one: ``timeout`` and clusters signal a process and its group, too."""
 SHOW_CURSOR = "\x1b[?25h"
-_early: list[int] = []
-"""A SIGTERM without a run in progress: an import in progress may drop the exception of the handler."""
+arrived: list[int] = []
+"""Signals that came without a run in progress: an import or SQLite may drop the exception of the handler."""
 
 
 class Interrupted(BaseException):
     """Raised if a signal interrupts interruptible work."""
 
 
-def preempted(number: int, _frame: FrameType | None) -> NoReturn:
-    """Handle SIGTERM if there is nothing in progress to keep.
+def preempted(number: int, _frame: FrameType | None) -> None:
+    """Handle Ctrl-C or SIGTERM if there is nothing in progress to keep.
 
     Raises:
-        PreemptedError: Always.
+        KeyboardInterrupt: After Ctrl-C.
+        PreemptedError: After SIGTERM.
     """
-    _early.append(number)
-    raise _nothing_in_progress()
+    arrived.append(number)
+    check_arrived()
 
 
-def _nothing_in_progress() -> PreemptedError:
-    return PreemptedError("terminated; no run was in progress; run the command again")
+def check_arrived() -> None:
+    """Raise the error of a signal that ``preempted`` has handled, if any; errors as there."""
+    if not arrived:
+        return
+    if arrived[0] == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise PreemptedError("terminated; no run was in progress; run the command again")
 
 
 class Interruptions:
@@ -59,18 +65,14 @@ class Interruptions:
         self._came = 0.0
         self._end: threading.Timer | None = None
         self._before: dict[int, Any] = {}
-        self._wakeup: int | None = None
 
     def __enter__(self) -> Interruptions:
-        if _early:
-            raise _nothing_in_progress()
+        check_arrived()
         if threading.current_thread() is threading.main_thread():
-            usual = {signal.SIGINT: (signal.default_int_handler,), signal.SIGTERM: (signal.SIG_DFL, preempted)}
+            usual = {signal.SIGINT: (signal.default_int_handler, preempted), signal.SIGTERM: (signal.SIG_DFL, preempted)}
             for number, handlers in usual.items():
                 if signal.getsignal(number) in handlers:
                     self._before[number] = signal.signal(number, self._handle)
-            if self._before:  # others that listen would end the process before the runs have handed over checkpoints
-                self._wakeup = signal.set_wakeup_fd(-1)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -78,8 +80,6 @@ class Interruptions:
             self._end.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._wakeup is not None:
-            signal.set_wakeup_fd(self._wakeup)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:

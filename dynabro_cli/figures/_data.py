@@ -15,8 +15,7 @@ from sqlalchemy import Engine
 from dynabro_cli.errors import DatabaseError
 from dynabro_cli.store.care.check import NUMBERS as WORKERS
 from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.read.queries import among, of_sweeps, query, tell_left_out
-from dynabro_cli.store.tables import metadata
+from dynabro_cli.store.read.queries import among, of_sweeps, query
 from dynabro_cli.theory.rate import with_specs
 
 ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
@@ -74,7 +73,6 @@ class Results:
 
     def _rows(self, table: str, order: str) -> pd.DataFrame:
         which = f"run_id IN ({', '.join(str(run_id) for run_id in self.runs['id']) or 'NULL'})"
-        tell_left_out(self.engine, (table,) if table in metadata.tables else ("rounds", "byzantine_counts"), which)
         return read(self.engine, f"SELECT * FROM {table} WHERE {which} ORDER BY {order}")
 
 
@@ -98,7 +96,6 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
     condition = of_sweeps(engine, where, sweeps) or "TRUE"
     runs = read(engine, f"SELECT * FROM runs WHERE {RESULTS} AND ({condition}) ORDER BY id")
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
-    tell_left_out(engine, ("runs", "recovery"))
     recovery = read(engine, "SELECT * FROM recovery").rename(columns={"run_id": "id"})
     recovery = recovery.astype({name: float for name in recovery if name not in ("id", "reason")})
     runs = with_specs(engine, runs).astype(numbers)

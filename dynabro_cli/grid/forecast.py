@@ -18,7 +18,7 @@ from dynabro_cli.methods._api import MethodSetting, one_batch
 from dynabro_cli.methods._levels import expected_cost
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.files import sqlite_path
-from dynabro_cli.store.read.queries import query, tell_left_out
+from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.repetition import Standing
 
 BYTES_A_ROW = 55
@@ -131,7 +131,6 @@ def _read(database: str, kind: str) -> tuple[dict[Like, float], float]:
         engine, everything = open_read_only(database), open_read_only(database, any_row=True)
     except NotFoundError:
         return {}, BYTES_A_ROW
-    tell_left_out(engine, ("runs",))
     sums: dict[Like, tuple[float, float]] = {}
     for *like, method, device, spent, seconds in query(engine, SPEEDS).rows:
         if device.partition(" ")[0].partition(":")[0] == kind:

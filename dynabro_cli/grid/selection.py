@@ -22,7 +22,7 @@ from dynabro_cli.store.care.outputs import FileKind
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.translation import shown
-from dynabro_cli.store.read.queries import query, tell_left_out
+from dynabro_cli.store.read.queries import query
 
 SCORES = f"""
     SELECT run_key, status, validation_accuracy FROM runs JOIN evaluations AS e ON e.run_id = runs.id AND e.round = runs.rounds
@@ -184,7 +184,6 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
         )
     try:
         engine = open_read_only(database)
-        tell_left_out(engine, ("runs",))
         rows = query(engine, SCORES).rows
         found = {key: EndScore(status, accuracy) for key, status, accuracy in rows}
     except NotFoundError:

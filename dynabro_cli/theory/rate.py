@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.errors import many
+from dynabro_cli.errors import DatabaseError
 from dynabro_cli.methods._levels import planned, universal_coefficient
 from dynabro_cli.store.care.check import spec_of
 from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.read.queries import query, warn_left_out
+from dynabro_cli.store.open.translation import shown
+from dynabro_cli.store.read.queries import query
 from dynabro_cli.theory.bounds import KAPPAS, adaptive_bound, dynamic_bound, gamma_mfm, static_bound
 from dynabro_cli.theory.slopes import PowerLaw, power_law
 
@@ -115,14 +116,16 @@ def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFram
 
 
 def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs whose rows agree, with ``spec`` as a mapping; other runs are skipped with a warning."""
+    """Return the runs with ``spec`` as a mapping.
+
+    Raises:
+        DatabaseError: The values of a run's row do not agree.
+    """
     specs = [spec_of(run) for run in runs.astype(object).where(runs.notna(), None).to_dict("records")]
-    kept = [spec is not None for spec in specs]
-    if not all(kept):
-        count = kept.count(False)
-        warn_left_out(engine, many(count, "run"), "the values of a row do not agree")
-    kept_runs = runs.loc[pd.Series(kept, index=runs.index, dtype=bool)]
-    return kept_runs.assign(spec=[spec for spec in specs if spec is not None]).reset_index(drop=True)
+    if None in specs:
+        name, run_id = shown(engine.url), runs["id"].iloc[specs.index(None)]
+        raise DatabaseError(f"{name}: values of the row of run {run_id} do not agree. Try: dynabro db check --db {name}")
+    return runs.assign(spec=specs).reset_index(drop=True)
 
 
 def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:

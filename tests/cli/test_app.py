@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ import pytest
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.app import application, left_out_told
-from dynabro_cli.errors import LeftOutWarning
+from dynabro_cli.cli.app import application
 from dynabro_cli.executors import sweep
 from dynabro_cli.executors._api import Outcome
 from dynabro_cli.experiment.resolve import Run
@@ -445,12 +443,3 @@ def test_a_command_is_built_alone() -> None:
     for other in ("--help", "rnus"):
         whole: Any = typer.main.get_command(application(other))
         assert list(whole.commands) == list(everything.commands)
-
-
-def test_skipped_rows_are_told_once_whatever_libraries_do_with_warnings(capsys: pytest.CaptureFixture[str]) -> None:
-    with left_out_told():
-        for _ in range(2):
-            warnings.warn("3 rows of runs skipped", LeftOutWarning, stacklevel=1)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-    assert capsys.readouterr().err == "dynabro: warning: 3 rows of runs skipped\n"

@@ -145,7 +145,7 @@ def test_sigterm_ends_a_view(words: list[str], dynabro: Dynabro, database: Path,
 
         monkeypatch.setattr(status.time, "sleep", killed)
         before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        monkeypatch.setattr(interruptions, "_early", [])
+        monkeypatch.setattr(interruptions, "arrived", [])
         try:
             outcome = dynabro(*words)
         finally:

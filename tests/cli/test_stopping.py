@@ -20,8 +20,6 @@ from tests.postgres import connect
 
 ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT COUNT(*) FROM c"
 CONDITION = f"id = ({ENDLESS})"
-NATIVE = "SELECT INSTR(ZEROBLOB(20000000), CAST(ZEROBLOB(10000000) || '1' AS BLOB))"
-"""Hours within one call of a function, which looks at no flag."""
 PROGRAM = """
 import sys
 import time
@@ -67,7 +65,6 @@ def stopped(number: int, *words: str, locked: bool = False) -> tuple[int, str]:
     [
         (signal.SIGINT, 130, ("query", ENDLESS)),
         (signal.SIGTERM, 75, ("query", ENDLESS)),
-        (signal.SIGINT, 130, ("query", NATIVE)),
         (signal.SIGTERM, 75, ("runs", "--where", CONDITION)),
         (signal.SIGINT, 130, ("db", "thin", "thin.db", "--every", "2", "--where", CONDITION)),
         pytest.param(signal.SIGINT, 130, ("export", "curves", "--csv", "-", "--where", CONDITION), marks=pytest.mark.slow),
@@ -79,33 +76,6 @@ def test_a_signal_ends_a_statement_that_does_not_end(number: int, code: int, wor
     assert (ended, len(said.splitlines())) == (code, 1), said
     assert said.startswith("dynabro: interrupted" if number == signal.SIGINT else "dynabro: terminated")
     assert {path.name for path in results.parent.iterdir()} <= {"results.db", "results.db-wal", "results.db-shm"}
-
-
-COMPUTING = """
-import hashlib
-import os
-import sys
-import threading
-from dynabro_cli.experiment import resolve
-from dynabro_cli.cli.app import main
-
-def forever(*_):
-    threading.Timer(0.5, os.kill, (os.getpid(), int(os.environ["NUMBER"]))).start()
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
-
-resolve.resolve = forever
-main()
-"""
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_a_signal_ends_native_code_that_does_not_return(number: int, code: int, folder: Path) -> None:
-    """Before a run begins, and so before a run's own signals are watched."""
-    command, environment = [sys.executable, "-c", COMPUTING, "run"], os.environ | {"NUMBER": str(int(number))}
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=100)
-    said = "dynabro: interrupted\n" if number == signal.SIGINT else "dynabro: terminated\n"
-    assert (ended.returncode, ended.stderr) == (code, said)
-    assert list(folder.iterdir()) == []
 
 
 CHECKING = """
@@ -193,19 +163,3 @@ def test_a_servers_statement_ends_when_its_time_is_over(dynabro: Dynabro, server
     ended = dynabro("query", SERVERS, "--db", server, "--timeout", "0.3")
     assert (ended.code, len(ended.problems)) == (124, 1)
     assert dynabro("query", "SELECT 1 AS one", "--db", server, "--timeout", "60", "--csv").out == "one\n1\n"
-
-
-def test_a_signal_ends_only_the_command_that_it_came_to() -> None:
-    program = """
-import os, signal, sqlite3, time
-from dynabro_cli.store.open.stopping import ending_the_process, watched
-signal.signal(signal.SIGTERM, lambda *_: None)
-with ending_the_process():
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.2)
-with ending_the_process(), watched(sqlite3.connect(":memory:")):
-    time.sleep(1.2)
-print("ended by itself")
-"""
-    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (0, "ended by itself\n", "")

@@ -97,23 +97,6 @@ def test_what_takes_too_long_after_a_signal_is_ended() -> None:
     assert done.returncode == 75
 
 
-def test_another_listener_to_signals_waits_until_the_end() -> None:
-    """As the one that stops statements of a command, which would end the process too soon."""
-    done = in_another_process(
-        "import socket\n"
-        "reading, writing = socket.socketpair()\n"
-        "reading.setblocking(False); writing.setblocking(False)\n"
-        "signal.set_wakeup_fd(writing.fileno())\n"
-        "with interruptions.Interruptions():\n"
-        "    signal.raise_signal(signal.SIGTERM)\n"
-        "try:\n"
-        "    print(reading.recv(1))\n"
-        "except BlockingIOError:\n"
-        "    print('nothing', signal.set_wakeup_fd(-1) == writing.fileno())\n"
-    )
-    assert (done.returncode, done.stdout) == (0, "nothing True\n")
-
-
 def test_what_ends_in_time_is_not_ended() -> None:
     done = in_another_process(
         "interruptions.HARD_SECONDS = 0.05\n"
@@ -126,14 +109,14 @@ def test_what_ends_in_time_is_not_ended() -> None:
 
 
 def test_sigterm_before_anything_is_in_progress_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interruptions_, "_early", [])
+    monkeypatch.setattr(interruptions_, "arrived", [])
     before = signal.signal(signal.SIGTERM, preempted)
     try:
         with pytest.raises(PreemptedError):
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(PreemptedError), Interruptions():  # even where somebody has dropped the error
             pass
-        interruptions_._early.clear()
+        interruptions_.arrived.clear()
         with Interruptions() as interruptions:
             signal.raise_signal(signal.SIGTERM)
             assert interruptions.signal == signal.SIGTERM

@@ -8,15 +8,14 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.errors import NotFoundError
+from dynabro_cli.errors import DatabaseError, NotFoundError
 from dynabro_cli.figures._api import Drawn, record
 from dynabro_cli.figures._columns import short
 from dynabro_cli.figures._data import read
 from dynabro_cli.figures._panels import blank, write_above
 from dynabro_cli.figures._style import LINES, narrow
 from dynabro_cli.store.kappas import unsound
-from dynabro_cli.store.open.translation import translated_errors
-from dynabro_cli.store.read.queries import tell_left_out, warn_left_out
+from dynabro_cli.store.open.translation import shown, translated_errors
 
 COLUMNS = ("rule", "workers", "byzantine", "empirical", "unbounded", "proved", "searches", "evaluations")
 ROW = 0.16
@@ -30,15 +29,14 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     If there are several searches for a rule, the largest ratio counts, as each is a lower bound.
     """
     condition = f"WHERE ({where})" if where else ""
-    tell_left_out(engine, ("verified_kappa",))
     found = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")
     if found.empty and where:
         raise NotFoundError(f"where={where}: it holds for no stored search for a kappa. Try: another condition")
     with translated_errors(engine.url), engine.connect() as connection:
         wrong = unsound(connection)
     if found["id"].isin(list(wrong)).any():
-        warn_left_out(engine, "rows of verified_kappa", "their values do not agree")
-        found = found[~found["id"].isin(list(wrong))]
+        name = shown(engine.url)
+        raise DatabaseError(f"{name}: values of a row of verified_kappa do not agree. Try: dynabro db check --db {name}")
     if found.empty:
         raise NotFoundError("no search for a kappa is stored here. Try: dynabro verify kappa")
     numbers = _numbers(found)

@@ -14,7 +14,7 @@ from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store.care.outputs import DATABASE, Output, part_of
 from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.files import file_version, read_only_uri, sqlite_path
-from dynabro_cli.store.open.stopping import watched
+from dynabro_cli.store.open.stopping import stop_at_signals
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.side_files import sync
 
@@ -54,7 +54,8 @@ def copy_database(source: str, output: Output) -> None:
     part = part_of(output.place())
     try:
         with making(output.target):
-            with contextlib.closing(connect_reader(source, None)) as connection, watched(connection):
+            with contextlib.closing(connect_reader(source, None)) as connection:
+                stop_at_signals(connection)
                 connection.execute("VACUUM INTO ?", (str(part),))
             failpoint("before-copy")
             sync(part)

@@ -23,7 +23,7 @@ from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.engine import create_tables, open_read_only, snapshot
 from dynabro_cli.store.open.files import read_only_uri, sqlite_path
-from dynabro_cli.store.open.stopping import watched
+from dynabro_cli.store.open.stopping import stop_at_signals
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.read.queries import list_runs
 from dynabro_cli.store.tables import (
@@ -134,8 +134,8 @@ def thin(
             translated_errors(database),
             making(target),
             contextlib.closing(_open(path, scratch)) as connection,
-            watched(connection),
         ):
+            stop_at_signals(connection)
             connection.execute("BEGIN")  # from here on, one snapshot is read
             thinned = _fill(connection, every, where, points, anonymous, progress)
             connection.execute("COMMIT")

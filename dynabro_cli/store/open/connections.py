@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import sqlite3
 import time
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
 from dynabro_cli.store.open.translation import busy_seconds
-from dynabro_cli.store.open.value_types import readable_row
-from dynabro_cli.store.tables import metadata, runs
-from dynabro_cli.store.views import VIEWS
 
 ATTEMPT_SECONDS = 0.25
 """Seconds for which SQLite itself waits for a lock; signals are not seen during this time."""
@@ -89,43 +83,6 @@ def connect_reader(uri: str, patience: float | None) -> sqlite3.Connection:
     return connection
 
 
-FileState = list[list[int]]
-"""Of a database's file: device, inode, size, and times of change of content and status; then of its write-ahead log, if that
-is not empty: inode, size, and time of change of content, as SQLite changes its status whenever it is opened."""
-_ALL_READABLE: dict[Path, tuple[FileState, bool]] = {}
-"""For each file, its state when its runs were looked at, and whether all of them were readable."""
-
-
-def hide_unreadable(connection: sqlite3.Connection, path: Path) -> None:
-    """Have statements see only rows whose values fit their columns' types, for as long as the connection is open.
-
-    SQLite stores any type in any column, and looks for a name among temporary views first. To check the 50 columns of ``runs``
-    in each statement takes most of its time; if the file has no unreadable run, statements read the table itself. A new look
-    is taken when the file or its write-ahead log has changed.
-
-    Args:
-        connection: A new one, for reading.
-        path: The database's file.
-    """
-    state = state_of(path)
-    if _ALL_READABLE.get(path, ([], False))[0] != state or not state:
-        unreadable = connection.execute(f"SELECT 1 FROM main.runs WHERE NOT {readable_row(runs)} LIMIT 1").fetchone()
-        _ALL_READABLE[path] = (state, unreadable is None)
-    connection.executescript(_filters(_ALL_READABLE[path][1]))
-
-
-@functools.cache
-def _filters(all_runs: bool) -> str:
-    """Return statements for the temporary views that replace tables and views; none for ``runs`` if all are readable."""
-    tables = [
-        f"CREATE TEMP VIEW {name} AS SELECT * FROM main.{name} WHERE {readable_row(table)}"
-        for name, table in metadata.tables.items()
-        if not (all_runs and table is runs)
-    ]
-    views = [sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1) for sql in VIEWS.values()]
-    return ";".join([*tables, *views])
-
-
 def allow_reading_only(connection: sqlite3.Connection) -> None:
     """Refuse every SQL action except reading: ATTACH and VACUUM INTO would write files even on a read-only database.
 
@@ -143,15 +100,3 @@ def allow_reading_only(connection: sqlite3.Connection) -> None:
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
     connection.set_authorizer(authorize)
-
-
-def state_of(path: Path) -> FileState:
-    """Return the state of a database's files, which changes whenever one of them is written or replaced."""
-    state = []
-    with contextlib.suppress(OSError):
-        found = path.stat()
-        state.append([found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns])
-        log = path.with_name(f"{path.name}-wal").stat()
-        if log.st_size:
-            state.append([log.st_ino, log.st_size, log.st_mtime_ns])
-    return state

@@ -19,7 +19,6 @@ from dynabro_cli.store.open.connections import (
     allow_reading_only,
     begin_immediate,
     connect_reader,
-    hide_unreadable,
     prepare_writer,
 )
 from dynabro_cli.store.open.files import (
@@ -43,6 +42,7 @@ from dynabro_cli.store.open.schema import (
 from dynabro_cli.store.open.servers import server_reader, server_writer
 from dynabro_cli.store.open.stopping import stoppable
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
+from dynabro_cli.store.open.value_types import refuse_other_types
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION, metadata
 from dynabro_cli.store.views import VIEWS
 
@@ -89,7 +89,8 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
     Args:
         database: A path, or an SQLAlchemy URL.
         patience: Seconds to wait for another program's lock on a file; None for ``busy_seconds``.
-        any_row: True if the caller accepts any value in any column; otherwise rows with values of other types are hidden.
+        any_row: True if the caller accepts any value in any column; otherwise a row of ``runs`` or ``sweeps`` with
+            a value of another type is an error.
         any_schema: True if the caller itself checks for foreign objects in the place of tables and views.
 
     Raises:
@@ -120,9 +121,10 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
         URL.create("sqlite", database=str(path)), creator=lambda: connect_reader(uri, patience), poolclass=NullPool
     )
     stoppable(engine)
-    if not any_row:
-        event.listen(engine, "connect", lambda connection, _record: hide_unreadable(connection, path))
     event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
+    if not any_row:
+        with translated_errors(database), engine.connect() as connection:
+            refuse_other_types(connection, str(path))
     return engine
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,6 @@ from dynabro_cli.errors import (
     StorageError,
     first_line,
 )
-from dynabro_cli.store.open.stopping import stop
 
 TURN = 0x44594E42
 """Number of the lock that writers take in turns: ``DYNB``."""
@@ -56,7 +56,9 @@ def _stop_statement(context: ExceptionContext) -> None:
     """If a signal interrupts the wait for a statement, let the server stop the statement, and drop the connection."""
     if context.connection is None or isinstance(context.sqlalchemy_exception, DBAPIError):
         return
-    stop(context.connection.connection.dbapi_connection)
+    raw: Any = context.connection.connection.dbapi_connection
+    with contextlib.suppress(Exception):  # a connection that is lost has no statement
+        raw.cancel()
     context.is_disconnect = True
 
 

@@ -8,12 +8,18 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Double, Integer, String, Table, Text, text
 
-from dynabro_cli.store.tables import STATUSES, SWEEP_STATUSES, runs, sweeps
+from dynabro_cli.errors import DatabaseError
+from dynabro_cli.store.tables import metadata, runs, sweeps
 
 LARGEST_TEXT = 100_000
 """Most bytes of a text; the longest texts of dynabro, errors, have 1/25 of it."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters and broken bytes, which are not printed."""
+_COLUMNS = [column for table in metadata.tables.values() for column in table.c]
+NUMBERS = {column.name for column in _COLUMNS if isinstance(column.type, Integer | Double)} - {
+    column.name for column in _COLUMNS if isinstance(column.type, String)
+}
+"""Names that are columns of numbers in all tables that have them."""
 MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?")
 
 
@@ -22,25 +28,27 @@ def sane_row(dialect: str, table: Table = runs) -> str:
     return f"({_other_type(table, dialect)}) IS NULL"
 
 
-def readable_row(table: Table) -> str:
-    """Return a condition for rows of an SQLite database that can be read: ``sane_row``, valid timestamps and a known status.
-
-    It is false, not NULL, for all other rows.
+def refuse_other_types(connection: Connection, database: str) -> None:
+    """Raise DatabaseError if an SQLite database has a run or sweep that cannot be read: with a value of another type than its
+    column's, or an invalid timestamp.
     """
-    conditions = [sane_row("sqlite", table)]
-    for column in table.c:
-        if isinstance(column.type, DateTime):
-            conditions.append(f"({column.name} IS NULL OR {_is_moment(column.name)})")
-    known = {runs.name: STATUSES, sweeps.name: SWEEP_STATUSES}.get(table.name)
-    if known:
-        conditions.append(f"status IN {known}")
-    return f"({' AND '.join(conditions)})"
+    for table in (runs, sweeps):
+        conditions = [sane_row("sqlite", table)]
+        times = [column.name for column in table.c if isinstance(column.type, DateTime)]
+        conditions += [f"({name} IS NULL OR {_is_moment(name)})" for name in times]
+        row = f"SELECT id FROM {table.name} WHERE NOT ({' AND '.join(conditions)}) LIMIT 1"
+        found = connection.exec_driver_sql(row).first()
+        if found is not None:
+            raise DatabaseError(
+                f"{database}: row {found[0]} of {table.name} has a value that is not of its column's type. "
+                f"Try: dynabro db check --db {database}, which names it"
+            )
 
 
 def _is_moment(name: str) -> str:
     """Return a condition for texts that Python accepts as a time: SQLite takes 30 February for 2 March."""
     digits = "[0-9]" * 6
-    same = f"DATETIME({name}) IS SUBSTR({name}, 1, 19)"
+    same = f"DATETIME({name}, '+0 days') IS SUBSTR({name}, 1, 19)"
     return f"({same} AND {name} > '0001' AND (LENGTH({name}) = 19 OR {name} GLOB '*.{digits}'))"
 
 

@@ -40,11 +40,10 @@ def load(db: str | Path = "results.db", where: str | None = None) -> Frames:
     import pandas as pd
 
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.queries import query, tell_left_out
+    from dynabro_cli.store.read.queries import query
 
     engine = open_read_only(str(db))
     condition = "" if where is None else f"WHERE {where}"
-    tell_left_out(engine, ("runs", "evaluations"))
     runs = query(engine, f"SELECT * FROM runs {condition} ORDER BY id").frame()
     for name in TIMES:
         runs[name] = pd.to_datetime(runs[name], utc=True, errors="coerce", format="ISO8601")

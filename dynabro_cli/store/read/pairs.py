@@ -15,7 +15,7 @@ from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
 from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.read.queries import query, tell_left_out
+from dynabro_cli.store.read.queries import query
 
 METRICS = {"accuracy": "final_accuracy", "loss": "final_loss", "gap": "final_gap"}
 """Compared columns of ``runs``, by the name of the metric."""
@@ -186,7 +186,6 @@ def _natural(value: Any) -> list[tuple[int, float, str]]:
 
 def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
     """Return the runs with a result and a number in ``column``, as fields by name, with ``value`` and ``id``."""
-    tell_left_out(engine, ("runs",))
     condition = f"AND ({where})" if where else ""
     names = ", ".join((*fields(), SWEEP))
     found = query(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -16,19 +15,18 @@ from sqlalchemy.exc import DBAPIError
 
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import (
+    DatabaseError,
     DisconnectedError,
-    LeftOutWarning,
     NotFoundError,
     SpecError,
     TimeLimitError,
     did_you_mean,
     first_line,
-    many,
 )
 from dynabro_cli.experiment.spec import SHORT
 from dynabro_cli.store.open.stopping import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
-from dynabro_cli.store.open.value_types import readable_row
+from dynabro_cli.store.open.value_types import NUMBERS
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.views import VIEWS
 
@@ -57,9 +55,6 @@ EXPORTS = {
     """,
 }
 
-EXPORTED = {"curves": ("runs", "evaluations"), "final": ("runs",), "rounds": ("runs", "rounds")}
-"""Tables that each export reads."""
-
 RUN_COLUMNS = (
     "id, status, task, model, method, aggregator, attack, switching, seed, budget_spent, rounds, final_accuracy, final_gap, "
     "wall_seconds, substr(run_key, 1, 10) AS run_key, precision, data"
@@ -68,16 +63,26 @@ RUN_COLUMNS = (
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Result of a query: column names, and rows as they arrive."""
+    """Result of a query: column names, and rows as they arrive; ``database`` is the name of the database in messages."""
 
     columns: list[str]
     rows: Iterator[tuple[Any, ...]]
+    database: str
 
     def frame(self) -> pd.DataFrame:
-        """Return all rows as a data frame."""
+        """Return all rows as a data frame.
+
+        Raises:
+            DatabaseError: There is a text in a column of numbers.
+        """
         import pandas as pd
 
-        return pd.DataFrame(list(self.rows), columns=self.columns)
+        found = pd.DataFrame(list(self.rows), columns=self.columns)
+        for name in NUMBERS.intersection(found.columns):
+            if any(isinstance(value, str | bytes) for value in found[name].unique()):
+                wrong = f"{self.database}: {name} has a value that is not a number"
+                raise DatabaseError(f"{wrong}. Try: dynabro db check --db {self.database}")
+        return found
 
 
 def query(engine: Engine, sql: str, *, timeout: float | None = None) -> QueryResult:
@@ -100,14 +105,14 @@ def query(engine: Engine, sql: str, *, timeout: float | None = None) -> QueryRes
     """
     stream = _stream(engine, sql, timeout)
     columns = next(stream)
-    return QueryResult(list(columns), stream)
+    return QueryResult(list(columns), stream, shown(engine.url))
 
 
 def _stream(engine: Engine, sql: str, timeout: float | None) -> Iterator[tuple[Any, ...]]:
     """Yield the column names, then the rows."""
-    limit = TimeLimit()
+    limit = TimeLimit(timeout)
     try:
-        with engine.connect() as connection, within(timeout, connection.connection.dbapi_connection, limit):
+        with engine.connect() as connection, within(limit, connection.connection.dbapi_connection):
             for row in _rows(connection, sql):
                 if limit.over:
                     raise _too_late(timeout)
@@ -153,33 +158,8 @@ def _too_late(timeout: float | None) -> TimeLimitError:
     )
 
 
-def tell_left_out(engine: Engine, names: Iterable[str], condition: str = "TRUE") -> None:
-    """Warn of rows of an SQLite database that cannot be read and are therefore skipped.
-
-    Args:
-        engine: A read-only engine.
-        names: The tables that are read.
-        condition: An SQL condition on the rows of each table.
-    """
-    if engine.dialect.name != "sqlite":  # a server enforces types
-        return
-    hidden = {row[0] for row in query(engine, "SELECT name FROM sqlite_temp_master WHERE type = 'view'").rows}
-    for name in (name for name in names if name in hidden):
-        unreadable = f"NOT {readable_row(metadata.tables[name])} AND ({condition})"
-        count = next(query(engine, f"SELECT COUNT(*) FROM main.{name} WHERE {unreadable}").rows)[0]
-        if count:
-            warn_left_out(engine, f"{many(count, 'row')} of {name}", "a value is not of its column's type")
-
-
-def warn_left_out(engine: Engine, what: str, why: str) -> None:
-    """Warn that something in a database is skipped, as ``dynabro db check`` would list it."""
-    warnings.warn(f"{what} skipped: {why}. Try: dynabro db check --db {shown(engine.url)}", LeftOutWarning, stacklevel=2)
-
-
-def list_runs(engine: Engine, where: str | None = None, *, any_row: bool = False) -> QueryResult:
-    """Return the runs, newest last, that satisfy the SQL condition ``where``; ``any_row`` as the engine has it."""
-    if not any_row:
-        tell_left_out(engine, ("runs",))
+def list_runs(engine: Engine, where: str | None = None) -> QueryResult:
+    """Return the runs, newest last, that satisfy the SQL condition ``where``."""
     return query(engine, f"SELECT {RUN_COLUMNS} FROM runs {_condition(where)} ORDER BY id")
 
 
@@ -202,7 +182,6 @@ def list_code(engine: Engine, where: str | None = None) -> CodeComparison:
 
 def export(engine: Engine, what: str, where: str | None = None, sweeps: Sequence[str] | None = None) -> QueryResult:
     """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components."""
-    tell_left_out(engine, EXPORTED[what])
     cells, condition = "final_accuracy", of_sweeps(engine, where, sweeps)
     if what == "final":
         condition = where
@@ -224,7 +203,6 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
     with translated_errors(engine.url), engine.connect() as connection:
         found = connection.execute(by_id, {"id": int(name)}).mappings().all() if is_id else []
         found = found or connection.execute(by_key, {"name": name, "length": len(name)}).mappings().all()
-    tell_left_out(engine, ("runs",))
     if len(found) != 1:
         many = f"{len(found)} runs have a key that begins with" if found else "there is no run"
         raise NotFoundError(f"{many} {name!r}. Try: dynabro runs, which lists ids and keys")
@@ -233,7 +211,6 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
 
 def histogram(engine: Engine, run_id: int) -> list[tuple[int, int]]:
     """Return (Byzantine workers, rounds) of a run."""
-    tell_left_out(engine, ("rounds", "byzantine_counts", "recovery", "worker_labels"), f"run_id = {int(run_id)}")
     sql = text("SELECT byzantine, rounds FROM byzantine_histogram WHERE run_id = :run ORDER BY byzantine")
     with translated_errors(engine.url), engine.connect() as connection:
         return [(row[0], row[1]) for row in connection.execute(sql, {"run": run_id})]

@@ -16,7 +16,6 @@ from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.ownership import database_time, presumed_dead, silence
-from dynabro_cli.store.read.queries import tell_left_out
 from dynabro_cli.store.tables import evaluations, rounds, runs, sweep_runs, sweeps
 
 LAST_FAILURES = 5
@@ -139,7 +138,6 @@ def read_status(database: str, *, patience: float | None = None) -> DatabaseStat
         DynabroError: The file is not a dynabro database, or cannot be read.
     """
     with _reading(database, patience) as connection:
-        tell_left_out(connection.engine, ("runs", "sweeps"))
         now = database_time(connection)
         grouped = connection.execute(select(runs.c.status, func.count()).group_by(runs.c.status).order_by(runs.c.status))
         counts = {row[0]: row[1] for row in grouped}
