@@ -179,6 +179,7 @@ def test_own_vectors_of_byzantine_workers_matter_where_declared(text: str) -> No
     assert all(same(*pair) for pair in zip(messages[:2], messages[2:], strict=True)) == (not attack.reads_own)
 
 
+@pytest.mark.thorough
 @every_text
 def test_it_can_be_compiled(text: str) -> None:
     """As one graph, which the server's function needs; traced here and not compiled, so that it is quick.

@@ -67,7 +67,7 @@ MANY = 5
 """Parameters of a component up to which every order of them is tried."""
 every_field = pytest.mark.parametrize("info", fields().values(), ids=fields())
 few = settings(max_examples=20, deadline=None)
-fewer = settings(max_examples=8, deadline=None)
+fewer = settings(max_examples=3, deadline=None)
 """For what is tried with each of more than a hundred parameters, in several spellings."""
 
 
