@@ -33,7 +33,7 @@ def benchmarks() -> None:
 @app.command()
 def iteration(
     case: Annotated[
-        list[str] | None, typer.Option(help="cwtm, nnm+cwtm, ..., or paper; repeat for more. [default: all]")
+        list[str] | None, typer.Option(help="cwtm, nnm+cwtm, ..., paper, or small; repeat for more. [default: all]")
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="One process a core, of one thread, all at once.")] = False,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes of --sweep. [default: cores]")] = None,
@@ -111,7 +111,9 @@ def run(
 
 @app.command()
 def profile(
-    task: Annotated[list[str] | None, typer.Option(help="mnist, digits or cifar10; repeat for more. [default: all]")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="mnist, digits, small or cifar10; repeat for more. [default: all]")
+    ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of a run.")] = 200,
     compile: Annotated[str, typer.Option(help="auto, on or off.")] = "auto",  # noqa: A002
     threads: Threads = None,
@@ -121,7 +123,7 @@ def profile(
     from benchmarks.measuring import chosen
     from benchmarks.profile import How, measure
 
-    print(measure(chosen(task, ["mnist", "digits", "cifar10"], "task"), How(data_dir, threads, compile, rounds)))
+    print(measure(chosen(task, ["mnist", "digits", "small", "cifar10"], "task"), How(data_dir, threads, compile, rounds)))
 
 
 @app.command()

@@ -12,7 +12,6 @@ from benchmarks.measuring import synchronise
 from benchmarks.processes import Block
 from dynabro_cli.errors import NotFoundError
 
-MODEL = "cnn_mnist"
 PHASES = ("data", "gradients", "momentum", "attack", "aggregation", "send")
 
 
@@ -28,6 +27,7 @@ class Settings:
     byzantine: int = 8
     batch_size: int = 32
     momentum: float = 0.9
+    model: str = "cnn_mnist"
 
     @property
     def aggregator_info(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _set_up(settings: Settings, data_dir: Path | None, device: str) -> tuple[lis
     distribution = {"data_distribution_name": "iid", "distribution_parameter": 1.0, "nb_honest": settings.honest}
     loaders = DataDistributor(distribution | {"data_loader": train, "batch_size": settings.batch_size}).split_data()
     common = {
-        "model_name": MODEL,
+        "model_name": settings.model,
         "device": device,
         "optimizer_name": "SGD",
         "learning_rate": 0.01,

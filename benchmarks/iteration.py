@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,13 +62,17 @@ def _case(title: str, model: str, attack: str, rule: str, byzfl_attack: str, byz
 
 
 def cases() -> dict[str, Case]:
-    """The same work under every rule, and the paper's cell beside the nearest that ByzFL has, by their short names."""
+    """The same work under every rule, the paper's cell beside the nearest that ByzFL has, and 784-100-10 units in place of a
+    convolutional network, by their short names.
+    """
     rules = [chain + name for name in BYZFL_NAMES for chain in ("", "nnm+")]
     same = {
         rule: _case(f"same work, {rule}", "cnn-mnist-50", "ipm:epsilon=0.1", rule, "InnerProductManipulation", {"tau": 0.1})
         for rule in rules
     }
-    return same | {"paper": _case("the paper's cell, cwtm", "cnn-mnist", "sf", "cwtm", "SignFlipping", {})}
+    small = _case("a small network, cwtm", "mlp", "ipm:epsilon=0.1", "cwtm", "InnerProductManipulation", {"tau": 0.1})
+    small = small._replace(settings=replace(small.settings, model="fc_mnist"))
+    return same | {"paper": _case("the paper's cell, cwtm", "cnn-mnist", "sf", "cwtm", "SignFlipping", {}), "small": small}
 
 
 @dataclass(frozen=True)

@@ -116,13 +116,16 @@ def _row(task: str, how: How, folder: Path) -> list[object]:
 
 
 def spec_of(task: str) -> RunSpec:
-    """Return the run that is timed: the default run of digits, else worker momentum under sign flip.
+    """Return the run that is timed: the default run of digits, else worker momentum under sign flip; ``small`` is that of a
+    small network on digits.
 
     A round on CIFAR-10 takes seconds, so there is an evaluation after every second one, on few images.
     """
     if task == "digits":
         return RunSpec()
     spec = RunSpec(task=task, method="momentum:beta=0.9", attack="sf", aggregator="cwtm")
+    if task == "small":
+        return replace(spec, task="digits", model="mlp", workers=17, byzantine=8)
     return replace(spec, workers=25, byzantine=11, batch_size=64, budget=8000, eval_every=2) if task == "cifar10" else spec
 
 
