@@ -56,7 +56,7 @@ def test_a_condition_chooses_runs(where: str | None, ids: list[int], reader: Eng
 
 def test_a_condition_is_one_condition(reader: Engine) -> None:
     # without brackets around it, OR would let rows past what is joined to it by AND
-    sql = queries.EXPORTS["final"].format(where=queries._condition("n = 1 OR n = 2"))
+    sql = queries.EXPORTS["final"].format(cells="final_accuracy", where=queries._condition("n = 1 OR n = 2"))
     assert sql.endswith("WHERE (n = 1 OR n = 2)")
 
 
