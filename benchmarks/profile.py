@@ -116,7 +116,7 @@ def _row(task: str, how: How, folder: Path) -> list[object]:
 
 
 def spec_of(task: str) -> RunSpec:
-    """Return the run that is timed: the default run of digits, else worker momentum under sign flip; ``small`` is that of a
+    """Return the run that is timed: the default run of digits, else worker momentum under sign flip; ``small`` has a
     small network on digits.
 
     A round on CIFAR-10 takes seconds, so there is an evaluation after every second one, on few images.
