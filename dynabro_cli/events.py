@@ -90,7 +90,7 @@ class Evaluated:
     """The model x_t after ``round`` rounds. ``samples`` is budget x batch size x workers, the paper's x-axis.
 
     ``x`` is the model itself, with nine digits, if it has few enough numbers to draw its path; else None. The validation
-    numbers are on samples that are held out of training; None if there are none.
+    numbers are on samples that are held out of training; None if there are none. ``metrics`` has numbers of plugins by name.
     """
 
     round: int
@@ -103,6 +103,7 @@ class Evaluated:
     x: tuple[float, ...] | None = None
     validation_accuracy: float | None = None
     validation_loss: float | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)

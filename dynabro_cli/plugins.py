@@ -33,6 +33,7 @@ from dynabro_cli.components import Registry, parameter
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import PluginError
 from dynabro_cli.lazy import Late, nn, torch
+from dynabro_cli.models._api import METRICS, LabelledInputs
 from dynabro_cli.models._api import REGISTRY as MODELS
 from dynabro_cli.partitions._api import REGISTRY as PARTITIONS
 from dynabro_cli.partitions._api import Partition, PartitionSetting
@@ -50,12 +51,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ImageShape",
+    "LabelledInputs",
     "Range",
     "aggregator",
     "attack",
     "honest_mean",
     "honest_spread",
     "make_task",
+    "metrics",
     "model",
     "partition",
     "pre_aggregator",
@@ -173,6 +176,17 @@ def model(name: str, *, reference: str = "own") -> Decorator:
         return network
 
     return _registered(MODELS, name, reference, (), build)
+
+
+def metrics(function: Function) -> Function:
+    """Register ``function(model, data)``, which returns numbers by name; it is called at every evaluation of every run.
+
+    ``model`` is the torch module in evaluation mode, and ``data`` the test set: ``data.inputs`` [n, c, h, w] and
+    ``data.labels`` [n]. The function must not change them. The numbers are rows of the table ``metrics``, and
+    ``dynabro plot --metric NAME`` draws them.
+    """
+    METRICS[function.__name__] = function
+    return function
 
 
 def partition(name: str, *, reference: str = "own") -> Decorator:

@@ -11,6 +11,7 @@ from dynabro_cli import components
 from dynabro_cli.components import digests, plugins
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.figures import _api as figures
+from dynabro_cli.models._api import METRICS
 
 RULE = '''"""A rule."""
 
@@ -74,6 +75,7 @@ def fresh() -> Iterator[None]:
             registry._parsed.clear()
         components.USERS.clear()
         components.USERS.update(users)
+        METRICS.clear()
         figures.GRIDS.clear()
         figures.GRIDS.update(grids)
         plugins._loaded.clear()

@@ -56,7 +56,9 @@ def plot(
     ] = None,
     hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... compared: a colour, or a row, per value.")] = None,
     facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... a panel per value.")] = None,
-    metric: Annotated[str | None, typer.Option(metavar="NAME", help=f"... quantity to plot: {', '.join(METRICS)}.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"... quantity to plot: {', '.join(METRICS)}, or a plugin's.")
+    ] = None,
     free_y: Annotated[
         bool, typer.Option("--free-y", help="... a vertical axis of its own for each panel, instead of a shared one.")
     ] = False,

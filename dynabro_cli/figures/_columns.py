@@ -34,7 +34,8 @@ METRICS = {
 
 For a column of ``recovery``, the first is empty, and a run has at most one number.
 """
-LOWEST_IS_WORST = ("final_accuracy", "worst_window")
+OWN = "metric:"
+"""Beginning of the columns of numbers that functions of plugins measure."""
 TUNING = ("learning_rate", "lr_rule", "lr_drop", "weight_decay", "batch_size")
 """Settings of a defence."""
 RULE = "rule"
@@ -270,6 +271,11 @@ class Metric(NamedTuple):
         """The name of the single number."""
         return f"final {self.label}" if self.along else self.label
 
+    @property
+    def higher(self) -> bool:
+        """True if more is better, as for accuracies and for numbers of plugins."""
+        return self.final in ("final_accuracy", "worst_window") or self.final.startswith(OWN)
+
 
 def metric_of(results: Results, name: str | None, *, along: bool = False) -> Metric:
     """Return the metric called ``name``; by default accuracy, or the gap if no run has an accuracy.
@@ -279,9 +285,11 @@ def metric_of(results: Results, name: str | None, *, along: bool = False) -> Met
     """
     if name is None:
         name = "accuracy" if results.runs["final_accuracy"].notna().any() else "gap"
-    if name not in METRICS:
-        raise SpecError(f"metric={name} is not legal{did_you_mean(name, METRICS)}; legal: {', '.join(METRICS)}")
-    metric = Metric(*METRICS[name])
+    own = [column.removeprefix(OWN) for column in results.runs if column.startswith(OWN)]
+    if name not in METRICS and name not in own:
+        legal = [*METRICS, *own]
+        raise SpecError(f"metric={name} is not legal{did_you_mean(name, legal)}; legal: {', '.join(legal)}")
+    metric = Metric(*METRICS[name]) if name in METRICS else Metric(OWN + name, OWN + name, name)
     if along and not metric.along:
         raise SpecError(f"metric={name} is one number per run, not a curve. Try: dynabro plot final --metric {name}")
     if not results.runs[metric.final].notna().any():

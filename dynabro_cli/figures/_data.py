@@ -20,6 +20,8 @@ from dynabro_cli.theory.rate import with_specs
 
 ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
 MeasureWindow = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
+LAST = "SELECT run_id, MAX(round) FROM metrics GROUP BY run_id"
+"""The last evaluation of each run with numbers of plugins, as SQL."""
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "gap")
 
 
@@ -52,8 +54,9 @@ class Results:
     @functools.cached_property
     def evaluations(self) -> pd.DataFrame:
         """Return the evaluations of the runs, in order; columns of the table."""
-        found = self._rows("evaluations", "run_id, round")
-        return found.astype(dict.fromkeys(NUMBERS, float))
+        found = self._rows("evaluations", "run_id, round").astype(dict.fromkeys(NUMBERS, float))
+        own = self._rows("metrics", "run_id, round")
+        return found if own.empty else found.merge(_wide(own, ["run_id", "round"]), on=["run_id", "round"], how="left")
 
     @functools.cached_property
     def histograms(self) -> pd.DataFrame:
@@ -100,6 +103,9 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
     recovery = recovery.astype({name: float for name in recovery if name not in ("id", "reason")})
     runs = with_specs(engine, runs).astype(numbers)
     runs = runs.merge(recovery, on="id", how="left", validate="one_to_one")
+    own = read(engine, f"SELECT * FROM metrics WHERE (run_id, round) IN ({LAST})")
+    if not own.empty:
+        runs = runs.merge(_wide(own, ["run_id"]).rename(columns={"run_id": "id"}), on="id", how="left")
     if not sweeps:
         return runs
     listed = read(
@@ -110,6 +116,12 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
     order = members.assign(place=members["name"].map(list(sweeps).index)).sort_values("place", kind="stable")
     found = order.drop(columns="place").merge(runs.drop(columns="sweep"), on="run_key")
     return found.rename(columns={"name": "sweep"}).sort_values("id", kind="stable", ignore_index=True)[list(runs.columns)]
+
+
+def _wide(metrics: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return rows of the table ``metrics`` with a column for each name."""
+    wide = metrics.astype({"value": float}).pivot_table(index=keys, columns="name", values="value", dropna=False)
+    return wide.add_prefix("metric:").reset_index()
 
 
 def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,6 @@ from dynabro_cli.errors import SpecError, many
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._columns import (
     COLUMNS,
-    LOWEST_IS_WORST,
     RULE,
     TUNING,
     having,
@@ -132,7 +131,7 @@ def ranking(
     runs = with_columns(results.runs, itertools.chain(*fields))
     if not fields[2] and runs["sweep"].nunique() > 1 and "sweep" not in (*fields[0], *fields[1]) and results.sweeps:
         fields[2] = ("sweep",)
-    return rank(runs, layout_of(runs, *fields), chosen.final, higher=chosen.final in LOWEST_IS_WORST)
+    return rank(runs, layout_of(runs, *fields), chosen.final, higher=chosen.higher)
 
 
 def as_texts(

@@ -10,16 +10,30 @@ parameters, to find out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dynabro_cli.components import Component, Registry, parameter
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import nn
 from dynabro_cli.tasks._api import ImageShape
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 REGISTRY: Registry[Callable[..., nn.Module]] = Registry("model", "dynabro_cli.models")
+
+
+class LabelledInputs(NamedTuple):
+    """The test set as a network sees it: inputs [n, c, h, w], normalised, and labels [n], on the run's device."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+METRICS: dict[str, Callable[[nn.Module, LabelledInputs], Mapping[str, float]]] = {}
+"""Functions of plugins that measure a model at each evaluation, by their name."""
 
 
 @dataclass(frozen=True)

@@ -284,4 +284,5 @@ class Simulation:
         samples = totals.budget_spent * spec.batch_size * spec.workers
         validation = (None, None) if held_out is None else (held_out.accuracy, held_out.loss)
         scores = score.accuracy, score.loss, train_loss, score.gap
-        return Evaluated(totals.rounds, totals.budget_spent, samples, *scores, point(self._parts.problem.x), *validation)
+        rest = point(self._parts.problem.x), *validation, self._parts.problem.metrics()
+        return Evaluated(totals.rounds, totals.budget_spent, samples, *scores, *rest)

@@ -34,7 +34,7 @@ from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import evaluations, identities, rounds, runs, worker_labels
+from dynabro_cli.store.tables import evaluations, identities, metrics, rounds, runs, worker_labels
 
 COMMIT_SECONDS = 1.0
 """Least time between two commits of rows, as a commit waits for the disk. Another number than ``FLUSH_ROUNDS``, by which the
@@ -311,7 +311,8 @@ class Recorder:
         run_id: int = row["id"]
         done = self._totals.rounds
         connection.execute(delete(rounds).where(rounds.c.run_id == run_id, rounds.c.round >= done))
-        connection.execute(delete(evaluations).where(evaluations.c.run_id == run_id, evaluations.c.round > done))
+        for table in (evaluations, metrics):
+            connection.execute(delete(table).where(table.c.run_id == run_id, table.c.round > done))
         first = done if columns["clock"] == "round" else self._totals.budget_spent
         connection.execute(delete(identities).where(identities.c.run_id == run_id, identities.c.tick >= first))
         self._versions = continued(row["versions"], columns["versions"], done)
@@ -334,6 +335,11 @@ class Recorder:
         """
         new_rounds = [row_of(self._run_id, item) for item in self._rounds]
         new_evaluations = [row_of(self._run_id, item) for item in self._evaluations]
+        new_metrics = [
+            {"run_id": self._run_id, "round": row["round"], "name": name, "value": finite(value)}
+            for row in new_evaluations
+            for name, value in row.pop("metrics")
+        ]
         new_identities = [row_of(self._run_id, item) for item in self._identities]
         failpoint("before-commit")
         with translated_errors(self._engine.url), self._engine.begin() as connection:
@@ -350,6 +356,8 @@ class Recorder:
             failpoint("mid-batch")
             if new_evaluations:
                 connection.execute(insert(evaluations), new_evaluations)
+            if new_metrics:
+                connection.execute(insert(metrics), new_metrics)
             if complete and self._run_id is not None:
                 recovery.store(connection, self._run_id)
                 take_place(connection, self._run_id)
@@ -386,7 +394,8 @@ def counts(totals: events.Totals) -> dict[str, Any]:
 
 
 def row_of(run_id: int | None, item: events.Round | events.Evaluated | events.Identity) -> dict[str, Any]:
-    return {"run_id": run_id} | {name: _stored(value) for name, value in vars(item).items()}
+    values = {name: value if name == "metrics" else _stored(value) for name, value in vars(item).items()}
+    return {"run_id": run_id} | values
 
 
 def _stored(value: Any) -> Any:

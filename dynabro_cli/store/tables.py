@@ -1,6 +1,6 @@
 """The tables of the database: a public interface for SQL of users.
 
-Some columns have no writer yet: saved models, metrics and trials. They are here so that the tables stay as they are until
+Some columns have no writer yet: saved models and trials. They are here so that the tables stay as they are until
 version 1.0.0.
 
 The views ``byzantine_histogram`` and ``final_accuracy`` of ``views.py`` belong to it too.
@@ -244,7 +244,7 @@ worker_labels = Table(
     comment="training samples by worker and label, for runs with `data` other than `iid`",
 )
 
-metrics = Table(  # not written yet: metrics of plugins
+metrics = Table(
     "metrics",
     metadata,
     Column("run_id", Integer, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True, comment="the run"),

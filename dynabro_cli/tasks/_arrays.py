@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from dynabro_cli.deferred import np
@@ -26,29 +25,30 @@ TEST_SHARE = 0.2
 """Share of the samples that is the test set if there is none."""
 
 
-def make_task(
-    arrays: Sequence[Any] | Callable[[], Sequence[Any]], *, name: str = "arrays", defaults: Defaults = DEFAULTS
-) -> Task:
+def make_task(arrays: Any, *, name: str = "arrays", defaults: Defaults = DEFAULTS) -> Task:
     """Return a task of arrays in memory.
 
     Args:
         arrays: ``(X, y)`` or ``(X, y, X_test, y_test)``, arrays or tensors, or a function that returns them. X is [n, k],
             [n, h, w] or [n, c, h, w]; whole numbers from 0 to 255 as uint8, or floats. y has the classes [n], from 0. Without a
-            test set, a fifth of the samples is held back, drawn once, the same for every run.
+            test set, a fifth of the samples is held back, drawn once, the same for every run. In place of X and y there may be
+            a ``torch.utils.data.Dataset`` of pairs, which is read into memory.
         name: The task's name, for errors.
         defaults: The defaults of a run.
     """
     return Task(defaults, lambda: images_of(arrays() if callable(arrays) else arrays, name))
 
 
-def images_of(arrays: Sequence[Any], name: str) -> Images:
+def images_of(arrays: Any, name: str) -> Images:
     """Return the arrays as labelled images, normalised by mean and deviation of each channel of the training set.
 
     Raises:
         SpecError: The arrays do not fit each other, or are not finite.
     """
+    sets = [arrays] if _is_dataset(arrays) else list(arrays)
+    arrays = [part for one in sets for part in (_stacked(one, name) if _is_dataset(one) else (one,))]
     if len(arrays) not in (2, 4):
-        raise SpecError(f"task={name}: {len(arrays)} arrays were given. Try: (X, y) or (X, y, X_test, y_test)")
+        raise SpecError(f"task={name}: {len(arrays)} arrays were given. Try: (X, y) or (X, y, X_test, y_test), or a dataset")
     x, y = _samples(arrays[0], name), _labels(arrays[1], name)
     _check_lengths(x, y, name)
     if len(arrays) == 4:
@@ -71,6 +71,25 @@ def images_of(arrays: Sequence[Any], name: str) -> Images:
     std = tuple(float(value) or 1.0 for value in deviation)
     centre = tuple(map(float, mean))
     return Images(train_x, train_y, other_x, other_y, mean=centre, std=std, shape=shape, scale=scale)
+
+
+def _is_dataset(given: Any) -> bool:
+    return isinstance(given, torch.utils.data.Dataset)
+
+
+def _stacked(dataset: Any, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the samples and labels of a dataset that has a length.
+
+    Raises:
+        SpecError: Its items are not pairs of a sample and a label, or samples differ in shape.
+    """
+    try:
+        pairs = [dataset[place] for place in range(len(dataset))]
+        return np.stack([np.asarray(x) for x, _ in pairs]), np.array([int(y) for _, y in pairs])
+    except (TypeError, ValueError) as error:
+        raise SpecError(
+            f"task={name}: the dataset has no pairs of a sample and a class ({error}). Try: transform=ToTensor(), or arrays"
+        ) from error
 
 
 def _samples(given: Any, name: str) -> np.ndarray[Any, Any]:

@@ -15,7 +15,6 @@ from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._columns import (
     COLUMNS,
-    LOWEST_IS_WORST,
     axis_label,
     column_of,
     having,
@@ -65,7 +64,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
             f"Try: --facet {mixed[0]}, or --where with one value"
         )
     cells = final_values(results, [*shown, *hidden], metric.final)
-    numbers = _worst(cells, shown, highest=metric.final not in LOWEST_IS_WORST)
+    numbers = _worst(cells, shown, highest=not metric.higher)
     panels = panels_of(results.runs, facet, choice)
     columns, rows = (choice.arranged(ordered(results.runs, name)) for name in (x, y))
     long = max(len(str(value)) for value in rows) > 24

@@ -11,9 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dynabro_cli.errors import PluginError
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.gradients.memory import Ahead, send, send_once
+from dynabro_cli.models._api import METRICS, LabelledInputs
 from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.problem.interface import Observed, Relabel, Score, mean_gradients
 from dynabro_cli.simulation.problem.shares import Labelled, Shares
@@ -237,6 +239,19 @@ class ImageProblem:
 
     def validate(self) -> Score | None:
         return None if self._held_out is None else self._score(*self._held_out)
+
+    def metrics(self) -> tuple[tuple[str, float], ...]:
+        if not METRICS:
+            return ()
+        images, labels = self._test
+        data, found = LabelledInputs(self._normalise(images), labels), dict[str, float]()
+        for name, function in METRICS.items():
+            numbers = function(self._engine.model.eval(), data)
+            try:
+                found |= {str(key): float(value) for key, value in numbers.items()}
+            except (AttributeError, TypeError, ValueError) as error:
+                raise PluginError(f"metrics {name!r} returned {numbers!r}. Try: a dict of numbers by name") from error
+        return tuple(found.items())
 
     def weights(self) -> dict[str, Tensor]:
         return dict(self._engine.model.state_dict())

@@ -100,6 +100,10 @@ class Problem(Protocol):
         """Evaluate x_t on the samples that are held out of training; None if there are none."""
         ...
 
+    def metrics(self) -> tuple[tuple[str, float], ...]:
+        """Return the numbers that functions of plugins measure on the test set, by name."""
+        ...
+
     def weights(self) -> dict[str, Tensor]:
         """Return the parameters and buffers of the model by name, as ``load_state_dict`` reads them."""
         ...

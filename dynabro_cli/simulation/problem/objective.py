@@ -53,6 +53,9 @@ class ObjectiveProblem:
     def validate(self) -> None:
         return
 
+    def metrics(self) -> tuple[()]:
+        return ()
+
     def weights(self) -> dict[str, Tensor]:
         return {"x": self.x}
 
