@@ -32,6 +32,7 @@ COMMANDS = {
     "demo": "demo.demo",
     "run": "run.run",
     "sweep": "sweep.sweep",
+    "search": "search.search",
     "evaluate": "evaluate.evaluate",
     "select": "select.select",
     "status": "status.status",

@@ -13,21 +13,21 @@ from dynabro_cli.cli.terminal import one_line, say
 from dynabro_cli.components import Entry, format_value
 from dynabro_cli.errors import SpecError, did_you_mean
 
-SWEEPS, FIGURES = "sweeps", "figures"
+SWEEPS, SEARCHES, FIGURES = "sweeps", "searches", "figures"
 
 
 def list_(
     kind: Annotated[
         str | None,
         typer.Argument(
-            metavar="[tasks|models|methods|aggregators|pre_aggregators|attacks|switching|partitions|sweeps|figures]",
+            metavar="[tasks|models|methods|aggregators|pre_aggregators|attacks|switching|partitions|sweeps|searches|figures]",
             help="One kind only.",
         ),
     ] = None,
     as_json: Json = False,
     plugin: Plugins = None,
 ) -> None:
-    """List the components of a run with their parameters, or the sweeps or figures.
+    """List the components of a run with their parameters, or the sweeps, searches or figures.
 
     Example: dynabro list aggregators
     """
@@ -36,11 +36,14 @@ def list_(
     if kind == SWEEPS:
         _list_sweeps(as_json)
         return
+    if kind == SEARCHES:
+        _list_searches(as_json)
+        return
     if kind == FIGURES:
         _list_figures(as_json)
         return
     if kind is not None and kind not in REGISTRIES:
-        legal = [*REGISTRIES, SWEEPS, FIGURES]
+        legal = [*REGISTRIES, SWEEPS, SEARCHES, FIGURES]
         raise SpecError(f"unknown kind {kind!r}{did_you_mean(kind, legal)}; legal: {', '.join(legal)}")
     kinds = [kind] if kind else list(REGISTRIES)
     entries = [(name, entry) for name in kinds for entry in REGISTRIES[name].entries().values()]
@@ -71,6 +74,20 @@ def _list_sweeps(as_json: bool) -> None:
         return
     _print_lines(SWEEPS, [(sweep.name, f"{sweep.points:5d} runs  {sweep.description}") for sweep in sweeps])
     say("", "'dynabro sweep NAME --dry-run' shows what is to do, and 'dynabro sweep NAME' does it.")
+
+
+def _list_searches(as_json: bool) -> None:
+    from dynabro_cli.grid.sweep_lookup import shipped
+    from dynabro_cli.search.file import load_search
+
+    searches = [load_search(name) for name in shipped(SEARCHES)]
+    if as_json:
+        found = [(one.sweep.name, one.sweep.description, one.sweep.points, one.trials) for one in searches]
+        print_json([dict(zip(("name", "description", "searches", "trials"), values, strict=True)) for values in found])
+        return
+    lines = [(one.sweep.name, f"{one.trials} trials  {one.sweep.description}") for one in searches]
+    _print_lines(SEARCHES, lines)
+    say("", "'dynabro search NAME --dry-run' shows what is to do, and 'dynabro search NAME' does it.")
 
 
 def _list_figures(as_json: bool) -> None:

@@ -61,7 +61,7 @@ class Description(ProgressColumn):
         return Text(text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}", no_wrap=True)
 
 
-def _columns(total: int, beside: int = 0) -> tuple[ProgressColumn, ...]:
+def bar_columns(total: int, beside: int = 0) -> tuple[ProgressColumn, ...]:
     """Return a bar, counts up to ``total``, the remaining time, and a description that has the rest of the line."""
     counts = 2 * len(str(total)) + 1
     parts = (
@@ -136,7 +136,7 @@ class RunProgress(Display):
     """
 
     def __init__(self, budget: int, samples: int, *, quiet: bool) -> None:
-        columns = SpinnerColumn("line"), *_columns(budget, beside=2)
+        columns = SpinnerColumn("line"), *bar_columns(budget, beside=2)
         super().__init__(*columns, quiet=quiet)
         self._budget, self._samples = budget, samples
         self._score = self._byzantine = ""
@@ -204,7 +204,7 @@ class SweepProgress(Display):
     """
 
     def __init__(self, runs: Sequence[Run], *, quiet: bool) -> None:
-        super().__init__(*_columns(sum(run.spec.budget for run in runs)), quiet=quiet)
+        super().__init__(*bar_columns(sum(run.spec.budget for run in runs)), quiet=quiet)
         self._count = len(runs)
         self._also = telling_apart([run.fields for run in runs])
         self._total = sum(run.spec.budget for run in runs)

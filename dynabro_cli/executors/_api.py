@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # it loads torch, and a worker must be under its parent's con
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.repetition import Rerun
 
-Status = Literal["finished", "diverged", "failed", "stored", "interrupted"]
+Status = Literal["finished", "diverged", "failed", "stored", "interrupted", "pruned"]
 
 
 CHECKPOINT_SECONDS = 60.0
@@ -106,6 +106,7 @@ class Outcome(NamedTuple):
         run: The run.
         status: ``finished`` or ``diverged``: it ran now and has a result. ``stored``: there was a result before. ``failed``: it
             failed now, or before without a retry. ``interrupted``: it was stopped, or not started because of ``fail_fast``.
+            ``pruned``: a search has ended it early.
         message: The reason of a failure, or None.
         failure: The failure, if it failed now.
     """

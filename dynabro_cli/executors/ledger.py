@@ -107,9 +107,11 @@ class Ledger:
             self._queue.extend(self._elsewhere)
             self._elsewhere.clear()
             self._look_again = time.monotonic() + REVISIT_SECONDS
-        while self._queue:
+        while self._queue or self._fetch():
             check()
             job = self._queue.popleft()
+            if not self.wanted(job.run):
+                continue
             try:
                 known = self._known(slot.recorder, job)
             except RunHeldError:
@@ -121,6 +123,24 @@ class Ledger:
                 return job
             self._note(slot.number, job, *known)
         return None
+
+    def more(self) -> Sequence[Run]:
+        """Return further runs, if a place is free and no run is queued. A search chooses them by the results so far."""
+        return ()
+
+    def wanted(self, run: Run) -> bool:
+        """Return False for a queued run that need not be made any more."""
+        return True
+
+    def prunes(self, run: Run, event: Event) -> bool:
+        """Return True if a run ends after this event, stored as ``pruned``, as its result would not matter."""
+        return False
+
+    def _fetch(self) -> bool:
+        runs = self.more()
+        self._queue.extend(Job(len(self.outcomes) + place, run) for place, run in enumerate(runs))
+        self.outcomes += [Outcome(run, "interrupted", None) for run in runs]
+        return bool(runs)
 
     def patience(self, others: bool) -> float | None:
         """Return the seconds until runs in progress elsewhere are checked again; None if there are none.
@@ -173,6 +193,11 @@ class Ledger:
             self._listener.event(slot.number, slot.job.run, event)
         if isinstance(event, Finished | Diverged):
             self._settle(slot, "finished" if isinstance(event, Finished) else "diverged", None)
+
+    def prune(self, slot: Slot) -> None:
+        """Store the slot's run as pruned, and free the slot."""
+        slot.recorder.pruned()
+        self._settle(slot, "pruned", None)
 
     def fail(self, slot: Slot, failure: Failure) -> None:
         """Store that the slot's run failed; if it had not started, with the fields that are known without a simulation."""

@@ -171,6 +171,9 @@ class Scheduler:
             self._ledger.record(slot, message)
             if isinstance(message, Checkpointed) and self._backend.forgiving:
                 job.crashes = 0
+            if slot.job is not None and self._ledger.prunes(job.run, message):
+                self._ledger.prune(slot)
+                self._discard(slot)
 
     def _lose(self, slot: Slot, end: Ended) -> None:
         """Handle the end of a process or task; without a last message, its run is lost."""

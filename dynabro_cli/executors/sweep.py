@@ -16,11 +16,12 @@ from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.store.claims import Repeat
 from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.origin import MOST_DIFF, Origin
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.recorder import Recorder
-from dynabro_cli.store.repetition import Standing, UpTo
+from dynabro_cli.store.repetition import Standing, UpTo, never
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.sweep_entry import SweepEntry
 
@@ -61,20 +62,33 @@ def make_all(
         DisconnectedError: The connection to a cluster is lost; stored rows are intact.
         DynabroError: The database cannot be written; stored rows are intact.
     """
-    options, files = places.options, files or SideFiles.of(engine.url)
+    options, files, kept = places.options, files or SideFiles.of(engine.url), KeptConnection(engine)
+    slots = slots_of(kept, places, min(places.most, len(runs)), files, repeat=standing.repeat, save_model=save_model)
+    ledger = Ledger(runs, options, files, listener, standing.stored(run.key for run in runs))
+    with in_progress(engine, ledger.outcomes, [slot.recorder.owner for slot in slots], options, standing):
+        return Scheduler(ledger, slots, options, places.backend, kept).run()
+
+
+def slots_of(
+    kept: KeptConnection,
+    places: Places,
+    count: int,
+    files: SideFiles,
+    *,
+    repeat: Repeat = never,
+    save_model: Callable[[Weights], None] | None = None,
+) -> list[Slot]:
+    """Return ``count`` slots for runs, each with a recorder, which share a connection."""
+    options = places.options
     origin = Origin(current_commit(), current_changes(), options.tags, options.note)
-    repeat, kept = standing.repeat, KeptConnection(engine)
-    slots = [
+    return [
         Slot(
             number,
             Recorder(kept, origin=origin, sweep=options.sweep, repeat=repeat, files=files, save_model=save_model),
             places.devices[number % len(places.devices)],
         )
-        for number in range(min(places.most, len(runs)))
+        for number in range(count)
     ]
-    ledger = Ledger(runs, options, files, listener, standing.stored(run.key for run in runs))
-    with in_progress(engine, ledger.outcomes, [slot.recorder.owner for slot in slots], options, standing):
-        return Scheduler(ledger, slots, options, places.backend, kept).run()
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ def plan(sweep: Sweep) -> PlannedRuns:
         raise SpecError(f"{sweep.name}: {too_many(f'{total:,} points')}")
     components = _component_problems(sweep)
     problems = _Problems(set(components))
-    exclusions = _Exclusions(sweep)
+    exclusions = Exclusions(sweep)
     runs: dict[str, Run] = {}
     resolved: dict[int, Run] = {}
     left_out = done = 0
@@ -103,7 +103,7 @@ def _component_problems(sweep: Sweep) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, text in dict.fromkeys((name, text) for values in given for name, text in values.items()):
         try:
-            _component_text(name, text)
+            component_text(name, text)
         except SpecError as error:
             place = sweep.places.get((name, text), f"--set {name}={text}")
             for line in error.problems:
@@ -120,7 +120,7 @@ def _components(name: str, text: str) -> tuple[Component[Any], ...]:
     return tuple(REGISTRIES[COMPONENTS[name]].parse(part) for part in texts)
 
 
-def _component_text(name: str, text: str) -> str:
+def component_text(name: str, text: str) -> str:
     """Return the canonical text of a component or chain; the text of any other field unchanged. Raises SpecError."""
     return "+".join(part.text for part in _components(name, text)) or text
 
@@ -130,12 +130,12 @@ def _canonical(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return format_drops(parse_drops(value)) if name == "lr_drop" else _component_text(name, value)
+        return format_drops(parse_drops(value)) if name == "lr_drop" else component_text(name, value)
     except SpecError:
         return value
 
 
-class _Exclusions:
+class Exclusions:
     """The entries of a sweep's ``exclude``, and the entries that no point has agreed with so far."""
 
     def __init__(self, sweep: Sweep) -> None:

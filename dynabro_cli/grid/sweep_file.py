@@ -79,12 +79,17 @@ def parse_sweep(text: str, source: str) -> Sweep:
     Raises:
         SpecError: With every problem that is visible without building components, one line each: ``source:line: problem``.
     """
+    return replace(Reading(source).sweep(read_mapping(text, source, KEYS)), text=text)
+
+
+def read_mapping(text: str, source: str, keys: Sequence[str]) -> Pairs:
+    """Read a file with these keys as YAML; raise SpecError if it is not a mapping."""
     if len(text) > MOST_CHARACTERS:
         raise SpecError(f"{source}: it has more than {MOST_CHARACTERS:,} characters, and no sweep has")
     document = read_yaml(text, source)
     if not isinstance(document, Pairs):
-        raise SpecError(f"{source}:{document.line}: a sweep is a mapping with the keys {', '.join(KEYS)}")
-    return replace(_Reading(source).sweep(document), text=text)
+        raise SpecError(f"{source}:{document.line}: a sweep is a mapping with the keys {', '.join(keys)}")
+    return document
 
 
 def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
@@ -124,8 +129,15 @@ def too_many(what: str) -> str:
     return f"it has {what}, and a sweep may have {MOST_RUNS:,} points; make several of it"
 
 
-class _Reading:
-    """Turn nodes into a Sweep, and collect problems."""
+class Reading:
+    """Turn nodes into a Sweep, and collect problems.
+
+    Attributes:
+        keys: Legal keys of the file.
+        problems: The problems so far, one line each.
+    """
+
+    keys: Sequence[str] = KEYS
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -134,50 +146,62 @@ class _Reading:
         self.exclude_places: list[str] = []
 
     def sweep(self, document: Pairs) -> Sweep:
+        """Return the sweep; raise SpecError with all problems."""
+        sweep = self.assemble(document, self.parts(document))
+        if self.problems:
+            raise SpecError(self.problems)
+        return sweep
+
+    def parts(self, document: Pairs) -> dict[str, Node]:
+        """Return the values of the legal keys."""
         parts: dict[str, Node] = {}
         for key, node in document.pairs:
             name = str(key.text)
-            if name in KEYS:
+            if name in self.keys:
                 parts[name] = node
             else:
-                self._refuse(key.line, f"unknown key {name!r}{did_you_mean(name, KEYS)}; legal: {', '.join(KEYS)}")
-        name = self._text(parts["name"], "name") if "name" in parts else ""
+                self.refuse(key.line, f"unknown key {name!r}{did_you_mean(name, self.keys)}; legal: {', '.join(self.keys)}")
+        return parts
+
+    def assemble(self, document: Pairs, parts: Mapping[str, Node]) -> Sweep:
+        """Return the sweep as far as it is legal; the problems are collected."""
+        name = self.text(parts["name"], "name") if "name" in parts else ""
         if "name" not in parts:
-            self._refuse(document.line, "a sweep needs a name")
+            self.refuse(document.line, "a sweep needs a name")
         elif name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            self._refuse(parts["name"].line, f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens")
-        description = self._text(parts["description"], "description") if "description" in parts else ""
+            self.refuse(parts["name"].line, f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens")
+        description = self.text(parts["description"], "description") if "description" in parts else ""
         plugins = self._plugins(parts["plugins"]) if "plugins" in parts else ()
         base = self._values(parts["base"], "base") if "base" in parts else {}
-        grid = self._grid(parts["grid"]) if "grid" in parts else ()
+        grid = self.axes(parts["grid"]) if "grid" in parts else ()
         exclude = self._exclude(parts["exclude"]) if "exclude" in parts else ()
-        seeds = self._seeds(parts["seeds"]) if "seeds" in parts else ()
+        seeds = self.seeds(parts["seeds"]) if "seeds" in parts else ()
         self._check_once(base, grid, parts)
-        if self.problems:
-            raise SpecError(self.problems)
         return Sweep(name, description, base, grid, exclude, seeds, self.places, tuple(self.exclude_places), plugins)
 
-    def _refuse(self, line: int, *problems: str) -> None:
+    def refuse(self, line: int, *problems: str) -> None:
+        """Note problems in a line of the file."""
         self.problems += [f"{self.source}:{line}: {problem}" for problem in problems]
         stop_at_many(self.problems, self.source)
 
-    def _text(self, node: Node, name: str) -> str:
+    def text(self, node: Node, name: str) -> str:
+        """Return a text."""
         if isinstance(node, Word) and node.text is not None:
             return " ".join(node.text.split())
-        self._refuse(node.line, f"{name} must be a text")
+        self.refuse(node.line, f"{name} must be a text")
         return ""
 
     def _plugins(self, node: Node) -> tuple[str, ...]:
         """Return the files and modules that the sweep names."""
         words = node.items if isinstance(node, Items) else (node,)
-        return tuple(filter(None, (self._text(word, "plugins") for word in words)))
+        return tuple(filter(None, (self.text(word, "plugins") for word in words)))
 
     def _values(self, node: Node, name: str) -> dict[str, str]:
         """Return the fields of a mapping."""
         if not isinstance(node, Pairs):
-            self._refuse(node.line, f"{name} must be a mapping, field: value")
+            self.refuse(node.line, f"{name} must be a mapping, field: value")
             return {}
-        given = [(key.text, key.line, self._value(key.text, value)) for key, value in node.pairs if key.text]
+        given = [(key.text, key.line, self.value(key.text, value)) for key, value in node.pairs if key.text]
         return self._canonical({key: text for key, _, text in given if text is not None}, node.line)
 
     def _canonical(self, values: Values, line: int) -> dict[str, str]:
@@ -185,45 +209,46 @@ class _Reading:
         try:
             found = canonical(values)
         except SpecError as error:
-            self._refuse(line, *error.problems)
+            self.refuse(line, *error.problems)
             return {}
         for name, text in found.items():
             self.places.setdefault((name, text), f"{self.source}:{line}")
         return found
 
-    def _value(self, name: str, node: Node) -> str | None:
+    def value(self, name: str, node: Node) -> str | None:
         """Return the value of a field; None if it is not valid, with the problem noted."""
         line, name = node.line, full_name(name)
         if name not in fields():
-            self._refuse(line, unknown_field(name) + (COMMA if "=" in name else ""))
+            self.refuse(line, unknown_field(name) + (COMMA if "=" in name else ""))
             return None
         if not isinstance(node, Word):
-            self._refuse(line, f"{name} takes one value here; a list belongs under grid")
+            self.refuse(line, f"{name} takes one value here; a list belongs under grid")
             return None
         if node.text is None:
-            self._refuse(line, f"{name} has no value. Try: without it, or auto for the task's default")
+            self.refuse(line, f"{name} has no value. Try: without it, or auto for the task's default")
             return None
         text = node.text.strip()
         if re.fullmatch(r"\w+=[^:]*", text):
-            self._refuse(line, f"{name}={text} is not legal{COMMA}")
+            self.refuse(line, f"{name}={text} is not legal{COMMA}")
             return None
         try:
             check_value(name, text)
         except SpecError as error:
-            self._refuse(line, *error.problems)
+            self.refuse(line, *error.problems)
             return None
         self.places.setdefault((name, text), f"{self.source}:{line}")
         return text
 
-    def _grid(self, node: Node) -> tuple[Axis, ...]:
+    def axes(self, node: Node, what: str = "grid") -> tuple[Axis, ...]:
+        """Return the axes of ``grid``, or of another key of this form."""
         if not isinstance(node, Pairs):
-            self._refuse(node.line, "grid must be a mapping, field: [value, value, ...]")
+            self.refuse(node.line, f"{what} must be a mapping, field: [value, value, ...]")
             return ()
         axes = []
         for key, listed in node.pairs:
             name = str(key.text)
             if not isinstance(listed, Items) or not listed.items:
-                self._refuse(listed.line, f"{name} must be a list with at least one value, such as [value, value]")
+                self.refuse(listed.line, f"{name} must be a list with at least one value, such as [value, value]")
             else:
                 points = tuple(self._point(name, item) for item in listed.items)
                 axes.append(Axis(name, tuple(point for point in points if point)))
@@ -234,14 +259,14 @@ class _Reading:
         if isinstance(node, Pairs):
             return self._values(node, label)
         if full_name(label) not in fields():
-            self._refuse(node.line, f"{unknown_field(label)}; only a list of mappings may have a name of its own")
+            self.refuse(node.line, f"{unknown_field(label)}; only a list of mappings may have a name of its own")
             return {}
-        text = self._value(label, node)
+        text = self.value(label, node)
         return {} if text is None else self._canonical({label: text}, node.line)
 
     def _exclude(self, node: Node) -> tuple[Values, ...]:
         if not isinstance(node, Items):
-            self._refuse(node.line, "exclude must be a list of mappings, field: value")
+            self.refuse(node.line, "exclude must be a list of mappings, field: value")
             return ()
         found = []
         for item in node.items:
@@ -249,13 +274,14 @@ class _Reading:
             found.append(values)
             self.exclude_places.append(f"{self.source}:{item.line}")
             if isinstance(item, Pairs) and not item.pairs:
-                self._refuse(item.line, "a point to exclude must name a field; this would leave out all")
+                self.refuse(item.line, "a point to exclude must name a field; this would leave out all")
             for name, text in values.items():
                 if fields()[name].parse(text) is None:
-                    self._refuse(item.line, f"{name}={text} cannot be excluded. Try: the value that it stands for")
+                    self.refuse(item.line, f"{name}={text} cannot be excluded. Try: the value that it stands for")
         return tuple(found)
 
-    def _seeds(self, node: Node) -> tuple[int, ...]:
+    def seeds(self, node: Node) -> tuple[int, ...]:
+        """Return the seeds in a seed, FIRST..LAST, or a list of them."""
         words = node.items if isinstance(node, Items) else (node,)
         seeds: list[int] = []
         for word in words:
@@ -264,12 +290,12 @@ class _Reading:
                     raise SpecError("seeds must be a seed, a list of seeds, or FIRST..LAST such as 0..4")
                 seeds += parse_seeds(word.text)
                 if len(seeds) > MOST_RUNS:
-                    self._refuse(word.line, too_many(f"{len(seeds):,} seeds so far"))
+                    self.refuse(word.line, too_many(f"{len(seeds):,} seeds so far"))
                     break
             except SpecError as error:
-                self._refuse(word.line, *error.problems)
+                self.refuse(word.line, *error.problems)
         if not words:
-            self._refuse(node.line, "seeds is empty. Try: no seeds, which is seed 0")
+            self.refuse(node.line, "seeds is empty. Try: no seeds, which is seed 0")
         return tuple(dict.fromkeys(seeds))
 
     def _check_once(self, base: Values, grid: tuple[Axis, ...], parts: Mapping[str, Node]) -> None:
@@ -279,9 +305,9 @@ class _Reading:
             for name in axis.fields:
                 if name in owners:
                     where = f"under {owners[name]!r} and under {axis.label!r}"
-                    self._refuse(parts["grid"].line, f"grid varies {name} twice, {where}. Try: one of them")
+                    self.refuse(parts["grid"].line, f"grid varies {name} twice, {where}. Try: one of them")
                 owners[name] = axis.label
                 if name in base and all(name in point for point in axis.points):
-                    self._refuse(parts["base"].line, f"base sets {name}, and so does every point of {axis.label!r} in grid")
+                    self.refuse(parts["base"].line, f"base sets {name}, and so does every point of {axis.label!r} in grid")
         if "seeds" in parts and ("seed" in base or "seed" in owners):
-            self._refuse(parts["seeds"].line, "seeds are given, and base or grid set seed. Try: one of them")
+            self.refuse(parts["seeds"].line, "seeds are given, and base or grid set seed. Try: one of them")

@@ -59,10 +59,12 @@ def _ready(sweep: Sweep, folder: Path, settings: Sequence[str]) -> Sweep:
     return set_fields(replace(sweep, plugins=names), settings)
 
 
-def shipped() -> dict[str, Traversable]:
-    """Return the sweeps that come with the program, by name: from the installed package, or beside it in a working tree."""
+def shipped(kind: str = "sweeps") -> dict[str, Traversable]:
+    """Return the sweeps that come with the program, or the ``searches``, by name: from the installed package, or beside it in a
+    working tree.
+    """
     package = importlib.resources.files("dynabro_cli")
-    folders = (package / "sweeps", Path(str(package)).parent / "sweeps")
+    folders = (package / kind, Path(str(package)).parent / kind)
     folder = next((folder for folder in folders if folder.is_dir()), None)
     found = {Path(item.name).stem: item for item in folder.iterdir() if item.name.endswith(SUFFIXES)} if folder else {}
     return dict(sorted(found.items()))

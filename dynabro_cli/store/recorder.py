@@ -234,6 +234,12 @@ class Recorder:
         if self._run_id is not None:
             self._end("interrupted", {})
 
+    def pruned(self) -> None:
+        """Store the current run as ``pruned``: it has no result, and does not resume."""
+        if self._run_id is not None:
+            self._end("pruned", {"checkpoint": None})
+            self._remove_old_files()
+
     def failed(self, error: str) -> None:
         """Store the current run as ``failed``, with the end of ``error``."""
         if self._run_id is not None:

@@ -38,9 +38,11 @@ class SweepEntry:
         executor: The executor's name.
         yaml: Text of the sweep's file; None if unknown.
         rerun_after: For a rerun of all runs, the highest id that is made again; kept until ``complete`` is set.
+        stored_before: Number of runs that were stored before, if ``to_make`` does not say it.
 
     Attributes:
         owner: The name of this sweep in the column ``owner``.
+        id: The number of the row, within the context.
         failed: To be set if runs failed.
         complete: To be set if no run is left to make.
 
@@ -59,6 +61,7 @@ class SweepEntry:
         executor: str,
         yaml: str | None = None,
         rerun_after: int | None = None,
+        stored_before: int | None = None,
     ) -> None:
         self.owner = new_owner()
         self.failed = self.complete = False
@@ -67,13 +70,13 @@ class SweepEntry:
         self._values = {
             "name": name,
             "runs": runs,
-            "stored_before": runs - len(to_make),
+            "stored_before": runs - len(to_make) if stored_before is None else stored_before,
             "jobs": jobs,
             "executor": executor,
             "yaml": yaml,
             "rerun_after": rerun_after,
         }
-        self._id: int | None = None
+        self.id: int | None = None
         self._began = 0.0
 
     def __enter__(self) -> Self:
@@ -81,14 +84,14 @@ class SweepEntry:
         with translated_errors(self._engine.url), self._engine.begin() as connection:
             now = sign_of_life(connection)
             values = self._values | who | now | {"status": "running", "started_at": now["heartbeat_at"]}
-            self._id = connection.execute(insert(sweeps).values(values).returning(sweeps.c.id)).scalar_one()
+            self.id = connection.execute(insert(sweeps).values(values).returning(sweeps.c.id)).scalar_one()
             self._list_runs(connection, now["heartbeat_at"])
         self._began = time.monotonic()
         return self
 
     def _list_runs(self, connection: Connection, now: dt.datetime) -> None:
         """Store the list of runs that this sweep makes; delete the lists of former sweeps of its name."""
-        namesakes = select(sweeps).where(sweeps.c.name == self._values["name"], sweeps.c.id != self._id)
+        namesakes = select(sweeps).where(sweeps.c.name == self._values["name"], sweeps.c.id != self.id)
         over = [
             row["id"]
             for row in connection.execute(namesakes).mappings()
@@ -96,14 +99,14 @@ class SweepEntry:
         ]
         connection.execute(delete(sweep_runs).where(sweep_runs.c.sweep_id.in_(over)))
         if self._to_make:
-            rows = [{"sweep_id": self._id, "run_key": key, "ended_before": when} for key, when in self._to_make.items()]
+            rows = [{"sweep_id": self.id, "run_key": key, "ended_before": when} for key, when in self._to_make.items()]
             connection.execute(insert(sweep_runs), rows)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         status = "failed" if self.failed or error is not None else "finished"
         if isinstance(error, InterruptedRunError | PreemptedError | KeyboardInterrupt):
             status = "interrupted"
-        mine = (sweeps.c.id == self._id) & (sweeps.c.owner == self.owner)
+        mine = (sweeps.c.id == self.id) & (sweeps.c.owner == self.owner)
         with contextlib.suppress(DynabroError), translated_errors(self._engine.url), self._engine.begin() as connection:
             now = sign_of_life(connection)
             ended = {"status": status, "ended_at": now["heartbeat_at"], "wall_seconds": time.monotonic() - self._began}

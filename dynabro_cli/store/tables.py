@@ -1,6 +1,6 @@
 """The tables of the database: a public interface for SQL of users.
 
-Some columns have no writer yet: saved models and trials. They are here so that the tables stay as they are until
+Columns of saved models have no writer yet. They are here so that the tables stay as they are until
 version 1.0.0.
 
 The views ``byzantine_histogram`` and ``final_accuracy`` of ``views.py`` belong to it too.
@@ -304,7 +304,7 @@ sweep_runs = Table(
     comment="one row per run that a sweep makes, for the last sweep of each name",
 )
 
-trials = Table(  # not written yet: a search over specs
+trials = Table(
     "trials",
     metadata,
     Column("search", Text, primary_key=True, comment="name of the search, as in `sweeps.name`"),

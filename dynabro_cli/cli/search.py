@@ -1,0 +1,226 @@
+"""``dynabro search``: look for the strongest adversary, or for the best hyper-parameters."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dynabro_cli.cli.options import (
+    CheckpointEvery,
+    CompileKernels,
+    Database,
+    DataDir,
+    Device,
+    DryRun,
+    MaxRetries,
+    Plugins,
+    Quiet,
+    Timeout,
+    TryAnyway,
+)
+from dynabro_cli.cli.output import duration, emit, finite, named_database, print_json, warn
+from dynabro_cli.cli.sweep import Address, Executor, JobsPerGpu, Settings, SweepJobs, Threads
+from dynabro_cli.cli.sweep_runs import jobs_of
+from dynabro_cli.cli.terminal import complain, hint, say
+from dynabro_cli.errors import SpecError, many
+
+if TYPE_CHECKING:
+    from dynabro_cli.executors._api import Options
+    from dynabro_cli.search.file import Search
+    from dynabro_cli.search.findings import Findings, Found
+    from dynabro_cli.search.outlook import Outlook
+
+SearchName = Annotated[
+    str, typer.Argument(metavar="FILE|NAME|-", help="A YAML file, a search of 'dynabro list searches', or standard input.")
+]
+OwnName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name in the database. [default: the file's]")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what is found, or the size of the search, as JSON.")]
+OPTUNA = "optuna"
+
+
+def search(
+    name: SearchName,
+    settings: Settings = None,
+    saved_as: OwnName = None,
+    dry_run: DryRun = False,
+    db: Database = "results.db",
+    jobs: SweepJobs = "auto",
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    threads: Threads = None,
+    compile: CompileKernels = "auto",  # noqa: A002
+    jobs_per_gpu: JobsPerGpu = 1,
+    checkpoint_every: CheckpointEvery = 60,
+    timeout: Timeout = None,
+    max_retries: MaxRetries = 0,
+    executor: Executor = "local",
+    address: Address = None,
+    force: TryAnyway = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    plugin: Plugins = None,
+) -> None:
+    """Search a space of specs for the lowest or highest value, with trials that are stored runs.
+
+    The same command resumes an interrupted search, and several commands can work on one search. Needs the extra 'search'.
+
+    Example: dynabro search worst-adversary --set aggregator=gm --set trials=40 --dry-run
+    """
+    if importlib.util.find_spec(OPTUNA) is None:
+        raise SpecError("optuna is not installed. Try: pip install 'dynabro[search]'")
+    from dynabro_cli.executors import backends
+    from dynabro_cli.executors._api import Options
+    from dynabro_cli.search.file import load_search
+    from dynabro_cli.search.outlook import outlook
+
+    found = load_search(name, settings or ())
+    if saved_as is not None:
+        found = replace(found, sweep=replace(found.sweep, name=saved_as))
+    options = Options(
+        executor=executor,
+        address=address,
+        jobs=jobs_of(jobs),
+        threads=threads,
+        device=device,
+        data_dir=data_dir,
+        compile=compile,
+        timeout=timeout,
+        max_retries=max_retries,
+        sweep=found.sweep.name,
+        jobs_per_gpu=jobs_per_gpu,
+        checkpoint_every=checkpoint_every,
+        force=force,
+    )
+    backends.check(options)
+    ahead = outlook(found)
+    for one in ahead.idle:
+        warn(f"{one}: no combination with it can run, so it is never proposed")
+    if dry_run:
+        _foretell(found, ahead, db, options, as_json)
+    else:
+        _make(found, ahead, db, options, as_json=as_json, quiet=quiet)
+
+
+def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json: bool) -> None:
+    """Print the size of a search, its space, and its duration."""
+    from dynabro_cli.grid.forecast import forecast, usual_jobs
+    from dynabro_cli.machine.cores import cores
+    from dynabro_cli.store.open.translation import shown
+    from dynabro_cli.store.repetition import Standing
+
+    jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
+    each = forecast(ahead.samples, db, standing=Standing(None), device=options.device)
+    seconds = None if each.timed < len(ahead.samples) else (each.seconds or 0) * ahead.runs / len(ahead.samples) / jobs
+    begun, ended = _stored(search, db)
+    choices = {choice.label: [entry.label for entry in choice.entries] for choice in search.space.choices}
+    if as_json:
+        sizes = {"searches": ahead.searches, "trials": ahead.trials, "runs": ahead.runs, "trials_begun": begun}
+        space = {"combinations": ahead.combinations, "legal": ahead.legal, "space": choices}
+        print_json({"search": search.sweep.name, **sizes, "trials_ended": ended, **space, "seconds": seconds, "jobs": jobs})
+        return
+    say(f"{search.sweep.name}: {search.sweep.description}".rstrip(": "))
+    apart = "" if ahead.searches == 1 else f" in {ahead.searches} searches, one per point of the grid"
+    seeds = many(len(search.seeds), "seed")
+    say(f"{ahead.trials} trials{apart}, each a mean over {seeds}: at most {ahead.runs} runs with what follows")
+    for label, entries in choices.items():
+        say(f"  {label}: {', '.join(entries)}")
+    illegal = ahead.combinations - ahead.legal
+    never = f"; {illegal} of them cannot run and are never proposed" if illegal else ""
+    say(f"space: {ahead.combinations} combinations{never}")
+    say(f"{begun} trials begun in {shown(db)}, {ended} ended")
+    if seconds is None:
+        say(f"time: no estimate, as no similar run is in {shown(db)}")
+    else:
+        say(f"time of all trials: about {duration(seconds)} with {jobs} at a time, at the speed of stored runs")
+
+
+def _stored(search: Search, db: str) -> tuple[int, int]:
+    """Return the numbers of trials that have begun, and of those that have ended."""
+    from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.searches import trials_of
+
+    try:
+        engine = open_read_only(db)
+    except (NotFoundError, EmptyDatabaseError):
+        return 0, 0
+    with engine.connect() as connection:
+        rows = [row for name, _ in search.points() for row in trials_of(connection, name)]
+    return len(rows), sum(row.status != "running" for row in rows)
+
+
+def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json: bool, quiet: bool) -> None:
+    """Make the trials, and print what they have found."""
+    from dynabro_cli.executors import backends
+
+    began = time.monotonic()
+    with backends.opened(options, ahead.runs) as places_for:  # processes start, while this one loads what follows
+        from dynabro_cli.cli.search_progress import TrialsProgress
+        from dynabro_cli.search.conduct import conduct
+        from dynabro_cli.search.findings import findings
+        from dynabro_cli.store.open.engine import open_for_writing
+        from dynabro_cli.store.side_files import SideFiles
+
+        places = places_for(_representatives(ahead))
+        if places.note:
+            complain(places.note)
+        engine = open_for_writing(db)
+        files = SideFiles.of(engine.url, warn)
+        files.probe()
+        with TrialsProgress(search, ahead.trials, quiet=quiet) as progress:
+            conduct(search, engine, places, progress, runs=ahead.runs, files=files)
+    with engine.connect() as connection:
+        found = findings(search, connection)
+    _report(search, found, time.monotonic() - began, db, as_json)
+
+
+def _representatives(ahead: Outlook) -> list[Any]:
+    """Return runs by which the memory is estimated: a run of each search, and at least two, as several run at a time."""
+    return [*ahead.samples, *(run.with_seed(run.spec.seed + 1) for run in ahead.samples[:1] if len(ahead.samples) < ahead.runs)]
+
+
+def _report(search: Search, found: list[Findings], seconds: float, db: str, as_json: bool) -> None:
+    """Print the best trials of each search, with the command that repeats the best one."""
+    from dynabro_cli.experiment.label import command_of
+    from dynabro_cli.search.findings import in_words
+    from dynabro_cli.store.open.translation import shown
+
+    if as_json:
+        print_json([_details(one) for one in found])
+        return
+    for one in found:
+        counts = ", ".join(f"{count} {status}" for status, count in one.counts.items())
+        say(f"{one.name}: {sum(one.counts.values())} trials in {shown(db)}: {counts or 'none'}; took {duration(seconds)}")
+        if one.best:
+            columns = ["trial", *one.best[0].choices, "value", *(["repeated", "std", "seeds"] if search.then else [])]
+            emit(columns, [_row(own, bool(search.then)) for own in one.best])
+        for line in in_words(search, one):
+            say(line)
+        if one.best:
+            run = one.best[0].run
+            say(f"repeat: {command_of(run.fields)} --seed {run.spec.seed}")
+    named = named_database(db)
+    hint(f"next: dynabro plot {search.sweep.name}{named}")
+
+
+def _row(found: Found, repeated: bool) -> tuple[Any, ...]:
+    last = (found.mean, found.std, len(found.repeated) or None) if repeated else ()
+    return (found.trial.number, *found.choices.values(), finite(found.value), *map(finite, last))
+
+
+def _details(found: Findings) -> dict[str, Any]:
+    best = [
+        {
+            "trial": one.trial.number,
+            "choices": dict(one.choices),
+            "value": finite(one.value),
+            "repeated": [finite(value) for value in one.repeated],
+            "run_keys": list(one.trial.run_keys),
+        }
+        for one in found.best
+    ]
+    return {"search": found.name, "trials": dict(found.counts), "best": best, "importances": dict(found.importances)}

@@ -1,0 +1,348 @@
+"""A search's file: a sweep's file with a space to search, and what to do with it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dynabro_cli.components import parse_whole, plugins
+from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
+from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word
+from dynabro_cli.grid.sweep_file import (
+    KEYS,
+    MOST_CHARACTERS,
+    Axis,
+    Reading,
+    Sweep,
+    Values,
+    check_value,
+    parse_seeds,
+    read_mapping,
+)
+from dynabro_cli.grid.sweep_lookup import shipped
+from dynabro_cli.search.space import RANGE, Space, space_of
+from dynabro_cli.store.read.searches import GOALS
+
+SEARCH_KEYS = (
+    *KEYS,
+    *("search", "minimize", "maximize", "trials", "sampler", "sampler_seed", "pruner", "then", "diverged"),
+)
+DIRECTIONS = ("minimize", "maximize")
+SAMPLERS = ("tpe", "random", "cmaes", "grid")
+PRUNERS = ("none", "median", "successive-halving")
+DIVERGED = ("worst", "skip")
+MOST_TRIALS = 100_000
+
+
+@dataclass(frozen=True)
+class Then:
+    """Repetition after the trials: the ``best`` of them are run with ``seeds``."""
+
+    seeds: tuple[int, ...]
+    best: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search.
+
+    Attributes:
+        sweep: Name, base, plugins, exclusions; each point of its grid is a search of its own, with the same space.
+        axes: The axes of the space, whose texts may have ranges.
+        goal: What is optimised, a key of ``GOALS``.
+        maximize: True if more is better for the search.
+        trials: Number of trials; None with ``sampler: grid`` for all combinations.
+        sampler: One of ``SAMPLERS``.
+        sampler_seed: Seed of the proposals.
+        pruner: One of ``PRUNERS``.
+        then: What follows the trials; None for nothing.
+        diverged: ``worst``: a diverged run counts with its last accuracy, or an infinite loss; ``skip``: it has no value.
+    """
+
+    sweep: Sweep
+    axes: tuple[Axis, ...]
+    goal: str
+    maximize: bool
+    trials: int | None
+    sampler: str = "tpe"
+    sampler_seed: int = 0
+    pruner: str = "none"
+    then: Then | None = None
+    diverged: str = "worst"
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of each trial."""
+        return self.sweep.seeds or (int(self.sweep.base.get("seed", "0")),)
+
+    @property
+    def space(self) -> Space:
+        return space_of(self.axes)
+
+    def points(self) -> Iterator[tuple[str, Values]]:
+        """Yield the name and the fixed fields of each search of the file, one per point of the grid."""
+        for chosen in itertools.product(*(axis.points for axis in self.sweep.grid)):
+            point = {name: text for values in chosen for name, text in values.items()}
+            label = ", ".join(f"{name}={text}" for name, text in point.items())
+            yield f"{self.sweep.name}: {label}" if label else self.sweep.name, {**self.sweep.base, **point}
+
+    @property
+    def question(self) -> tuple[Any, ...]:
+        """Everything that must not change while trials are added: fixed fields, space, goal and seeds."""
+        base = {name: text for name, text in self.sweep.base.items() if name != "seed"}
+        return base, self.axes, self.goal, self.maximize, self.seeds, self.diverged, self.sweep.exclude
+
+
+class _Reading(Reading):
+    """Turn nodes into a Search, and collect problems."""
+
+    keys = SEARCH_KEYS
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self._searching = False
+
+    def search(self, document: Pairs) -> Search:
+        """Return the search; raise SpecError with all problems."""
+        parts = self.parts(document)
+        sweep = self.assemble(document, parts)
+        axes = self._space(parts["search"]) if "search" in parts else ()
+        if not axes and not ("search" in parts and self.problems):
+            self.refuse(document.line, "a search needs a space. Try: search: {attack: [sf, 'ipm:epsilon={0.05..20 log}']}")
+        self._check_apart(sweep, axes, parts)
+        directions = [name for name in DIRECTIONS if name in parts]
+        if len(directions) != 1:
+            self.refuse(document.line, "a search needs one goal. Try: minimize: final_accuracy")
+        goal = self._word(parts, directions[0], tuple(GOALS), "") if directions else ""
+        sampler = self._word(parts, "sampler", SAMPLERS, "tpe")
+        found = Search(
+            sweep,
+            axes,
+            goal,
+            directions == ["maximize"],
+            self._whole(parts, "trials", 1, MOST_TRIALS),
+            sampler,
+            self._whole(parts, "sampler_seed", 0, 2**31 - 1) or 0,
+            self._word(parts, "pruner", PRUNERS, "none"),
+            self._then(parts["then"]) if "then" in parts else None,
+            self._word(parts, "diverged", DIVERGED, "worst"),
+        )
+        if "trials" not in parts and sampler != "grid":
+            self.refuse(document.line, "a search needs a number of trials. Try: trials: 200")
+        if not self.problems:
+            self._check_sampler(found, parts)
+        if self.problems:
+            raise SpecError(self.problems)
+        return found
+
+    def _space(self, node: Node) -> tuple[Axis, ...]:
+        """Return the axes of ``search``; a range may stand alone, without quotes and without a list."""
+        if isinstance(node, Pairs):
+            node = Pairs(tuple((key, _listed(value)) for key, value in node.pairs), node.line)
+        self._searching = True
+        axes = self.axes(node, "search")
+        self._searching = False
+        return axes
+
+    def value(self, name: str, node: Node) -> str | None:
+        """Return the value of a field; in the space it may have ranges, whose ends must be legal numbers."""
+        if not (self._searching and isinstance(node, Word) and node.text and RANGE.search(node.text)):
+            if self._searching and isinstance(node, Word) and node.text and ("{" in node.text or "}" in node.text):
+                self.refuse(node.line, f"{name}={node.text}: a brace is not closed. Try: a range such as {{0.05..20 log}}")
+                return None
+            return super().value(name, node)
+        try:
+            entry = space_of([Axis(name, ({name: node.text},))]).choices[0].entries[0]
+            for which in range(3):
+                check_value(name, entry.probe(which).get(name, ""))
+        except SpecError as error:
+            self.refuse(node.line, *error.problems)
+            return None
+        self.places.setdefault((name, node.text), f"{self.source}:{node.line}")
+        return node.text
+
+    def _check_apart(self, sweep: Sweep, axes: Sequence[Axis], parts: Mapping[str, Node]) -> None:
+        """Refuse a field that is fixed and searched, or searched twice."""
+        fixed = dict.fromkeys(sweep.base, "base") | {name: "grid" for axis in sweep.grid for name in axis.fields}
+        for axis in axes:
+            for name in axis.fields:
+                if name in fixed:
+                    self.refuse(parts["search"].line, f"search varies {name}, and so does {fixed[name]}. Try: one of them")
+                fixed[name] = f"search under {axis.label!r}"
+                if name == "seed":
+                    self.refuse(parts["search"].line, "search varies seed: a trial is a mean over seeds. Try: seeds: 0..1")
+
+    def _check_sampler(self, found: Search, parts: Mapping[str, Node]) -> None:
+        line = (parts.get("sampler") or parts["search"]).line
+        space = found.space
+        if found.sampler == "grid" and space.has_ranges:
+            self.refuse(line, "sampler=grid: search has ranges. Try: sampler: tpe, or lists of values")
+        if found.sampler == "cmaes" and space.always < 2:
+            self.refuse(line, "sampler=cmaes: it needs two ranges that every trial has. Try: sampler: tpe")
+
+    def _word(self, parts: Mapping[str, Node], key: str, legal: Sequence[str], default: str) -> str:
+        if key not in parts:
+            return default
+        text = self.text(parts[key], key)
+        if text and text not in legal:
+            self.refuse(parts[key].line, f"{key}={text} is not legal{did_you_mean(text, legal)}. Try: {' or '.join(legal)}")
+        return text
+
+    def _whole(self, parts: Mapping[str, Node], key: str, low: int, high: int) -> int | None:
+        if key not in parts:
+            return None
+        text = self.text(parts[key], key)
+        try:
+            value = parse_whole(text)
+        except ValueError:
+            value = low - 1
+        if text and not low <= value <= high:
+            self.refuse(parts[key].line, f"{key}={text} is not legal. Try: a whole number from {low} to {high:,}")
+        return value
+
+    def _then(self, node: Node) -> Then | None:
+        parts = {str(key.text): value for key, value in node.pairs} if isinstance(node, Pairs) else {}
+        legal = ("seeds", "best")
+        wrong = [name for name in parts if name not in legal]
+        if "seeds" not in parts or wrong:
+            what = f"unknown key {wrong[0]!r}{did_you_mean(wrong[0], legal)}" if wrong else "it has no seeds"
+            self.refuse(node.line, f"then: {what}. Try: then: {{seeds: 0..4, best: 3}}")
+            return None
+        return Then(self.seeds(parts["seeds"]), self._whole(parts, "best", 1, 1000) or 1)
+
+
+def _listed(node: Node) -> Node:
+    """Return a list for a single value; ``{1..3}`` without quotes, which YAML reads as a mapping, is a range."""
+    if isinstance(node, Items):
+        return Items(tuple(_as_range(item) for item in node.items), node.line)
+    range_ = _as_range(node)
+    return Items((range_,), node.line) if isinstance(range_, Word) else node
+
+
+def _as_range(node: Node) -> Node:
+    if isinstance(node, Pairs) and len(node.pairs) == 1:
+        key, value = node.pairs[0]
+        if isinstance(value, Word) and value.text is None:
+            return Word(f"{{{key.text}}}", node.line)
+    return node
+
+
+def parse_search(text: str, source: str) -> Search:
+    """Read a search written in YAML.
+
+    Raises:
+        SpecError: With every problem that is visible without building components, one line each: ``source:line: problem``.
+    """
+    return _Reading(source).search(read_mapping(text, source, SEARCH_KEYS))
+
+
+def load_search(name: str, settings: Sequence[str] = ()) -> Search:
+    """Read the search ``name`` and load its plugins, then set fields: a file, one of the program, or ``-``.
+
+    Args:
+        name: The name; without folder and suffix, the program's own searches come first.
+        settings: ``FIELD=VALUE``, or ``KEY=VALUE`` for trials, sampler, sampler_seed, pruner and seeds.
+
+    Raises:
+        NotFoundError: There is no search of this name.
+        PluginError: A plugin raised an exception.
+        SpecError: With every problem.
+    """
+    own = shipped("searches")
+    path = own[name] if name in own else Path(name)
+    try:
+        if name == "-":
+            text, source, folder = sys.stdin.read(MOST_CHARACTERS + 1), "<stdin>", Path()
+        else:
+            with path.open(encoding="utf-8") as file:
+                text, source, folder = file.read(MOST_CHARACTERS + 1), name, Path(str(path)).parent
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{name}: it is not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise NotFoundError(
+            f"there is no search {name!r}{did_you_mean(name, own)} ({reason}). "
+            "Try: a file's name, or one of dynabro list searches"
+        ) from error
+    search = parse_search(text, source)
+    names = tuple(plugins.absolute(one, folder) for one in search.sweep.plugins)
+    plugins.load(names)
+    return set_values(replace(search, sweep=replace(search.sweep, plugins=names)), settings)
+
+
+def set_values(search: Search, settings: Sequence[str]) -> Search:
+    """Set fields and keys of a search; a field that the grid varies stays an axis of it, as it names the searches.
+
+    Raises:
+        SpecError: With every setting that is not legal, one line each.
+    """
+    own, values, problems = ("trials", "sampler", "sampler_seed", "pruner"), dict[str, list[str]](), []
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        try:
+            if not equals or not text:
+                raise SpecError("it must be FIELD=VALUE")
+            if name == "seeds":
+                parse_seeds(text)
+            elif name not in own:
+                check_value(name, text, ("seeds", *own))
+            if any(name in axis.fields for axis in search.axes):
+                raise SpecError(f"search varies {name}. Try: a file with another space")
+            values.setdefault(name, []).append(text)
+        except SpecError as error:
+            problems += [f"--set {setting}: {line}" for line in error.problems]
+    if problems:
+        raise SpecError(problems)
+    sweep, document = search.sweep, as_document(search)
+    for name, texts in values.items():
+        if name in (*own, "seeds"):
+            document[name] = texts if name == "seeds" else texts[-1]
+            continue
+        axes = {axis.label: axis for axis in sweep.grid if name in axis.fields}
+        if not axes and len(texts) == 1:
+            document.setdefault("base", {})[name] = texts[0]
+            continue
+        for label, axis in axes.items():
+            kept = [{key: text for key, text in point.items() if key != name} for point in axis.points]
+            document["grid"][label] = [dict(one) for one in dict.fromkeys(tuple(point.items()) for point in kept) if one]
+            if not document["grid"][label]:
+                del document["grid"][label]
+        document.setdefault("base", {}).pop(name, None)
+        document.setdefault("grid", {})[name] = [{name: text} for text in texts]
+    return parse_search(as_yaml(document), "--set") if values else search
+
+
+def as_document(search: Search) -> dict[str, Any]:
+    """Return a search as the mapping that its file has, complete."""
+    sweep, then = search.sweep, search.then
+    optional = {
+        "plugins": list(sweep.plugins),
+        "grid": {axis.label: [dict(point) for point in axis.points] for axis in sweep.grid},
+        "exclude": [dict(values) for values in sweep.exclude],
+        "seeds": [str(seed) for seed in sweep.seeds],
+        "trials": search.trials and str(search.trials),
+        "then": then and {"seeds": [str(seed) for seed in then.seeds], "best": str(then.best)},
+    }
+    return {
+        "name": sweep.name,
+        "description": sweep.description,
+        "base": dict(sweep.base),
+        "search": {axis.label: [dict(point) for point in axis.points] for axis in search.axes},
+        "maximize" if search.maximize else "minimize": search.goal,
+        "sampler": search.sampler,
+        "sampler_seed": str(search.sampler_seed),
+        "pruner": search.pruner,
+        "diverged": search.diverged,
+    } | {key: value for key, value in optional.items() if value}
+
+
+def as_yaml(document: Mapping[str, Any]) -> str:
+    """Return a document as a file's text, which ``parse_search`` reads."""
+    return str(yaml.safe_dump(dict(document), sort_keys=False, width=math.inf))

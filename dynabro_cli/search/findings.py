@@ -1,0 +1,119 @@
+"""Results of a search: the best trials with their repetitions, as values and as words."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.search.conduct import best_of, worth
+from dynabro_cli.search.file import Search
+from dynabro_cli.search.study import Study
+from dynabro_cli.store.read.searches import GOALS, RunEnd, Trial, ends_of, trials_of
+
+BEST = 10
+"""Trials of the final table."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A trial among the best.
+
+    Attributes:
+        trial: The stored trial.
+        choices: Its fields of the space, as texts.
+        run: Its run with the first seed, or the worst of its repetitions for the first trial.
+        value: The value that the search saw: a minimum over many trials, so optimistic.
+        repeated: Values of the repetitions, one per seed of ``then``; empty if they have not all ended.
+    """
+
+    trial: Trial
+    choices: Mapping[str, str]
+    run: Run
+    value: float
+    repeated: tuple[float, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """The value to report: the mean over the repetitions."""
+        return statistics.fmean(self.repeated) if self.repeated else None
+
+    @property
+    def std(self) -> float | None:
+        known = len(self.repeated) > 1 and all(map(math.isfinite, self.repeated))
+        return statistics.stdev(self.repeated) if known else None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Results of one search of a file.
+
+    Attributes:
+        name: The search.
+        counts: Number of trials by status.
+        best: The best trials; with repetitions the first ones are ordered by these.
+        importances: Share of each choice in the variance of the value; empty with too few trials.
+    """
+
+    name: str
+    counts: Mapping[str, int]
+    best: tuple[Found, ...]
+    importances: Mapping[str, float]
+
+
+def findings(search: Search, connection: Connection) -> list[Findings]:
+    """Return what is stored of each search of a file."""
+    return [_findings(search, Study(search, name, fixed), connection) for name, fixed in search.points()]
+
+
+def _findings(search: Search, study: Study, connection: Connection) -> Findings:
+    rows = trials_of(connection, study.name)
+    counts = {status: sum(row.status == status for row in rows) for status in dict.fromkeys(row.status for row in rows)}
+    best = best_of(search, rows, BEST)
+    then, sign = search.then, -1 if search.maximize else 1
+    repeats = {row.number: study.again(row, then.seeds) for row in best[: then.best]} if then is not None else {}
+    ends = ends_of(connection, [run.key for runs in repeats.values() for run in runs], search.goal)
+    found = [_found(row, study, search, repeats.get(row.number, []), ends) for row in best]
+    found.sort(key=lambda one: (0, sign * one.mean) if one.mean is not None else (1, 0.0))  # stable: others stay in order
+    study.absorb(rows, {})
+    return Findings(study.name, counts, tuple(found), study.importances())
+
+
+def _found(row: Trial, study: Study, search: Search, repeats: Sequence[Run], ends: Mapping[str, RunEnd]) -> Found:
+    values = [end.value for run in repeats if (end := ends.get(run.key)) is not None and end.value is not None]
+    complete = len(values) == len(repeats) > 0
+    choices = study.choices(row.parameters)
+    sign = -1 if search.maximize else 1
+    run = study.again(row, search.seeds[:1])[0]
+    if complete:  # the run that shows the finding most clearly
+        run = min(repeats, key=lambda one: sign * (ends[one.key].value or 0))
+    return Found(row, choices, run, worth(row), tuple(values) if complete else ())
+
+
+def in_words(search: Search, found: Findings) -> list[str]:
+    """Return sentences about a search: its result, how much to believe it, and what mattered."""
+    title, total = GOALS[search.goal].title, sum(found.counts.values())
+    word = "highest" if search.maximize else "lowest"
+    if not found.best:
+        return [f"{total} trials, and none has a value"]
+    first = found.best[0]
+    spec = ", ".join(f"{name}={text}" for name, text in first.choices.items())
+    lines = []
+    if first.mean is None:
+        lines.append(f"{word} {title} of {total} trials: {first.value:.4g}, with {spec}")
+        lines.append("this value is optimistic: the best of many noisy trials. Try: then, which repeats the best")
+    else:
+        spread = "" if first.std is None else f" (standard deviation {first.std:.4g})"
+        lines.append(f"{word} {title}: {first.mean:.4g}{spread} over {len(first.repeated)} seeds, with {spec}")
+        lines.append(
+            f"found as trial {first.trial.number} of {total}, where its value was {first.value:.4g}: the best of many noisy "
+            "trials is optimistic, so the repeated seeds count"
+        )
+    if found.importances:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in found.importances.items())
+        lines.append(f"importance of the choices that all trials have: {shares}")
+    return lines

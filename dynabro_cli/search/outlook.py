@@ -1,0 +1,141 @@
+"""Check a search before it starts: components, legal combinations, the goal, and how many runs it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.grid.plan import Exclusions, component_text
+from dynabro_cli.grid.sweep_file import Values
+from dynabro_cli.search.file import Search
+from dynabro_cli.search.space import Entry, Space
+
+MOST_CHECKED = 2000
+"""Combinations that are resolved before a search starts; those beyond are checked when they are proposed."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Size of a search.
+
+    Attributes:
+        searches: Number of searches of the file, one per point of its grid.
+        trials: Trials of all searches.
+        runs: Runs of all searches, if no two trials are one run.
+        combinations: Combinations of entries of one search; ``legal``: those that can run, in the first search.
+        samples: A run of each search, to estimate its time.
+        idle: Entries that no legal combination has, in words.
+    """
+
+    searches: int
+    trials: int
+    runs: int
+    combinations: int
+    legal: int
+    samples: tuple[Run, ...]
+    idle: tuple[str, ...]
+
+
+def outlook(search: Search) -> Outlook:
+    """Check a search, and tell its size.
+
+    Raises:
+        SpecError: With every problem, one line each: components and ends of ranges with their place in the file; then a search
+            of which no combination can run, and a goal that its runs do not have.
+    """
+    space = search.space
+    problems = _component_problems(search, space)
+    if problems:
+        raise SpecError(problems)
+    samples: list[Run] = []
+    legal, idle = 0, tuple[str, ...]()
+    for number, (name, fixed) in enumerate(search.points()):
+        found, first, used = _legal(search, space, fixed, MOST_CHECKED if number == 0 else 0)
+        if found is None:
+            problems.append(f"{name}: no combination can run, first because {first}")
+            continue
+        problems += [line for line in _goal_problems(search, found) if line not in problems]
+        samples.append(found)
+        if number == 0:
+            legal, complete = used[0], space.size <= MOST_CHECKED
+            idle = tuple(used[1]) if complete else ()
+    if problems:
+        raise SpecError(problems)
+    trials = search.trials or legal
+    if search.sampler == "grid":
+        trials = min(trials, legal)
+    then = search.then
+    repeated = 0 if then is None else min(then.best, trials) * len(set(then.seeds) - set(search.seeds))
+    count = len(samples)
+    return Outlook(
+        count, count * trials, count * (trials * len(search.seeds) + repeated), space.size, legal, tuple(samples), idle
+    )
+
+
+def _legal(search: Search, space: Space, fixed: Values, most: int) -> tuple[Run | None, str, tuple[int, list[str]]]:
+    """Return a run of a search, or the first problem; and the number of legal combinations with the entries in none of them.
+
+    All combinations are resolved up to ``most``; with 0, only as many as it takes to find a run.
+    """
+    exclusions = Exclusions(search.sweep)
+    found, problem, legal = None, "", 0
+    used: set[tuple[str, str]] = set()
+    for number, entries in enumerate(space.combinations()):
+        if found is not None and number >= most:
+            legal += space.size - number  # not checked
+            break
+        texts = {name: text for entry in entries for name, text in entry.probe(2).items()}
+        try:
+            run = resolve(RunSpec.from_text({**fixed, **texts, "seed": str(search.seeds[0])}))
+            if exclusions.match(run.spec):
+                raise SpecError("exclude leaves it out")
+        except SpecError as error:
+            problem = problem or error.problems[0]
+            continue
+        run.forget()
+        found, legal = found or run, legal + 1
+        used |= {(choice.label, entry.label) for choice, entry in zip(space.choices, entries, strict=True)}
+    every = [(choice.label, entry.label) for choice in space.choices for entry in choice.entries]
+    return found, problem, (legal, [f"{label}={text}" for label, text in every if (label, text) not in used])
+
+
+def _component_problems(search: Search, space: Space) -> list[str]:
+    """Return the problems of single components, in fixed fields and at both ends and inside of every range."""
+    fixed = [search.sweep.base, *(point for axis in search.sweep.grid for point in axis.points), *search.sweep.exclude]
+    found: dict[str, None] = {}
+    for name, text in dict.fromkeys((name, text) for values in fixed for name, text in values.items()):
+        _check(search, name, text, [text], found)
+    for entry in (entry for choice in space.choices for entry in choice.entries):
+        for name, text in entry.texts.items():
+            _check(search, name, text, _probes(entry, name), found)
+    return list(found)
+
+
+def _probes(entry: Entry, name: str) -> list[str]:
+    return list(dict.fromkeys(entry.probe(which)[name] for which in (0, 1, 2)))
+
+
+def _check(search: Search, name: str, text: str, probes: Sequence[str], found: dict[str, None]) -> None:
+    for number, probe in enumerate(probes):
+        try:
+            component_text(name, probe)
+        except SpecError as error:
+            place = search.sweep.places.get((name, text), f"{name}={text}")
+            hint = ". Try: int in the range, such as {1..200 int}" if number == 2 else ""
+            found.update(dict.fromkeys(f"{place}: {line}{hint}" for line in error.problems))
+            return
+
+
+def _goal_problems(search: Search, run: Run) -> list[str]:
+    """Return why the runs of a search do not have the number that it optimises."""
+    key, task = "maximize" if search.maximize else "minimize", run.spec.task
+    if search.goal.endswith("_gap") and run.model is not None:
+        return [f"{key}={search.goal}: task {task!r} has no known minimum. Try: {key}: final_accuracy"]
+    if not search.goal.endswith("_gap") and run.model is None:
+        return [f"{key}={search.goal}: task {task!r} has no test set. Try: {key}: final_gap"]
+    if search.goal.startswith("validation") and not run.spec.validation:
+        return [f"{key}={search.goal}: no samples are held out. Try: validation: 0.1 in base"]
+    return []

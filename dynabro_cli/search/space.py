@@ -1,0 +1,197 @@
+"""The space of a search: choices of fields, whose texts may have ranges such as ``ipm:epsilon={0.05..20 log}``."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dynabro_cli.components import format_value
+from dynabro_cli.components.parameters import parse_number
+from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.grid.sweep_file import Axis, Values
+
+RANGE = re.compile(r"\{([^{}]*)\}")
+ENDS = re.compile(r"(.+?)\.\.(.+)")
+WORDS = ("log", "int")
+EXAMPLE = "{0.05..20}, {0.05..20 log} or {1..200 int log}"
+DIGITS = 6
+"""Significant digits of a proposed number: a spec that a person can type again."""
+
+
+class Suggests(Protocol):
+    """The part of ``optuna.Trial`` that makes choices."""
+
+    def suggest_categorical(self, name: str, choices: Sequence[str]) -> str:
+        """Choose one of several texts."""
+        ...
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        """Choose a number."""
+        ...
+
+    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int:
+        """Choose a whole number."""
+        ...
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers from ``low`` to ``high``, both included; uniform in the logarithm with ``log``; whole with ``whole``."""
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Range:
+        """Read the text between the braces; raise SpecError with its problem."""
+        first, *words = text.split() or [""]
+        shown, match = f"{{{text}}}", ENDS.fullmatch(first)
+        wrong = [word for word in words if word not in WORDS]
+        if wrong:
+            hint = did_you_mean(wrong[0], WORDS)
+            raise SpecError(f"range {shown}: unknown word {wrong[0]!r}{hint}; legal: {', '.join(WORDS)}. Try: {EXAMPLE}")
+        try:
+            low, high = (parse_number(end) for end in match.groups()) if match else (math.nan, math.nan)
+        except ValueError:
+            match = None
+        if match is None:
+            raise SpecError(f"range {shown}: it has no numbers LOW..HIGH. Try: {EXAMPLE}")
+        kind = "".join(f" {word}" for word in words)
+        low_text, high_text = format_value(low), format_value(high)
+        if low >= high:
+            raise SpecError(f"range {shown}: {low_text} is not below {high_text}. Try: {{{high_text}..{low_text}{kind}}}")
+        if "log" in words and low <= 0:
+            above = format_value(high / 1000) if high > 0 else "0.001"
+            raise SpecError(f"range {shown}: log needs numbers above 0. Try: {{{above}..{high_text if high > 0 else 1}{kind}}}")
+        if "int" in words and not (low.is_integer() and high.is_integer()):
+            raise SpecError(f"range {shown}: int needs whole numbers. Try: {{{math.ceil(low)}..{math.floor(high)}{kind}}}")
+        return cls(low, high, "log" in words, "int" in words)
+
+    def suggest(self, trial: Suggests, name: str) -> str:
+        """Return a proposed number as a text."""
+        if self.whole:
+            return str(trial.suggest_int(name, int(self.low), int(self.high), log=self.log))
+        return self.text(trial.suggest_float(name, self.low, self.high, log=self.log))
+
+    def text(self, value: float) -> str:
+        """Return a number of the range, rounded, as a text."""
+        return format_value(min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high))
+
+    @property
+    def probes(self) -> tuple[str, str, str]:
+        """Both ends, and a number between them that is not whole unless the range is."""
+        middle = self.low + (self.high - self.low) * 0.41421356
+        return self.text(self.low), self.text(self.high), self.text(round(middle) if self.whole else middle)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One choice of an axis: texts of fields, with their ranges by the names that importances and plots show."""
+
+    label: str
+    texts: Values
+    names: Mapping[str, tuple[str, ...]]
+    ranges: Mapping[str, tuple[Range, ...]]
+
+    def filled(self, numbers: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """Return the texts with numbers in place of the ranges, by field."""
+        found = {}
+        for field, text in self.texts.items():
+            given = iter(numbers[field])
+            found[field] = RANGE.sub(lambda _, given=given: next(given), text)  # type: ignore[misc]
+        return found
+
+    def chosen(self, trial: Suggests) -> dict[str, str]:
+        """Return the texts with proposed numbers."""
+        named = {field: zip(self.ranges[field], self.names[field], strict=True) for field in self.texts}
+        return self.filled({field: [one.suggest(trial, name) for one, name in pairs] for field, pairs in named.items()})
+
+    def probe(self, which: int) -> dict[str, str]:
+        """Return the texts at the low ends (0), the high ends (1), or between them (2)."""
+        return self.filled({field: [one.probes[which] for one in self.ranges[field]] for field in self.texts})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An axis of the space: a name, and its entries."""
+
+    label: str
+    entries: tuple[Entry, ...]
+
+    def chosen(self, trial: Suggests) -> dict[str, str]:
+        """Return the fields of a proposed entry."""
+        if len(self.entries) == 1:
+            return self.entries[0].chosen(trial)
+        label = trial.suggest_categorical(self.label, [entry.label for entry in self.entries])
+        return next(entry for entry in self.entries if entry.label == label).chosen(trial)
+
+
+@dataclass(frozen=True)
+class Space:
+    """All axes of a search."""
+
+    choices: tuple[Choice, ...]
+
+    def chosen(self, trial: Suggests) -> dict[str, str]:
+        """Return the fields of a proposal, by name."""
+        found: dict[str, str] = {}
+        for choice in self.choices:
+            found |= choice.chosen(trial)
+        return found
+
+    @property
+    def has_ranges(self) -> bool:
+        return any(ranges for choice in self.choices for entry in choice.entries for ranges in entry.ranges.values())
+
+    @property
+    def always(self) -> int:
+        """The number of ranges that every proposal has."""
+        single = [choice.entries[0] for choice in self.choices if len(choice.entries) == 1]
+        return sum(len(ranges) for entry in single for ranges in entry.ranges.values())
+
+    @property
+    def size(self) -> int:
+        """The number of combinations of entries."""
+        return math.prod(len(choice.entries) for choice in self.choices)
+
+    def combinations(self) -> Iterator[tuple[Entry, ...]]:
+        """Yield every combination of entries; the last axis varies fastest."""
+        return itertools.product(*(choice.entries for choice in self.choices))
+
+
+def space_of(axes: Sequence[Axis]) -> Space:
+    """Return the space of some axes whose texts may have ranges.
+
+    Raises:
+        SpecError: A range is not valid.
+    """
+    return Space(tuple(_choice(axis) for axis in axes))
+
+
+def _choice(axis: Axis) -> Choice:
+    entries = []
+    taken: dict[str, Range] = {}
+    for place, point in enumerate(axis.points, 1):
+        alone = list(point) == [axis.label]
+        label = next(iter(point.values())) if alone else ", ".join(f"{field}={text}" for field, text in point.items())
+        ranges, names = {}, {}
+        for field, text in point.items():
+            ranges[field] = tuple(Range.parse(match[1]) for match in RANGE.finditer(text))
+            own = [_name(field, text[: match.start()]) for match in RANGE.finditer(text)]
+            fresh = all(taken.setdefault(name, one) == one for name, one in zip(own, ranges[field], strict=True))
+            names[field] = tuple(own if fresh else [f"{name}#{place}" for name in own])
+        entries.append(Entry(label, point, names, ranges))
+    return Choice(axis.label, tuple(entries))
+
+
+def _name(field: str, before: str) -> str:
+    """Name a range by its field, component and parameter: ``attack.ipm.epsilon``; ``before`` is the text to its left."""
+    key = re.search(r"(\w+)=[^,+]*$", before)
+    component = re.search(r"([\w-]+):[^:+]*$", before)
+    return ".".join([field, *(match[1] for match in (component, key) if match)])

@@ -1,0 +1,209 @@
+"""Optuna's study of one search: rebuilt from stored trials, so that it needs no database of its own.
+
+Proposal n depends on the sampler's seed, n, and the trials before it only. So a search that is killed and resumed proposes what
+an undisturbed one proposes, if trials follow one another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.samplers import BaseSampler
+from optuna.trial import TrialState
+
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.grid.plan import Exclusions
+from dynabro_cli.grid.sweep_file import Values
+from dynabro_cli.search.file import Search
+from dynabro_cli.store.read.searches import Trial
+
+MOST_ATTEMPTS = 1000
+"""Most proposals in a row that no run can be made of."""
+NEW_ATTEMPTS = 20
+"""Proposals until one that was made before is accepted: a space without ranges may have no other."""
+STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+class Study:
+    """Proposals, and what became of them.
+
+    Args:
+        search: The search.
+        name: The name of its trials in the database.
+        fixed: The fields that all trials share.
+    """
+
+    def __init__(self, search: Search, name: str, fixed: Values) -> None:
+        self.name, self._search, self._fixed = name, search, fixed
+        self._space = search.space
+        self._exclusions = Exclusions(search.sweep)
+        pruners = {
+            "none": optuna.pruners.NopPruner,
+            "median": optuna.pruners.MedianPruner,
+            "successive-halving": optuna.pruners.SuccessiveHalvingPruner,
+        }
+        direction = optuna.study.StudyDirection.MAXIMIZE if search.maximize else optuna.study.StudyDirection.MINIMIZE
+        self._study = optuna.create_study(direction=direction, pruner=pruners[search.pruner]())
+        self._trials: dict[int, optuna.Trial] = {}
+        self._ended: set[int] = set()
+        self._made: set[str] = set()  # keys of the trials' first runs
+        self._grid = [] if search.sampler != "grid" else self._combinations()
+
+    @functools.cached_property
+    def steps_a_run(self) -> int:
+        """Most evaluations of a run, by the first legal combination: the steps of the pruner."""
+        for entries in self._space.combinations():
+            texts = {name: text for entry in entries for name, text in entry.probe(0).items()}
+            with contextlib.suppress(SpecError):
+                spec = self.runs({**self._fixed, **texts}, self._search.seeds[:1])[0].spec
+                return spec.budget // spec.eval_every + 2
+        return 1
+
+    @property
+    def total(self) -> int:
+        """The number of trials of the whole search."""
+        trials = self._search.trials
+        if self._search.sampler == "grid":
+            return len(self._grid) if trials is None else min(trials, len(self._grid))
+        return trials or 0
+
+    def absorb(self, rows: Sequence[Trial], reports: Mapping[int, Sequence[tuple[int, float]]]) -> None:
+        """Repeat what the study does not know of the stored trials, in their order.
+
+        Args:
+            rows: All trials of this search.
+            reports: Steps and values at which the pruner was asked, by the trial's number.
+        """
+        for row in rows:
+            if row.number not in self._trials:
+                self._study.enqueue_trial(row.parameters)
+                if self._search.sampler == "cmaes":  # its state is in the trials that it has asked for
+                    self._study.sampler = self._sampler(row.number, 0)
+                else:  # the parameters are known: no model of the other trials is needed
+                    self._study.sampler = optuna.samplers.RandomSampler(seed=0)
+                trial = self._study.ask()
+                if self._search.sampler == "cmaes":
+                    _ = trial.relative_params  # Optuna samples on demand, and fixed parameters demand nothing
+                self._space.chosen(trial)
+                self._trials[row.number] = trial
+                self._made.add(row.run_keys[0])
+                for step, value in reports.get(row.number, ()):
+                    self.prunes(row.number, step, value)
+            if row.status != "running" and row.number not in self._ended:
+                self.tell(row.number, row.status, row.value)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._trials
+
+    def forget(self, number: int) -> None:
+        """Drop a proposal that is not made."""
+        self._study.tell(self._trials.pop(number), state=TrialState.FAIL)
+
+    def propose(self, number: int) -> tuple[dict[str, Any], list[Run]]:
+        """Return the parameters of a new trial, and its runs, one per seed.
+
+        Proposals that cannot run are passed over, and so are those that were made before, unless there seem to be no others.
+
+        Raises:
+            SpecError: No proposal of many can run.
+        """
+        problem = ""
+        for attempt in range(MOST_ATTEMPTS):
+            self._study.sampler = self._sampler(number, attempt)
+            if self._grid:
+                self._study.enqueue_trial(self._grid[number])
+            trial = self._study.ask()
+            texts = {**self._fixed, **self._space.chosen(trial)}
+            try:
+                runs = self.runs(texts, self._search.seeds)
+            except SpecError as error:
+                problem, runs = error.problems[0], []
+            if not runs or (runs[0].key in self._made and attempt < NEW_ATTEMPTS and not self._grid):
+                self._study.tell(trial, state=TrialState.FAIL)
+                continue
+            self._trials[number] = trial
+            self._made.add(runs[0].key)
+            return dict(trial.params), runs
+        raise SpecError(f"{self.name}: {MOST_ATTEMPTS} proposals in a row cannot run, the last one because {problem}")
+
+    def runs(self, texts: Values, seeds: Sequence[int]) -> list[Run]:
+        """Return the runs of a proposal.
+
+        Raises:
+            SpecError: It is not legal, or excluded.
+        """
+        run = resolve(RunSpec.from_text({**texts, "seed": str(seeds[0])}))
+        if self._exclusions.match(run.spec):
+            raise SpecError("exclude leaves it out")
+        run.forget()
+        return [run.with_seed(seed) for seed in seeds]
+
+    def again(self, trial: Trial, seeds: Sequence[int]) -> list[Run]:
+        """Return the runs of a stored trial with other seeds."""
+        return self.runs({**self._fixed, **self.choices(trial.parameters)}, seeds)
+
+    def choices(self, parameters: Mapping[str, Any]) -> dict[str, str]:
+        """Return the fields of a trial's choices, as texts."""
+        return self._space.chosen(optuna.trial.FixedTrial(dict(parameters)))
+
+    def prunes(self, number: int, step: int, value: float) -> bool:
+        """Report a value during a trial; return True if the pruner ends the trial."""
+        trial = self._trials[number]
+        trial.report(value, step)
+        return trial.should_prune()
+
+    def tell(self, number: int, status: str, value: float | None) -> None:
+        """Report the end of a trial. A finished one without a value is infinite."""
+        self._ended.add(number)
+        state = STATES[status]
+        if status == "finished":
+            self._study.tell(self._trials[number], math.inf if value is None else value)
+        else:
+            self._study.tell(self._trials[number], state=state)
+
+    def importances(self) -> dict[str, float]:
+        """Return the share of each choice in the variance of the value, by fANOVA; empty with too few trials."""
+        return importances(self._study)
+
+    def _sampler(self, number: int, attempt: int) -> BaseSampler:
+        """Return a sampler whose draws depend on the seed and the trial only, and not on what was drawn before a kill."""
+        seed = int(np.random.SeedSequence([self._search.sampler_seed, number, attempt]).generate_state(1)[0])
+        if self._search.sampler == "tpe":
+            return optuna.samplers.TPESampler(seed=seed)
+        if self._search.sampler == "cmaes":
+            return optuna.samplers.CmaEsSampler(seed=seed)
+        return optuna.samplers.RandomSampler(seed=seed)
+
+    def _combinations(self) -> list[dict[str, Any]]:
+        """Return the parameters of every legal combination of the space."""
+        found = []
+        for entries in self._space.combinations():
+            texts = itertools.chain.from_iterable(entry.texts.items() for entry in entries)
+            try:
+                self.runs({**self._fixed, **dict(texts)}, self._search.seeds[:1])
+            except SpecError:
+                continue
+            pairs = zip(self._space.choices, entries, strict=True)
+            found.append({choice.label: entry.label for choice, entry in pairs if len(choice.entries) > 1})
+        return found
+
+
+def importances(study: optuna.Study) -> dict[str, float]:
+    """Return the share of each choice in the variance of the value, by fANOVA; empty with too few trials."""
+    finite = [trial for trial in study.trials if trial.state == TrialState.COMPLETE and math.isfinite(trial.value or 0)]
+    if len(finite) < 4 or len({trial.value for trial in finite}) < 2:
+        return {}
+    known = optuna.create_study(direction=study.direction)
+    known.add_trials(finite)
+    return optuna.importance.get_param_importances(known, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0))

@@ -1,0 +1,118 @@
+"""Stored searches: their goals, trials, and the values of runs that they optimise."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, RowMapping, select
+
+from dynabro_cli.store.claims import ENDED
+from dynabro_cli.store.tables import evaluations, runs, sweeps, trials
+
+
+class Goal(NamedTuple):
+    """A number of a run to optimise.
+
+    Attributes:
+        title: Its name in words.
+        evaluated: The column of ``evaluations`` with the number during the run.
+        final: The column of ``runs`` with the number at the end; None if only the last evaluation has it.
+        infinite: True if a number that is missing, as after a divergence, stands for infinity.
+    """
+
+    title: str
+    evaluated: str
+    final: str | None
+    infinite: bool
+
+
+GOALS = {
+    "final_accuracy": Goal("final test accuracy", "test_accuracy", "final_accuracy", False),
+    "final_loss": Goal("final test loss", "test_loss", "final_loss", True),
+    "final_gap": Goal("final gap f(x) - f*", "gap", "final_gap", True),
+    "validation_accuracy": Goal("final validation accuracy", "validation_accuracy", None, False),
+    "validation_loss": Goal("final validation loss", "validation_loss", None, True),
+}
+MOST_KEYS = 500
+"""Run keys in one query."""
+
+
+class RunEnd(NamedTuple):
+    """End of a run: its status, and the number that a search optimises; None if unknown."""
+
+    status: str
+    value: float | None
+
+
+class Trial(NamedTuple):
+    """A stored trial; columns of the table ``trials``, with texts read."""
+
+    search: str
+    number: int
+    sweep_id: int | None
+    status: str
+    parameters: dict[str, Any]
+    run_keys: tuple[str, ...]
+    value: float | None
+
+
+def trials_of(connection: Connection, search: str) -> list[Trial]:
+    """Return the trials of a search by number."""
+    found = connection.execute(select(trials).where(trials.c.search == search).order_by(trials.c.number)).mappings()
+    return [_trial(row) for row in found]
+
+
+def _trial(row: RowMapping) -> Trial:
+    texts = {"parameters": json.loads(row["parameters"]), "run_keys": tuple(json.loads(row["run_keys"]))}
+    return Trial(**{**row, **texts})
+
+
+def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[str, RunEnd]:
+    """Return the ends of runs by key, with what a search optimises; runs without a row are left out.
+
+    A missing loss or gap of a run with a result is infinite: the database stores NaN and infinity as NULL.
+    """
+    known = GOALS[goal]
+    last = (evaluations.c.run_id == runs.c.id) & (evaluations.c.round == runs.c.rounds)
+    value = runs.c[known.final] if known.final else evaluations.c[known.evaluated]
+    columns = select(runs.c.run_key, runs.c.status, value.label("value"))
+    found = {}
+    for some in _slices(list(keys)):
+        chosen = columns.select_from(runs.outerjoin(evaluations, last) if known.final is None else runs)
+        for row in connection.execute(chosen.where(runs.c.run_key.in_(some))).mappings():
+            ended = row["status"] in ENDED
+            number = row["value"] if ended else None
+            found[row["run_key"]] = RunEnd(row["status"], math.inf if ended and number is None and known.infinite else number)
+    return found
+
+
+def evaluated(connection: Connection, keys: Collection[str], goal: str) -> dict[str, list[float]]:
+    """Return the number that a search optimises at each evaluation of some runs, in order, by key; a missing one is NaN."""
+    column = evaluations.c[GOALS[goal].evaluated]
+    found: dict[str, list[float]] = {}
+    for some in _slices(list(keys)):
+        chosen = select(runs.c.run_key, column).join(evaluations, evaluations.c.run_id == runs.c.id)
+        for key, value in connection.execute(chosen.where(runs.c.run_key.in_(some)).order_by(runs.c.id, evaluations.c.round)):
+            found.setdefault(key, []).append(math.nan if value is None else value)
+    return found
+
+
+def text_of(connection: Connection, name: str) -> str | None:
+    """Return the text of the search's file, as the last command on it stored it; None if there is none."""
+    column = select(sweeps.c.yaml).where(sweeps.c.name == name, sweeps.c.yaml.is_not(None))
+    return connection.execute(column.order_by(sweeps.c.id.desc()).limit(1)).scalar()
+
+
+def mean_value(keys: Sequence[str], ends: Mapping[str, RunEnd], *, skip_diverged: bool) -> float | None:
+    """Return the mean over runs; None if one of them has no result, or has diverged and is to be skipped."""
+    found = [ends.get(key) for key in keys]
+    if any(end is None or end.value is None or (skip_diverged and end.status == "diverged") for end in found):
+        return None
+    return sum(end.value for end in found if end and end.value is not None) / len(found)
+
+
+def _slices(keys: Sequence[str]) -> list[Sequence[str]]:
+    return [keys[start : start + MOST_KEYS] for start in range(0, len(keys), MOST_KEYS)]

@@ -1,0 +1,59 @@
+"""The rows of a search's trials: begun before their runs, ended after them, and taken over from a command that has died."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from dynabro_cli.experiment.key import canonical_json
+from dynabro_cli.store.ownership import database_time, presumed_dead
+from dynabro_cli.store.read.searches import trials_of
+from dynabro_cli.store.tables import sweep_runs, sweeps, trials
+
+
+def begin(
+    connection: Connection, search: str, number: int, sweep_id: int, parameters: Mapping[str, Any], keys: Sequence[str]
+) -> bool:
+    """Store a trial as ``running``; return False if another command has taken the number."""
+    taken = select(trials.c.number).where(trials.c.search == search, trials.c.number == number)
+    if connection.execute(taken).first() is not None:
+        return False
+    values = {"parameters": canonical_json(parameters), "run_keys": json.dumps(list(keys))}
+    row = {"search": search, "number": number, "sweep_id": sweep_id, "status": "running", "value": None}
+    connection.execute(insert(trials).values(row | values))
+    list_runs(connection, sweep_id, keys)
+    return True
+
+
+def list_runs(connection: Connection, sweep_id: int, keys: Sequence[str]) -> None:
+    """Add runs to the list of a command."""
+    known = select(sweep_runs.c.run_key).where(sweep_runs.c.sweep_id == sweep_id, sweep_runs.c.run_key.in_(keys))
+    listed = set(connection.execute(known).scalars())
+    fresh = [{"sweep_id": sweep_id, "run_key": key} for key in dict.fromkeys(keys) if key not in listed]
+    if fresh:
+        connection.execute(insert(sweep_runs), fresh)
+
+
+def end(connection: Connection, search: str, number: int, status: str, value: float | None) -> None:
+    """Store the end of a trial, unless it has ended already; an infinite value is stored as NULL."""
+    mine = (trials.c.search == search) & (trials.c.number == number) & (trials.c.status == "running")
+    stored = value if value is not None and math.isfinite(value) else None
+    connection.execute(update(trials).where(mine).values(status=status, value=stored))
+
+
+def take_over(connection: Connection, search: str, sweep_id: int) -> list[int]:
+    """Make the running trials of commands that have ended or died ours; return their numbers."""
+    rows = [trial for trial in trials_of(connection, search) if trial.status == "running"]
+    owners = select(sweeps).where(sweeps.c.id.in_({trial.sweep_id for trial in rows if trial.sweep_id is not None}))
+    now = database_time(connection)
+    alive = {
+        row["id"] for row in connection.execute(owners).mappings() if row["status"] == "running" and not presumed_dead(row, now)
+    }
+    left = [trial.number for trial in rows if trial.sweep_id not in alive]
+    which = (trials.c.search == search) & trials.c.number.in_(left) & (trials.c.status == "running")
+    connection.execute(update(trials).where(which).values(sweep_id=sweep_id))
+    return left

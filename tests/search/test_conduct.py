@@ -1,0 +1,214 @@
+"""Trials as runs: resumed, shared, pruned, failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from dynabro_cli.components import plugins
+from dynabro_cli.errors import SpecError
+from dynabro_cli.search.findings import findings
+from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.read.searches import evaluated
+from tests.own import forget, write_rule
+from tests.search.made import SMALL, Watch, make, rows, small
+
+optuna = pytest.importorskip("optuna")
+
+RUNS = "SELECT run_key, status, rounds, final_gap FROM runs ORDER BY run_key"
+SAMPLERS = [
+    (),
+    (("trials: 14", "trials: 14\npruner: median"),),
+    (("trials: 14", "trials: 14\npruner: successive-halving"),),
+    (("trials: 14", "trials: 14\nsampler: random"),),
+    (
+        ('[sf, "shift:lambda={0.1..30 log}"]', '["shift:lambda={0.1..30 log}"]'),
+        ('[static, "periodic:K={1..50 int log}"]', '["periodic:K={1..50 int log}"]'),
+        ("trials: 14", "trials: 14\nsampler: cmaes"),
+    ),
+]
+
+
+@pytest.mark.parametrize("pairs", SAMPLERS, ids=["tpe", "median", "halving", "random", "cmaes"])
+def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(pairs: tuple[tuple[str, str], ...], tmp_path: Path) -> None:
+    search = small(*pairs)
+    whole = make(search, tmp_path / "whole.db")
+    path, ends, drawn = tmp_path / "parts.db", 0, random.Random(0)
+    while ends < 60:
+        ends += 1
+        watch = Watch(end_at=drawn.randint(5, whole.events // 3))
+        make(search, path, watch)
+        if watch.events < (watch.end_at or 0):
+            break
+    assert 2 < ends < 60
+    assert len(rows(path)) == 14
+    assert rows(path) == rows(tmp_path / "whole.db")
+    assert rows(path, RUNS) == rows(tmp_path / "whole.db", RUNS)
+
+
+def test_nothing_is_asked_twice(tmp_path: Path) -> None:
+    first, second = make(small(), tmp_path / "r.db"), make(small(), tmp_path / "r.db")
+    assert len(first.trials) == 14
+    assert first.repeated == [6]
+    assert second.trials == []
+    assert set(second.statuses) == {"stored"}  # the repetitions are looked up, and all are there
+
+
+def test_more_trials_continue_a_search(tmp_path: Path) -> None:
+    make(small(), tmp_path / "whole.db")
+    make(small(("trials: 14", "trials: 5"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db")
+    make(small(), tmp_path / "r.db")
+    assert rows(tmp_path / "r.db") == rows(tmp_path / "whole.db")
+
+
+def test_values_are_means_over_the_seeds(tmp_path: Path) -> None:
+    make(small(), tmp_path / "r.db")
+    gaps = {key: gap for key, _, _, gap in rows(tmp_path / "r.db", RUNS)}
+    for _, _, status, _, keys, value in rows(tmp_path / "r.db"):
+        own = [gaps[key] for key in json.loads(keys)]
+        assert len(own) == 2
+        assert (status, value) == ("finished", pytest.approx(sum(own) / 2))
+
+
+def test_another_search_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    make(small(("trials: 14", "trials: 1")), tmp_path / "r.db")
+    with pytest.raises(SpecError, match="name=small: another search is stored under this name"):
+        make(small(("budget: 20", "budget: 30")), tmp_path / "r.db")
+    make(small(("trials: 14", "trials: 2")), tmp_path / "r.db")
+    assert len(rows(tmp_path / "r.db")) == 2
+
+
+def test_pruned_runs_are_stored_and_have_no_result(tmp_path: Path) -> None:
+    make(small(*SAMPLERS[1]), tmp_path / "r.db")
+    statuses = [status for _, _, status, *_ in rows(tmp_path / "r.db")]
+    assert {"finished", "pruned"} == set(statuses)
+    found = rows(
+        tmp_path / "r.db", "SELECT status, budget_spent < budget, checkpoint, final_gap FROM runs WHERE status = 'pruned'"
+    )
+    assert len(found) > 0
+    assert set(found) == {("pruned", 1, None, None)}
+    assert rows(tmp_path / "r.db", "SELECT COUNT(*) FROM recovery JOIN runs ON id = run_id WHERE status = 'pruned'") == [(0,)]
+
+
+def test_the_pruner_sees_the_stored_evaluations(tmp_path: Path) -> None:
+    make(small(("trials: 14", "trials: 3")), tmp_path / "r.db")
+    engine = open_for_writing(str(tmp_path / "r.db"))
+    key = json.loads(rows(tmp_path / "r.db")[0][4])[0]
+    with engine.connect() as connection:
+        values = evaluated(connection, [key], "final_gap")[key]
+    assert values == [
+        gap
+        for (gap,) in rows(
+            tmp_path / "r.db",
+            f"""
+        SELECT gap FROM evaluations JOIN runs ON id = run_id WHERE run_key = '{key}' ORDER BY round""",
+        )
+    ]
+    assert len(values) == 3
+
+
+def test_the_grid_sampler_tries_every_legal_combination_once(tmp_path: Path) -> None:
+    pairs = (
+        ('"shift:lambda={0.1..30 log}"', "label-flip, shift:lambda=1"),
+        ('"periodic:K={1..50 int log}"', "periodic:K=3"),
+        ("trials: 14", "sampler: grid"),
+    )
+    make(small(*pairs), tmp_path / "r.db")
+    assert len({parameters for _, _, _, parameters, _, _ in rows(tmp_path / "r.db")}) == len(rows(tmp_path / "r.db")) == 4
+
+
+def test_a_plugin_that_raises_ends_the_trial_and_not_the_search(tmp_path: Path) -> None:
+    plugins.load([str(write_rule(tmp_path))])
+    try:
+        pairs = (
+            ("aggregator: cwmed, ", ""),
+            ("search:", 'search:\n  aggregator: [cwmed, "own:broken=rule"]'),
+        )
+        watch = make(small(*pairs), tmp_path / "r.db")
+    finally:
+        forget()
+    statuses = {trial.status for trial in watch.trials}
+    assert statuses == {"finished", "failed"}
+    for _, _, status, parameters, _, value in rows(tmp_path / "r.db"):
+        assert (status == "failed") == ("own" in parameters) == (value is None)
+
+
+@pytest.mark.parametrize(("word", "status"), [("worst", "finished"), ("skip", "failed")])
+def test_a_diverged_trial_is_worst_or_skipped(word: str, status: str, tmp_path: Path) -> None:
+    search = small(("[sf,", "[nan,"), ("trials: 14", f"trials: 8\ndiverged: {word}"), ("cwmed", "mean"))
+    make(search, tmp_path / "r.db")
+    found = {(status, value) for _, _, status, parameters, _, value in rows(tmp_path / "r.db") if '"nan"' in parameters}
+    assert found == {(status, None)}
+    engine = open_for_writing(str(tmp_path / "r.db"))
+    with engine.connect() as connection:
+        best = findings(search, connection)[0].best[0]
+    assert (best.value == float("inf")) == (word == "worst")
+
+
+def test_two_commands_share_a_search(tmp_path: Path) -> None:
+    """The second command works while the first one is stopped in the middle of a trial, and leaves that trial alone."""
+    from dynabro_cli.search import conduct as module
+
+    class Both(Watch):
+        """In the middle of the first command, make the search with a second one."""
+
+        def trial_began(self, name: str, number: int, choices: object) -> None:
+            super().trial_began(name, number, choices)  # type: ignore[arg-type]
+            if number == 3:
+                second.append(make(small(("trials: 14", "trials: 9")), tmp_path / "r.db"))
+
+    second: list[Watch] = []
+    assert module.conduct
+    first = make(small(), tmp_path / "r.db", Both())
+    numbers = [[trial.number for trial in watch.trials] for watch in (first, *second)]
+    assert numbers[1] == [4, 5, 6, 7, 8]
+    assert sorted(numbers[0] + numbers[1]) == list(range(14))
+    keys = [keys for *_, keys, _ in rows(tmp_path / "r.db")]
+    assert len(set(keys)) == 14
+    assert rows(tmp_path / "r.db", "SELECT DISTINCT status FROM trials") == [("finished",)]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_a_search_killed_ten_times_has_the_trials_of_an_undisturbed_one(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL.replace("budget: 20", "budget: 400"))
+    command = [sys.executable, "-m", "dynabro_cli", "search", "small.yaml", "--jobs", "1", "--checkpoint-every", "0.2", "--db"]
+    environment = os.environ | {"DYNABRO_DB": ""}
+    subprocess.run([*command, "whole.db"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    drawn, kills = random.Random(1), 0
+    while kills < 10:
+        process = subprocess.Popen([*command, "killed.db"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, stdout=-1)
+        before, until = _ended(tmp_path / "killed.db"), time.monotonic() + 60
+        while process.poll() is None and _ended(tmp_path / "killed.db") == before and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(drawn.random() * 0.5)
+        if process.poll() is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        kills += 1
+    last = subprocess.run([*command, "killed.db"], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)
+    assert kills == 10, last.stdout
+    assert rows(tmp_path / "killed.db") == rows(tmp_path / "whole.db")
+    assert rows(tmp_path / "killed.db", RUNS) == rows(tmp_path / "whole.db", RUNS)
+
+
+def _ended(path: Path) -> int:
+    """Runs of the database that have a result."""
+    copy = path.with_suffix(".copy")
+    with suppress(Exception):
+        for suffix in ("", "-wal"):
+            if Path(f"{path}{suffix}").exists():
+                shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+        return int(rows(copy, "SELECT COUNT(*) FROM runs WHERE status = 'finished'")[0][0])
+    return 0
