@@ -38,6 +38,7 @@ COMMANDS = {
     "status": "status.status",
     "logs": "logs.logs",
     "plot": "plot.plot",
+    "leaderboard": "leaderboard.leaderboard",
     "compare": "compare.compare",
     "report": "report.report",
     "browse": "browse.browse",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dynabro_cli.figures._api import Choice
     from dynabro_cli.figures._make import Made, Studio
 
-ALL = "all"
+ALL, SEARCH = "all", "search"
 SWEEP_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 METRICS = (
     *("accuracy", "loss", "gap", "dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance"),
@@ -91,6 +91,9 @@ def plot(
     choice = Choice(x, hue, facet, metric, free_y, _pairs("label", labels), tuple(order or ()), _pairs("colour", colours))
     name, sweeps = _figure_of(names or [], sweeps or [], db)
     check_name(saved_as, name)
+    if not name and (searched := _searches(sweeps, db)):
+        where = searched if where is None else f"({searched}) AND ({where})"
+        name, sweeps, saved_as = SEARCH, [], saved_as or "-".join(sweeps)
     grids = _grids_of(name, choice, settings)
     drawing = studio(db, where, out, formats, sweeps=sweeps, title=title, width=width, force=force)
     if not name:
@@ -154,6 +157,14 @@ def _grids_of(name: str, choice: Choice, settings: Sequence[str] | None) -> list
     if settings and (name == ALL or not grids):
         raise SpecError(f"--set is for the figure of one sweep, and not for {name}. Try: --where for a condition on the runs")
     return grids
+
+
+def _searches(names: Sequence[str], db: str) -> str | None:
+    """Return an SQL condition on the trials of stored searches; None if one of the names is another sweep's."""
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.searches import named
+
+    return named(open_read_only(db), names)
 
 
 def check_name(saved_as: str | None, name: str) -> None:

@@ -116,10 +116,14 @@ class Studio:
             return self.draw_any(name, choice, saved_as)
         if choice != Choice():
             raise SpecError(f"{name} shows no runs; --x and the like are for the plots of any runs")
+        return self.draw_record(name, saved_as)[1]
+
+    def draw_record(self, name: str, saved_as: str | None = None) -> tuple[Drawn, Made]:
+        """Draw a figure of another table; return also what is drawn, to print it."""
         with for_print(self._width):
-            drawn = REGISTRY.entry(name).factory(self._engine, self._where)
+            drawn: Drawn = REGISTRY.entry(name).factory(self._engine, self._where)
             files = self._files(saved_as or name, results=None, drawn=drawn)
-        return Made(saved_as or name, files, 0, "")
+        return drawn, Made(saved_as or name, files, 0, "")
 
     def draw_grid(self, name: str, settings: Sequence[str] = (), saved_as: str | None = None) -> Made | None:
         """Draw a figure of a sweep's runs, with fields of the sweep set as by ``--set``; None if no run of it is stored.

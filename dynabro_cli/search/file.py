@@ -63,7 +63,7 @@ class Search:
         sampler_seed: Seed of the proposals.
         pruner: One of ``PRUNERS``.
         then: What follows the trials; None for nothing.
-        diverged: ``worst``: a diverged run counts with its last accuracy, or an infinite loss; ``skip``: it has no value.
+        diverged: ``worst``: a diverged run counts with accuracy 0, or an infinite loss; ``skip``: it has no value.
     """
 
     sweep: Sweep
@@ -87,11 +87,13 @@ class Search:
         return space_of(self.axes)
 
     def points(self) -> Iterator[tuple[str, Values]]:
-        """Yield the name and the fixed fields of each search of the file, one per point of the grid."""
+        """Yield the name and the fixed fields of each search of the file, one per point of the grid that is not excluded."""
         for chosen in itertools.product(*(axis.points for axis in self.sweep.grid)):
             point = {name: text for values in chosen for name, text in values.items()}
             label = ", ".join(f"{name}={text}" for name, text in point.items())
-            yield f"{self.sweep.name}: {label}" if label else self.sweep.name, {**self.sweep.base, **point}
+            fixed = {**self.sweep.base, **point}
+            if not any(values.items() <= fixed.items() for values in self.sweep.exclude):
+                yield f"{self.sweep.name}: {label}" if label else self.sweep.name, fixed
 
     @property
     def question(self) -> tuple[Any, ...]:

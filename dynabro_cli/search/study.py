@@ -30,6 +30,10 @@ MOST_ATTEMPTS = 1000
 """Most proposals in a row that no run can be made of."""
 NEW_ATTEMPTS = 20
 """Proposals until one that was made before is accepted: a space without ranges may have no other."""
+MODELLED = 5
+"""Proposals of the sampler itself; the following ones are uniform, as its model may know nothing that is new and legal."""
+STARTUP = 5
+"""Finished trials before the median prunes."""
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -50,7 +54,7 @@ class Study:
         self._exclusions = Exclusions(search.sweep)
         pruners = {
             "none": optuna.pruners.NopPruner,
-            "median": optuna.pruners.MedianPruner,
+            "median": Median,
             "successive-halving": optuna.pruners.SuccessiveHalvingPruner,
         }
         direction = optuna.study.StudyDirection.MAXIMIZE if search.maximize else optuna.study.StudyDirection.MINIMIZE
@@ -179,7 +183,7 @@ class Study:
     def _sampler(self, number: int, attempt: int) -> BaseSampler:
         """Return a sampler whose draws depend on the seed and the trial only, and not on what was drawn before a kill."""
         seed = int(np.random.SeedSequence([self._search.sampler_seed, number, attempt]).generate_state(1)[0])
-        if self._search.sampler == "tpe":
+        if self._search.sampler == "tpe" and attempt < MODELLED:
             return optuna.samplers.TPESampler(seed=seed)
         if self._search.sampler == "cmaes":
             return optuna.samplers.CmaEsSampler(seed=seed)
@@ -197,6 +201,24 @@ class Study:
             pairs = zip(self._space.choices, entries, strict=True)
             found.append({choice.label: entry.label for choice, entry in pairs if len(choice.entries) > 1})
         return found
+
+
+class Median(optuna.pruners.BasePruner):
+    """End a trial whose value is worse than the median of the finished trials at the same step.
+
+    Differs from Optuna's median pruner, which compares a trial's best value so far: an attacked run has its lowest accuracy at
+    its beginning, so that it would never be ended.
+    """
+
+    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+        """Return True if the last reported value is worse than the median."""
+        step = trial.last_step
+        finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        values = [one.intermediate_values[step] for one in finished if step in one.intermediate_values]
+        if step is None or len(values) < STARTUP or math.isnan(value := trial.intermediate_values[step]):
+            return False
+        sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
+        return sign * value > float(np.nanmedian(sign * np.array(values)))
 
 
 def importances(study: optuna.Study) -> dict[str, float]:

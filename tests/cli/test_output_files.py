@@ -72,7 +72,7 @@ def prepared(folder: Path, results: Path, tiny_database: Path) -> Path:
     return folder
 
 
-MAKE_RUNS = {"run", "sweep"}
+MAKE_RUNS = {"run", "sweep", "search"}
 """Commands whose ``--force`` is about the memory that runs need."""
 
 
@@ -84,6 +84,7 @@ def test_every_command_with_a_file_to_write_has_force() -> None:
     writers = {
         *WRITERS,
         "plot",
+        "leaderboard",
         "demo",
         "run",
         "sweep",

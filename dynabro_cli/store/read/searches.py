@@ -7,9 +7,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, Engine, RowMapping, select
 
 from dynabro_cli.store.claims import ENDED
+from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.tables import evaluations, runs, sweeps, trials
 
 
@@ -20,21 +21,21 @@ class Goal(NamedTuple):
         title: Its name in words.
         evaluated: The column of ``evaluations`` with the number during the run.
         final: The column of ``runs`` with the number at the end; None if only the last evaluation has it.
-        infinite: True if a number that is missing, as after a divergence, stands for infinity.
+        worst: The number of a run that diverged, or whose number is not finite: the worst for who learns.
     """
 
     title: str
     evaluated: str
     final: str | None
-    infinite: bool
+    worst: float
 
 
 GOALS = {
-    "final_accuracy": Goal("final test accuracy", "test_accuracy", "final_accuracy", False),
-    "final_loss": Goal("final test loss", "test_loss", "final_loss", True),
-    "final_gap": Goal("final gap f(x) - f*", "gap", "final_gap", True),
-    "validation_accuracy": Goal("final validation accuracy", "validation_accuracy", None, False),
-    "validation_loss": Goal("final validation loss", "validation_loss", None, True),
+    "final_accuracy": Goal("final test accuracy", "test_accuracy", "final_accuracy", 0.0),
+    "final_loss": Goal("final test loss", "test_loss", "final_loss", math.inf),
+    "final_gap": Goal("final gap f(x) - f*", "gap", "final_gap", math.inf),
+    "validation_accuracy": Goal("final validation accuracy", "validation_accuracy", None, 0.0),
+    "validation_loss": Goal("final validation loss", "validation_loss", None, math.inf),
 }
 MOST_KEYS = 500
 """Run keys in one query."""
@@ -73,7 +74,7 @@ def _trial(row: RowMapping) -> Trial:
 def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[str, RunEnd]:
     """Return the ends of runs by key, with what a search optimises; runs without a row are left out.
 
-    A missing loss or gap of a run with a result is infinite: the database stores NaN and infinity as NULL.
+    A run that diverged has the worst number, whatever the last model had. So has NULL, which stands for NaN or infinity.
     """
     known = GOALS[goal]
     last = (evaluations.c.run_id == runs.c.id) & (evaluations.c.round == runs.c.rounds)
@@ -83,9 +84,8 @@ def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[st
     for some in _slices(list(keys)):
         chosen = columns.select_from(runs.outerjoin(evaluations, last) if known.final is None else runs)
         for row in connection.execute(chosen.where(runs.c.run_key.in_(some))).mappings():
-            ended = row["status"] in ENDED
-            number = row["value"] if ended else None
-            found[row["run_key"]] = RunEnd(row["status"], math.inf if ended and number is None and known.infinite else number)
+            number = row["value"] if row["status"] == "finished" and row["value"] is not None else known.worst
+            found[row["run_key"]] = RunEnd(row["status"], number if row["status"] in ENDED else None)
     return found
 
 
@@ -104,6 +104,22 @@ def text_of(connection: Connection, name: str) -> str | None:
     """Return the text of the search's file, as the last command on it stored it; None if there is none."""
     column = select(sweeps.c.yaml).where(sweeps.c.name == name, sweeps.c.yaml.is_not(None))
     return connection.execute(column.order_by(sweeps.c.id.desc()).limit(1)).scalar()
+
+
+def named(engine: Engine, names: Sequence[str]) -> str | None:
+    """Return an SQL condition for the trials of some files' searches; None if there are no trials of one of the files.
+
+    Raises:
+        DynabroError: The database cannot be read.
+    """
+    conditions = []
+    for name in names:
+        own = trials.c.search.in_([name]) | trials.c.search.startswith(f"{name}: ", autoescape=True)
+        with translated_errors(engine.url), engine.connect() as connection:
+            if connection.execute(select(trials.c.number).where(own).limit(1)).first() is None:
+                return None
+        conditions.append(str(own.compile(engine, compile_kwargs={"literal_binds": True})))
+    return " OR ".join(conditions)
 
 
 def mean_value(keys: Sequence[str], ends: Mapping[str, RunEnd], *, skip_diverged: bool) -> float | None:

@@ -1,0 +1,114 @@
+"""Data of figures of searches: trials, what they optimise, and their repetitions with other seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pandas as pd
+import yaml
+from sqlalchemy import Engine
+
+from dynabro_cli.errors import NotFoundError
+from dynabro_cli.figures._data import cells_of, quoted, read, read_runs
+from dynabro_cli.store.read.searches import GOALS, Goal
+
+
+@dataclass(frozen=True)
+class About:
+    """Description of the searches of one file, as their last command stored it.
+
+    Attributes:
+        goal: What is optimised, a key of ``GOALS``.
+        maximize: True if more is better for the search.
+        seeds: Seeds of the repetitions; empty without ``then``.
+    """
+
+    goal: str
+    maximize: bool
+    seeds: tuple[int, ...]
+
+    @property
+    def title(self) -> str:
+        return self.known.title
+
+    @property
+    def known(self) -> Goal:
+        return GOALS[self.goal]
+
+
+class Searches(NamedTuple):
+    """Stored searches.
+
+    Attributes:
+        trials: Columns of the table, by search and number; ``parameters`` and ``run_keys`` read; an infinite value is infinite.
+        about: Descriptions by the name of the file.
+        runs: All runs with a result, as of ``Results.runs``, with ``cell``, which is equal for runs that differ in the seed
+            only.
+    """
+
+    trials: pd.DataFrame
+    about: Mapping[str, About]
+    runs: pd.DataFrame
+
+    def of(self, search: str) -> About:
+        """Return the description of a search."""
+        return self.about[file_of(search)]
+
+    def repetitions(self, trial: Any) -> pd.DataFrame:
+        """Return the runs of a trial's choices with the seeds of ``then``; empty unless all of them have a result."""
+        about = self.of(trial.search)
+        first = self.runs[self.runs["run_key"] == trial.run_keys[0]]
+        if first.empty or not about.seeds:
+            return self.runs.iloc[:0]
+        own = self.runs[(self.runs["cell"] == first["cell"].iloc[0]) & self.runs["seed"].isin(about.seeds)]
+        return own if len(own) == len(about.seeds) else own.iloc[:0]
+
+
+def numbers_of(runs: pd.DataFrame, goal: str) -> pd.Series[Any]:
+    """Return what is optimised of each run, by its seed: the worst number for one that diverged."""
+    known = GOALS[goal]
+    values = runs[known.final].astype(float) if known.final else pd.Series(math.nan, index=runs.index)
+    return values.mask(runs["status"] == "diverged", known.worst).set_axis(runs["seed"])
+
+
+def read_searches(engine: Engine, where: str | None) -> Searches:
+    """Return the stored searches whose trials satisfy an SQL condition.
+
+    Raises:
+        NotFoundError: There is no such trial.
+        SpecError: The condition is not valid.
+    """
+    trials = read(engine, f"SELECT * FROM trials {f'WHERE ({where})' if where else ''} ORDER BY search, number")
+    if trials.empty:
+        why = f"where={where}: it holds for no trial" if where else "no trial of a search is stored here"
+        raise NotFoundError(f"{why}. Try: dynabro search NAME")
+    names = list(dict.fromkeys(map(file_of, trials["search"])))
+    about = {name: found for name in names if (found := _about(engine, name)) is not None}
+    trials = trials[trials["search"].map(file_of).isin(list(about))].reset_index(drop=True)
+    done = (trials["status"] == "finished") & trials["value"].isna()
+    trials = trials.assign(
+        parameters=trials["parameters"].map(json.loads),
+        run_keys=trials["run_keys"].map(json.loads),
+        value=trials["value"].astype(float).mask(done, math.inf),
+    )
+    runs = read_runs(engine, None)
+    return Searches(trials, about, runs.assign(cell=cells_of(runs)))
+
+
+def file_of(search: str) -> str:
+    """Return the name of the file of a search, which is in the column ``sweep`` of its runs."""
+    return search.partition(": ")[0]
+
+
+def _about(engine: Engine, name: str) -> About | None:
+    texts = read(engine, f"SELECT yaml FROM sweeps WHERE name = {quoted(name)} AND yaml IS NOT NULL ORDER BY id")
+    document = yaml.safe_load(texts["yaml"].iloc[-1]) if len(texts) else None
+    if not isinstance(document, dict):
+        return None
+    maximize = "maximize" in document
+    seeds = tuple(int(seed) for seed in (document.get("then") or {}).get("seeds", ()))
+    return About(document["maximize" if maximize else "minimize"], maximize, seeds)

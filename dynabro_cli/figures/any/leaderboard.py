@@ -1,0 +1,194 @@
+"""The figure ``leaderboard``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from sqlalchemy import Engine
+
+from dynabro_cli.errors import NotFoundError, many
+from dynabro_cli.figures._api import Drawn, record
+from dynabro_cli.figures._columns import method_names
+from dynabro_cli.figures._matrix import SHARES, draw_matrix
+from dynabro_cli.figures._panels import blank, write_above
+from dynabro_cli.figures._searches import Searches, file_of, numbers_of, read_searches
+from dynabro_cli.figures._style import narrow, note_size
+from dynabro_cli.store.read.pairs import LEVEL, paired_t
+
+ADVERSARY = ("attack", "attack_entry", "switching", "clock", "seed")
+"""Fields of the spec that an adversary chooses, and the seed: two runs that differ in others are of different rows."""
+NOT_FINITE = ("inf", "nan")
+"""Attacks that any server recognises by looking at a message; without such a look one message ends a run."""
+STATIC, ACCURACY = "static", "final_accuracy"
+KINDS = (STATIC, "switching")
+SIZE, ROW = 6.0, 0.021
+
+
+class Worst(NamedTuple):
+    """The lowest mean of a row over some adversaries: its attack in words, and accuracies by seed."""
+
+    mean: float
+    attack: str
+    seeds: pd.Series[Any]
+
+
+@record("leaderboard", table="trials")
+def draw(engine: Engine, where: str | None) -> Drawn:
+    """Ranking of (method, rule) by the accuracy that is left under the strongest adversary that searches have found.
+
+    A row is a setting that was searched. Its columns: without attack; the worst of the other stored runs of this setting, the
+    fixed suite; the worst that a search has found, with new seeds. Static and switching adversaries are apart. Attacks with
+    infinity or NaN are apart, too: any server can refuse such a message, and a rule that does not is at chance. ``above`` is
+    the p-value of a paired test against the row above, over the seeds. Only searches that minimise the final accuracy count.
+    """
+    found = read_searches(engine, where)
+    lowest = {name for name, about in found.about.items() if about.goal == ACCURACY and not about.maximize}
+    rows = _rows(found._replace(trials=found.trials[found.trials["search"].map(file_of).isin(lowest)]))
+    if not rows:
+        raise NotFoundError(
+            "no search with 'minimize: final_accuracy' has repeated its best trials yet. Try: the same dynabro search command, "
+            "to its end"
+        )
+    numbers = pd.DataFrame(rows)
+    notes = _notes(numbers)
+    return Drawn(_picture(numbers, notes), numbers.drop(columns="by_seed"), _table(numbers), _best(numbers), notes)
+
+
+def _rows(found: Searches) -> list[dict[str, Any]]:
+    """Return the rows, the best first."""
+    runs = found.runs.assign(setting=found.runs["spec"].map(_setting), label=method_names(found.runs))
+    done = found.trials[found.trials["status"] == "finished"]
+    searched = set(runs[runs["run_key"].isin([key for keys in found.trials["run_keys"] for key in keys])]["cell"])
+    by_key = runs.drop_duplicates("run_key").set_index("run_key")
+    repeated: dict[str, list[tuple[str, Worst]]] = {}
+    counts: dict[str, int] = {}
+    for trial in done.itertuples():
+        if trial.run_keys[0] not in by_key.index:
+            continue
+        first = by_key.loc[trial.run_keys[0]]
+        counts[first["setting"]] = counts.get(first["setting"], 0) + 1
+        own = found.repetitions(trial)
+        if len(own):
+            kind = STATIC if first["switching"] == STATIC else KINDS[1]
+            repeated.setdefault(first["setting"], []).append((kind, _worst(own)))
+    rows = []
+    for setting, candidates in repeated.items():
+        own = runs[runs["setting"] == setting]
+        fixed = own[~own["cell"].isin(searched)]
+        rows.append(_row(own.iloc[0], fixed, candidates, counts[setting]))
+    rows.sort(key=lambda row: -row["worst"])
+    for above, row in zip([None, *rows], rows, strict=False):
+        row["p_above"] = math.nan if above is None else _p(above["by_seed"], row["by_seed"])
+    return rows
+
+
+def _row(first: Any, fixed: pd.DataFrame, candidates: Sequence[tuple[str, Worst]], trials: int) -> dict[str, Any]:
+    chain = "" if first["pre_aggregators"] == "none" else f"{first['pre_aggregators']}+"
+    row: dict[str, Any] = {"method": first["label"], "rule": f"{chain}{first['aggregator']}", "trials": trials}
+    free = fixed[fixed["attack"] == "none"]
+    row["no_attack"] = _worst(free).mean if len(free) else math.nan
+    name = fixed["attack"].map(lambda text: text.partition(":")[0])
+    finite = fixed[~name.isin(("none", *NOT_FINITE))]
+    row["not_finite"] = _lowest(fixed[name.isin(NOT_FINITE)]).mean
+    worst: list[Worst] = []
+    for kind in KINDS:
+        suite = _lowest(finite[(finite["switching"] == STATIC) == (kind == STATIC)])
+        own = [one for which, one in candidates if which == kind]
+        best = min(own, key=lambda one: one.mean) if own else Worst(math.nan, "", pd.Series(dtype=float))
+        row |= {f"{kind}_suite": suite.mean, f"{kind}_suite_attack": suite.attack}
+        row |= {f"{kind}_search": best.mean, f"{kind}_search_attack": best.attack}
+        worst += [best] if own else []
+    lowest = min(worst, key=lambda one: one.mean)
+    return row | {"worst": lowest.mean, "worst_attack": lowest.attack, "seeds": len(lowest.seeds), "by_seed": lowest.seeds}
+
+
+def _worst(runs: pd.DataFrame) -> Worst:
+    """Return the mean over the seeds of one adversary."""
+    first = runs.iloc[0]
+    entry = "" if first["attack_entry"] in ("gradient", "data") else f" at the {first['attack_entry']}"
+    values = numbers_of(runs, ACCURACY)
+    return Worst(float(values.mean()), f"{first['attack']}{entry}, {first['switching']}", values)
+
+
+def _lowest(runs: pd.DataFrame) -> Worst:
+    """Return the adversary with the lowest mean."""
+    every = [_worst(own) for _, own in runs.groupby("cell", sort=False)]
+    return min(every, key=lambda one: one.mean) if every else Worst(math.nan, "", pd.Series(dtype=float))
+
+
+def _setting(spec: dict[str, Any]) -> str:
+    return json.dumps({name: value for name, value in spec.items() if name not in ADVERSARY}, sort_keys=True)
+
+
+def _p(above: pd.Series[Any], below: pd.Series[Any]) -> float:
+    differences = (above - below).dropna()
+    return paired_t(list(differences)) if len(differences) > 1 else math.nan
+
+
+def _notes(numbers: pd.DataFrame) -> list[str]:
+    few, most = int(numbers["trials"].min()), int(numbers["trials"].max())
+    trials = many(most, "trial") if few == most else f"{few} to {most} trials"
+    seeds = many(int(numbers["seeds"].max()), "seed")
+    known = numbers[[f"{kind}_{what}" for kind in KINDS for what in ("suite", "search")]].to_numpy(dtype=float)
+    pairs = known.reshape(-1, 2)
+    both = pairs[~np.isnan(pairs).any(axis=1)]
+    beaten = int((both[:, 1] < both[:, 0]).sum())
+    notes = [f"search: mean over {seeds} of the worst of the best trials, after {trials} a row"]
+    if len(both):
+        notes.append(f"the search is below the fixed suite in {beaten} of {len(both)} places")
+    notes.append(f"above: p-value of the paired test against the row above; rows with p > {LEVEL:g} are not separated")
+    return notes
+
+
+def _best(numbers: pd.DataFrame) -> set[tuple[int, int]]:
+    """Return the places of the highest number of each column of the table."""
+    places = set()
+    for column, name in enumerate(("no_attack", "static_suite", "static_search", "switching_suite", "switching_search"), 2):
+        if numbers[name].notna().any():
+            places.add((int(numbers[name].idxmax()), column))
+    return places
+
+
+def _table(numbers: pd.DataFrame) -> pd.DataFrame:
+    def score(value: float) -> str:
+        return "-" if math.isnan(value) else f"{value:.3f}"
+
+    lines = []
+    for row in numbers.itertuples():
+        line = {"method": row.method, "rule": row.rule, "no attack": score(row.no_attack)}
+        for kind in KINDS:
+            line[f"{kind}: suite"] = score(getattr(row, f"{kind}_suite"))
+            line[f"{kind}: search"] = score(getattr(row, f"{kind}_search"))
+        line |= {"worst": score(row.worst), "found by": row.worst_attack}
+        line |= {"above": "-" if math.isnan(row.p_above) else f"{row.p_above:.2g}", "inf, nan": score(row.not_finite)}
+        lines.append(line)
+    return pd.DataFrame(lines)
+
+
+def _picture(numbers: pd.DataFrame, notes: Sequence[str]) -> Figure:
+    """Return the numbers as a coloured table, with the attacks in words at the right."""
+    names = ("no_attack", "static_suite", "static_search", "switching_suite", "switching_search", "not_finite")
+    heads = ("no\nattack", "static:\nsuite", "static:\nsearch", "switching:\nsuite", "switching:\nsearch", "inf,\nnan")
+    size = note_size(SIZE)
+    figure, axes = blank(1, 1, height=1.2 + ROW * 1.5 * size * len(numbers))
+    panel = axes[0, 0]
+    values = numbers[list(names)].to_numpy(dtype=float)
+    places, _ = draw_matrix(panel, values, [[""] * len(names)] * len(numbers), SHARES, bold=set(), size=size)
+    panel.xaxis.tick_top()
+    panel.set_xticks(places, heads)
+    panel.set_yticks(range(len(numbers)), [f"{row.method}, {row.rule}" for row in numbers.itertuples()])
+    panel.tick_params(length=0, labelsize=size)
+    for side in panel.spines.values():
+        side.set_visible(False)
+    if not narrow():
+        for place, row in enumerate(numbers.itertuples()):
+            panel.text(len(names) - 0.4, place, row.worst_attack, va="center", ha="left", fontsize=size * 0.85)
+        panel.set_xlim(-0.5, len(names) * 2 - 0.5)
+    write_above(figure, ["accuracy that is left under the strongest adversary found, by search", *notes])
+    return figure

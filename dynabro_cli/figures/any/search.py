@@ -1,0 +1,135 @@
+"""The figure ``search``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from sqlalchemy import Engine
+
+from dynabro_cli.figures._api import Drawn, record
+from dynabro_cli.figures._columns import short
+from dynabro_cli.figures._panels import blank, write_above
+from dynabro_cli.figures._searches import About, Searches, numbers_of, read_searches
+from dynabro_cli.figures._style import LINES, narrow
+
+MOST_SLICES, MOST_HISTORIES = 8, 48
+SPAN = 30.0
+"""Ratio of the largest to the smallest value of a choice above which its axis is logarithmic."""
+FOUND, TRIED = LINES[0].color, LINES[2].color
+
+
+@record("search", table="trials")
+def draw(engine: Engine, where: str | None) -> Drawn:
+    """Trials of stored searches: every value, and the best one so far; of one search also the value against each choice.
+
+    A line marks the mean of the best repetition with the seeds of ``then``: the best value of many noisy trials is optimistic,
+    and the distance between the two shows by how much.
+    """
+    found = read_searches(engine, where)
+    names = list(dict.fromkeys(found.trials["search"]))[:MOST_HISTORIES]
+    numbers = pd.concat([_numbers(found, name) for name in names], ignore_index=True)
+    figure = _one(found, names[0], numbers) if len(names) == 1 else _several(found, names, numbers)
+    return Drawn(figure, numbers.drop(columns="parameters"))
+
+
+def _numbers(found: Searches, name: str) -> pd.DataFrame:
+    """Return a row per trial: its value, the best so far, its choices as text, and the mean of its repetitions."""
+    own, about = found.trials[found.trials["search"] == name], found.of(name)
+    finite = own["value"].where(own["status"] == "finished")
+    best = finite.cummax() if about.maximize else finite.cummin()
+    repeated = [_mean(found.repetitions(trial), about) for trial in own.itertuples()]
+    choices = own["parameters"].map(lambda one: ", ".join(f"{key}={_text(value)}" for key, value in one.items()))
+    kept = own[["search", "number", "status", "value", "parameters"]]
+    return kept.assign(best=best.ffill(), repeated=repeated, choices=choices)
+
+
+def _mean(runs: pd.DataFrame, about: About) -> float:
+    return float(numbers_of(runs, about.goal).mean()) if len(runs) else math.nan
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _history(axes: Axes, own: pd.DataFrame, about: About) -> None:
+    done = own[np.isfinite(own["value"]) & (own["status"] == "finished")]
+    axes.plot(done["number"], done["value"], ".", color=TRIED, markersize=3, label="a trial")
+    axes.step(own["number"], own["best"].replace([np.inf, -np.inf], np.nan), where="post", color=FOUND, label="best so far")
+    repeated = own["repeated"].max() if about.maximize else own["repeated"].min()
+    if not math.isnan(repeated):
+        axes.axhline(repeated, color="black", linestyle=(0, (3, 2)), linewidth=0.9, label="best of the repetitions")
+    lost = own[own["status"].isin(("pruned", "failed"))]
+    if len(lost):
+        bottom = axes.get_ylim()[0]
+        axes.plot(lost["number"], [bottom] * len(lost), "|", color="#888888", markersize=5, label="pruned or failed")
+
+
+def _one(found: Searches, name: str, numbers: pd.DataFrame) -> Figure:
+    """Return the history above, and a panel per choice below."""
+    about = found.of(name)
+    keys = sorted({key for one in numbers["parameters"] for key in one}, key=lambda key: (key.count("."), key))[:MOST_SLICES]
+    across = 1 if narrow() else min(4, max(1, len(keys)))
+    down = -(-len(keys) // across)
+    figure, axes = blank(1 + down, across, height=2.3 + 2.0 * down)
+    grid = axes[0, 0].get_gridspec()
+    for axis in axes[0]:
+        axis.remove()
+    above = figure.add_subplot(grid[0, :])
+    _history(above, numbers, about)
+    above.set(xlabel="trial", ylabel=about.title)
+    done = numbers[np.isfinite(numbers["value"]) & (numbers["status"] == "finished")]
+    for place, axis in enumerate(axes[1:].flat):
+        if place >= len(keys):
+            axis.set_axis_off()
+        else:
+            _slice(axis, done, keys[place], first=place % across == 0, about=about)
+    figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=1 if narrow() else 4)
+    write_above(figure, [f"{name}: {len(numbers)} trials; below, the value against each choice"])
+    return figure
+
+
+def _slice(axis: Axes, done: pd.DataFrame, key: str, *, first: bool, about: About) -> None:
+    known = done[done["parameters"].map(lambda one: key in one)]
+    values = known["parameters"].map(lambda one: one[key])
+    if all(isinstance(value, int | float) for value in values):
+        axis.plot(values, known["value"], ".", color=TRIED, markersize=3)
+        if len(values) and min(values) > 0 and max(values) / min(values) > SPAN:
+            axis.set_xscale("log")
+    else:
+        words = sorted(set(values))
+        shift = np.random.default_rng(0).uniform(-0.25, 0.25, len(values))  # so that equal points are seen
+        axis.plot([words.index(value) for value in values] + shift, known["value"], ".", color=TRIED, markersize=3)
+        axis.set_xticks(range(len(words)), [short(word.partition("{")[0].rstrip("="), 16) for word in words], rotation=90)
+    axis.set_ylim(_limits(done["value"]))
+    axis.set_xlabel(short(".".join(key.split(".")[-2:]), 28))
+    if first:
+        axis.set_ylabel(about.title)
+
+
+def _limits(values: pd.Series[Any]) -> tuple[float, float]:
+    """Return the limits of an axis that all panels share."""
+    margin = 0.05 * (values.max() - values.min()) or 0.05
+    return float(values.min() - margin), float(values.max() + margin)
+
+
+def _several(found: Searches, names: list[str], numbers: pd.DataFrame) -> Figure:
+    """Return a history per search."""
+    across = 1 if narrow() else min(4, len(names))
+    down = -(-len(names) // across)
+    figure, axes = blank(down, across, height=0.8 + 1.4 * down, sharex=True, sharey=True)
+    for place, axis in enumerate(axes.flat):
+        if place >= len(names):
+            axis.set_axis_off()
+            continue
+        name = names[place]
+        _history(axis, numbers[numbers["search"] == name], found.of(name))
+        axis.set_title(short(name.partition(": ")[2] or name, 40), fontsize=5.5)
+    figure.supxlabel("trial", fontsize=7)
+    figure.supylabel(found.of(names[0]).title, fontsize=7)
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=1 if narrow() else 4)
+    return figure

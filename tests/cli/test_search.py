@@ -1,0 +1,191 @@
+"""``dynabro search``, and the commands that read what it has stored."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.cli.conftest import Dynabro
+
+pytest.importorskip("optuna")
+
+DIGITS = """
+name: {name}
+base: {{task: digits, workers: 4, byzantine: 1, budget: 12, eval_every: 4, batch_size: 4, method: sgd}}
+grid: {{aggregator: [mean, cwmed]}}
+search:
+  attack: ["ipm:epsilon={{0.5..20 log}}", sf]
+  switching: [{switching}]
+minimize: final_accuracy
+trials: 3
+seeds: 0..1
+then: {{seeds: 2..4, best: 1}}
+"""
+SUITE = """
+name: suite
+base: {task: digits, workers: 4, byzantine: 1, budget: 12, eval_every: 4, batch_size: 4, method: sgd}
+grid:
+  aggregator: [mean, cwmed]
+  attack: [none, sf, nan]
+  switching: [static, periodic:K=2]
+seeds: 0..1
+"""
+
+
+@pytest.fixture(scope="session")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with two searches, static and switching, and a fixed suite on the same settings."""
+    from dynabro_cli.executors import backends
+    from dynabro_cli.executors._api import Options
+    from dynabro_cli.executors.sweep import make_all
+    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.sweep_file import parse_sweep
+    from dynabro_cli.search.file import parse_search
+    from dynabro_cli.store.open.engine import open_for_writing
+    from dynabro_cli.store.repetition import Standing
+    from tests.executors.made_runs import Log
+    from tests.search.made import make
+
+    folder = tmp_path_factory.mktemp("searched")
+    for name, switching in (("static", "static"), ("moving", '"periodic:K={1..5 int}"')):
+        make(parse_search(DIGITS.format(name=name, switching=switching), "x.yaml"), folder / "r.db")
+    runs = plan(parse_sweep(SUITE, "suite.yaml")).runs
+    engine = open_for_writing(str(folder / "r.db"))
+    with backends.opened(Options(jobs=0, sweep="suite"), len(runs)) as places_for:
+        make_all(runs, engine, places_for(runs), Log(), Standing(None))
+    engine.dispose()
+    return folder / "r.db"
+
+
+def accuracies(database: Path) -> pd.DataFrame:
+    """All runs with a result; a diverged one has accuracy 0."""
+    with closing(sqlite3.connect(database)) as connection:
+        runs = pd.read_sql("SELECT * FROM runs WHERE status IN ('finished', 'diverged')", connection)
+    return runs.assign(accuracy=runs["final_accuracy"].mask(runs["status"] == "diverged", 0.0))
+
+
+def test_a_search_is_made_and_told(dynabro: Dynabro, folder: Path) -> None:
+    text = DIGITS.format(name="small", switching="static").replace("trials: 3", "trials: 6")
+    (folder / "small.yaml").write_text(text.replace("grid: {aggregator: [mean, cwmed]}", ""))
+    dry = dynabro("search", "small.yaml", "--dry-run")
+    assert dry.code == 0
+    assert "6 trials, each a mean over 2 seeds: at most 15 runs with what follows" in dry.out
+    assert "0 trials begun in results.db, 0 ended" in dry.out
+    assert not (folder / "results.db").exists()
+    made = dynabro("search", "small.yaml", "--jobs", "0")
+    assert made.code == 0, made.err
+    assert "6/6: small: trial 5: " in made.err
+    assert "small: 6 trials in results.db: 6 finished" in made.out
+    assert "lowest final test accuracy: " in made.out
+    assert "found as trial " in made.out
+    assert "dynabro run --task digits" in made.out
+    found = json.loads(dynabro("search", "small.yaml", "--jobs", "0", "--json").out)[0]
+    assert found["trials"] == {"finished": 6}
+    runs = accuracies(folder / "results.db")
+    values = [float(runs[runs["run_key"].isin(one["run_keys"])]["accuracy"].mean()) for one in found["best"]]
+    assert [one["value"] for one in found["best"]] == pytest.approx(values)
+    assert found["best"][0]["value"] == pytest.approx(min(values))
+    assert len(found["best"][0]["repeated"]) == 3
+    assert found["best"][1]["repeated"] == []
+    assert dynabro("search", "small.yaml", "--dry-run").out.count("6 trials begun in results.db, 6 ended") == 1
+    status = json.loads(dynabro("status", "--json").out)
+    assert status["counts"] == {"finished": 15}
+
+
+def test_what_is_wrong_has_one_line_each(dynabro: Dynabro, folder: Path) -> None:
+    text = DIGITS.format(name="small", switching="static").replace("{0.5..20 log}", "{0..20 log}")
+    (folder / "small.yaml").write_text(text.replace("trials: 3", "trials: 0").replace("minimize", "minimise"))
+    outcome = dynabro("search", "small.yaml")
+    assert outcome.code == 2
+    assert len(outcome.problems) == 4
+    assert not (folder / "results.db").exists()
+
+
+def test_a_search_that_is_not_there(dynabro: Dynabro) -> None:
+    outcome = dynabro("search", "worst-adversery")
+    assert outcome.code == 66
+    assert "did you mean 'worst-adversary'?" in outcome.err
+
+
+def test_optuna_is_an_extra(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    outcome = dynabro("search", "worst-adversary", "--dry-run")
+    assert (outcome.code, outcome.err) == (2, "dynabro: optuna is not installed. Try: pip install 'dynabro[search]'\n")
+
+
+def test_list_searches(dynabro: Dynabro) -> None:
+    assert "worst-adversary  200 trials" in dynabro("list", "searches").out
+    assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {"worst-static", "worst-switching"}
+
+
+def test_the_plot_of_a_search(dynabro: Dynabro, searched: Path, folder: Path) -> None:
+    outcome = dynabro("plot", "static", "--db", str(searched), "--out", "p")
+    assert outcome.code == 0, outcome.err
+    numbers = pd.read_csv(folder / "p" / "static.csv")
+    assert (folder / "p" / "static.png").stat().st_size > 10_000
+    assert len(numbers) == 6  # two searches of three trials
+    for _, own in numbers.groupby("search"):
+        assert list(own["best"]) == list(own["value"].cummin())
+        assert own["repeated"].notna().sum() >= 1
+    one = dynabro("plot", "search", "--where", "search = 'static: aggregator=mean'", "--db", str(searched), "--out", "q")
+    assert one.code == 0, one.err
+    assert len(pd.read_csv(folder / "q" / "search.csv")) == 3
+
+
+def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None:
+    outcome = dynabro("leaderboard", "static", "moving", "--db", str(searched), "--out", "p")
+    assert outcome.code == 0, outcome.err
+    assert {path.name for path in (folder / "p").iterdir()} == {f"leaderboard.{kind}" for kind in ("png", "csv", "tex", "html")}
+    rows = pd.read_csv(folder / "p" / "leaderboard.csv")
+    runs = accuracies(searched)
+    assert set(rows["rule"]) == {"mean", "cwmed"}
+    assert list(rows["worst"]) == sorted(rows["worst"], reverse=True)
+    for row in rows.itertuples():
+        own = runs[runs["aggregator"] == row.rule]
+        suite = own[own["sweep"] == "suite"]
+        assert row.no_attack == pytest.approx(_mean(suite, attack="none"))
+        assert row.not_finite == pytest.approx(
+            min(_mean(suite, attack="nan", switching=way) for way in ("static", "periodic:K=2"))
+        )
+        assert row.static_suite == pytest.approx(_mean(suite, attack="sf", switching="static"))
+        assert row.switching_suite == pytest.approx(_mean(suite, attack="sf", switching="periodic:K=2"))
+        repeated = own[own["seed"] >= 2].groupby(["attack", "switching"])["accuracy"].agg(["mean", "size"]).reset_index()
+        assert set(repeated["size"]) == {3}
+        static = repeated["switching"] == "static"
+        assert row.static_search == pytest.approx(repeated[static]["mean"].min())
+        assert row.switching_search == pytest.approx(repeated[~static]["mean"].min())
+        assert row.worst == pytest.approx(repeated["mean"].min())
+        assert row.worst_attack.partition(",")[0] in set(repeated["attack"])
+    assert pd.isna(rows["p_above"][0])
+    assert 0 <= rows["p_above"][1] <= 1
+
+
+def _mean(runs: pd.DataFrame, **fields: Any) -> float:
+    for name, value in fields.items():
+        runs = runs[runs[name] == value]
+    assert len(runs) > 0
+    return float(runs.groupby("switching")["accuracy"].mean().mean())
+
+
+def test_a_leaderboard_without_searches(dynabro: Dynabro, results: Path) -> None:
+    outcome = dynabro("leaderboard")
+    assert (outcome.code, outcome.out) == (66, "")
+    assert "no trial of a search is stored here. Try: dynabro search NAME" in outcome.err
+    assert dynabro("leaderboard", "nothing").code == 66
+
+
+def test_pruned_runs_are_in_no_figure(dynabro: Dynabro, searched: Path, folder: Path) -> None:
+    path = folder / "results.db"
+    path.write_bytes(searched.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE runs SET status = 'pruned', final_accuracy = NULL WHERE sweep = 'suite' AND attack = 'sf'")
+    assert dynabro("plot", "final", "--x", "attack", "--where", "sweep = 'suite'", "--out", "p").code == 0
+    attacks = pd.read_csv(folder / "p" / "final.csv")
+    assert set(attacks["attack"]) == {"none", "nan"}
