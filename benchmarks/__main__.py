@@ -205,6 +205,18 @@ def overhead(
 
 
 @app.command()
+def search(
+    name: Annotated[str, typer.Argument(help="A search of dynabro list searches.")] = "worst-adversary",
+    trials: Annotated[int, typer.Option(min=20, help="Trials of the search.")] = 1000,
+    repeats: Repeats = 1,
+) -> None:
+    """Measure the time that Optuna costs a trial."""
+    from benchmarks.search import measure
+
+    print(measure(name, trials, repeats))
+
+
+@app.command()
 def start(
     repeats: Repeats = 5,
     other: Annotated[Path | None, typer.Option(help="Python of another environment with dynabro, in the same turns.")] = None,

@@ -16,7 +16,7 @@ from dynabro_cli.store.tables import sweep_runs, sweeps, trials
 
 
 def begin(
-    connection: Connection, search: str, number: int, sweep_id: int, parameters: Mapping[str, Any], keys: Sequence[str]
+    connection: Connection, search: str, number: int, sweep_id: int | None, parameters: Mapping[str, Any], keys: Sequence[str]
 ) -> bool:
     """Store a trial as ``running``; return False if another command has taken the number."""
     taken = select(trials.c.number).where(trials.c.search == search, trials.c.number == number)
@@ -25,7 +25,8 @@ def begin(
     values = {"parameters": canonical_json(parameters), "run_keys": json.dumps(list(keys))}
     row = {"search": search, "number": number, "sweep_id": sweep_id, "status": "running", "value": None}
     connection.execute(insert(trials).values(row | values))
-    list_runs(connection, sweep_id, keys)
+    if sweep_id is not None:
+        list_runs(connection, sweep_id, keys)
     return True
 
 

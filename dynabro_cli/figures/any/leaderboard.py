@@ -25,6 +25,8 @@ ADVERSARY = ("attack", "attack_entry", "switching", "clock", "seed")
 """Fields of the spec that an adversary chooses, and the seed: two runs that differ in others are of different rows."""
 NOT_FINITE = ("inf", "nan")
 """Attacks that any server recognises by looking at a message; without such a look one message ends a run."""
+USUAL = ("gradient", "data")
+"""Entries of a fixed suite: what ``attack_entry=auto`` comes to."""
 STATIC, ACCURACY = "static", "final_accuracy"
 KINDS = (STATIC, "switching")
 SIZE, ROW = 6.0, 0.021
@@ -42,10 +44,11 @@ class Worst(NamedTuple):
 def draw(engine: Engine, where: str | None) -> Drawn:
     """Ranking of (method, rule) by the accuracy that is left under the strongest adversary that searches have found.
 
-    A row is a setting that was searched. Its columns: without attack; the worst of the other stored runs of this setting, the
-    fixed suite; the worst that a search has found, with new seeds. Static and switching adversaries are apart. Attacks with
-    infinity or NaN are apart, too: any server can refuse such a message, and a rule that does not is at chance. ``above`` is
-    the p-value of a paired test against the row above, over the seeds. Only searches that minimise the final accuracy count.
+    A row is a setting that was searched. Its columns: without attack; the worst of the fixed suite, which is all other stored
+    attacks on this setting; the worst that a search has found, with the seeds of its repetitions. Static and switching
+    adversaries are apart. Attacks with infinity or NaN are apart, too: any server can refuse such a message, and a rule that
+    does not is at chance. ``above`` is the p-value of a paired test against the row above, over the seeds. Only searches that
+    minimise the final accuracy count.
     """
     found = read_searches(engine, where)
     lowest = {name for name, about in found.about.items() if about.goal == ACCURACY and not about.maximize}
@@ -64,7 +67,7 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
     """Return the rows, the best first."""
     runs = found.runs.assign(setting=found.runs["spec"].map(_setting), label=method_names(found.runs))
     done = found.trials[found.trials["status"] == "finished"]
-    searched = set(runs[runs["run_key"].isin([key for keys in found.trials["run_keys"] for key in keys])]["cell"])
+    chosen = _chosen(found)
     by_key = runs.drop_duplicates("run_key").set_index("run_key")
     repeated: dict[str, list[tuple[str, Worst]]] = {}
     counts: dict[str, int] = {}
@@ -80,12 +83,25 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
     rows = []
     for setting, candidates in repeated.items():
         own = runs[runs["setting"] == setting]
-        fixed = own[~own["cell"].isin(searched)]
+        fixed = own[~own["cell"].isin(chosen)]
         rows.append(_row(own.iloc[0], fixed, candidates, counts[setting]))
     rows.sort(key=lambda row: -row["worst"])
     for above, row in zip([None, *rows], rows, strict=False):
         row["p_above"] = math.nan if above is None else _p(above["by_seed"], row["by_seed"])
     return rows
+
+
+def _chosen(found: Searches) -> set[str]:
+    """Return the cells of runs that only a search has chosen: a number of a range, or an entry that is not the usual one.
+
+    What a search proposes without either, such as ``sf``, is an attack of the fixed suite, too, whoever made the run first.
+    """
+    with_numbers = found.trials["parameters"].map(lambda one: any(isinstance(own, int | float) for own in one.values()))
+    numbers = {key for own in found.trials["run_keys"][with_numbers] for key in own}
+    proposed = {key for own in found.trials["run_keys"] for key in own}
+    runs = found.runs
+    own = runs["run_key"].isin(numbers) | (runs["run_key"].isin(proposed) & ~runs["attack_entry"].isin(USUAL))
+    return set(runs[own]["cell"]) - set(runs[~runs["sweep"].isin(list(found.about))]["cell"])
 
 
 def _row(first: Any, fixed: pd.DataFrame, candidates: Sequence[tuple[str, Worst]], trials: int) -> dict[str, Any]:
@@ -111,7 +127,7 @@ def _row(first: Any, fixed: pd.DataFrame, candidates: Sequence[tuple[str, Worst]
 def _worst(runs: pd.DataFrame) -> Worst:
     """Return the mean over the seeds of one adversary."""
     first = runs.iloc[0]
-    entry = "" if first["attack_entry"] in ("gradient", "data") else f" at the {first['attack_entry']}"
+    entry = "" if first["attack_entry"] in USUAL else f" at the {first['attack_entry']}"
     values = numbers_of(runs, ACCURACY)
     return Worst(float(values.mean()), f"{first['attack']}{entry}, {first['switching']}", values)
 
