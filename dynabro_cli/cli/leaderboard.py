@@ -41,7 +41,7 @@ def leaderboard(
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.searches import named
 
-    check_name(saved_as, [saved_as])
+    check_name(saved_as, LEADERBOARD)
     condition = named(open_read_only(db), searches) if searches else None
     if searches and condition is None:
         raise NotFoundError(f"no trial of {' or '.join(searches)} is stored. Try: dynabro search {searches[0]}")

@@ -82,7 +82,8 @@ def plot(
 
     A figure of the paper shows the runs of a sweep; missing runs of the grid are reported and skipped. Columns are columns of
     the table runs, or rule: the aggregator with its pre-aggregators. Of stored sweeps without a figure, the fields that
-    their grids vary are shown. 'dynabro plot matrix SWEEP' shows which method or rule is best under which attack.
+    their grids vary are shown; of a stored search, its trials. 'dynabro plot matrix SWEEP' shows which method or rule is
+    best under which attack.
 
     Example: dynabro plot final --x switching --hue method --facet aggregator --where "attack = 'sf'"
     """

@@ -22,7 +22,7 @@ from dynabro_cli.cli.options import (
     Timeout,
     TryAnyway,
 )
-from dynabro_cli.cli.output import duration, emit, finite, named_database, print_json, warn
+from dynabro_cli.cli.output import duration, emit, finite, print_json, warn
 from dynabro_cli.cli.sweep import Address, Executor, JobsPerGpu, Settings, SweepJobs, Threads
 from dynabro_cli.cli.sweep_runs import jobs_of
 from dynabro_cli.cli.terminal import complain, hint, say
@@ -203,8 +203,7 @@ def _report(search: Search, found: list[Findings], seconds: float, db: str, as_j
         if one.best:
             run = one.best[0].run
             say(f"repeat: {command_of(run.fields)} --seed {run.spec.seed}")
-    named = named_database(db)
-    hint(f"next: dynabro plot {search.sweep.name}{named}")
+    hint(f"next: dynabro plot {search.sweep.name}")
 
 
 def _row(found: Found, repeated: bool) -> tuple[Any, ...]:

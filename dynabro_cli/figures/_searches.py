@@ -13,7 +13,8 @@ import yaml
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.figures._data import cells_of, quoted, read, read_runs
+from dynabro_cli.figures._data import cells_of, read, read_runs
+from dynabro_cli.store.read.queries import quoted
 from dynabro_cli.store.read.searches import GOALS, Goal
 
 

@@ -139,6 +139,15 @@ def test_the_plot_of_a_search(dynabro: Dynabro, searched: Path, folder: Path) ->
     assert len(pd.read_csv(folder / "q" / "search.csv")) == 3
 
 
+def test_the_section_of_the_report(dynabro: Dynabro, searched: Path, folder: Path) -> None:
+    assert dynabro("report", "static", "--db", str(searched), "--out", "r.html").code == 0
+    text = (folder / "r.html").read_text()
+    assert "static: aggregator=mean: lowest final test accuracy of 3 trials (3 finished)" in text
+    assert "moving: " not in text
+    assert " over 3 seeds" in text
+    assert "the repeated seeds count" in text
+
+
 def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None:
     outcome = dynabro("leaderboard", "static", "moving", "--db", str(searched), "--out", "p")
     assert outcome.code == 0, outcome.err

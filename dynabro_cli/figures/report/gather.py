@@ -21,6 +21,7 @@ from dynabro_cli.figures._style import KNOWN
 from dynabro_cli.figures.any.timeline import TICKS, masks_of
 from dynabro_cli.figures.report.answers import answers
 from dynabro_cli.figures.report.findings import findings
+from dynabro_cli.figures.report.searched import searched
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.origin import read_tags
 
@@ -46,7 +47,7 @@ def content(results: Results, where: str | None, describe: Callable[[str], str] 
 
     Returns:
         Values for JSON: ``answers``, ``about`` (of sweeps), ``looks`` (places of colours), ``tasks``, ``fields``, ``cells``,
-        ``runs``, ``bars``, ``timelines``, ``sweeps``, ``statuses`` and ``findings``. Cells refer to fields, and runs to cells,
+        ``runs``, ``bars``, ``timelines``, ``sweeps``, ``statuses``, ``findings`` and ``searches``. Cells refer to fields, and runs to cells,
         by their places.
     """
     runs = results.runs.assign(cell=pd.factorize(cells_of(results.runs))[0], sweep=results.runs["sweep"].fillna(""))
@@ -68,6 +69,7 @@ def content(results: Results, where: str | None, describe: Callable[[str], str] 
         "sweeps": _sweeps(runs),
         "statuses": _statuses(results, where),
         "findings": findings(results, tasks, where),
+        "searches": searched(results),
     }
 
 
