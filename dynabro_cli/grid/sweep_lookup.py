@@ -105,11 +105,11 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
         if (total := sum(len(parse_seeds(text)) for text in texts)) > MOST_RUNS:
             raise SpecError(f"--set seeds: {too_many(f'{total:,} seeds')}")
         seeds = tuple(dict.fromkeys(seed for text in texts for seed in parse_seeds(text)))
-        sweep = replace(_without(sweep, "seed"), seeds=seeds)
+        sweep = replace(without(sweep, "seed"), seeds=seeds)
     for name, texts in values.items():
         points = tuple(canonical({name: text}) for text in texts)
         for own in dict.fromkeys(own for point in points for own in point):
-            sweep = _without(sweep, own)
+            sweep = without(sweep, own)
         if len(points) == 1:
             sweep = replace(sweep, base={**sweep.base, **points[0]})
         else:
@@ -117,7 +117,7 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     return sweep
 
 
-def _without(sweep: Sweep, name: str) -> Sweep:
+def without(sweep: Sweep, name: str) -> Sweep:
     """Return the sweep without a field, and without axes that varied nothing else."""
     axes = [
         Axis(axis.label, tuple({key: text for key, text in point.items() if key != name} for point in axis.points))

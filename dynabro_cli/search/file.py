@@ -14,6 +14,7 @@ import yaml
 
 from dynabro_cli.components import parse_whole, plugins
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
+from dynabro_cli.experiment.spec import CHAIN, canonical, fields, full_name
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word
 from dynabro_cli.grid.sweep_file import (
     KEYS,
@@ -26,7 +27,7 @@ from dynabro_cli.grid.sweep_file import (
     parse_seeds,
     read_mapping,
 )
-from dynabro_cli.grid.sweep_lookup import shipped
+from dynabro_cli.grid.sweep_lookup import shipped, without
 from dynabro_cli.search.space import RANGE, Space, space_of
 from dynabro_cli.store.read.searches import GOALS
 
@@ -90,7 +91,7 @@ class Search:
         """Yield the name and the fixed fields of each search of the file, one per point of the grid that is not excluded."""
         for chosen in itertools.product(*(axis.points for axis in self.sweep.grid)):
             point = {name: text for values in chosen for name, text in values.items()}
-            label = ", ".join(f"{name}={text}" for name, text in point.items())
+            label = ", ".join(f"{name}={text}" for name, text in _shown(point).items())
             fixed = {**self.sweep.base, **point}
             if not any(values.items() <= fixed.items() for values in self.sweep.exclude):
                 yield f"{self.sweep.name}: {label}" if label else self.sweep.name, fixed
@@ -100,6 +101,15 @@ class Search:
         """Everything that must not change while trials are added: fixed fields, space, goal and seeds."""
         base = {name: text for name, text in self.sweep.base.items() if name != "seed"}
         return base, self.axes, self.goal, self.maximize, self.seeds, self.diverged, self.sweep.exclude
+
+
+def _shown(point: Values) -> dict[str, str]:
+    """Return the fields of a point in one order, whatever the order of the axes, with a chain before its rule."""
+    found = {name: point[name] for name in fields() if name in point}
+    if CHAIN in found and "aggregator" in found:
+        chain = found.pop(CHAIN)
+        found["aggregator"] = f"{'' if chain == 'none' else f'{chain}+'}{found['aggregator']}"
+    return found
 
 
 class _Reading(Reading):
@@ -288,6 +298,7 @@ def set_values(search: Search, settings: Sequence[str]) -> Search:
     own, values, problems = ("trials", "sampler", "sampler_seed", "pruner"), dict[str, list[str]](), []
     for setting in settings:
         name, equals, text = setting.partition("=")
+        name = full_name(name)
         try:
             if not equals or not text:
                 raise SpecError("it must be FIELD=VALUE")
@@ -302,23 +313,21 @@ def set_values(search: Search, settings: Sequence[str]) -> Search:
             problems += [f"--set {setting}: {line}" for line in error.problems]
     if problems:
         raise SpecError(problems)
-    sweep, document = search.sweep, as_document(search)
+    sweep = search.sweep
+    keys = {name: values.pop(name) for name in (*own, "seeds") if name in values}
     for name, texts in values.items():
-        if name in (*own, "seeds"):
-            document[name] = texts if name == "seeds" else texts[-1]
-            continue
-        axes = {axis.label: axis for axis in sweep.grid if name in axis.fields}
-        if not axes and len(texts) == 1:
-            document.setdefault("base", {})[name] = texts[0]
-            continue
-        for label, axis in axes.items():
-            kept = [{key: text for key, text in point.items() if key != name} for point in axis.points]
-            document["grid"][label] = [dict(one) for one in dict.fromkeys(tuple(point.items()) for point in kept) if one]
-            if not document["grid"][label]:
-                del document["grid"][label]
-        document.setdefault("base", {}).pop(name, None)
-        document.setdefault("grid", {})[name] = [{name: text} for text in texts]
-    return parse_search(as_yaml(document), "--set") if values else search
+        points = tuple(canonical({name: text}) for text in texts)
+        fresh = {field for point in points for field in point}
+        varied = any(field in fresh for axis in sweep.grid for field in axis.fields)
+        for field in fresh:
+            sweep = without(sweep, field)
+        if varied or len(points) > 1:
+            sweep = replace(sweep, grid=(*sweep.grid, Axis(name, points)))
+        else:
+            sweep = replace(sweep, base={**sweep.base, **points[0]})
+    document = as_document(replace(search, sweep=sweep))
+    document |= {name: texts if name == "seeds" else texts[-1] for name, texts in keys.items()}
+    return parse_search(as_yaml(document), "--set") if settings else search
 
 
 def as_document(search: Search) -> dict[str, Any]:

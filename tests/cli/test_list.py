@@ -74,7 +74,7 @@ def test_an_unknown_kind(dynabro: Dynabro) -> None:
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.problems
     assert line.startswith("unknown kind 'agregators' (did you mean 'aggregators'?); legal: tasks, ")
-    assert line.endswith(", sweeps, figures")
+    assert line.endswith(", sweeps, searches, figures")
 
 
 def test_figures(dynabro: Dynabro) -> None:

@@ -134,6 +134,12 @@ def test_settings_name_the_searches() -> None:
     search = set_values(parse_search(WHOLE, "x.yaml"), ["aggregator=krum", "trials=3", "budget=10"])
     assert [name for name, _ in search.points()] == ["whole: aggregator=krum"]
     assert (search.trials, search.sweep.base["budget"]) == (3, "10")
+    fewer = set_values(load_search("worst-static"), ["method=sgd"])
+    every = [name for name, _ in load_search("worst-static").points()]
+    assert [name for name, _ in fewer.points()] == every[:8]
+    assert every[2] == "worst-static: method=sgd, aggregator=nnm+cwtm"
+    one = set_values(load_search("worst-static"), ["pre=none", "aggregator=krum", "method=sgd"])
+    assert [name for name, _ in one.points()] == ["worst-static: method=sgd, aggregator=krum"]
     with pytest.raises(SpecError, match="search varies attack"):
         set_values(search, ["attack=sf"])
 

@@ -47,8 +47,8 @@ def content(results: Results, where: str | None, describe: Callable[[str], str] 
 
     Returns:
         Values for JSON: ``answers``, ``about`` (of sweeps), ``looks`` (places of colours), ``tasks``, ``fields``, ``cells``,
-        ``runs``, ``bars``, ``timelines``, ``sweeps``, ``statuses``, ``findings`` and ``searches``. Cells refer to fields, and runs to cells,
-        by their places.
+        ``runs``, ``bars``, ``timelines``, ``sweeps``, ``statuses``, ``findings`` and ``searches``. Cells refer to fields, and
+        runs to cells, by their places.
     """
     runs = results.runs.assign(cell=pd.factorize(cells_of(results.runs))[0], sweep=results.runs["sweep"].fillna(""))
     results = dataclasses.replace(results, runs=runs, planned=runs)
