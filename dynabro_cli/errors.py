@@ -161,6 +161,10 @@ class PreemptedError(DynabroError):
     exit_code = 75
 
 
+class OutageWarning(UserWarning):
+    """The server of a database is waited for, or is back; the command line prints this warning."""
+
+
 def first_line(text: object) -> str:
     """Return the first line of a message; empty if it has none."""
     return str(text).strip().partition("\n")[0].strip()

@@ -12,7 +12,7 @@ import warnings
 from types import TracebackType
 from typing import IO, Any
 
-from dynabro_cli.errors import StorageError
+from dynabro_cli.errors import OutageWarning, StorageError
 
 STREAMS = (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
 """The standard streams, Python's mode for each, and the mode of ``/dev/null`` in its place.
@@ -114,6 +114,7 @@ def prepare() -> None:
         elif mode == "w" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _warn
+    warnings.simplefilter("always", OutageWarning)  # each outage is reported
     sys.excepthook = _crash
 
 

@@ -65,7 +65,7 @@ def make_all(
     options, files, kept = places.options, files or SideFiles.of(engine.url), KeptConnection(engine)
     slots = slots_of(kept, places, min(places.most, len(runs)), files, repeat=standing.repeat, save_model=save_model)
     ledger = Ledger(runs, options, files, listener, standing.stored(run.key for run in runs))
-    with in_progress(engine, ledger.outcomes, [slot.recorder.owner for slot in slots], options, standing):
+    with in_progress(kept, ledger.outcomes, [slot.recorder.owner for slot in slots], options, standing):
         return Scheduler(ledger, slots, options, places.backend, kept).run()
 
 
@@ -93,14 +93,14 @@ def slots_of(
 
 @contextlib.contextmanager
 def in_progress(
-    engine: Engine, outcomes: Sequence[Outcome], owners: Sequence[str], options: Options, standing: Standing
+    kept: KeptConnection, outcomes: Sequence[Outcome], owners: Sequence[str], options: Options, standing: Standing
 ) -> Iterator[None]:
     """Within the context, the sweep is in progress in the database; at the end, ``outcomes`` decide its status.
 
     Runs without a common name (``options.sweep=None``) do not form a sweep and get no row.
 
     Args:
-        engine: A database opened for writing.
+        kept: A connection to a database opened for writing; closed in the end.
         outcomes: The outcomes of the runs, as ``Ledger.outcomes``, which change meanwhile.
         owners: The writers of the runs' rows, for which heartbeats are written.
         options: The options, with jobs resolved.
@@ -110,11 +110,12 @@ def in_progress(
         DynabroError: The database cannot be written at the start of the sweep.
     """
     with contextlib.ExitStack() as stack:
+        stack.callback(kept.close)
         entry = None
         if options.entry is not None:
             keys = [outcome.run.key for outcome in outcomes]
             entry = SweepEntry(
-                engine,
+                kept,
                 name=options.entry,
                 runs=len(keys),
                 to_make=standing.to_make(keys, retry_failed=options.retry_failed),
@@ -124,7 +125,7 @@ def in_progress(
                 rerun_after=standing.repeat.last if isinstance(standing.repeat, UpTo) else None,
             )
             stack.enter_context(entry)
-        stack.enter_context(heartbeats(engine, [*owners, *([entry.owner] if entry else [])]))
+        stack.enter_context(heartbeats(kept.engine, [*owners, *([entry.owner] if entry else [])]))
         try:
             yield
         finally:

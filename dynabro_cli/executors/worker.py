@@ -18,6 +18,7 @@ import gc
 import importlib
 import io
 import math
+import mmap
 import multiprocessing
 import os
 import platform
@@ -214,9 +215,16 @@ def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) ->
         request: The run.
         asked: Returns True if the run must be left at its next checkpoint.
     """
+    copies = _Copies()
+
+    def wanted() -> bool:
+        copies.check()
+        return asked()
+
     yield Begun()
     try:
-        for event in simulate(request, Due(request.checkpoint_every, asked)):
+        for event in simulate(request, Due(request.checkpoint_every, wanted)):
+            copies.check()
             yield event
             if isinstance(event, Finished | Diverged):
                 return
@@ -224,8 +232,32 @@ def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) ->
                 yield Left()
                 return
         raise RunError("the simulation ended without a result")
-    except Exception as error:
+    except BaseException as error:
+        copies.end()
+        if not isinstance(error, Exception):
+            raise
         yield failure_of(error)
+
+
+class _Copies:
+    """Copies of this process that came back from ``os.fork`` of a component. A copy would send the run's events again."""
+
+    def __init__(self) -> None:
+        self._pid, self._seen = os.getpid(), mmap.mmap(-1, 1)  # a page of memory that all copies share
+
+    def end(self) -> None:
+        """End this process if it is a copy."""
+        if os.getpid() != self._pid:
+            self._seen[0] = 1
+            os._exit(1)
+
+    def check(self) -> None:
+        """End this process if it is a copy; raise RunError if there was one."""
+        self.end()
+        if self._seen[0]:
+            raise RunError(
+                "a component called os.fork, and the copy of the process went on with the run. Try: os._exit(0) there"
+            )
 
 
 class _Asked:

@@ -36,8 +36,10 @@ def find(connection: Connection, run_key: str) -> RowMapping | None:
     return connection.execute(_BY_KEY, {"key": run_key}).mappings().first()
 
 
-def claim(connection: Connection, run_key: str, *, repeat: Repeat) -> RowMapping | None:
+def claim(connection: Connection, run_key: str, *, repeat: Repeat, owner: str) -> RowMapping | None:
     """Return the row that a run replaces or continues; None if there is none.
+
+    A row of ``owner`` itself is the trace of a claim whose commit was not answered.
 
     Raises:
         AlreadyStoredError: The run has a result, and is not to be repeated.
@@ -47,8 +49,8 @@ def claim(connection: Connection, run_key: str, *, repeat: Repeat) -> RowMapping
     if row is not None and row["status"] in ENDED:
         if not repeat(row):
             raise AlreadyStoredError(f"run {row['id']} is stored as {row['status']} already")
-        return claim(connection, run_key + RERUN_SUFFIX, repeat=repeat)
-    if row is not None:
+        return claim(connection, run_key + RERUN_SUFFIX, repeat=repeat, owner=owner)
+    if row is not None and row["owner"] != owner:
         refuse_if_live(connection, row)
     return row
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 
-from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.kept_connection import transact
 from dynabro_cli.store.open.value_types import CONTROL, LARGEST_TEXT, moment, of_wrong_types, sane_row
 from dynabro_cli.store.tables import SEARCH, verified_kappa
 
@@ -32,9 +32,13 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
         DynabroError: They cannot be written.
     """
     now = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
-    with translated_errors(engine.url), engine.begin() as connection:
-        for finding in findings:
-            _put(connection, {**finding, "worst": _written(finding["worst"]), "version": version, "created_at": now})
+    rows = [{**one, "worst": _written(one["worst"]), "version": version, "created_at": now} for one in findings]
+
+    def put(connection: Connection) -> None:
+        for row in rows:
+            _put(connection, row)
+
+    transact(engine, put)
 
 
 def unsound(connection: Connection) -> dict[int, list[str]]:

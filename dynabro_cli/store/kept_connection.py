@@ -1,12 +1,23 @@
-"""One connection for transactions that follow one another."""
+"""Transactions of a writer: over one connection, and repeated if the database's server was restarted meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import URL
+
+from dynabro_cli.errors import DisconnectedError, OutageWarning
+from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
+
+T = TypeVar("T")
+
+PAUSE_SECONDS = 0.5
+"""Pause between two attempts to reach a server."""
 
 
 class KeptConnection:
@@ -20,19 +31,21 @@ class KeptConnection:
         engine: A database opened for writing.
 
     Attributes:
+        engine: The same.
         url: The engine's.
+        given_up: True if its server was waited for in vain; then it is not waited for again.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.url: URL = engine.url
-        self._engine = engine
+        self.engine, self.given_up = engine, False
         self._connection: Connection | None = None
 
     @contextlib.contextmanager
     def begin(self) -> Iterator[Connection]:
         """Begin a transaction; commit it at the end of the context, or roll it back and close the connection after an error."""
         if self._connection is None:
-            self._connection = self._engine.connect()
+            self._connection = self.engine.connect()
         try:
             with self._connection.begin():
                 yield self._connection
@@ -45,3 +58,44 @@ class KeptConnection:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def transact(engine: Engine | KeptConnection, step: Callable[[Connection], T]) -> T:
+    """Return the result of a step in one transaction; if the server closes the connection, repeat it for ``busy_seconds``.
+
+    A connection that is lost during a commit does not say whether the commit took place. So a step must give the same if it
+    is repeated after its own commit, and must look first whether the rows still belong to this process.
+
+    Args:
+        engine: A database opened for writing, or a connection to one that recorders share.
+        step: Reads and writes with the connection of a transaction.
+
+    Raises:
+        DisconnectedError: The server could not be reached for ``busy_seconds``.
+    """
+    kept = engine if isinstance(engine, KeptConnection) else KeptConnection(engine)
+    lost, attempts = time.monotonic(), 0
+    while True:
+        try:
+            with translated_errors(engine.url), engine.begin() as connection:
+                result = step(connection)
+        except DisconnectedError:
+            attempts += 1
+            if attempts == 1:  # a connection that was closed is open again at once
+                lost = time.monotonic()
+                continue
+            patience = busy_seconds()
+            if kept.given_up or time.monotonic() - lost >= patience:
+                kept.given_up = True
+                raise
+            if attempts == 2:
+                _tell(f"{shown(engine.url)} cannot be reached; waiting for its server, at most {patience:g} s")
+            time.sleep(min(PAUSE_SECONDS, patience))
+        else:
+            if attempts > 1:
+                _tell(f"{shown(engine.url)} is back after {time.monotonic() - lost:.1f} s")
+            return result
+
+
+def _tell(line: str) -> None:
+    warnings.warn(line, OutageWarning, stacklevel=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import os
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Engine, RowMapping, delete, insert, update
+from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
 
 from dynabro_cli import events
 from dynabro_cli.errors import DynabroError, LostDatabaseError, LostRunError, RunHeldError, StorageError
@@ -29,8 +30,8 @@ from dynabro_cli.store.claims import (
     refuse_if_live,
     take_place,
 )
-from dynabro_cli.store.kept_connection import KeptConnection
-from dynabro_cli.store.open.translation import shown, translated_errors
+from dynabro_cli.store.kept_connection import KeptConnection, transact
+from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import NOBODY, database_time, new_owner, sign_of_life
 from dynabro_cli.store.side_files import SideFiles
@@ -115,6 +116,7 @@ class Recorder:
         self._last_commit = self._started = 0.0
         self._totals = events.Totals(0, 0, 0, 0)
         self._old_files: list[str] = []
+        self._attempts: list[dt.datetime] = []  # of the transaction in progress, by the clock of the database
 
     @property
     def run_id(self) -> int | None:
@@ -127,14 +129,17 @@ class Recorder:
         Raises:
             RunHeldError: Another live process is working on it.
         """
-        with translated_errors(self._engine.url), self._engine.begin() as connection:
+
+        def look(connection: Connection) -> StoredRun | None:
             row = find(connection, run_key)
             if row is None:
                 return None
             if row["status"] in ENDED:
                 return StoredRun(row["id"], row["status"], row["final_accuracy"], row["final_gap"], row["code_digests"])
             refuse_if_live(connection, row)
-        return None
+            return None
+
+        return transact(self._engine, look)
 
     def ended(self, run_key: str) -> End | None:
         """Return the end of the run with this key, or of its repetition, if it is not to be made again; None otherwise.
@@ -142,7 +147,8 @@ class Recorder:
         Raises:
             RunHeldError: Another live process is making it, or repeating it.
         """
-        with translated_errors(self._engine.url), self._engine.begin() as connection:
+
+        def look(connection: Connection) -> End | None:
             row = find(connection, run_key)
             if row is not None and row["status"] in ENDED:
                 if not self._repeat(row):
@@ -151,17 +157,21 @@ class Recorder:
             if row is None:
                 return None
             refuse_if_live(connection, row)
-        return None if row["status"] != "failed" or self._repeat(row) else End("failed", row["error"] or "")
+            return None if row["status"] != "failed" or self._repeat(row) else End("failed", row["error"] or "")
+
+        return transact(self._engine, look)
 
     def checkpoint(self, run_key: str) -> bytes | None:
         """Return the checkpoint that the next run with this key resumes from; None if it starts from the beginning.
 
         The next ``Started`` with ``resumed`` continues from there.
         """
-        with translated_errors(self._engine.url), self._engine.begin() as connection:
+
+        def look(connection: Connection) -> RowMapping | None:
             row = find(connection, run_key)
-            if row is not None and row["status"] in ENDED:
-                row = find(connection, run_key + RERUN_SUFFIX)
+            return find(connection, run_key + RERUN_SUFFIX) if row is not None and row["status"] in ENDED else row
+
+        row = transact(self._engine, look)
         if row is None or row["checkpoint"] is None:
             return None
         data = self._files.load(row["checkpoint"])
@@ -255,47 +265,55 @@ class Recorder:
             RunHeldError: Another live process is working on it.
             AlreadyStoredError: The run has a result.
         """
-        with translated_errors(self._engine.url), self._engine.begin() as connection:
-            row = claim(connection, run_key, repeat=self._repeat)
+
+        def fail(connection: Connection) -> bool:
+            row = claim(connection, run_key, repeat=self._repeat, owner=self.owner)
             if row is None or row["checkpoint"] is None:
                 return False
             ending = {"status": "failed", "error": cut_text(error), "finished_at": database_time(connection), **NOBODY}
             connection.execute(update(runs).where(runs.c.id == row["id"]).values(ending))
-        return True
+            return True
+
+        return transact(self._engine, fail)
 
     def _start(self, event: events.Started) -> None:
-        self._started = self._last_commit = time.monotonic()
-        self._rounds, self._evaluations, self._identities = [], [], []
+        began = self._last_commit = time.monotonic()
+        self._rounds, self._evaluations, self._identities, self._attempts = [], [], [], []
         self._totals = event.resumed or events.Totals(0, 0, 0, 0)
         failpoint("before-claim")
-        with translated_errors(self._engine.url), self._engine.begin() as connection:
-            now = sign_of_life(connection)
-            columns = (
-                event.record
-                | now
-                | {
-                    "status": "running",
-                    "pid": os.getpid(),
-                    "owner": self.owner,
-                    "error": None,
-                    "finished_at": None,
-                    **counts(self._totals),
-                }
-            )
-            row = claim(connection, event.run_key, repeat=self._repeat)
-            self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
-            self._versions = event.record["versions"]
-            columns |= self._origin.store(connection, row or find(connection, event.run_key))
-            if event.resumed is None:
-                self._run_id = self._begin(connection, row, columns | {"started_at": now["heartbeat_at"]}, event.labels)
-            else:
-                self._run_id = self._go_on(connection, row, columns)
-            self._old_files = self._files.names(self._key)  # while nobody else can claim it
-            failpoint("claim")
+        before = transact(self._engine, lambda connection: self._claim(connection, event))
+        self._started = began - before
         if event.resumed is None:
             self._remove_old_files()
         self._resumption = None
         failpoint("after-claim")
+
+    def _claim(self, connection: Connection, event: events.Started) -> float:
+        """Store that the run is in progress here; return the seconds that it took before."""
+        now = sign_of_life(connection)
+        columns = (
+            event.record
+            | now
+            | {
+                "status": "running",
+                "pid": os.getpid(),
+                "owner": self.owner,
+                "error": None,
+                "finished_at": None,
+                **counts(self._totals),
+            }
+        )
+        row = claim(connection, event.run_key, repeat=self._repeat, owner=self.owner)
+        self._key = row["run_key"] if row is not None else free_key(connection, event.run_key)
+        self._versions, before = event.record["versions"], 0.0
+        columns |= self._origin.store(connection, row or find(connection, event.run_key))
+        if event.resumed is None:
+            self._run_id = self._begin(connection, row, columns | {"started_at": now["heartbeat_at"]}, event.labels)
+        else:
+            self._run_id, before = self._go_on(connection, row, columns)
+        self._old_files = self._files.names(self._key)  # while nobody else can claim it
+        failpoint("claim")
+        return before
 
     def _begin(
         self, connection: Connection, row: RowMapping | None, columns: dict[str, Any], labels: Sequence[tuple[int, int, int]]
@@ -310,22 +328,18 @@ class Recorder:
             connection.execute(insert(worker_labels), [dict(zip(names, (run_id, *own), strict=True)) for own in labels])
         return run_id
 
-    def _go_on(self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]) -> int:
-        """Take ``row`` back to its checkpoint, and make this recorder its owner; return its id."""
+    def _go_on(self, connection: Connection, row: RowMapping | None, columns: dict[str, Any]) -> tuple[int, float]:
+        """Take ``row`` back to its checkpoint, and make this recorder its owner; return its id, and its seconds so far."""
         if row is None or self._resumption != (row["id"], row["checkpoint"]):
             raise RunHeldError("another process has resumed the run meanwhile. Try: the same command")
         run_id: int = row["id"]
         done = self._totals.rounds
-        connection.execute(delete(rounds).where(rounds.c.run_id == run_id, rounds.c.round >= done))
-        for table in (evaluations, metrics):
-            connection.execute(delete(table).where(table.c.run_id == run_id, table.c.round > done))
         first = done if columns["clock"] == "round" else self._totals.budget_spent
-        connection.execute(delete(identities).where(identities.c.run_id == run_id, identities.c.tick >= first))
+        _cut(connection, run_id, done, done + 1, first)
         self._versions = continued(row["versions"], columns["versions"], done)
         values = columns | {"versions": self._versions} | ({"sweep": self._sweep} if self._sweep else {})
         connection.execute(update(runs).where(runs.c.id == run_id).values(values))
-        self._started -= row["wall_seconds"] or 0.0
-        return run_id
+        return run_id, row["wall_seconds"] or 0.0
 
     def _commit_if_due(self) -> None:
         if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
@@ -339,6 +353,24 @@ class Recorder:
             ending: The run leaves this recorder.
             complete: The run has a result.
         """
+        failpoint("before-commit")
+        transact(self._engine, lambda connection: self._write(connection, changes, ending, complete))
+        failpoint("after-commit")
+        self._rounds, self._evaluations, self._identities, self._attempts = [], [], [], []
+        self._last_commit = time.monotonic()
+
+    def _write(self, connection: Connection, changes: dict[str, Any], ending: bool, complete: bool) -> None:
+        """Write what ``_commit`` has, in its transaction, also after a commit of the same that was not answered."""
+        own = sign_of_life(connection) | {"wall_seconds": time.monotonic() - self._started}
+        before, self._attempts = self._attempts, [*self._attempts, own["heartbeat_at"]]
+        if ending:
+            own |= {"finished_at": own["heartbeat_at"], **NOBODY}
+        mine = (runs.c.id == self._run_id) & (runs.c.owner == self.owner) & (runs.c.status == "running")
+        written = connection.execute(update(runs).where(mine).values(counts(self._totals) | own | changes)).rowcount
+        if self._run_id is None or not written:
+            if self._has_ended(connection, before):
+                return
+            raise self._lost(connection)
         new_rounds = [row_of(self._run_id, item) for item in self._rounds]
         new_evaluations = [row_of(self._run_id, item) for item in self._evaluations]
         new_metrics = [
@@ -347,30 +379,28 @@ class Recorder:
             for name, value in row.pop("metrics")
         ]
         new_identities = [row_of(self._run_id, item) for item in self._identities]
-        failpoint("before-commit")
-        with translated_errors(self._engine.url), self._engine.begin() as connection:
-            own = sign_of_life(connection) | {"wall_seconds": time.monotonic() - self._started}
-            if ending:
-                own |= {"finished_at": own["heartbeat_at"], **NOBODY}
-            mine = (runs.c.id == self._run_id) & (runs.c.owner == self.owner) & (runs.c.status == "running")
-            if not connection.execute(update(runs).where(mine).values(counts(self._totals) | own | changes)).rowcount:
-                raise self._lost(connection)
-            if new_rounds:
-                connection.execute(insert(rounds), new_rounds)
-            if new_identities:
-                connection.execute(insert(identities), new_identities)
-            failpoint("mid-batch")
-            if new_evaluations:
-                connection.execute(insert(evaluations), new_evaluations)
-            if new_metrics:
-                connection.execute(insert(metrics), new_metrics)
-            if complete and self._run_id is not None:
-                recovery.store(connection, self._run_id)
-                take_place(connection, self._run_id)
-                row_digests.store(connection, self._run_id)
-        failpoint("after-commit")
-        self._rounds, self._evaluations, self._identities = [], [], []
-        self._last_commit = time.monotonic()
+        if before:
+            first = [items[0].round if items else None for items in (self._rounds, self._evaluations)]
+            tick = self._identities[0].tick if self._identities else None
+            _cut(connection, self._run_id, first[0], first[1], tick)
+        if new_rounds:
+            connection.execute(insert(rounds), new_rounds)
+        if new_identities:
+            connection.execute(insert(identities), new_identities)
+        failpoint("mid-batch")
+        if new_evaluations:
+            connection.execute(insert(evaluations), new_evaluations)
+        if new_metrics:
+            connection.execute(insert(metrics), new_metrics)
+        if complete:
+            recovery.store(connection, self._run_id)
+            take_place(connection, self._run_id)
+            row_digests.store(connection, self._run_id)
+
+    def _has_ended(self, connection: Connection, attempts: Sequence[dt.datetime]) -> bool:
+        """Return True if one of this recorder's earlier attempts has stored the run's end: only the answer was lost."""
+        found = connection.execute(select(runs.c.finished_at).where(runs.c.id == self._run_id)).scalar()
+        return found is not None and found in attempts
 
     def _lost(self, connection: Connection) -> DynabroError:
         """Leave the current run, which this recorder does not own any more; return the error with the reason."""
@@ -392,6 +422,19 @@ class Recorder:
         if done:
             self._remove_old_files()
         self._run_id = None
+
+
+def _cut(connection: Connection, run_id: int, round_: int | None, evaluation: int | None, tick: int | None) -> None:
+    """Delete a run's rows from a round, an evaluation with its metrics, and a tick on; None: keep all of them."""
+    columns = (
+        (rounds.c.round, round_),
+        (evaluations.c.round, evaluation),
+        (metrics.c.round, evaluation),
+        (identities.c.tick, tick),
+    )
+    for column, first in columns:
+        if first is not None:
+            connection.execute(delete(column.table).where(column.table.c.run_id == run_id, column >= first))
 
 
 def counts(totals: events.Totals) -> dict[str, Any]:

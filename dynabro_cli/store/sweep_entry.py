@@ -8,12 +8,12 @@ import os
 import platform
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
-from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import new_owner, presumed_dead, sign_of_life
 from dynabro_cli.store.repetition import ToMake
 from dynabro_cli.store.tables import sweep_runs, sweeps
@@ -30,7 +30,7 @@ class SweepEntry:
     tells it from a live one. If the end cannot be written, the row stays like that: every run is stored.
 
     Args:
-        engine: A database opened for writing.
+        engine: A database opened for writing, or a connection to one that recorders share.
         name: The name that the runs are stored under.
         runs: Number of runs.
         to_make: Keys of the runs that it makes, as ``Standing.to_make`` returns them; the others were stored before.
@@ -52,7 +52,7 @@ class SweepEntry:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | KeptConnection,
         *,
         name: str,
         runs: int,
@@ -80,14 +80,18 @@ class SweepEntry:
         self._began = 0.0
 
     def __enter__(self) -> Self:
-        who = {"owner": self.owner, "host": platform.node(), "pid": os.getpid()}
-        with translated_errors(self._engine.url), self._engine.begin() as connection:
-            now = sign_of_life(connection)
-            values = self._values | who | now | {"status": "running", "started_at": now["heartbeat_at"]}
-            self.id = connection.execute(insert(sweeps).values(values).returning(sweeps.c.id)).scalar_one()
-            self._list_runs(connection, now["heartbeat_at"])
+        transact(self._engine, self._begin)
         self._began = time.monotonic()
         return self
+
+    def _begin(self, connection: Connection) -> None:
+        """Store the sweep, in the place of a row that an unanswered commit has left."""
+        connection.execute(delete(sweeps).where(sweeps.c.owner == self.owner))
+        now = sign_of_life(connection)
+        who = {"owner": self.owner, "host": platform.node(), "pid": os.getpid()}
+        values = self._values | who | now | {"status": "running", "started_at": now["heartbeat_at"]}
+        self.id = connection.execute(insert(sweeps).values(values).returning(sweeps.c.id)).scalar_one()
+        self._list_runs(connection, now["heartbeat_at"])
 
     def _list_runs(self, connection: Connection, now: dt.datetime) -> None:
         """Store the list of runs that this sweep makes; delete the lists of former sweeps of its name."""
@@ -106,9 +110,12 @@ class SweepEntry:
         status = "failed" if self.failed or error is not None else "finished"
         if isinstance(error, InterruptedRunError | PreemptedError | KeyboardInterrupt):
             status = "interrupted"
+        done = {"rerun_after": None} if self.complete and error is None else {}
+        ended = {"status": status, "wall_seconds": time.monotonic() - self._began, **done}
+        with contextlib.suppress(DynabroError):
+            transact(self._engine, lambda connection: self._end(connection, ended))
+
+    def _end(self, connection: Connection, ended: dict[str, Any]) -> None:
+        now = sign_of_life(connection)
         mine = (sweeps.c.id == self.id) & (sweeps.c.owner == self.owner)
-        with contextlib.suppress(DynabroError), translated_errors(self._engine.url), self._engine.begin() as connection:
-            now = sign_of_life(connection)
-            ended = {"status": status, "ended_at": now["heartbeat_at"], "wall_seconds": time.monotonic() - self._began}
-            done = {"rerun_after": None} if self.complete and error is None else {}
-            connection.execute(update(sweeps).where(mine).values(now | ended | done))
+        connection.execute(update(sweeps).where(mine).values(now | ended | {"ended_at": now["heartbeat_at"]}))

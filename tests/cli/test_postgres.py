@@ -136,11 +136,12 @@ def test_a_command_that_is_cut_off_can_be_repeated(
 ) -> None:
     url = both[0]
     words = [sys.executable, "-c", CUT_OFF, *command, "--quiet", "--db", url]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "DYNABRO_BUSY_SECONDS": "2"}
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
     allow_connections(url, True)
     assert (ended.returncode, ended.stdout) == (75, ""), ended.stderr
-    (line,) = ended.stderr.splitlines()
+    waiting, line = ended.stderr.splitlines()
+    assert "cannot be reached; waiting for its server, at most 2 s" in waiting
     assert line.startswith("dynabro: postgresql+psycopg://")
     assert "repeat the command" in line
     assert ("finished",) not in read(url, "SELECT status FROM runs")

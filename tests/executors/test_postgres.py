@@ -1,33 +1,73 @@
-"""Two schedulers with one PostgreSQL database: each run is made once, and stored once."""
+"""Two schedulers with one PostgreSQL database: each run is made once, and stored once, also while the server is restarted."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from tests.postgres import turn_taken
+import pytest
+
+from dynabro_cli.store import row_digests
+from dynabro_cli.store.open.engine import snapshot
+from tests.postgres import cut_connections, own_server, turn_taken
 from tests.store.made import read
 
 ROOT = Path(__file__).parents[2]
 SEEDS = 20
 
 
-def test_two_at_once_make_each_run_once(postgres: str, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "tests/executors/program.py"), postgres, "2", str(SEEDS)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PRETEND": "Linux", "FAULTS": str(tmp_path)}
+def two_schedulers(database: str, folder: Path, seeds: int) -> list[subprocess.Popen[str]]:
+    """Start two programs that make the same runs; they begin together."""
+    command = [sys.executable, str(ROOT / "tests/executors/program.py"), database, "2", str(seeds)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PRETEND": "Linux", "FAULTS": str(folder)}
+    environment.pop("DYNABRO_BUSY_SECONDS", None)
     pipe = subprocess.PIPE
-    with turn_taken(postgres, waiting=2):  # so that they begin together
-        both = [subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
+    with turn_taken(database, waiting=2):
+        return [subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
+
+
+def compare(database: str, folder: Path, seeds: int, both: list[subprocess.Popen[str]]) -> list[str]:
+    """Check that each run was made once and stored once; return what the programs said on standard error."""
     answers = [program.communicate(timeout=200) for program in both]
-    assert [program.returncode for program in both] == [0, 0], answers
+    assert [program.returncode for program in both] == [0, 0], [(out[-500:], err[-2000:]) for out, err in answers]
     ours, theirs = (out.splitlines()[-1].split() for out, _ in answers)
-    assert len(ours) == len(theirs) == SEEDS
+    assert len(ours) == len(theirs) == seeds
     assert all((one, other).count("finished") == 1 for one, other in zip(ours, theirs, strict=True))
-    claimed = [line for line in (tmp_path / "notes").read_text().splitlines() if line.startswith("claimed ")]
-    assert sorted(claimed) == sorted(f"claimed {seed}" for seed in range(SEEDS))
-    assert read(postgres, "SELECT seed, status, rounds FROM runs ORDER BY seed") == [
-        (seed, "finished", 20) for seed in range(SEEDS)
+    claimed = [line for line in (folder / "notes").read_text().splitlines() if line.startswith("claimed ")]
+    assert sorted(claimed) == sorted(f"claimed {seed}" for seed in range(seeds))
+    assert read(database, "SELECT seed, status, rounds FROM runs ORDER BY seed") == [
+        (seed, "finished", 20) for seed in range(seeds)
     ]
-    assert read(postgres, "SELECT COUNT(*), COUNT(DISTINCT run_id) FROM rounds") == [(SEEDS * 20, SEEDS)]
+    assert read(database, "SELECT COUNT(*), COUNT(DISTINCT run_id) FROM rounds") == [(seeds * 20, seeds)]
+    return [err for _, err in answers]
+
+
+def test_two_at_once_make_each_run_once(postgres: str, tmp_path: Path) -> None:
+    compare(postgres, tmp_path, SEEDS, two_schedulers(postgres, tmp_path, SEEDS))
+
+
+@pytest.mark.thorough
+def test_restarts_of_the_server_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = 4 * SEEDS
+    monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
+    with own_server() as server:
+        outages = (
+            lambda: server.restart("fast"),
+            lambda: cut_connections(server.url, server.url),
+            lambda: server.restart("immediate", pause=1.5),
+        )
+        both = two_schedulers(server.url, tmp_path, seeds)
+        hit = 0
+        while hit < 2 * len(outages) and all(program.poll() is None for program in both):
+            time.sleep(0.5)
+            if (tmp_path / "notes").exists() and (tmp_path / "notes").read_text().count("claimed ") > 5 * hit:
+                outages[hit % len(outages)]()
+                hit += 1
+        told = compare(server.url, tmp_path, seeds, both)
+        assert hit >= 3
+        assert any("cannot be reached; waiting for its server" in err and "is back after" in err for err in told), told
+        with snapshot(server.url) as connection:
+            assert row_digests.changed(connection) == {}

@@ -11,6 +11,7 @@ from dynabro_cli.executors._api import Options, Outcome
 from dynabro_cli.executors.sweep import in_progress
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.store import ownership
+from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.status import read_status
 from dynabro_cli.store.repetition import Standing
@@ -64,7 +65,10 @@ def test_all_owners_are_kept_alive(path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ownership, "_beat", lambda engine, owners, *_: kept.append(owners))
     engine = open_for_writing(str(path))
     outcomes = [Outcome(quadratic(0), "interrupted", None)]
-    with pytest.raises(InterruptedRunError), in_progress(engine, outcomes, ["a", "b"], Options(sweep="mine"), Standing(None)):
+    with (
+        pytest.raises(InterruptedRunError),
+        in_progress(KeptConnection(engine), outcomes, ["a", "b"], Options(sweep="mine"), Standing(None)),
+    ):
         raise InterruptedRunError("Ctrl-C")
     ((owner, status),) = read(path, "SELECT owner, status FROM sweeps")
     assert kept == [("a", "b", owner)]

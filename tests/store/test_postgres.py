@@ -6,8 +6,10 @@ import contextlib
 import math
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
@@ -20,16 +22,35 @@ from dynabro_cli.errors import (
     CannotWriteError,
     DatabaseError,
     DisconnectedError,
+    LostRunError,
     NotFoundError,
+    OutageWarning,
     SpecError,
     StorageError,
 )
-from dynabro_cli.store.open.engine import open_for_writing, open_read_only
+from dynabro_cli.store import row_digests
+from dynabro_cli.store.open.engine import open_for_writing, open_read_only, snapshot
 from dynabro_cli.store.open.translation import shown, translate
 from dynabro_cli.store.read import queries
+from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.sweep_entry import SweepEntry
 from dynabro_cli.store.tables import SCHEMA_VERSION
 from tests.postgres import allow_connections, connect, cut_connections, on_server, turn_taken
-from tests.store.made import a_round, change, evaluated, finished, read, record, rounds, started, totals, whole_run
+from tests.store.made import (
+    KEY,
+    RECORD,
+    a_round,
+    change,
+    checkpointed,
+    evaluated,
+    finished,
+    read,
+    record,
+    rounds,
+    started,
+    totals,
+    whole_run,
+)
 
 ROOT = Path(__file__).parents[2]
 OPENERS = [open_for_writing, open_read_only]
@@ -250,7 +271,9 @@ def test_a_connection_that_is_lost_between_writes_is_made_again(engine: Engine, 
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_connection_that_is_lost_in_a_write_loses_nothing(engine: Engine, database: str) -> None:
+def test_a_connection_that_is_lost_in_a_write_loses_nothing(
+    engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorder = record(engine, [started(), rounds(0, 4), evaluated(5)])
 
     @event.listens_for(engine, "before_cursor_execute")
@@ -258,7 +281,8 @@ def test_a_connection_that_is_lost_in_a_write_loses_nothing(engine: Engine, data
         if statement.startswith("INSERT INTO evaluations"):
             cut_connections(database)
 
-    with pytest.raises(DisconnectedError) as caught:
+    monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "1")
+    with pytest.warns(OutageWarning), pytest.raises(DisconnectedError) as caught:
         recorder.record(finished(5))
     event.remove(engine, "before_cursor_execute", cut)
     assert caught.value.exit_code == 75
@@ -269,15 +293,101 @@ def test_a_connection_that_is_lost_in_a_write_loses_nothing(engine: Engine, data
     assert read(database, "SELECT status, (SELECT COUNT(*) FROM rounds) FROM runs") == [("finished", 5)]
 
 
-def test_a_server_that_takes_no_connections_for_now(engine: Engine, database: str) -> None:
+def test_a_server_that_takes_no_connections_for_now(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = record(engine, [started()])
     allow_connections(database, False)
-    with pytest.raises(DisconnectedError, match="cannot be reached for now"):
+    monkeypatch.setenv("DYNABRO_BUSY_SECONDS", "1")
+    with pytest.warns(OutageWarning), pytest.raises(DisconnectedError, match="cannot be reached for now"):
         recorder.record(finished(0))
     with pytest.raises(NotFoundError):  # who comes new may have mistaken the name
         open_for_writing(database)
-    allow_connections(database, True)
-    recorder.record(finished(0))
+    monkeypatch.delenv("DYNABRO_BUSY_SECONDS")
+    back = threading.Timer(1.0, allow_connections, (database, True))
+    back.start()
+    with pytest.warns(OutageWarning) as told:
+        recorder.record(finished(0))
+    back.join()
+    lines = [str(one.message) for one in told]
+    assert [line.partition(" ")[0] for line in lines] == [shown(database)] * 2
+    assert "cannot be reached; waiting for its server, at most 60 s" in lines[0]
+    assert " is back after " in lines[1]
+
+
+def unanswered(engine: Engine, number: int) -> Callable[[], int]:
+    """Have the connection be lost right after commit ``number`` of an engine, from 0; return a function that counts commits."""
+    commit, done = engine.dialect.do_commit, [0]
+
+    def committing(connection: Any) -> None:
+        commit(connection)
+        done[0] += 1
+        if done[0] == number + 1:
+            connection.dbapi_connection.close()
+            raise engine.dialect.dbapi.OperationalError("server closed the connection unexpectedly")  # type: ignore[union-attr]
+
+    engine.dialect.do_commit = committing  # type: ignore[method-assign]
+    return lambda: done[0]
+
+
+HAPPENINGS = [
+    *(started(), rounds(0, 4), evaluated(5), checkpointed(5), rounds(5, 9), evaluated(10), checkpointed(10, b"more")),
+    *(rounds(10, 12), evaluated(13), finished(13)),
+]
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("again", [False, True], ids=["first", "rerun"])
+def test_a_commit_without_an_answer_is_not_made_twice(number: int, again: bool, engine: Engine, database: str) -> None:
+    if again:
+        record(engine, HAPPENINGS)
+    commits = unanswered(engine, number)
+    record(engine, HAPPENINGS)
+    assert commits() >= 5 if number < 4 else commits() == 4  # the start, two checkpoints, and the end; then nothing is lost
+    assert read(database, "SELECT run_key, status, rounds, owner FROM runs") == [(KEY, "finished", 13, None)]
+    assert read(database, "SELECT round FROM rounds ORDER BY round") == [(number,) for number in range(13)]
+    assert read(database, "SELECT round FROM evaluations ORDER BY round") == [(5,), (10,), (13,)]
+    with snapshot(database) as connection:
+        assert row_digests.changed(connection) == {}
+
+
+def test_a_resumed_run_whose_claim_is_not_answered(engine: Engine, database: str) -> None:
+    record(engine, HAPPENINGS[:4]).interrupted()
+    change(database, "UPDATE runs SET wall_seconds = 1000")
+    recorder = Recorder(engine)
+    assert recorder.checkpoint(KEY) == b"state"
+    commits = unanswered(engine, 0)
+    for happening in (events.Started(KEY, RECORD, totals(5)), *HAPPENINGS[4:]):
+        recorder.record(happening)
+    assert commits() > 3
+    assert read(database, "SELECT COUNT(*), COUNT(DISTINCT round) FROM rounds") == [(13, 13)]
+    ((seconds,),) = read(database, "SELECT wall_seconds FROM runs WHERE status = 'finished'")
+    assert 1000 <= seconds < 1500  # and not twice
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_run_that_another_took_over_in_an_outage_stays_lost(engine: Engine, database: str) -> None:
+    recorder = record(engine, [started(), rounds(0, 4)])
+    unanswered(engine, 0)
+    commit = engine.dialect.do_commit
+
+    def taken_over(connection: Any) -> None:
+        try:
+            commit(connection)
+        except Exception:
+            change(database, "UPDATE runs SET owner = 'another'")
+            raise
+
+    engine.dialect.do_commit = taken_over  # type: ignore[method-assign]
+    with pytest.raises(LostRunError, match="was taken over by another process"):
+        recorder.record(checkpointed(5))
+    assert read(database, "SELECT status, owner FROM runs") == [("running", "another")]
+
+
+def test_a_sweep_whose_first_commit_is_not_answered(engine: Engine, database: str) -> None:
+    unanswered(engine, 0)
+    with SweepEntry(engine, name="small", runs=1, to_make={KEY: None}, jobs=1, executor="local"):
+        assert read(database, "SELECT name, status FROM sweeps") == [("small", "running")]
+        assert read(database, "SELECT run_key FROM sweep_runs") == [(KEY,)]
+    assert read(database, "SELECT status FROM sweeps") == [("finished",)]
 
 
 @pytest.mark.parametrize(

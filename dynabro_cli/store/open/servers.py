@@ -24,6 +24,8 @@ from dynabro_cli.errors import (
 TURN = 0x44594E42
 """Number of the lock that writers take in turns: ``DYNB``."""
 AGAIN = "what was stored before is intact; repeat the command when the server is there"
+NO_CONNECTION = ("connection failed", "connection is bad", "could not connect", "connection timeout expired")
+"""Messages of drivers that have opened no connection."""
 FOR_NOW = ("starting up", "shutting down", "too many clients", "connection slots", "too many connections")
 """Messages of a server that temporarily accepts no connection."""
 
@@ -94,7 +96,7 @@ def server_error(error: DBAPIError, database: str, *, opening: bool, patience: f
     """
     code = getattr(error.orig, "sqlstate", None) or ""
     reason = first_line(error.orig)
-    if "connection failed" in reason or "could not connect" in reason:
+    if any(words in reason for words in NO_CONNECTION):
         if opening and not any(words in reason for words in FOR_NOW):
             return NotFoundError(
                 f"{database} cannot be reached: {reason}; start the server, create the database, or correct --db"
