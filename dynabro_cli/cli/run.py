@@ -200,6 +200,7 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
         recorder = Recorder(engine, files=files)
         stored = recorder.stored(run.key)
         if stored is not None and options.rerun == "none":
+            _check_model(db, stored.id, run.key, model)
             _report_stored(stored, db, model, as_json)
             return
         files.probe()
@@ -212,20 +213,29 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
         raise _error(outcome.failure)
     stored = recorder.stored(run.key)
     if stored is not None:
+        _check_model(db, stored.id, run.key, model)
         _report(db, stored.id, as_json, f"stored in {shown(db)}", save_model)
 
 
+def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> None:
+    """Raise NotFoundError if a file is not the model that a stored run has saved; a device or a pipe is not read."""
+    from dynabro_cli.store.care.models import saved_models
+    from dynabro_cli.store.open.translation import shown
+
+    problem = None if model is None or model.is_stream() else model.problem(saved_models(db).get(key))
+    if model is not None and problem is not None:
+        raise NotFoundError(
+            f"save_model={model.target}: run {number} is stored in {shown(db)}, and {problem}. "
+            "Try: --rerun, which repeats the run and saves its model"
+        )
+
+
 def _report_stored(stored: StoredRun, db: str, model: ModelFile | None, as_json: bool) -> None:
-    """Print a run that was stored before; raise NotFoundError if its model was not saved."""
+    """Print a run that was stored before."""
     from dynabro_cli.components.digests import compare
     from dynabro_cli.store.open.translation import shown
 
     target = None if model is None else model.target
-    if model is not None and not model.is_complete():
-        raise NotFoundError(
-            f"save_model={target}: run {stored.id} is stored in {shown(db)}, and its model was not saved to this file. "
-            "Try: --rerun, which repeats the run and saves its model"
-        )
     tell_of_code(compare([(stored.code_digests, 1)]), "--rerun repeats it")
     _report(db, stored.id, as_json, f"already in {shown(db)}; --rerun repeats it", target)
 

@@ -13,14 +13,15 @@ from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, SweepError, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from dynabro_cli.events import Weights
     from dynabro_cli.executors._api import Options, Outcome, Status
     from dynabro_cli.grid.plan import PlannedRuns
+    from dynabro_cli.store.recorder import SaveModel
     from dynabro_cli.store.repetition import Standing
 
+MOST_LINES = 20
+"""Most files that are named."""
 WORDS: dict[Status, str] = {
     "finished": "finished",
     "diverged": "diverged",
@@ -90,7 +91,7 @@ def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, 
 
 def run_all(planned: PlannedRuns, db: str, options: Options, models: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Make the runs of a plan, save their models, and print the outcomes."""
-    from dynabro_cli.store.care.models import ModelFolder
+    from dynabro_cli.store.care.models import ModelFolder, saved_models
 
     began = time.monotonic()
     standing = standing_of(planned, db, options)
@@ -99,9 +100,15 @@ def run_all(planned: PlannedRuns, db: str, options: Options, models: Path | None
         folder.check()
     outcomes = make_runs(planned, db, options, standing, folder, quiet=quiet)
     ended = [outcome.run.key for outcome in outcomes if outcome.status in ("stored", "finished", "diverged")]
-    without = 0 if folder is None else sum(not folder.of(key).is_complete() for key in ended)
-    if without:
-        warn(f"{without} of {len(ended)} runs were stored before, without a model in {models}; --rerun repeats runs")
+    if folder is not None and ended:
+        saved = saved_models(db)
+        files = [folder.of(key) for key in ended]
+        found = [(file.target, file.problem(saved.get(key))) for key, file in zip(ended, files, strict=True)]
+        wrong = [f"{target}: {problem}" for target, problem in found if problem is not None]
+        for line in wrong[:MOST_LINES]:
+            complain(line)
+        if wrong:
+            warn(f"{len(wrong)} of {len(ended)} runs have no model in {models}; --rerun repeats runs")
     _report(planned, outcomes, time.monotonic() - began, db, options, as_json)
 
 
@@ -110,7 +117,7 @@ def make_runs(
     db: str,
     options: Options,
     standing: Standing,
-    save_model: Callable[[Weights], None] | None = None,
+    save_model: SaveModel | None = None,
     *,
     quiet: bool,
 ) -> list[Outcome]:

@@ -6,11 +6,10 @@ import contextlib
 import os
 import subprocess
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Engine
 
-from dynabro_cli.events import Weights
 from dynabro_cli.executors._api import Listener, Options, Outcome
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.ledger import Ledger, Slot
@@ -20,7 +19,7 @@ from dynabro_cli.store.claims import Repeat
 from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.origin import MOST_DIFF, Origin
 from dynabro_cli.store.ownership import heartbeats
-from dynabro_cli.store.recorder import Recorder
+from dynabro_cli.store.recorder import Recorder, SaveModel
 from dynabro_cli.store.repetition import Standing, UpTo, never
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.sweep_entry import SweepEntry
@@ -34,7 +33,7 @@ def make_all(
     standing: Standing,
     *,
     files: SideFiles | None = None,
-    save_model: Callable[[Weights], None] | None = None,
+    save_model: SaveModel | None = None,
 ) -> list[Outcome]:
     """Make every run, several at a time, and store them; return the outcomes in the order of ``runs``.
 
@@ -76,7 +75,7 @@ def slots_of(
     files: SideFiles,
     *,
     repeat: Repeat = never,
-    save_model: Callable[[Weights], None] | None = None,
+    save_model: SaveModel | None = None,
 ) -> list[Slot]:
     """Return ``count`` slots for runs, each with a recorder, which share a connection."""
     options = places.options

@@ -111,16 +111,16 @@ def _spec(about: dict[str, str]) -> dict[str, str]:
     """Return the fields of the run that the file names; empty if it names none."""
     try:
         spec = json.loads(about.get("spec", "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {name: text for name, text in spec.items() if isinstance(text, str)} if isinstance(spec, dict) else {}
 
 
 def _fitting(expected: dict[str, Tensor], found: dict[str, Tensor], run: Run) -> dict[str, Tensor]:
-    """Return ``found`` if it has the names and shapes of ``expected``.
+    """Return ``found`` if it has the names and shapes of ``expected``, and floating-point numbers of any size where those do.
 
     Raises:
-        ModelFileError: A name or a shape differs.
+        ModelFileError: A name, a shape or a kind of numbers differs.
     """
     wrong = [f"{name} is missing" for name in expected if name not in found]
     wrong += [f"{name} is not in the model" for name in found if name not in expected]
@@ -129,11 +129,22 @@ def _fitting(expected: dict[str, Tensor], found: dict[str, Tensor], run: Run) ->
         for name, tensor in expected.items()
         if name in found and found[name].shape != tensor.shape
     ]
+    wrong += [
+        f"{name} has numbers of type {_kind(found[name])}, not {_kind(tensor)}"
+        for name, tensor in expected.items()
+        if name in found
+        and found[name].dtype != tensor.dtype
+        and not (found[name].is_floating_point() and tensor.is_floating_point())
+    ]
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         own = f"model {run.spec.model!r} of task {run.spec.task!r}" if run.spec.model else f"task {run.spec.task!r}"
         raise ModelFileError(f"the tensors do not fit {own}: {wrong[0]}{more}. Try: --model NAME or --task NAME")
     return found
+
+
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _line(error: Exception) -> str:

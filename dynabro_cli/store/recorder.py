@@ -45,6 +45,9 @@ simulation groups rounds into events: rounds take microseconds to minutes, and a
 
 NOWHERE = Origin()
 
+SaveModel = Callable[[events.Weights], dict[str, Any]]
+"""Write a model; return the columns of the run's row that describe its file."""
+
 
 @dataclass(frozen=True)
 class StoredRun:
@@ -100,13 +103,14 @@ class Recorder:
         sweep: str | None = None,
         repeat: Repeat = always,
         files: SideFiles | None = None,
-        save_model: Callable[[events.Weights], None] | None = None,
+        save_model: SaveModel | None = None,
     ) -> None:
         self.owner = new_owner()
         self._engine, self._files = engine, files or SideFiles.of(engine.url)
         self._origin, self._sweep = origin, sweep
         self._repeat = repeat
         self._save_model = save_model
+        self._model: dict[str, Any] = {}
         self._run_id: int | None = None
         self._key, self._versions = "", "{}"
         self._resumption: _Resumption | None = None
@@ -205,13 +209,14 @@ class Recorder:
             self._save(event)
         elif isinstance(event, events.Weights):
             if self._save_model is not None:
-                self._save_model(event)
+                about = self._save_model(event)
+                self._model = about if event.final else {}
         else:
             failpoint("before-finish")
             self._totals = event.totals
             final = {"accuracy": event.accuracy, "loss": event.loss, "gap": event.gap}
             status = "finished" if isinstance(event, events.Finished) else "diverged"
-            columns = {f"final_{name}": finite(value) for name, value in final.items()}
+            columns = self._model | {f"final_{name}": finite(value) for name, value in final.items()}
             if event.how:
                 columns["versions"] = changed(self._versions, event.how)
             self._end(status, columns)
@@ -279,7 +284,7 @@ class Recorder:
     def _start(self, event: events.Started) -> None:
         began = self._last_commit = time.monotonic()
         self._rounds, self._evaluations, self._identities, self._attempts = [], [], [], []
-        self._totals = event.resumed or events.Totals(0, 0, 0, 0)
+        self._totals, self._model = event.resumed or events.Totals(0, 0, 0, 0), {}
         failpoint("before-claim")
         before = transact(self._engine, lambda connection: self._claim(connection, event))
         self._started = began - before

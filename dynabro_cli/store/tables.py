@@ -122,7 +122,6 @@ runs = Table(
         String(64),
         comment="SHA-256 of the run's rows in all tables, compared by `db check`; NULL without a result",
     ),
-    # Not written yet: a model saved by the run, so that a file that was cut off is noticed.
     Column("model_file", Text, comment="name of the saved model; NULL if none was saved"),
     Column("model_size", BigInteger, comment="size of the saved model in bytes"),
     Column("model_sha256", String(64), comment="SHA-256 of the saved model"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import load, load_file, save_file
 
@@ -154,6 +156,28 @@ def test_a_stored_run_without_its_model_says_how_to_get_it(dynabro: Dynabro, fol
     assert again.code == 0
     assert "already in results.db" in again.out
     assert (folder / "model.safetensors").read_bytes() == content
+    ((name, size, digest),) = read(folder / "results.db", "SELECT model_file, model_size, model_sha256 FROM runs")
+    assert (name, size, digest) == ("model.safetensors", len(content), hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.parametrize("change", ["cut", "flipped", "removed"])
+def test_a_saved_model_that_has_changed_is_not_said_to_be_saved(change: str, dynabro: Dynabro, folder: Path) -> None:
+    assert dynabro(*LOGISTIC, *SAVE).code == 0
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes({"cut": content[:-100], "flipped": content[:-1] + bytes([content[-1] ^ 1]), "removed": b""}[change])
+    if change == "removed":
+        path.unlink()
+    outcome = dynabro(*LOGISTIC, *SAVE)
+    assert (outcome.code, outcome.out) == (66, "")
+    (line,) = outcome.problems
+    assert line.startswith("save_model=model.safetensors: run 1 is stored in results.db, and ")
+    differs = "this file differs from its saved model"
+    assert {"cut": f"{differs}: {len(content) - 100:,} bytes, not {len(content):,}", "flipped": f"{differs}. Try"}.get(
+        change, "its model was not saved to this file, or the file was removed"
+    ) in line
+    path.write_bytes(content)
+    assert dynabro(*LOGISTIC, *SAVE).code == 0
 
 
 @pytest.mark.thorough
@@ -258,6 +282,26 @@ def test_files_that_are_not_models(name: str, dynabro: Dynabro, folder: Path) ->
     assert line.startswith(f"{name}: not a safetensors file (")
 
 
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.bool])
+def test_numbers_of_another_kind_are_not_weights(kind: torch.dtype, dynabro: Dynabro, folder: Path) -> None:
+    assert dynabro(*LOGISTIC, *SAVE).code == 0
+    tensors, told = load_file("model.safetensors"), about("model.safetensors")
+    whole = {name: tensor.view(torch.int32) if kind == torch.int32 else tensor.to(kind) for name, tensor in tensors.items()}
+    save_file(whole, "other.safetensors", told)
+    outcome = dynabro("evaluate", "other.safetensors")
+    assert (outcome.code, outcome.out) == (65, "")
+    assert f"has numbers of type {str(kind).removeprefix('torch.')}, not float32" in outcome.problems[0]
+    save_file({name: tensor.double() for name, tensor in tensors.items()}, "double.safetensors", told)
+    assert evaluated(dynabro, "double.safetensors")["accuracy"] == evaluated(dynabro, "model.safetensors")["accuracy"]
+
+
+def test_a_spec_that_is_nested_without_end(dynabro: Dynabro, folder: Path) -> None:
+    assert dynabro(*LOGISTIC, *SAVE).code == 0
+    save_file(load_file("model.safetensors"), "deep.safetensors", {"spec": "[" * 100_000})
+    outcome = dynabro("evaluate", "deep.safetensors")
+    assert (outcome.code, len(outcome.problems)) == (2, 1)
+
+
 def test_a_file_that_names_no_run_needs_a_task(dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*LOGISTIC, *SAVE).code == 0
     save_file(load_file("model.safetensors"), "plain.safetensors", {"spec": "[1"})
@@ -294,11 +338,17 @@ def test_every_run_of_a_sweep_has_a_file(dynabro: Dynabro, folder: Path) -> None
     assert (outcome.code, len(outcome.problems)) == (73, 1)
     outcome = dynabro(*words, "--save-models", "models")
     assert outcome.code == 0
-    assert outcome.problems == ["warning: 1 of 2 runs were stored before, without a model in models; --rerun repeats runs"]
     rows = read(folder / "results.db", "SELECT run_key, final_gap FROM runs ORDER BY aggregator = 'mean'")
+    assert outcome.problems == [
+        f"models/{rows[0][0]}.safetensors: its model was not saved",
+        "warning: 1 of 2 runs have no model in models; --rerun repeats runs",
+    ]
     assert [path.name for path in (folder / "models").iterdir()] == [f"{rows[1][0]}.safetensors"]
     assert dynabro(*words, "--save-models", "models", "--rerun").problems == []
     assert sorted(path.name for path in (folder / "models").iterdir()) == sorted(f"{key}.safetensors" for key, _ in rows)
     for key, gap in rows:
         assert evaluated(dynabro, f"models/{key}.safetensors")["gap"] == gap
     assert dynabro(*words, "--save-models", "models").problems == []
+    cut = folder / "models" / f"{rows[1][0]}.safetensors"
+    os.truncate(cut, 10)
+    assert dynabro(*words, "--save-models", "models").problems[0].startswith(f"models/{cut.name}: this file differs")

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
 
 from dynabro_cli.events import Weights
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.machine.strangers_files import open_regular
 from dynabro_cli.store.care.outputs import FileKind, Output, part_of
+from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.tables import runs
 
 HEADER_BYTES = 16 << 20
 """Largest header of a file that is read for its metadata."""
+BLOCK_BYTES = 1 << 20
 
-Save = Callable[[Weights], None]
+
+class SavedModel(NamedTuple):
+    """Size in bytes, and SHA-256, of the model that a run saved at its end."""
+
+    size: int
+    sha256: str
+
+
+def saved_models(database: str) -> dict[str, SavedModel]:
+    """Return the saved models of a database by run key."""
+    columns = select(runs.c.run_key, runs.c.model_size, runs.c.model_sha256).where(runs.c.model_size.is_not(None))
+    engine = open_read_only(database)
+    with translated_errors(database), engine.connect() as connection:
+        return {row[0]: SavedModel(row[1], row[2]) for row in connection.execute(columns)}
 
 
 class ModelFile:
@@ -45,7 +65,7 @@ class ModelFile:
             StorageError: The disk is full.
         """
         output = self._output(self.target)
-        if self.target.is_char_device() or self.target.is_fifo():  # opened once, when there is a model
+        if self.is_stream():  # opened once, when there is a model
             return
         part = part_of(output.place())
         with output.errors():
@@ -54,13 +74,30 @@ class ModelFile:
             finally:
                 part.unlink(missing_ok=True)
 
-    def is_complete(self) -> bool:
-        """Return True if the file has the model of the run's end."""
-        about = metadata(self.target)
-        return about.get("run_key") == self._key and about.get("final") == "yes"
+    def is_stream(self) -> bool:
+        """Return True for a device or a pipe, which cannot be read again."""
+        return self.target.is_char_device() or self.target.is_fifo()
 
-    def __call__(self, event: Weights) -> None:
-        """Write a model completely, or not at all.
+    def problem(self, saved: SavedModel | None) -> str | None:
+        """Return why the file is not the model that the run saved at its end, in words; None if it is."""
+        if saved is None:
+            return "its model was not saved"
+        digest, size = hashlib.sha256(), 0
+        try:
+            with open_regular(self.target) as file:
+                while block := file.read(BLOCK_BYTES):
+                    digest.update(block)
+                    size += len(block)
+        except FileNotFoundError:
+            return "its model was not saved to this file, or the file was removed"
+        except (OSError, ValueError) as error:
+            return f"this file cannot be read ({getattr(error, 'strerror', None) or error})"
+        if size != saved.size:
+            return f"this file differs from its saved model: {size:,} bytes, not {saved.size:,}"
+        return None if digest.hexdigest() == saved.sha256 else "this file differs from its saved model"
+
+    def __call__(self, event: Weights) -> dict[str, Any]:
+        """Write a model completely, or not at all; return what the run's row has about it.
 
         Raises:
             CannotWriteError: The file cannot be written, or must not be replaced.
@@ -69,6 +106,8 @@ class ModelFile:
         with self._output(self.target if event.final else self.at(event.round)).writing() as file:
             file.write(event.data)
         failpoint("after-model")
+        digest = hashlib.sha256(event.data).hexdigest()
+        return {"model_file": self.target.name, "model_size": len(event.data), "model_sha256": digest}
 
     def _output(self, target: Path) -> Output:
         kind = FileKind("a model of this run", lambda path: metadata(path).get("run_key") == self._key)
@@ -102,9 +141,9 @@ class ModelFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
         probe.check()
 
-    def __call__(self, event: Weights) -> None:
+    def __call__(self, event: Weights) -> dict[str, Any]:
         """Write the model of an event, as ``ModelFile`` does."""
-        self.of(event.run_key)(event)
+        return self.of(event.run_key)(event)
 
 
 def metadata(path: Path) -> dict[str, str]:
