@@ -62,7 +62,7 @@ def test_a_third_back_end_is_a_file(
     (more / "mine.py").write_text(MINE)
     monkeypatch.setattr(backends, "__path__", [*backends.__path__, str(more)])
     assert dynabro("sweep", "demo", "--set", "budget=2", "--executor", "mine", "--quiet").code == 0
-    assert read(folder / "results.db", "SELECT status, COUNT(*) FROM runs GROUP BY status") == [("finished", 12)]
+    assert read(folder / "results.db", "SELECT status, COUNT(*) FROM runs GROUP BY status") == [("finished", 6)]
     assert read(folder / "results.db", "SELECT executor FROM sweeps") == [("mine",)]
 
 
