@@ -59,7 +59,7 @@ def outcome(attack: Sends, **fields: Any) -> tuple[list[events.Round], events.Ev
     return [item for event in stream if isinstance(event, events.RoundsDone) for item in event.rounds], stream[-1]
 
 
-@pytest.fixture(params=[False, True], ids=["eager", "traced"])
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.thorough)], ids=["eager", "traced"])
 def _compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's function as it is, and as one graph, in which the host cannot look."""
     if request.param:
