@@ -166,7 +166,7 @@ def test_what_is_missing_is_told(folder: Path, dynabro: Dynabro) -> None:
     told, why = outcome.problems
     assert told.startswith("digits-periodic: 13 of 40 planned runs are missing, and no run at all of: dynabro periodic:K=5; ")
     assert told.endswith("; dynabro periodic:K=100; and 1 more")
-    assert why == "planned runs are missing. Try: dynabro sweep NAME, which makes the runs of a figure"
+    assert why == "planned runs are missing. Try: dynabro sweep NAME --db part.db, which makes the runs of a figure"
     drawn = pd.read_csv("plots/digits-periodic.csv")
     assert set(drawn.loc[drawn["switching"] == "static", "n"]) == {1}
     assert drawn.loc[drawn["switching"] == "static", "std"].isna().all()

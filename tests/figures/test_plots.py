@@ -270,7 +270,9 @@ def test_no_run_at_all(mixed: Path, dynabro: Dynabro, folder: Path) -> None:
     open_for_writing("empty.db")
     outcome = dynabro("plot", "final", "--db", "empty.db")
     assert outcome.code == 66
-    assert outcome.problems == ["no run here has a result. Try: dynabro run or dynabro sweep, which make some"]
+    assert outcome.problems == [
+        "no run here has a result. Try: dynabro run --db empty.db or dynabro sweep --db empty.db, which make some"
+    ]
 
 
 @pytest.mark.parametrize("name", ["curves", "final", "heatmap"])

@@ -48,7 +48,8 @@ def refuse_other_types(connection: Connection, database: str) -> None:
 def _is_moment(name: str) -> str:
     """Return a condition for texts that Python accepts as a time: SQLite takes 30 February for 2 March."""
     digits = "[0-9]" * 6
-    same = f"DATETIME({name}, '+0 days') IS SUBSTR({name}, 1, 19)"
+    day = f"SUBSTR({name}, 1, 10)"
+    same = f"DATETIME({name}) IS SUBSTR({name}, 1, 19) AND DATE({day}, '+0 days') IS {day}"
     return f"({same} AND {name} > '0001' AND (LENGTH({name}) = 19 OR {name} GLOB '*.{digits}'))"
 
 

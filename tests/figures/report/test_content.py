@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dynabro_cli.experiment.key import canonical_json, run_key
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.experiment.spec import RunSpec, fields
@@ -152,7 +153,10 @@ def test_findings_with_few_seeds_and_several_cells_say_so(gathered: Gathered, re
     """The switching strategy of one pair is another one: two cells of one pair each."""
     path = tmp_path / "two.db"
     path.write_bytes(real_database.read_bytes())
-    change(path, "UPDATE runs SET switching = 'static' WHERE task = 'digits' AND seed = 0")
+    for run_id, text in read(path, "SELECT id, spec FROM runs WHERE task = 'digits' AND seed = 0"):
+        spec = json.loads(text) | {"switching": {"name": "static"}}
+        values = canonical_json(spec), run_key(spec), run_id
+        change(path, "UPDATE runs SET switching = 'static', spec = ?, run_key = ? WHERE id = ?", *values)
     notes = gathered(path, where="task = 'digits'")["findings"][0]["notes"]
     assert notes == [
         "learning rates differ: A 0.05, B 0.01",
