@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
+import signal
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import InterruptedRunError, SpecError
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.open.connections import distrust
 from dynabro_cli.store.open.engine import open_read_only
@@ -67,6 +71,9 @@ OF_VIEWS = {
 }
 """Meanings of the columns of views, but for the fields of a run."""
 
+MOST_BYTES = 4 << 20
+"""Largest value that a statement may make."""
+
 App = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
 
 
@@ -109,6 +116,8 @@ def site(path: Path) -> App:
             connection = sqlite3.connect(read_only_uri(path), uri=True, check_same_thread=False)
             distrust(connection)
             connection.execute("PRAGMA query_only = ON")
+            if hasattr(connection, "setlimit"):  # since Python 3.11; a statement is stopped between values, not within one
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
             return connection
 
     pages = Datasette([], metadata=described(path.name), settings=SETTINGS)
@@ -157,25 +166,49 @@ def listen(port: int) -> socket.socket:
 
 
 def serve(app: App, bound: socket.socket) -> None:
-    """Answer requests until a signal ends the process."""
+    """Answer requests until a signal ends the process; statements in progress may take seconds more, unless it comes again."""
     import uvicorn
 
+    class Server(uvicorn.Server):  # type: ignore[misc]
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if self.should_exit:
+                _end_at_once()
+            super().handle_exit(sig, frame)
+
     config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
-    uvicorn.Server(config).run(sockets=[bound])
+    try:
+        Server(config).run(sockets=[bound])
+    finally:
+        signal.signal(signal.SIGINT, _end_at_once)
+
+
+def _end_at_once(*_: object) -> NoReturn:
+    """End the process: it has nothing to lose, as it only reads."""
+    os._exit(InterruptedRunError.exit_code)
 
 
 def _of_this_machine(app: App) -> App:
-    """Return an application that answers only if the request's host is this machine's own name."""
+    """Return an application that answers only requests to this machine's own name, and none that another page makes."""
 
     async def guarded(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1").rpartition(":")[0]
-        if scope["type"] == "http" and host not in NAMES:
-            await send({"type": "http.response.start", "status": 421, "headers": [(b"content-type", b"text/plain")]})
-            await send({"type": "http.response.body", "body": f"only http://{HOST} is answered\n".encode()})
+        headers = {name: value.decode("latin-1") for name, value in scope.get("headers", ())}
+        status = None
+        if headers.get(b"host", "").rpartition(":")[0] not in NAMES:
+            status, answer = 421, f"only http://{HOST} is answered\n"
+        elif headers.get(b"sec-fetch-site") == "cross-site" or _foreign(headers.get(b"origin")):
+            status, answer = 403, "requests of other pages are not answered; type the address\n"
+        if scope["type"] == "http" and status is not None:
+            await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": answer.encode()})
             return
         await app(scope, receive, send)
 
     return guarded
+
+
+def _foreign(origin: str | None) -> bool:
+    """Return True if a request was made by a page of another host."""
+    return origin is not None and urlsplit(origin).hostname not in NAMES
 
 
 def _slug(title: str) -> str:

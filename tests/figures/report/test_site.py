@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,42 @@ def test_signals_end_it(number: int, code: int, site: Site) -> None:
     assert site.get("/")[0] == 200
     ended, told = site.end(number)
     assert ended == code, told
+    assert "Traceback" not in told
+
+
+@thorough
+def test_other_pages_are_not_answered(site: Site) -> None:
+    for name, value in (("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.example"), ("Origin", "null")):
+        assert site.get(f"/{NAME}/runs.json", **{name: value})[0] == 403, value
+    for name, value in (
+        ("Sec-Fetch-Site", "same-origin"),
+        ("Sec-Fetch-Site", "none"),
+        ("Origin", f"http://localhost:{site.port}"),
+    ):
+        assert site.get(f"/{NAME}/runs.json", **{name: value})[0] == 200, value
+
+
+@thorough
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="SQLite's limits came to Python in 3.11")
+def test_a_statement_makes_no_value_that_fills_the_memory(site: Site) -> None:
+    for sql in ("select zeroblob(900000000)", "select length(randomblob(900000000))", "select hex(zeroblob(3000000))"):
+        status, text = site.get(f"/{NAME}.json?sql={quote(sql)}")
+        assert status == 400
+        assert "too big" in text
+    assert site.get(f"/{NAME}.json?sql={quote('select length(zeroblob(1000000))')}")[0] == 200
+
+
+@thorough
+def test_a_second_signal_ends_it_at_once(site: Site) -> None:
+    endless = quote("WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT COUNT(*) FROM t")
+    asked = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=200) for _ in range(9)]
+    for connection in asked:
+        connection.request("GET", f"/{NAME}.json?sql={endless}")
+    time.sleep(2)
+    site.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    ended, told = site.end(signal.SIGINT)
+    assert ended == 130, told
     assert "Traceback" not in told
 
 
