@@ -1,7 +1,7 @@
 """dynabro: experiments in Byzantine-robust learning whose Byzantine workers change identity during training.
 
-For notebooks: ``from dynabro_cli import RunSpec, simulate, make_aggregator, make_attack, make_pre_aggregator,
-make_switching, load_plugin``.
+For notebooks: ``from dynabro_cli import run, sweep, load, simulate, RunSpec, make_aggregator, make_attack,
+make_pre_aggregator, make_switching, make_task, load_plugin``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dynabro_cli.api import make_aggregator, make_attack, make_pre_aggregator, make_switching
+    from dynabro_cli.cli.notebook import run, sweep
     from dynabro_cli.components.plugins import load_plugin
     from dynabro_cli.experiment.spec import RunSpec
     from dynabro_cli.simulation.setup import simulate
     from dynabro_cli.store.read.frames import load
+    from dynabro_cli.tasks._arrays import make_task
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,7 +27,10 @@ __all__ = [
     "make_attack",
     "make_pre_aggregator",
     "make_switching",
+    "make_task",
+    "run",
     "simulate",
+    "sweep",
 ]
 
 _PUBLIC = {
@@ -35,6 +40,9 @@ _PUBLIC = {
     "make_attack": "dynabro_cli.api",
     "make_pre_aggregator": "dynabro_cli.api",
     "make_switching": "dynabro_cli.api",
+    "make_task": "dynabro_cli.tasks._arrays",
+    "run": "dynabro_cli.cli.notebook",
+    "sweep": "dynabro_cli.cli.notebook",
     "load": "dynabro_cli.store.read.frames",
     "load_plugin": "dynabro_cli.components.plugins",
 }
@@ -45,3 +53,8 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return [*__all__, "__version__"]

@@ -98,8 +98,8 @@ def test_a_command_parses(command: str) -> None:
     if words[0] == "show" and not words[1].startswith("runs/") and not words[1].isdecimal():
         from dynabro_cli.experiment.resolve import REGISTRIES
 
-        kind, name = words[1].split("/")
-        assert name in REGISTRIES[kind].entries()
+        kind, _, name = words[1].rpartition("/")
+        assert any(name in registry.entries() for own, registry in REGISTRIES.items() if kind in ("", own))
 
 
 COMPARED = [row for _, rows in tables(page("comparison")) for row in rows]

@@ -16,6 +16,7 @@ from dynabro_cli.errors import SpecError
 if TYPE_CHECKING:
     from dynabro_cli.components.digests import CodeComparison
     from dynabro_cli.store.care.outputs import Output
+    from dynabro_cli.store.read.queries import QueryResult
 
 BARS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 AT_ONCE = 10_000
@@ -100,6 +101,23 @@ def save_csv(output: Output, columns: Sequence[str], rows: Iterable[Sequence[Any
         file.flush()
         file.detach()
     return count
+
+
+def save_parquet(output: Output, table: QueryResult) -> int:
+    """Write a Parquet file; return the number of rows.
+
+    Raises:
+        SpecError: No package that writes such files is installed.
+        CannotWriteError: The file cannot be written.
+        StorageError: The disk is full.
+    """
+    frame = table.frame()
+    with output.writing() as binary:
+        try:
+            frame.to_parquet(binary, index=False)
+        except ImportError as error:
+            raise SpecError("a Parquet file needs the package pyarrow. Try: pip install pyarrow, or --csv FILE") from error
+    return len(frame)
 
 
 def warn(text: str) -> None:

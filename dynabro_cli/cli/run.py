@@ -210,7 +210,7 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
             standing = stand(db, None, options.rerun)
             (outcome,) = make_all([run], engine, places, progress, standing, files=files, save_model=model)
     if outcome.failure is not None:
-        raise _error(outcome.failure)
+        raise error_of(outcome.failure)
     stored = recorder.stored(run.key)
     if stored is not None:
         _check_model(db, stored.id, run.key, model)
@@ -240,7 +240,7 @@ def _report_stored(stored: StoredRun, db: str, model: ModelFile | None, as_json:
     _report(db, stored.id, as_json, f"already in {shown(db)}; --rerun repeats it", target)
 
 
-def _error(failure: Failure) -> DynabroError:
+def error_of(failure: Failure) -> DynabroError:
     """Return the error of a run that failed, with the exit code of its reason."""
     text = failure.reason
     if not failure.expected:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Csv, Database, Force, Json, Plugins, Sweeps, Where
-from dynabro_cli.cli.output import emit, save_csv, table_lines, tell_of_code
+from dynabro_cli.cli.output import emit, save_csv, save_parquet, table_lines, tell_of_code
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.components.digests import compare
-from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.errors import SpecError, did_you_mean, many
 from dynabro_cli.experiment.spec import fields, full_name
 
 if TYPE_CHECKING:
@@ -229,25 +229,49 @@ def query(
 
 
 def export(
-    what: Annotated[str, typer.Argument(metavar="curves|final|rounds", help="Evaluations, cells, or rounds.")],
-    csv: Annotated[Path, typer.Option("--csv", metavar="FILE", help="File to write; - for standard output.")],
+    what: Annotated[
+        str | None, typer.Argument(metavar="[curves|final|rounds]", help="Evaluations, cells, or rounds, as a table.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="CSV file; - for standard output.")] = None,
+    parquet: Annotated[Path | None, typer.Option("--parquet", metavar="FILE", help="Parquet file.")] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="tensorboard|mlflow|wandb-offline", help="Write the runs for this tool, to --out.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for --to; new or empty.")] = Path("exported"),
     where: Where = None,
     sweeps: Sweeps = None,
     db: Database = "results.db",
     force: Force = False,
     plugin: Plugins = None,
 ) -> None:
-    """Write curves (evaluations), final (mean and std of each cell) or rounds to a CSV file.
+    """Write curves (evaluations), final (mean and std of each cell) or rounds to a file, or all runs for another tool.
 
     Example: dynabro export curves --csv curves.csv --where "task='mnist'"
     """
-    from dynabro_cli.store.care.outputs import CSV, Output
+    from dynabro_cli.store.care.outputs import CSV, PARQUET, Output
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read import queries
 
-    if what not in queries.EXPORTS:
-        hint = did_you_mean(what, queries.EXPORTS)
+    if sum(given is not None for given in (csv, parquet, to)) != 1 or (what is None) != (to is not None):
+        raise SpecError("what is to be written? Try: dynabro export curves --csv FILE, --parquet FILE, or --to TOOL --out DIR")
+    if to is not None:
+        _export_to(to, db, out, where, sweeps)
+        return
+    if what is None or what not in queries.EXPORTS:
+        hint = did_you_mean(what or "", queries.EXPORTS)
         raise SpecError(f"cannot export {what!r}{hint}; legal: {', '.join(queries.EXPORTS)}")
     table = queries.export(open_read_only(db), what, where, sweeps)
-    count = save_csv(Output(csv, CSV, db, force), table.columns, table.rows)
-    note(f"{count} rows of {what} written to {csv}")
+    if csv is not None:
+        count = save_csv(Output(csv, CSV, db, force), table.columns, table.rows)
+    else:
+        count = save_parquet(Output(Path(str(parquet)), PARQUET, db, force), table)
+    note(f"{count} rows of {what} written to {csv or parquet}")
+
+
+def _export_to(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str] | None) -> None:
+    from dynabro_cli.exports import TARGETS, export
+
+    if to not in TARGETS:
+        raise SpecError(f"to={to}: not a tool{did_you_mean(to, TARGETS)}. Try: {', '.join(TARGETS)}")
+    count = export(to, db, out, where, sweeps)
+    note(f"{many(count, 'run')} written to {out}")

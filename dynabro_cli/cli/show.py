@@ -128,7 +128,7 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     """Print a run in a few lines: its scores and its curve, what it is, and the command that repeats it."""
     from dynabro_cli.experiment.label import cell, command_of
     from dynabro_cli.experiment.spec import fields
-    from dynabro_cli.store.origin import read_tags
+    from dynabro_cli.store.origin import words_of
     from dynabro_cli.store.read.queries import query
 
     column = "gap" if row["final_gap"] is not None else "test_accuracy"
@@ -150,8 +150,8 @@ def _summarize(engine: Engine, row: dict[str, Any], recovered: dict[str, Any] | 
     if row["error"]:
         say(f"error: {first_line(row['error'])}")
     made = f"; sweep {row['sweep']}" if row["sweep"] else ""
-    if row["tags"] or row["note"]:
-        say(": ".join(filter(None, (" ".join(read_tags(row["tags"])), row["note"]))))
+    if words := words_of(row):
+        say(words)
     if row["git_diff"]:
         say(to_type(f"the checkout had changes: dynabro show {row['id']} --diff"))
     say("", f"learning rate {row['learning_rate']:g}, batch size {row['batch_size']}, model {row['model']}{made}")

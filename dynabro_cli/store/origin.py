@@ -57,13 +57,19 @@ def as_json(tags: Iterable[str]) -> str | None:
     return json.dumps(sorted(set(tags)), ensure_ascii=False) if tags else None
 
 
-def read_tags(stored: str | None) -> list[str]:
+def read_tags(stored: object) -> list[str]:
     """Return stored tags; none if they are not a list of texts."""
     try:
-        found = json.loads(stored or "[]")
+        found = json.loads(stored) if isinstance(stored, str) else []
     except (ValueError, RecursionError):
         return []
     return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
+
+
+def words_of(row: Mapping[str, Any]) -> str:
+    """Return the tags and the note of a run in a line; a frame of pandas has NaN for NULL."""
+    note = row["note"] if isinstance(row["note"], str) else ""
+    return ": ".join(filter(None, (" ".join(read_tags(row["tags"])), note)))
 
 
 def check_words(tags: Sequence[str], note: str | None) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from dynabro_cli.figures.report.answers import answers
 from dynabro_cli.figures.report.findings import findings
 from dynabro_cli.figures.report.searched import searched
 from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.origin import read_tags
+from dynabro_cli.store.origin import words_of
 
 CURVE_POINTS, ALL_POINTS, FEWEST_POINTS = 100, 50_000, 10
 """Most points of a curve; of all curves together; and the number that each curve keeps in any case."""
@@ -157,7 +157,7 @@ def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
             int(row["rounds"]),
             _number(row["wall_seconds"], 4),
             str(row["started_at"])[:19],
-            ": ".join(filter(None, (" ".join(read_tags(row["tags"])), row["note"]))),
+            words_of(row),
         ]
         for row in runs.to_dict("records")
     ]

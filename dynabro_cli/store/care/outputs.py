@@ -41,6 +41,7 @@ class FileKind:
 
 CSV = FileKind.ending("a CSV file", ".csv")
 DATABASE = FileKind("a database", lambda path: False)
+PARQUET = FileKind.ending("a Parquet file", ".parquet")
 HTML = FileKind.ending("an HTML file", ".html")
 PICTURES = {
     "png": FileKind.ending("a PNG picture", ".png"),

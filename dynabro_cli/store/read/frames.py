@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,25 +26,27 @@ class Frames(NamedTuple):
     evaluations: pd.DataFrame
 
 
-def load(db: str | Path = "results.db", where: str | None = None) -> Frames:
+def load(db: str | Path = "results.db", where: str | None = None, *, sweep: str | Sequence[str] | None = None) -> Frames:
     """Read stored runs and their evaluations; no torch and no component is needed.
 
     Args:
         db: A file, or an SQLAlchemy URL.
         where: An SQL condition on the columns of ``runs``.
+        sweep: The name of a stored sweep, or several names: only its runs.
 
     Raises:
-        NotFoundError: There is no such database.
+        NotFoundError: There is no such database, or no such sweep in it.
         DatabaseError: It is not a dynabro database.
         SpecError: The condition is not valid.
     """
     import pandas as pd
 
     from dynabro_cli.store.open.engine import open_read_only
-    from dynabro_cli.store.read.queries import query
+    from dynabro_cli.store.read.queries import of_sweeps, query
 
     engine = open_read_only(str(db))
-    condition = "" if where is None else f"WHERE {where}"
+    named = of_sweeps(engine, where, [sweep] if isinstance(sweep, str) else sweep)
+    condition = "" if named is None else f"WHERE {named}"
     runs = query(engine, f"SELECT * FROM runs {condition} ORDER BY id").frame()
     for name in TIMES:
         runs[name] = pd.to_datetime(runs[name], utc=True, errors="coerce", format="ISO8601")

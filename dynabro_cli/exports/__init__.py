@@ -1,0 +1,104 @@
+"""Stored runs as files of other tools. Each tool has a module here, whose ``write`` uses the tool's own writer."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.store.origin import read_tags
+from dynabro_cli.store.read.frames import load
+from dynabro_cli.store.read.queries import query
+
+TARGETS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb-offline": "wandb"}
+"""Tools, and the package that each needs; the module here has the package's name."""
+CURVES = (*("test_accuracy", "test_loss", "train_loss", "gap", "validation_accuracy", "validation_loss"),)
+FINAL = ("final_accuracy", "final_loss", "final_gap")
+KEY_DIGITS = 10
+
+
+class Exported(NamedTuple):
+    """A run for another tool.
+
+    Attributes:
+        name: Its id and the beginning of its key.
+        group: Its sweep; ``runs`` if it belongs to none.
+        fields: Its fields that have a value, and all parameters of its components, such as ``method.beta``.
+        tags: Tags.
+        note: The note; empty if there is none.
+        started: Start time, in seconds since 1970.
+        ended: End time.
+        points: For each evaluation the budget, which is the step of all tools, and finite numbers by name.
+        final: Final scores.
+    """
+
+    name: str
+    group: str
+    fields: dict[str, Any]
+    tags: list[str]
+    note: str
+    started: float
+    ended: float
+    points: list[tuple[int, dict[str, float]]]
+    final: dict[str, float]
+
+
+def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str] | None) -> int:
+    """Write the runs with a result into a folder; return their number.
+
+    Raises:
+        SpecError: The tool is unknown, or its package is not installed.
+        NotFoundError: There are no such runs.
+        CannotWriteError: The folder exists, and is not empty, or cannot be written.
+    """
+    package = TARGETS[to]
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise SpecError(f"to={to}: it needs the package {package} ({error}). Try: pip install {package}") from error
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CannotWriteError(f"{out} exists, and is not an empty folder. Try: another --out")
+    found = list(_runs(db, where, sweeps))
+    if not found:
+        raise NotFoundError("no such run has a result. Try: dynabro runs, which lists the stored runs")
+    try:
+        importlib.import_module(f"dynabro_cli.exports.{package}").write(found, out)
+    except OSError as error:
+        raise CannotWriteError(f"{out} cannot be written ({error.strerror or error}). Try: another --out") from error
+    return len(found)
+
+
+def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[Exported]:
+    from dynabro_cli.store.open.engine import open_read_only
+
+    done = "status IN ('finished', 'diverged')"
+    runs, evaluations = load(db, f"{done} AND ({where})" if where else done, sweep=sweeps)
+    own: dict[tuple[int, int], dict[str, float]] = {}
+    for run_id, round_, name, value in query(open_read_only(db), "SELECT run_id, round, name, value FROM metrics").rows:
+        own.setdefault((run_id, round_), {})[name] = value
+    points = dict(list(evaluations.groupby("run_id")))
+    for found in runs.to_dict("records"):
+        row = {str(name): value for name, value in found.items() if value is not None and value == value}
+        curve = [
+            (int(one["budget"]), _finite({name: one[name] for name in CURVES} | own.get((row["id"], one["round"]), {})))
+            for one in points.get(row["id"], evaluations[:0]).to_dict("records")
+        ]
+        yield Exported(
+            f"{row['id']}-{row['run_key'][:KEY_DIGITS]}",
+            row.get("sweep", "runs"),
+            {name: value for name, value in row.items() if name in fields() or "." in name},
+            read_tags(row.get("tags")),
+            row.get("note", ""),
+            row["started_at"].timestamp(),
+            row["finished_at"].timestamp(),
+            curve,
+            _finite({name: row.get(name) for name in FINAL}),
+        )
+
+
+def _finite(values: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)}

@@ -1,0 +1,86 @@
+"""Runs for other tools, and Parquet; the tools themselves are tested if they are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dynabro_cli import exports
+from tests.cli.conftest import Dynabro
+from tests.store.made import change, read
+
+
+def test_a_run_has_its_fields_parameters_and_numbers(results: Path) -> None:
+    change(results, "UPDATE runs SET tags = '[\"good\"]', note = 'mine', sweep = 'own' WHERE id = 1")
+    change(results, "INSERT INTO metrics (run_id, round, name, value) SELECT run_id, round, 'own', 0.5 FROM evaluations")
+    found = list(exports._runs("results.db", None, None))
+    rows = read(results, "SELECT id, substr(run_key, 1, 10), final_accuracy FROM runs WHERE status IN ('finished', 'diverged')")
+    assert [run.name for run in found] == [f"{number}-{key}" for number, key, _ in rows]
+    assert [run.final.get("final_accuracy") for run in found] == [accuracy for *_, accuracy in rows]
+    first = found[0]
+    assert (first.group, first.tags, first.note) == ("own", ["good"], "mine")
+    assert {"task", "learning_rate", "seed"} <= set(first.fields)
+    assert all(value is not None for value in first.fields.values())
+    assert any("." in name for run in found for name in run.fields)
+    stored = read(results, "SELECT budget, test_accuracy FROM evaluations WHERE run_id = 1 ORDER BY round")
+    assert [(budget, point.get("test_accuracy"), point["own"]) for budget, point in first.points] == [
+        (budget, accuracy, 0.5) for budget, accuracy in stored
+    ]
+    assert first.ended >= first.started
+    assert len(list(exports._runs("results.db", "id = 1", None))) == len(list(exports._runs("results.db", None, ["own"]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "problem"),
+    [
+        (
+            "--to tensorbord",
+            2,
+            "to=tensorbord: not a tool (did you mean 'tensorboard'?). Try: tensorboard, mlflow, wandb-offline",
+        ),
+        ("", 2, "what is to be written? Try: dynabro export curves --csv FILE"),
+        ("curves --to mlflow", 2, "what is to be written?"),
+        ("curves --csv a.csv --parquet a.parquet", 2, "what is to be written?"),
+        ("--to mlflow", 2, "to=mlflow: it needs the package mlflow (No module named 'mlflow'). Try: pip install mlflow"),
+    ],
+)
+def test_what_is_refused(
+    words: str, code: int, problem: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not (Path(path) / "mlflow").exists()])
+    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+    outcome = dynabro("export", *words.split())
+    assert outcome.code == code
+    assert outcome.problems[0].startswith(problem)
+    assert sorted(path.name for path in Path().iterdir()) == ["results.db"]
+
+
+@pytest.mark.parametrize("to", exports.TARGETS)
+def test_each_tool_writes_its_files(to: str, dynabro: Dynabro, results: Path) -> None:
+    if importlib.util.find_spec(exports.TARGETS[to]) is None:
+        pytest.skip(f"{exports.TARGETS[to]} is not installed")
+    outcome = dynabro("export", "--to", to, "--out", "out", "--where", "id <= 2")
+    assert (outcome.code, outcome.out) == (0, "")
+    assert outcome.err.endswith("2 runs written to out\n")
+    assert any(path.is_file() for path in Path("out").rglob("*"))
+    again = dynabro("export", "--to", to, "--out", "out")
+    assert (again.code, again.problems[-1]) == (73, "out exists, and is not an empty folder. Try: another --out")
+
+
+def test_parquet_has_the_rows_of_csv(dynabro: Dynabro, results: Path) -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        outcome = dynabro("export", "final", "--parquet", "a.parquet")
+        assert (outcome.code, outcome.problems[0]) == (
+            2,
+            "a Parquet file needs the package pyarrow. Try: pip install pyarrow, or --csv FILE",
+        )
+        assert not Path("a.parquet").exists()
+        return
+    for what in ("curves", "final", "rounds"):
+        assert dynabro("export", what, "--parquet", "a.parquet").code == 0
+        assert dynabro("export", what, "--csv", "a.csv").code == 0
+        assert len(pd.read_parquet("a.parquet")) == len(pd.read_csv("a.csv"))

@@ -1,0 +1,89 @@
+"""``run`` and ``sweep`` from Python store as the commands do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dynabro_cli
+from dynabro_cli import RunSpec, load, run, sweep
+from dynabro_cli.errors import NotFoundError, SpecError, SweepError
+from dynabro_cli.plugins import aggregator
+from tests.cli.conftest import Dynabro
+from tests.own import fresh
+from tests.store.made import read
+
+QUADRATIC = {"task": "quadratic", "method": "sgd", "attack": "none", "aggregator": "cwmed", "budget": 20}
+GRID: dict[str, Any] = {
+    "name": "mine",
+    "base": {**QUADRATIC, "lr": 1e-3},
+    "grid": {"attack": ["none", "shift:lambda=1"]},
+    "seeds": range(2),
+}
+del GRID["base"]["attack"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays() -> Iterator[None]:
+    with fresh():
+        yield
+
+
+def test_the_package_lists_its_public_names() -> None:
+    names = dir(dynabro_cli)
+    assert {"run", "sweep", "load", "simulate", "make_task", "RunSpec", "__version__"} <= set(names)
+    assert all(hasattr(dynabro_cli, name) for name in names)
+
+
+def test_a_run_is_stored_as_by_the_command(dynabro: Dynabro, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = run(QUADRATIC, db="mine.db", tags=["first"], note="hello")
+    assert row["final_gap"] == read(folder / "mine.db", "SELECT final_gap FROM runs")[0][0]
+    assert read(folder / "mine.db", "SELECT tags, note FROM runs") == [('["first"]', "hello")]
+    words = [f"--{name}={value}" for name, value in QUADRATIC.items()]
+    assert "already in mine.db" in dynabro("run", *words, "--db", "mine.db", "-q").out
+    again = run(RunSpec(**QUADRATIC), db="mine.db", quiet=True)  # type: ignore[arg-type]
+    assert (again["id"], capsys.readouterr().err) == (row["id"], "")
+    assert run(QUADRATIC, db="mine.db", rerun=True, quiet=True)["id"] != row["id"]
+    with pytest.raises(SpecError, match="unknown field 'metod'"):
+        run({"metod": "sgd"}, db="mine.db")
+
+
+def test_a_sweep_is_a_file_or_a_mapping(folder: Path) -> None:
+    runs, evaluations = sweep(GRID, db="mine.db", jobs=0, quiet=True)
+    assert list(runs["sweep"]) == ["mine"] * 4
+    assert set(evaluations["run_id"]) == set(runs["id"])
+    ((yaml,),) = read(folder / "mine.db", "SELECT yaml FROM sweeps")
+    (folder / "mine.yaml").write_text(yaml)
+    assert len(sweep("mine.yaml", db="mine.db", jobs=0, quiet=True).runs) == 4
+    assert read(folder / "mine.db", "SELECT COUNT(*) FROM sweeps") == [(1,)]  # all of them were stored
+    more = sweep(folder / "mine.yaml", db="mine.db", settings=["seeds=7"], jobs=0, quiet=True)
+    assert sorted(more.runs["seed"].unique()) == [0, 1, 7]
+    run(QUADRATIC | {"seed": 9}, db="mine.db", quiet=True)
+    assert len(load("mine.db").runs) == 7
+    assert len(load("mine.db", sweep="mine").runs) == 6
+    assert len(load("mine.db", "seed = 7", sweep=["mine"]).runs) == 2
+    with pytest.raises(NotFoundError, match=r"no run of the sweep min is stored \(did you mean 'mine'\?\)"):
+        load("mine.db", sweep="min")
+
+
+def test_what_is_no_sweep(folder: Path) -> None:
+    with pytest.raises(SpecError, match="unknown key 'bse'"):
+        sweep({"name": "mine", "bse": {}}, quiet=True)
+    with pytest.raises(SpecError, match="a value that YAML does not have"):
+        sweep({"name": "mine", "base": {"lr": object()}}, quiet=True)
+    assert not list(folder.iterdir())
+
+
+def test_a_rule_of_a_cell_is_known_in_this_process(folder: Path) -> None:
+    def own(messages: Any, *, broken: bool = False) -> Any:
+        """Mean."""
+        return messages if broken else messages.mean(0)
+
+    own.__module__ = "__main__"
+    aggregator("own-mean")(own)
+    assert len(sweep(GRID, db="mine.db", settings=["aggregator=own-mean"], quiet=True).runs) == 4
+    with pytest.raises(SweepError, match=r"4 of 4 runs failed, first: .*aggregator 'own-mean' returned"):
+        sweep(GRID, db="mine.db", settings=["aggregator=own-mean:broken=true"], quiet=True)
