@@ -21,7 +21,7 @@ AROUND = 20
 
 
 def measure(search: str, most: int, repeats: int) -> str:
-    """Make trials of a search whose values are a formula, with their rows in a database, and time everything but the runs.
+    """Make trials of a search whose values are a formula, with their rows in a database; return the processor time of all else.
 
     Args:
         search: The name of a search.
@@ -39,16 +39,16 @@ def measure(search: str, most: int, repeats: int) -> str:
 
 
 def _measured(name: str, sampler: str, most: int) -> tuple[float, float, float]:
-    """Return ms a trial at the beginning and at the end, and seconds to rebuild the study of all trials."""
+    """Return ms a trial at the beginning and at the end, and seconds to rebuild the study of all trials, of processor time."""
     search = set_values(load_search(name), [f"sampler={sampler}", f"trials={most}"])
     (label, fixed), *_ = search.points()
     with TemporaryDirectory() as folder:
         engine = open_for_writing(str(Path(folder) / "results.db"))
         connection, study, times = KeptConnection(engine), Study(search, label, fixed), []
         for number in range(most):
-            began = time.perf_counter()
+            began = time.process_time()
             with connection.begin() as database:
-                rows = trials_of(database, label)
+                rows = trials_of(database, label, number)
             study.absorb(rows, {})
             parameters, runs = study.propose(number)
             with connection.begin() as database:
@@ -56,12 +56,12 @@ def _measured(name: str, sampler: str, most: int) -> tuple[float, float, float]:
                 value = _value(parameters)
                 trials.end(database, label, number, "finished", value)
             study.tell(number, "finished", value)
-            times.append(time.perf_counter() - began)
-        began = time.perf_counter()
+            times.append(time.process_time() - began)
+        began = time.process_time()
         with connection.begin() as database:
             rows: list[Trial] = trials_of(database, label)
         Study(search, label, fixed).absorb(rows, {})
-        rebuilt = time.perf_counter() - began
+        rebuilt = time.process_time() - began
         connection.close()
         engine.dispose()
     return 1e3 * statistics.fmean(times[:AROUND]), 1e3 * statistics.fmean(times[-AROUND:]), rebuilt

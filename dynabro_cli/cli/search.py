@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,8 +71,7 @@ def search(
 
     Example: dynabro search worst-adversary --set aggregator=gm --set trials=40 --dry-run
     """
-    if importlib.util.find_spec(OPTUNA) is None:
-        raise SpecError("optuna is not installed. Try: pip install 'dynabro[search]'")
+    _check_optuna()
     from dynabro_cli.executors import backends
     from dynabro_cli.executors._api import Options
     from dynabro_cli.search.file import load_search
@@ -183,7 +183,29 @@ def _representatives(ahead: Outlook) -> list[Any]:
     return [*ahead.samples, *(run.with_seed(run.spec.seed + 1) for run in ahead.samples[:1] if len(ahead.samples) < ahead.runs)]
 
 
-def _report(search: Search, found: list[Findings], seconds: float, db: str, as_json: bool) -> None:
+def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, quiet: bool) -> str:
+    """Print what a stored search has found, for ``dynabro select``; return its best trials as a sweep."""
+    from dynabro_cli.search.file import load_search
+    from dynabro_cli.store.open.engine import open_read_only
+
+    _check_optuna()
+    from dynabro_cli.search.findings import as_sweep, findings
+
+    search = load_search(name, settings)
+    with open_read_only(db).connect() as connection:
+        found = findings(search, connection)
+    text = as_sweep(search, found)
+    if not quiet:
+        _report(search, found, None, db, as_json)
+    return text
+
+
+def _check_optuna() -> None:
+    if importlib.util.find_spec(OPTUNA) is None:
+        raise SpecError("optuna is not installed. Try: pip install 'dynabro[search]'")
+
+
+def _report(search: Search, found: list[Findings], seconds: float | None, db: str, as_json: bool) -> None:
     """Print the best trials of each search, with the command that repeats the best one."""
     from dynabro_cli.experiment.label import command_of
     from dynabro_cli.search.findings import in_words
@@ -192,9 +214,10 @@ def _report(search: Search, found: list[Findings], seconds: float, db: str, as_j
     if as_json:
         print_json([_details(one) for one in found])
         return
+    took = "" if seconds is None else f"; took {duration(seconds)}"
     for one in found:
         counts = ", ".join(f"{count} {status}" for status, count in one.counts.items())
-        say(f"{one.name}: {sum(one.counts.values())} trials in {shown(db)}: {counts or 'none'}; took {duration(seconds)}")
+        say(f"{one.name}: {sum(one.counts.values())} trials in {shown(db)}: {counts or 'none'}" + took)
         if one.best:
             columns = ["trial", *one.best[0].choices, "value", *(["repeated", "std", "seeds"] if search.then else [])]
             emit(columns, [_row(own, bool(search.then)) for own in one.best])

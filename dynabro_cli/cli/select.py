@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def select(
-    name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="A sweep that was run, as for 'dynabro sweep'.")],
+    name: Annotated[str, typer.Argument(metavar="FILE|NAME", help="A sweep or a search that was run, as for 'dynabro sweep'.")],
     over: Annotated[
         list[str] | None,
         typer.Option(metavar="FIELD", help="Field to choose; repeat for several fields. [default: learning_rate]"),
@@ -45,20 +45,30 @@ def select(
 
     The sweep's runs must hold samples out (validation: 0.1 in its base, or --set validation=0.1): nothing is chosen by the test
     set. A configuration is a combination of all other fields of the grid. Its final accuracy is averaged over seeds, and the
-    worst attack counts. --yaml writes a sweep that trains the chosen runs on the whole training set.
+    worst attack counts. --yaml writes a sweep that trains the chosen runs on the whole training set. Of a search, the best
+    trial is chosen, if it optimises a validation number.
 
     Example: dynabro select grid.yaml --over learning_rate --worst attack --yaml chosen.yaml
     """
+    from dynabro_cli.cli.search import of_search
     from dynabro_cli.experiment.spec import full_name
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.selection import SELECTED, as_sweep, check_fields, choose, read_scores
     from dynabro_cli.grid.sweep_lookup import load_sweep
+    from dynabro_cli.search.file import is_search
     from dynabro_cli.store.care.outputs import Output
 
     if name == "-":
         raise SpecError("a sweep from standard input cannot be named again. Try: the name of a file")
     if yaml is not None and str(yaml) == "-" and as_json:
         raise SpecError("--json and --yaml - both print on standard output. Try: a file for one of them")
+    if is_search(name):
+        if over or worst:
+            raise SpecError("a search has chosen already: --over and --worst are for sweeps. Try: without them")
+        text = of_search(name, settings or (), db, as_json=as_json, quiet=str(yaml) == "-")
+        if yaml is not None:
+            _write(Output(yaml, SELECTED, db, force, source=Path(name)), text)
+        return
     planned = plan(load_sweep(name, settings or ()))
     over, worst = [*map(full_name, over or ["lr"])], [*map(full_name, worst or ["attack"])]
     check_fields(planned, over, worst)

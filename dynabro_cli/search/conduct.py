@@ -78,7 +78,7 @@ class StudyInProgress:
         self._sweep_id = sweep_id
         self._open: dict[int, _Open] = {}
         self._by_key: dict[str, list[_Open]] = {}
-        self._done = False
+        self._done, self._since = False, 0
         with connection.begin() as database:
             self._ours = trials.take_over(database, study.name, sweep_id)
             rows = trials_of(database, study.name)
@@ -89,29 +89,34 @@ class StudyInProgress:
         """Return the runs of the next trial: one that a dead command has left, a new one, or the repetition of the best."""
         if self._done:
             return ()
-        while self._ours:
+        rows = self._read()
+        if self._ours:
             number = self._ours.pop(0)
-            row = next(row for row in self._rows() if row.number == number)
+            row = next(row for row in rows if row.number == number)
             return self._begin(row.number, self._study.again(row, self._search.seeds), row.parameters)
-        while len(rows := self._rows()) < self._study.total:
-            self._absorb(rows)
-            number = len(rows)
+        while (number := self._since + len(rows)) < self._study.total:
             parameters, runs = self._study.propose(number)
             keys = [run.key for run in runs]
             with self._connection.begin() as database:
                 begun = trials.begin(database, self._study.name, number, self._sweep_id, parameters, keys)
-            if not begun:  # another command was faster: its trial is one of those that the next proposal knows
-                self._study.forget(number)
-                continue
-            return self._begin(number, runs, parameters)
+            if begun:
+                return self._begin(number, runs, parameters)
+            self._study.forget(number)  # another command was faster: the next proposal knows its trial
+            rows = self._read()
         if any(row.status == "running" for row in rows):
             return ()
         self._done = True
-        return self._repetitions(rows)
+        return self._repetitions()
 
-    def _rows(self) -> list[Trial]:
+    def _read(self) -> list[Trial]:
+        """Tell the study what is new, and return the trials from the first one on that had not ended."""
         with self._connection.begin() as database:
-            return trials_of(database, self._study.name)
+            rows = trials_of(database, self._study.name, self._since)
+        self._absorb(rows)
+        running = [row.number for row in rows if row.status == "running"]
+        done = min(running, default=self._since + len(rows)) - self._since
+        self._since += done
+        return rows[done:]
 
     def _absorb(self, rows: Sequence[Trial]) -> None:
         """Tell the study what it does not know of the stored trials, with the values that the pruner has seen."""
@@ -133,11 +138,13 @@ class StudyInProgress:
         self._watcher.trial_began(self._study.name, number, self._study.choices(parameters))
         return runs
 
-    def _repetitions(self, rows: Sequence[Trial]) -> Sequence[Run]:
+    def _repetitions(self) -> Sequence[Run]:
         """Return the runs of the best trials with the seeds of ``then``; several trials may be one configuration."""
         then = self._search.then
         if then is None:
             return ()
+        with self._connection.begin() as database:
+            rows = trials_of(database, self._study.name)
         runs = {run.key: run for row in best_of(self._search, rows) for run in self._study.again(row, then.seeds)}
         with self._connection.begin() as database:
             trials.list_runs(database, self._sweep_id, list(runs))
@@ -207,7 +214,7 @@ class StudyInProgress:
                 value = mean_value(keys, ends, skip_diverged=self._search.diverged == "skip")
                 trial.status = "failed" if value is None else "finished"
             trials.end(database, self._study.name, trial.number, trial.status, value)
-            row = trials_of(database, self._study.name)[trial.number]
+            row = trials_of(database, self._study.name, trial.number)[0]
         self._study.tell(trial.number, trial.status, value)
         self._watcher.trial_ended(self._study.name, row)
 

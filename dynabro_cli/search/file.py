@@ -255,6 +255,17 @@ def parse_search(text: str, source: str) -> Search:
     return _Reading(source).search(read_mapping(text, source, SEARCH_KEYS))
 
 
+def is_search(name: str) -> bool:
+    """Return True if a name is a search of the program, or a file with a space to search."""
+    if name in shipped("searches"):
+        return True
+    try:
+        with Path(name).open(encoding="utf-8") as file:
+            return any(line.startswith("search:") for line in file.read(MOST_CHARACTERS).splitlines())
+    except (OSError, ValueError):
+        return False
+
+
 def load_search(name: str, settings: Sequence[str] = ()) -> Search:
     """Read the search ``name`` and load its plugins, then set fields: a file, one of the program, or ``-``.
 

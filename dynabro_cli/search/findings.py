@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.grid.selection import DESCRIPTION, SUFFIX
 from dynabro_cli.search.conduct import best_of, worth
-from dynabro_cli.search.file import Search
+from dynabro_cli.search.file import Search, as_yaml
 from dynabro_cli.search.study import Study
 from dynabro_cli.store.read.searches import GOALS, RunEnd, Trial, ends_of, trials_of
 
@@ -92,6 +94,31 @@ def _found(row: Trial, study: Study, search: Search, repeats: Sequence[Run], end
     if complete:  # the run that shows the finding most clearly
         run = min(repeats, key=lambda one: sign * (ends[one.key].value or 0))
     return Found(row, choices, run, worth(row), tuple(values) if complete else ())
+
+
+def as_sweep(search: Search, found: Sequence[Findings]) -> str:
+    """Return the best trial of each search as a sweep in YAML, on the whole training set, with the seeds of ``then``.
+
+    Raises:
+        SpecError: The search does not optimise a number on held-out samples, or no trial of a search has a value.
+    """
+    if not search.goal.startswith("validation"):
+        way = "maximize" if search.maximize else "minimize"
+        raise SpecError(f"{way}={search.goal}: the test set is not there to choose by. Try: maximize: validation_accuracy")
+    empty = [one.name for one in found if not one.best]
+    if empty:
+        raise SpecError(f"{empty[0]}: no trial has a value. Try: dynabro search, to its end")
+    sweep = search.sweep
+    points = [{**fixed, **one.best[0].choices} for (_, fixed), one in zip(search.points(), found, strict=True)]
+    document = {
+        "name": f"{sweep.name}{SUFFIX}",
+        "description": DESCRIPTION.format(sweep.name),
+        **({"plugins": list(sweep.plugins)} if sweep.plugins else {}),
+        "base": {"validation": "0"},
+        "grid": {"chosen": [{name: text for name, text in point.items() if name != "validation"} for point in points]},
+        "seeds": list(search.then.seeds if search.then else search.seeds),
+    }
+    return as_yaml(document)
 
 
 def in_words(search: Search, found: Findings) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
@@ -24,13 +25,14 @@ from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.grid.plan import Exclusions
 from dynabro_cli.grid.sweep_file import Values
 from dynabro_cli.search.file import Search
+from dynabro_cli.search.space import Space
 from dynabro_cli.store.read.searches import Trial
 
 MOST_ATTEMPTS = 1000
 """Most proposals in a row that no run can be made of."""
 NEW_ATTEMPTS = 20
 """Proposals until one that was made before is accepted: a space without ranges may have no other."""
-MODELLED = 5
+MODELLED = 2
 """Proposals of the sampler itself; the following ones are uniform, as its model may know nothing that is new and legal."""
 STARTUP = 5
 """Finished trials before the median prunes."""
@@ -51,6 +53,7 @@ class Study:
     def __init__(self, search: Search, name: str, fixed: Values) -> None:
         self.name, self._search, self._fixed = name, search, fixed
         self._space = search.space
+        self._always = _distributions(self._space)
         self._exclusions = Exclusions(search.sweep)
         pruners = {
             "none": optuna.pruners.NopPruner,
@@ -184,7 +187,7 @@ class Study:
         """Return a sampler whose draws depend on the seed and the trial only, and not on what was drawn before a kill."""
         seed = int(np.random.SeedSequence([self._search.sampler_seed, number, attempt]).generate_state(1)[0])
         if self._search.sampler == "tpe" and attempt < MODELLED:
-            return optuna.samplers.TPESampler(seed=seed)
+            return _Model(self._always, seed)
         if self._search.sampler == "cmaes":
             return optuna.samplers.CmaEsSampler(seed=seed)
         return optuna.samplers.RandomSampler(seed=seed)
@@ -201,6 +204,35 @@ class Study:
             pairs = zip(self._space.choices, entries, strict=True)
             found.append({choice.label: entry.label for choice, entry in pairs if len(choice.entries) > 1})
         return found
+
+
+class _Model(optuna.samplers.TPESampler):
+    """TPE on the parameters that all trials have, jointly; it need not look for them in all trials at every proposal."""
+
+    def __init__(self, always: dict[str, BaseDistribution], seed: int) -> None:
+        super().__init__(seed=seed)
+        self._always = always
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> dict[str, BaseDistribution]:
+        """Return the parameters that all trials have."""
+        return self._always
+
+
+def _distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Return the parameters that all trials have: choices between several entries, and ranges of single ones."""
+    found: dict[str, BaseDistribution] = {}
+    for choice in space.choices:
+        if len(choice.entries) > 1:
+            found[choice.label] = optuna.distributions.CategoricalDistribution([entry.label for entry in choice.entries])
+            continue
+        (entry,) = choice.entries
+        for field in entry.texts:
+            for name, one in zip(entry.names[field], entry.ranges[field], strict=True):
+                if one.whole:
+                    found[name] = optuna.distributions.IntDistribution(int(one.low), int(one.high), log=one.log)
+                else:
+                    found[name] = optuna.distributions.FloatDistribution(one.low, one.high, log=one.log)
+    return dict(sorted(found.items()))
 
 
 class Median(optuna.pruners.BasePruner):

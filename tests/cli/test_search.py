@@ -200,3 +200,34 @@ def test_pruned_runs_are_in_no_figure(dynabro: Dynabro, searched: Path, folder: 
     assert dynabro("plot", "final", "--x", "attack", "--where", "sweep = 'suite'", "--out", "p").code == 0
     attacks = pd.read_csv(folder / "p" / "final.csv", keep_default_na=False)
     assert set(attacks["attack"]) == {"none", "nan"}
+
+
+TUNED = """
+name: tuned
+base: {task: digits, workers: 4, byzantine: 1, budget: 12, eval_every: 4, batch_size: 4, method: sgd, validation: 0.1}
+search:
+  learning_rate: {0.001..1 log}
+maximize: validation_accuracy
+trials: 3
+seeds: 0
+"""
+
+
+def test_select_takes_the_best_trial_of_a_search(dynabro: Dynabro, folder: Path) -> None:
+    (folder / "tuned.yaml").write_text(TUNED)
+    assert dynabro("search", "tuned.yaml", "--jobs", "0").code == 0
+    chosen = dynabro("select", "tuned.yaml", "--yaml", "chosen.yaml")
+    assert chosen.code == 0, chosen.err
+    with closing(sqlite3.connect(folder / "results.db")) as connection:
+        rate, score = connection.execute(
+            """SELECT learning_rate, MAX(validation_accuracy) FROM runs JOIN evaluations AS e
+            ON e.run_id = runs.id AND e.round = runs.rounds"""
+        ).fetchone()
+    assert json.loads(dynabro("select", "tuned.yaml", "--json").out)[0]["best"][0]["value"] == pytest.approx(score)
+    dry = dynabro("sweep", "chosen.yaml", "--set", "budget=8", "--jobs", "0")
+    assert dry.code == 0, dry.err
+    with closing(sqlite3.connect(folder / "results.db")) as connection:
+        found = connection.execute("SELECT learning_rate, validation FROM runs WHERE sweep = 'tuned-selected'").fetchall()
+    assert found == [(rate, 0.0)]
+    (folder / "bad.yaml").write_text(TUNED.replace("validation_accuracy", "final_accuracy"))
+    assert "the test set is not there to choose by" in dynabro("select", "bad.yaml").err

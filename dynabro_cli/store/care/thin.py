@@ -36,6 +36,7 @@ from dynabro_cli.store.tables import (
     runs,
     sweep_runs,
     sweeps,
+    trials,
     verified_kappa,
     worker_labels,
 )
@@ -212,6 +213,9 @@ def _fill(
     _copy(connection, runs, RESULTS, (), NOBODY["runs"] if anonymous else None)
     _copy(connection, sweeps, "status <> 'running'", (), NOBODY["sweeps"] if anonymous else None)
     _copy(connection, sweep_runs, "sweep_id IN (SELECT id FROM main.sweeps WHERE status <> 'running')", ())
+    ended = "SELECT id FROM main.sweeps WHERE status <> 'running'"
+    of_ended = {"sweep_id": f"CASE WHEN sweep_id IN ({ended}) THEN sweep_id END"}
+    _copy(connection, trials, "status <> 'running'", (), of_ended)
     _copy(connection, verified_kappa, "TRUE", ())
     _copy(connection, diffs, "sha256 IN (SELECT git_diff FROM thin.runs)", ())
     rows = kept = 0

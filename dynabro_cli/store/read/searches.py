@@ -60,9 +60,10 @@ class Trial(NamedTuple):
     value: float | None
 
 
-def trials_of(connection: Connection, search: str) -> list[Trial]:
-    """Return the trials of a search by number."""
-    found = connection.execute(select(trials).where(trials.c.search == search).order_by(trials.c.number)).mappings()
+def trials_of(connection: Connection, search: str, since: int = 0) -> list[Trial]:
+    """Return the trials of a search by number, from ``since`` on."""
+    own = (trials.c.search == search) & (trials.c.number >= since)
+    found = connection.execute(select(trials).where(own).order_by(trials.c.number)).mappings()
     return [_trial(row) for row in found]
 
 
