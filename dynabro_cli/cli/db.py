@@ -262,4 +262,6 @@ def _summary(merged: Merged, what: str) -> str:
         parts.append(f"{len(merged.unsound)} damaged and not merged")
     if merged.kappas:
         parts.append(f"{many(merged.kappas, 'finding')} of verify kappa copied")
+    if merged.trials:
+        parts.append(f"{many(merged.trials, 'trial')} of searches copied")
     return f"{what}: {', '.join(parts)}"

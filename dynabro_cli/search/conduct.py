@@ -94,7 +94,7 @@ class StudyInProgress:
             number = self._ours.pop(0)
             row = next(row for row in rows if row.number == number)
             return self._begin(row.number, self._study.again(row, self._search.seeds), row.parameters)
-        while (number := self._since + len(rows)) < self._study.total:
+        while (number := rows[-1].number + 1 if rows else self._since) < self._study.total:
             parameters, runs = self._study.propose(number)
             keys = [run.key for run in runs]
             with self._connection.begin() as database:
@@ -114,9 +114,8 @@ class StudyInProgress:
             rows = trials_of(database, self._study.name, self._since)
         self._absorb(rows)
         running = [row.number for row in rows if row.status == "running"]
-        done = min(running, default=self._since + len(rows)) - self._since
-        self._since += done
-        return rows[done:]
+        self._since = min(running, default=rows[-1].number + 1 if rows else self._since)
+        return [row for row in rows if row.number >= self._since]
 
     def _absorb(self, rows: Sequence[Trial]) -> None:
         """Tell the study what it does not know of the stored trials, with the values that the pruner has seen."""

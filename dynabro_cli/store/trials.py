@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.store.ownership import database_time, presumed_dead
@@ -44,6 +44,35 @@ def end(connection: Connection, search: str, number: int, status: str, value: fl
     mine = (trials.c.search == search) & (trials.c.number == number) & (trials.c.status == "running")
     stored = value if value is not None and math.isfinite(value) else None
     connection.execute(update(trials).where(mine).values(status=status, value=stored))
+
+
+def copy(reading: Connection, connection: Connection) -> int:
+    """Copy the searches of another database of which no trial is here, with the texts of their files; return their trials.
+
+    A search that is here, too, stays as it is: two rows of one number cannot both be kept. Unreadable rows are left out.
+    """
+    here = set(connection.execute(select(trials.c.search)).scalars())
+    found = [dict(row) for row in reading.execute(select(trials)).mappings() if row["search"] not in here and _is_sound(row)]
+    for name in dict.fromkeys(row["search"].partition(": ")[0] for row in found):
+        theirs = select(sweeps).where(sweeps.c.name == name, sweeps.c.yaml.is_not(None)).order_by(sweeps.c.id.desc()).limit(1)
+        row = reading.execute(theirs).mappings().first()
+        known = select(sweeps.c.id).where(sweeps.c.name == name, sweeps.c.yaml.is_not(None)).limit(1)
+        if row is not None and connection.execute(known).first() is None:
+            status = "interrupted" if row["status"] == "running" else row["status"]
+            values = {key: value for key, value in row.items() if key != "id"} | {"status": status}
+            connection.execute(insert(sweeps).values(values))
+    if found:
+        connection.execute(insert(trials), [row | {"sweep_id": None} for row in found])
+    return len(found)
+
+
+def _is_sound(row: RowMapping) -> bool:
+    """Return True if the texts of a trial are what ``begin`` writes."""
+    try:
+        parameters, keys = json.loads(row["parameters"]), json.loads(row["run_keys"])
+    except (ValueError, TypeError):
+        return False
+    return isinstance(parameters, dict) and isinstance(keys, list) and all(isinstance(key, str) for key in keys) and bool(keys)
 
 
 def take_over(connection: Connection, search: str, sweep_id: int) -> list[int]:

@@ -18,6 +18,8 @@ import pytest
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import SpecError
 from dynabro_cli.search.findings import findings
+from dynabro_cli.store.care.merge import merge
+from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.searches import evaluated
 from tests.own import forget, write_rule
@@ -178,6 +180,22 @@ def test_two_commands_share_a_search(tmp_path: Path) -> None:
     keys = [keys for *_, keys, _ in rows(tmp_path / "r.db")]
     assert len(set(keys)) == 14
     assert rows(tmp_path / "r.db", "SELECT DISTINCT status FROM trials") == [("finished",)]
+
+
+def test_trials_go_with_their_runs_when_databases_are_merged_or_thinned(tmp_path: Path) -> None:
+    fewer = small(("trials: 14", "trials: 4"), ("then: {seeds: 0..2, best: 2}", ""))
+    make(fewer, tmp_path / "first.db", Watch(end_at=60))  # in the middle of a trial
+    before = rows(tmp_path / "first.db")
+    assert "running" in {row[2] for row in before}
+    assert merge(str(tmp_path / "first.db"), str(tmp_path / "merged.db")).trials == len(before)
+    assert merge(str(tmp_path / "first.db"), str(tmp_path / "merged.db")).trials == 0
+    thin(str(tmp_path / "first.db"), tmp_path / "thinned.db", every=2)
+    for name in ("merged.db", "thinned.db"):
+        assert rows(tmp_path / name) == before
+        watch = make(fewer, tmp_path / name)
+        assert [trial.number for trial in watch.trials] == list(range(len(before) - 1, 4))
+    make(fewer, tmp_path / "first.db")
+    assert rows(tmp_path / "first.db") == rows(tmp_path / "merged.db") == rows(tmp_path / "thinned.db")
 
 
 @pytest.mark.thorough

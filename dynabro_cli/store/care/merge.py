@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
-from dynabro_cli.store import kappas
+from dynabro_cli.store import kappas, trials
 from dynabro_cli.store.care.check import TIMES, damage, unsound_runs
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.open.engine import open_for_writing, refuse_to_write, snapshot
@@ -53,6 +53,7 @@ class Merged:
         left: Number of runs without a result that were not merged: something of them is here, or they are repetitions.
         unsound: Problems of runs that were not merged, by the other database's id.
         kappas: Number of findings of ``verified_kappa`` that are new here.
+        trials: Number of trials of searches that are new here.
         unsound_kappas: As ``unsound``, for these findings.
     """
 
@@ -64,6 +65,7 @@ class Merged:
     left: int = 0
     unsound: dict[int, list[str]] = field(default_factory=dict)
     kappas: int = 0
+    trials: int = 0
     unsound_kappas: dict[int, list[str]] = field(default_factory=dict)
 
 
@@ -124,6 +126,7 @@ class _Merger:
             _note(self._merged, action, row, present)
         with translated_errors(self._database), self._engine.begin() as connection:
             self._merged.kappas = kappas.copy(self._reading, connection)
+            self._merged.trials = trials.copy(self._reading, connection)
         progress(len(there), len(there))
         self._engine.dispose()
 

@@ -215,7 +215,7 @@ def _fill(
     _copy(connection, sweep_runs, "sweep_id IN (SELECT id FROM main.sweeps WHERE status <> 'running')", ())
     ended = "SELECT id FROM main.sweeps WHERE status <> 'running'"
     of_ended = {"sweep_id": f"CASE WHEN sweep_id IN ({ended}) THEN sweep_id END"}
-    _copy(connection, trials, "status <> 'running'", (), of_ended)
+    _copy(connection, trials, "TRUE", (), of_ended)
     _copy(connection, verified_kappa, "TRUE", ())
     _copy(connection, diffs, "sha256 IN (SELECT git_diff FROM thin.runs)", ())
     rows = kept = 0
