@@ -107,6 +107,10 @@ class PluginError(DynabroError):
     exit_code = 78
 
 
+class NameTakenError(PluginError, ValueError):
+    """Two components have one name."""
+
+
 class CannotWriteError(DynabroError):
     """A file or folder cannot be created or written."""
 

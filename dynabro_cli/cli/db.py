@@ -51,8 +51,8 @@ def check(db: Database = "results.db", as_json: AsJson = False, plugin: Plugins 
             say("no problem found")
     if report.problems:
         raise DatabaseError(
-            f"{shown(db)} has {many(len(report.problems), 'problem')}; restore a backup, or repeat these runs with "
-            "dynabro run --rerun"
+            f"{shown(db)} has {many(len(report.problems), 'problem')}. Try: restore a backup; or dynabro db merge {shown(db)} "
+            "--db NEW.db, which copies the runs that are intact, and the commands of the others with the new database"
         )
 
 

@@ -13,7 +13,7 @@ import typer
 from dynabro_cli.cli.options import Database, Plugins
 from dynabro_cli.cli.output import duration, finite, print_json, sparkline, table_lines
 from dynabro_cli.cli.terminal import is_terminal, one_line, say
-from dynabro_cli.errors import BusyError, DisconnectedError, NotFoundError, PreemptedError, SpecError
+from dynabro_cli.errors import BusyError, DisconnectedError, EmptyDatabaseError, NotFoundError, PreemptedError, SpecError
 
 if TYPE_CHECKING:
     from dynabro_cli.store.read.status import DatabaseState, RunState, SweepState
@@ -93,7 +93,7 @@ def _views(db: str, interval: float) -> Iterator[tuple[DatabaseState | None, str
             yield None, "the database is locked by another program for now; trying again"
         except DisconnectedError:
             yield None, "the database's server cannot be reached for now; trying again"
-        except NotFoundError:
+        except (NotFoundError, EmptyDatabaseError):
             if seen:  # it was removed: nothing is left to wait for
                 raise
             yield None, f"there is no database {shown(db)} yet; waiting for a run or a sweep that makes it"

@@ -23,7 +23,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
-from dynabro_cli.errors import DynabroError, PluginError, SpecError, first_line
+from dynabro_cli.errors import DynabroError, NameTakenError, PluginError, SpecError, first_line
 
 GROUP = "dynabro.plugins"
 """The entry points of installed packages; each names a module."""
@@ -170,9 +170,15 @@ def _importing() -> Iterator[None]:
     global _depth
     _depth += 1
     try:
-        yield
+        with _aside():
+            yield
     finally:
         _depth -= 1
+
+
+def _aside() -> contextlib.AbstractContextManager[object]:
+    """Within the context, let what a plugin prints go to standard error: standard output may be JSON of the command."""
+    return contextlib.redirect_stdout(sys.stderr)  # noqa: TID251
 
 
 def _content(path: Path) -> bytes | None:
@@ -258,7 +264,9 @@ def _execute(action: Callable[[], object], name: str, command: str, undo: Callab
         if isinstance(error, SpecError):
             raise
         text = described(error) if where(error) else f"plugin={name}: {described(error)}"
-        raise PluginError(f"{text}. Try: {command}, which shows the traceback") from error
+        taken = isinstance(error, NameTakenError)
+        advice = "another name, or one of the two" if taken else f"{command}, which shows the traceback"
+        raise PluginError(f"{text}. Try: {advice}") from error
 
 
 def _add_place(module: str) -> None:
@@ -319,7 +327,8 @@ def guarded(what: str) -> Iterator[None]:
         PluginError: With file and line. Errors raised on purpose, and exceptions of other code, are unchanged.
     """
     try:
-        yield
+        with _aside():
+            yield
     except DynabroError:
         raise
     except Exception as error:

@@ -17,7 +17,7 @@ from typing import Any, Generic
 from dynabro_cli.components import plugins
 from dynabro_cli.components.component import Check, Component, Entry, Factory
 from dynabro_cli.components.parameters import NoParameters
-from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.errors import NameTakenError, SpecError, did_you_mean
 
 NOTEBOOK = "__main__"
 """The module of a notebook's cells, and of a script."""
@@ -50,7 +50,7 @@ class Registry(Generic[Factory]):
     ) -> Callable[[Factory], Factory]:
         """Register the decorated factory under ``name``.
 
-        A name that is taken raises ValueError, unless the same cell of a notebook is executed again.
+        A name that is taken raises NameTakenError, unless the same cell of a notebook is executed again.
 
         ``check`` decides without building in which settings the component is legal, if building takes long.
         """
@@ -62,7 +62,7 @@ class Registry(Generic[Factory]):
                 self._discover()  # so that a name of dynabro's own is known to be taken
             taken = self._entries.get(name)
             if taken is not None and not (again and taken.factory.__module__ == NOTEBOOK):
-                raise ValueError(f"{self.kind} {name!r} is registered twice; {taken.factory.__module__} has the first one")
+                raise NameTakenError(f"{self.kind} {name!r} is registered twice; {taken.factory.__module__} has the first one")
             entry = Entry(self.kind, name, parameters, factory, reference, check)
             self._entries = dict(sorted({**self._entries, name: entry}.items()))
             self._parsed.clear()

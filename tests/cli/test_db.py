@@ -48,7 +48,7 @@ def test_a_few_problems_are_listed_and_many_are_counted(dynabro: Dynabro, result
     change(results, "UPDATE runs SET dynamic_rounds = 99 WHERE id = 2")
     outcome = dynabro("db", "check")
     assert (outcome.code, outcome.out.splitlines()[1:]) == (65, ["run 2: its rows are not as they were stored"])
-    assert outcome.problems == ["results.db has 1 problem; restore a backup, or repeat these runs with dynabro run --rerun"]
+    assert outcome.problems[0].startswith("results.db has 1 problem. Try: restore a backup; or dynabro db merge results.db")
     for table in ("runs", "rounds", "evaluations", "recovery"):
         columns = [
             row[0] for row in read(results, "SELECT name FROM pragma_table_info(?) WHERE type = 'INTEGER' AND pk = 0", table)
@@ -279,3 +279,15 @@ def test_an_unknown_command(dynabro: Dynabro) -> None:
     assert (outcome.code, outcome.out) == (2, "")
     (line,) = outcome.problems
     assert "upgrad" in line
+
+
+@pytest.mark.parametrize("name", ["loop.db", "a\udcff.db"])
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}"])
+@pytest.mark.parametrize("words", ["run --task quadratic", "runs", "db check", "status"])
+def test_a_name_that_no_database_can_have(words: str, form: str, name: str, dynabro: Dynabro, folder: Path) -> None:
+    (folder / "loop.db").symlink_to("loop.db")
+    outcome = dynabro(*words.split(), "--db", form.format(name))
+    assert (outcome.code, outcome.out) == (73, "")
+    (line,) = outcome.problems
+    assert "cannot be a " in line
+    assert line.endswith("Try: another --db")

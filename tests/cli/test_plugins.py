@@ -227,7 +227,17 @@ def test_a_name_that_is_taken_is_refused(dynabro: Dynabro, rule: Path, name: str
     outcome = dynabro("list", "--plugin", str(rule), "--plugin", str(other))
     assert outcome.code == 78
     (line,) = outcome.problems
-    assert line.startswith(f"{other}, line 14: ValueError: aggregator {name!r} is registered twice; {first} has the first one")
+    assert line == (
+        f"{other}, line 14: NameTakenError: aggregator {name!r} is registered twice; {first} has the first one. "
+        "Try: another name, or one of the two"
+    )
+
+
+def test_what_a_plugin_prints_is_not_in_the_output(dynabro: Dynabro, rule: Path) -> None:
+    rule.write_text("print('hello')\n" + rule.read_text())
+    outcome = dynabro("run", "--plugin", str(rule), "--aggregator", "own", *QUICK, "--json")
+    assert json.loads(outcome.out)["aggregator"] == "own"
+    assert "hello\n" in outcome.err
 
 
 def test_an_exception_of_the_factory_is_a_line(dynabro: Dynabro, rule: Path) -> None:

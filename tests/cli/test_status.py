@@ -247,6 +247,8 @@ def test_a_watch_waits_for_a_database(dynabro: Dynabro, folder: Path, monkeypatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr("dynabro_cli.cli.status.time.sleep", interrupt)
-    outcome = dynabro("status", "--watch", "--db", "later.db")
-    assert outcome.code == 0
-    assert "there is no database later.db yet; waiting for a run or a sweep that makes it" in outcome.out
+    (folder / "empty.db").touch()
+    for name in ("later.db", "empty.db"):
+        outcome = dynabro("status", "--watch", "--db", name)
+        assert outcome.code == 0
+        assert f"there is no database {name} yet; waiting for a run or a sweep that makes it" in outcome.out

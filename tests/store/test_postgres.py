@@ -185,6 +185,12 @@ def test_a_server_or_database_that_is_not_there(operation: Callable[[str], objec
 def test_a_password_is_shown_nowhere() -> None:
     url = "postgresql+psycopg://me:secret@host/results?password=secret&sslpassword=secret&sslmode=require"
     assert shown(url) == "postgresql+psycopg://me:***@host/results?sslmode=require"
+    for url in ("postgresql+psycopg://me:se@cret@host/results", "postgresql+psycopg://me:se/cret@x:1@host/results?a=@"):
+        assert shown(url) == "postgresql+psycopg://***@host/results"
+        for opener in OPENERS:
+            with pytest.raises(DatabaseError, match="Try: %40 in its place") as caught:
+                opener(url)
+            assert "cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from dynabro_cli.errors import BusyError, NotFoundError, RunHeldError, SpecError
+from dynabro_cli.errors import BusyError, NotFoundError, RunHeldError, SpecError, StorageError
 from dynabro_cli.store.care import remove as removing
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.remove import choose, remove
@@ -211,3 +211,14 @@ def test_nothing_is_made_where_there_is_no_database(path: Path) -> None:
     with pytest.raises(NotFoundError):
         choose(str(path), "1 = 1")
     assert not path.exists()
+
+
+@pytest.mark.parametrize("backend", ["sqlite"])
+def test_a_full_disk_says_what_can_make_room(engine: Engine, path: Path, request: pytest.FixtureRequest) -> None:
+    record(engine, made.whole_run(2000))
+    engine.dispose()
+    removal = choose(str(path), "1 = 1")
+    request.getfixturevalue("_small_files")
+    with pytest.raises(StorageError, match=r"nothing is removed.*Try: dynabro db thin FILE --every 10 --db"):
+        remove(str(path), removal)
+    assert len(read(path, "SELECT * FROM rounds")) == 2000

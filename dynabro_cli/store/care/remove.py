@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, delete, literal_column, select
 
-from dynabro_cli.errors import BusyError, RunHeldError
+from dynabro_cli.errors import BusyError, RunHeldError, StorageError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store.claims import RERUN_SUFFIX, refuse_if_live
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
-from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.open.value_types import moment
 from dynabro_cli.store.origin import remove_unused_diffs
 from dynabro_cli.store.read.queries import query
@@ -94,13 +94,20 @@ def remove(database: str, removal: Removal) -> list[Path]:
 
     Raises:
         BusyError: A run has changed, or a live process is making it; nothing is removed.
+        StorageError: The disk is full; nothing is removed.
         DynabroError: The database cannot be written; nothing is removed.
     """
-    engine = open_for_writing(database)
-    with translated_errors(database), engine.begin() as connection:
-        for batch in _batches(removal.runs):
-            _remove(connection, batch)
-            failpoint("mid-remove")
+    try:
+        engine = open_for_writing(database)
+        with translated_errors(database), engine.begin() as connection:
+            for batch in _batches(removal.runs):
+                _remove(connection, batch)
+                failpoint("mid-remove")
+    except StorageError as error:  # SQLite logs the pages that it changes
+        raise StorageError(
+            f"nothing is removed, as that needs room for a log, too ({error}). Try: dynabro db thin FILE --every 10 "
+            f"--db {shown(database)}, with FILE on another disk"
+        ) from error
     engine.dispose()
     failpoint("after-remove")
     return [path for path in removal.files if not _unlink(path)]

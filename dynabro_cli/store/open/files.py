@@ -15,7 +15,7 @@ from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, S
 from dynabro_cli.machine.strangers_files import SQLITE_MAGIC
 from dynabro_cli.store.open.connections import connect_reader
 from dynabro_cli.store.open.schema import SchemaEntry, entries
-from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.tables import APPLICATION_ID
 
 IN_MEMORY = ":memory:"
@@ -32,18 +32,16 @@ def sqlite_path(database: str) -> Path | None:
     if not database.strip():
         raise SpecError(f"db={database!r} names no file. Try: a path, such as --db results.db")
     if "://" not in database:
-        try:
-            path = Path(database).expanduser()
-            path.exists()
-        except (OSError, RuntimeError, ValueError) as error:
-            raise CannotWriteError(f"{database!r} cannot be a file ({error}). Try: another --db") from error
+        path = _checked(database)
         if str(path) == IN_MEMORY:
             raise SpecError(f"db={database}: a database in memory is lost when the command ends. Try: --db results.db")
         return path
+    kind, _, rest = database.partition("://")  # the rest may hold a password
+    if rest.partition("?")[0].count("@") > 1:
+        raise DatabaseError(f"{shown(database)}: an @ in the user's name or password ends it. Try: %40 in its place")
     try:
         url = make_url(database)
     except (ArgumentError, ValueError) as error:
-        kind = database.partition("://")[0]  # what follows may hold a password
         raise DatabaseError(
             f"{kind}://... is not a database URL. Try: a path, or a URL such as sqlite:///results.db"
         ) from error
@@ -51,7 +49,20 @@ def sqlite_path(database: str) -> Path | None:
         return None
     if not url.database or str(Path(url.database)) == IN_MEMORY:
         raise DatabaseError(f"{database} names no file, and results are to be kept. Try: a path, such as --db results.db")
-    return Path(url.database)
+    return _checked(url.database)
+
+
+def _checked(name: str) -> Path:
+    """Return the path of a file; raise CannotWriteError if no file can have it, such as a link to itself."""
+    try:
+        path = Path(name).expanduser()
+        path.resolve()
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise CannotWriteError(f"{name!r} cannot be a database, as its name is not UTF-8. Try: another --db") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise CannotWriteError(f"{name!r} cannot be a file ({error}). Try: another --db") from error
+    return path
 
 
 def read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:

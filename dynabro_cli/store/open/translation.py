@@ -23,6 +23,8 @@ def shown(database: str | URL) -> str:
     """Return ``database`` in a printable form: without a password; for a file, the path alone."""
     if isinstance(database, str) and "://" not in database:
         return database
+    if isinstance(database, str) and (rest := database.partition("://")[2].partition("?")[0]).count("@") > 1:
+        return f"{database.partition('://')[0]}://***@{rest.rpartition('@')[2]}"  # which @ ends the password is not known
     url = make_url(database)
     if url.get_backend_name() == "sqlite":
         return url.database or ""
