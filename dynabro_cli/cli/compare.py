@@ -120,7 +120,7 @@ def _print_all(
     for place, names in enumerate(_blocks(table)):
         say() if place else None
         emit(names, table[names].values.tolist())
-    say("", "Pairs: mean of A - B over all columns, and in how many columns a paired test separates them", "")
+    say("", "Pairs: mean of A - B, and columns in which a paired test separates them", "")
     emit(("A", "B", "A - B", "A better", "B better", "open"), _summaries(found))
     for line in filter(None, (found.sentence, f"{BEST}: best of a column", *found.notes)):
         note(line)

@@ -24,7 +24,20 @@ EVIL = "\x1b[31m\x1b]0;title\x07\x9b2J\u202e\u2066\u200b\r\nforged\tline\x7f\x85
 """Colours, a title, C1 and bidirectional controls, and what ends a line."""
 SHOWN = r"\x1b[31m\x1b]0;title\x07\x9b2J\u202e\u2066\u200b\r\nforged\tline\x7f\x85\u2028"
 TEXTS = {
-    "runs": ["model", "method", "aggregator", "attack", "switching", "host", "git_commit", "error", "device", "owner"],
+    "runs": [
+        "model",
+        "method",
+        "aggregator",
+        "attack",
+        "switching",
+        "host",
+        "git_commit",
+        "error",
+        "device",
+        "owner",
+        "note",
+        "tags",
+    ],
     "sweeps": ["name", "host", "owner", "executor"],
     "verified_kappa": ["rule"],
 }
@@ -53,6 +66,7 @@ LINES: dict[tuple[str, ...], list[list[str]]] = {
     ("query",): [["SELECT * FROM runs"], [f'SELECT 1 AS "{EVIL}"'], [f"SELECT {EVIL}"], ["SELECT host FROM runs", "--json"]],
     ("export",): [["final", "--csv", "out.csv"], ["final", "--csv", f"{EVIL}/out.csv"], [EVIL, "--csv", "-"]],
     ("compare",): [["sgd", "momentum"], ["method=sgd", EVIL], [EVIL, EVIL]],
+    ("tag",): [["1", "good", "--note", EVIL], [EVIL, "good"], ["1", EVIL], ["all", "good", "--where", EVIL]],
     ("report",): [["--out", "report.html"], ["--where", EVIL], ["--out", f"{EVIL}/report.html"]],
     ("browse",): [["--db", EVIL], ["--port", EVIL]],
     ("evaluate",): [[EVIL], ["evil.safetensors"], ["evil.safetensors", "--task", "quadratic"], ["evil.safetensors", "--json"]],
