@@ -1,8 +1,9 @@
 """Check the countable part of the project's English; print a line per finding, and exit with 1 if there are more than ``MOST``.
 
 Docstrings do not begin with What, Whether, How or Who. Docstrings, comments and messages repeat the noun instead of "that of",
-and negate the verb instead of the noun. A line of a document has at most 120 characters, except for
-rows of the generated tables in plots/, which quote the paper.
+and negate the verb instead of the noun. So do documents, whose sentences have at most 30 words. A line of a document has at
+most 120 characters. Pages in plots/ quote the paper, and benchmarks/ has records: only lines outside of their tables are
+measured.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("dynabro_cli", "benchmarks", "docs", ".ci")
 DOCUMENTS = ("*.md", "docs/*.md", "plots/*.md", "sweeps/*.md", "benchmarks/*.md")
+QUOTING = ("plots", "benchmarks")
 WIDTH = 120
 FIRST = re.compile(r"(What|Whether|How|Who|Whose|Where|When|Why)\b")
 PHRASE = re.compile(
@@ -27,6 +29,11 @@ PHRASE = re.compile(
     ),
     re.IGNORECASE,
 )
+TRANSLATED = re.compile(r"\b(told|so many|but for|of its own|of yours|there is none|that of|those of)\b", re.IGNORECASE)
+"""Phrases that documents do not need; ``.ci`` and the house's style have better ones."""
+CODE = re.compile(r"^```.*?^```|`[^`]*`", re.MULTILINE | re.DOTALL)
+ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
+WORDS = 30
 KEPT = ("switching/trace.py", "CHANGELOG.md")
 """Not checked: messages that are part of a component's digest, and release notes."""
 MOST = 0
@@ -50,10 +57,38 @@ def check_source(text: str) -> Iterator[tuple[int, str]]:
 
 
 def check_document(text: str, *, generated: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield line and finding of each line of a document that is too long; rows of a generated document's tables may be."""
+    """Yield line and finding of each line of a document that is too long, and of its phrases and long sentences.
+
+    Args:
+        text: The document.
+        generated: True for a page of quotations or records; rows of its tables may be long, and its sentences are not checked.
+    """
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > WIDTH and not (generated and line.startswith("|")):
             yield number, f"a line has {len(line)} characters; {WIDTH} are legal"
+    if generated:
+        return
+    words = CODE.sub(lambda code: "x" + "\n" * code[0].count("\n"), text)
+    for found in TRANSLATED.finditer(words):
+        yield words[: found.start()].count("\n") + 1, f"{' '.join(found[0].split())!r}; use a shorter word, or repeat the noun"
+    for number, paragraph in _paragraphs(words):
+        for sentence in re.split(r"(?<=[.!?])\s", paragraph):
+            if len(sentence.split()) > WORDS:
+                yield number, f"a sentence has {len(sentence.split())} words; {WORDS} are legal: {sentence[:40]}..."
+
+
+def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the first line and the text of each paragraph and list item; headings and tables are left out."""
+    start, lines = 0, list[str]()
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if not line.strip() or line.startswith(("|", "#")) or ITEM.match(line):
+            if lines:
+                yield start, " ".join(lines)
+            item = ITEM.match(line)
+            start, lines = number, [line[item.end() :]] if item else []
+        else:
+            start, lines = (start, lines) if lines else (number, lines)
+            lines.append(line.strip())
 
 
 def findings() -> list[str]:
@@ -65,7 +100,9 @@ def findings() -> list[str]:
                 found += [(path, *one) for one in check_source(path.read_text(encoding="utf-8"))]
     for pattern in DOCUMENTS:
         for path in sorted(path for path in ROOT.glob(pattern) if path.name not in KEPT):
-            found += [(path, *one) for one in check_document(path.read_text(encoding="utf-8"), generated="plots" in path.parts)]
+            found += [
+                (path, *one) for one in check_document(path.read_text(encoding="utf-8"), generated=path.parent.name in QUOTING)
+            ]
     return [f"{path.relative_to(ROOT)}:{line}: {why}" for path, line, why in found]
 
 

@@ -45,6 +45,25 @@ def test_long_lines_of_documents_are_found() -> None:
     assert [line for line, _ in PROSE["check_document"]("x" * 120 + "\n" + "x" * 121)] == [2]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The kind is told by the server.",
+        "It has a folder\nof its own.",
+        "- a first item\n- " + "word\n" * 31 + "end.",
+        "A short one. " + "Word\n" * 31 + "end.",
+    ],
+)
+def test_phrases_and_long_sentences_of_a_document_are_found(text: str) -> None:
+    assert len(list(PROSE["check_document"](text))) == 1
+    assert not list(PROSE["check_document"](text, generated=True))
+
+
+@pytest.mark.parametrize("text", ["`told`", "```\nso many\n```", "| " + "word " * 20 + "|", "Short.\n" * 40, "a; " * 30])
+def test_what_a_document_may_have(text: str) -> None:
+    assert not list(PROSE["check_document"](text.rstrip()))
+
+
 def test_there_are_no_more_findings() -> None:
     found = PROSE["findings"]()
     assert len(found) <= PROSE["MOST"], "\n".join(found)

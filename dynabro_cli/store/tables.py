@@ -339,7 +339,7 @@ verified_kappa = Table(
         nullable=False,
         comment="true if the ratio exceeds a million, or a hundred times the proved kappa if that is larger",
     ),
-    Column("proved", Double, comment="proved kappa of the rule; NULL if there is none"),
+    Column("proved", Double, comment="proved kappa of the rule; NULL if no kappa is proved"),
     Column("evaluations", Integer, nullable=False, comment="number of inputs tried"),
     Column("complete", Boolean, nullable=False, comment="true if the search ended before its time limit"),
     Column("worst", Text, comment="input with the largest ratio, as JSON"),
