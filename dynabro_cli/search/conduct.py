@@ -9,7 +9,7 @@ from typing import Protocol
 
 from sqlalchemy import Engine
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.events import Evaluated, Event, Started
 from dynabro_cli.executors._api import Failure, Listener, Outcome, Status
 from dynabro_cli.executors.backend import Places
@@ -193,6 +193,8 @@ class StudyInProgress:
     def ended(self, outcome: Outcome) -> None:
         """Note the end of a run, and end the trials that have no other run left."""
         key = outcome.run.key
+        if outcome.failure is not None and outcome.failure.expected and key in self._by_key:
+            self._refuse(key, outcome.failure)
         if outcome.status == "stored":
             self.catch_up(key)
         for trial in self._by_key.get(key, ()):
@@ -201,6 +203,18 @@ class StudyInProgress:
                 trial.status = "failed"
             if trial.number in self._open and (trial.status is not None or not trial.left):
                 self._settle(trial)
+
+    def _refuse(self, key: str, failure: Failure) -> None:
+        """Raise the error of a run that could not start here, and so is not stored, as without data or memory.
+
+        All other trials would fail, too. The trial stays ``running``, and the next command continues it.
+        """
+        with self._connection.begin() as database:
+            stored = ends_of(database, [key], self._search.goal)
+        if key not in stored or stored[key].status != "failed":
+            error = RunError(f"{failure.reason} (trials that have ended are stored; the same command continues)")
+            error.exit_code = failure.exit_code
+            raise error
 
     def _settle(self, trial: _Open) -> None:
         """Store the end of a trial, then tell the study and the watcher."""
@@ -303,6 +317,7 @@ def conduct(
 
     Raises:
         SpecError: Another search is stored under this name.
+        RunError: A run could not start here, as without its data.
         DynabroError: As ``make_all``.
     """
     options, files, kept = places.options, files or SideFiles.of(engine.url), KeptConnection(engine)

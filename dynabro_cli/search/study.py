@@ -19,7 +19,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import PluginError, SpecError
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.grid.plan import Exclusions
@@ -134,8 +134,8 @@ class Study:
             texts = {**self._fixed, **self._space.chosen(trial)}
             try:
                 runs = self.runs(texts, self._search.seeds)
-            except SpecError as error:
-                problem, runs = error.problems[0], []
+            except (SpecError, PluginError) as error:
+                problem, runs = str(error).partition("\n")[0], []
             if not runs or (runs[0].key in self._made and attempt < NEW_ATTEMPTS and not self._grid):
                 self._study.tell(trial, state=TrialState.FAIL)
                 continue

@@ -57,7 +57,17 @@ def test_help_ends_in_an_example_that_parses(command: tuple[str, ...], dynabro: 
     assert text.splitlines()[-1].strip().startswith("Example: ")
 
 
-OTHERWISE = (("demo",), ("report",), ("browse",), ("run",), ("evaluate",), ("logs",), ("db", "merge"), ("select",), ("leaderboard",))
+OTHERWISE = (
+    ("leaderboard",),
+    ("demo",),
+    ("report",),
+    ("browse",),
+    ("run",),
+    ("evaluate",),
+    ("logs",),
+    ("db", "merge"),
+    ("select",),
+)
 """Commands whose example needs more than a database; it is tested elsewhere."""
 
 

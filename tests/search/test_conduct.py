@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from dynabro_cli.components import plugins
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.search.findings import findings
 from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
@@ -180,6 +180,26 @@ def test_two_commands_share_a_search(tmp_path: Path) -> None:
     keys = [keys for *_, keys, _ in rows(tmp_path / "r.db")]
     assert len(set(keys)) == 14
     assert rows(tmp_path / "r.db", "SELECT DISTINCT status FROM trials") == [("finished",)]
+
+
+def test_a_run_that_cannot_start_here_ends_the_search_and_not_its_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, left = small(("trials: 14", "trials: 4"), ("then: {seeds: 0..2, best: 2}", "")), [5]
+
+    def check_room(*_: object, **__: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise RunError("there is no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dynabro_cli.simulation.need.check_room", check_room)
+        with pytest.raises(RunError, match="there is no memory"):
+            make(search, tmp_path / "r.db")
+    assert [row[2] for row in rows(tmp_path / "r.db")] == ["finished", "finished", "running"]
+    make(search, tmp_path / "r.db")
+    make(search, tmp_path / "whole.db")
+    assert rows(tmp_path / "r.db") == rows(tmp_path / "whole.db")
 
 
 def test_trials_go_with_their_runs_when_databases_are_merged_or_thinned(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
     rows = []
     for setting, candidates in repeated.items():
         own = runs[runs["setting"] == setting]
-        fixed = own[~own["cell"].isin(chosen)]
+        has_suite = (~own["sweep"].isin(list(found.about))).any()
+        fixed = own[~own["cell"].isin(chosen) & has_suite]
         rows.append(_row(own.iloc[0], fixed, candidates, counts[setting]))
     rows.sort(key=lambda row: -row["worst"])
     for above, row in zip([None, *rows], rows, strict=False):
