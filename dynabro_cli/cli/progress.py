@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from dynabro_cli.executors._api import Outcome
+    from dynabro_cli.experiment.complete import CompleteSpec
     from dynabro_cli.experiment.resolve import Run
 
 PLAIN_LINES = 20
@@ -142,6 +143,11 @@ class RunProgress(Display):
         self._score = self._byzantine = ""
         self._lines = 0
         self._task = self._live.add_task("starting", total=budget)
+
+    @classmethod
+    def of(cls, spec: CompleteSpec, *, quiet: bool) -> Self:
+        """Return the display of a run."""
+        return cls(spec.budget, spec.workers * spec.batch_size, quiet=quiet)
 
     def started(self, slot: int, run: Run) -> None:
         """Show nothing: the first event follows."""

@@ -206,7 +206,7 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
         files.probe()
         if model is not None:
             model.check()
-        with RunProgress(run.spec.budget, run.spec.workers * run.spec.batch_size, quiet=quiet) as progress:
+        with RunProgress.of(run.spec, quiet=quiet) as progress:
             standing = stand(db, None, options.rerun)
             (outcome,) = make_all([run], engine, places, progress, standing, files=files, save_model=model)
     if outcome.failure is not None:

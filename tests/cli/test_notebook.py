@@ -40,6 +40,7 @@ def test_the_package_lists_its_public_names() -> None:
 
 def test_a_run_is_stored_as_by_the_command(dynabro: Dynabro, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = run(QUADRATIC, db="mine.db", tags=["first"], note="hello")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("20/20: gap ")
     assert row["final_gap"] == read(folder / "mine.db", "SELECT final_gap FROM runs")[0][0]
     assert read(folder / "mine.db", "SELECT tags, note FROM runs") == [('["first"]', "hello")]
     words = [f"--{name}={value}" for name, value in QUADRATIC.items()]
