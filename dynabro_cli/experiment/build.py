@@ -228,6 +228,10 @@ def _attack_conflicts(task: str, entry: str | None, name: str, attack: Attack, *
     return found
 
 
+MOST_SAMPLES = 2**62
+"""Most samples of all workers in a run: the column ``samples`` counts to 2^63 - 1, and the last round may exceed the budget."""
+
+
 def conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:
     """Return the problems between the numbers of a completed spec, one line each."""
     found = []
@@ -237,6 +241,11 @@ def conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> li
         found.append(
             f"byzantine={byzantine} of workers={workers} is not legal: 2f < m must hold, so f is at most {most}. "
             f"Try: --byzantine {most} (bernoulli switching may exceed it in a round, by its delta_max)"
+        )
+    if spec.budget * workers * spec.batch_size > MOST_SAMPLES:
+        found.append(
+            f"budget={spec.budget} with workers={workers} and batch_size={spec.batch_size} takes more than {MOST_SAMPLES} "
+            f"samples. Try: --budget {max(1, MOST_SAMPLES // (workers * spec.batch_size))}, or a smaller --batch-size"
         )
     if spec.lr_drop != "none" and spec.lr_rule == "adagrad-norm":
         found.append(f"lr_rule=adagrad-norm sets the learning rate itself, and lr_drop={spec.lr_drop}. Try: --lr-drop none")
