@@ -38,7 +38,7 @@ def test_every_run_is_there_with_its_cell(gathered: Gathered, real_database: Pat
     assert len(rows) == len(stored) == 7
     names = {"sgd": "SGD", "dynabro": "DynaBRO"}
     for run_id, key, method, seed, status, accuracy, rounds in stored:
-        _, short, cell, own_seed, own_status, score, own_rounds, seconds, _ = rows[run_id]
+        _, short, cell, own_seed, own_status, score, own_rounds, seconds, *_ = rows[run_id]
         assert key.startswith(short)
         assert found["fields"][methods]["values"][found["cells"][cell]["at"][methods]] == names.get(
             method, f"momentum \N{GREEK SMALL LETTER BETA}={method.partition('=')[2] or '0.9'}"
