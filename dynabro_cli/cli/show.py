@@ -55,7 +55,8 @@ def show(
         kind, name = _kind_of(kind)
     if kind not in REGISTRIES or not name:
         legal = ", ".join([*REGISTRIES, "runs"])
-        raise SpecError(f"cannot show {what!r}{did_you_mean(kind, REGISTRIES)}. Try: KIND/NAME with KIND one of {legal}")
+        hint = "" if kind in REGISTRIES else did_you_mean(kind, REGISTRIES)
+        raise SpecError(f"cannot show {what!r}{hint}. Try: KIND/NAME with KIND one of {legal}")
     _show_component(REGISTRIES[kind].entry(name), kind, as_json)
 
 
