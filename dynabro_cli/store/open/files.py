@@ -56,6 +56,7 @@ def _checked(name: str) -> Path:
     """Return the path of a file; raise CannotWriteError if no file can have it, such as a link to itself."""
     try:
         path = Path(name).expanduser()
+        path.exists()
         path.resolve()
         name.encode()
     except UnicodeEncodeError as error:
