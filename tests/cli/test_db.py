@@ -130,9 +130,9 @@ def test_a_thinned_run_that_is_run_again(dynabro: Dynabro, results: Path) -> Non
         (("no/small.db", "--every", "9"), 73, "no/small.db: its folder no does not exist. Try: mkdir -p no"),
         (("a.db", "--every", "0"), 2, "every=0: it must be 1 to 2147483647. Try: --every 100, which keeps every 100th round"),
         (("a.db", "--every", "9", "--db", "missing.db"), 66, "there is no database missing.db. Try: dynabro run"),
-        (("a.db", "--every", "9", "--where", "colour = 1"), 2, "SQL: no such column: colour. Try: docs/columns.md"),
+        (("a.db", "--every", "9", "--where", "colour = 1"), 2, "SQL: no such column: colour. Try: a column: id, "),
         (("a.db", "--every", "9", "--db", "postgresql://me:secret@host/results"), 2, "postgresql://me:***@host/results is a"),
-        (("a.db",), 2, "Missing option '--every'. Try: dynabro --help"),
+        (("a.db",), 2, "Missing option '--every'. Try: dynabro db thin --help"),
     ],
 )
 def test_what_cannot_be_thinned(arguments: tuple[str, ...], code: int, problem: str, dynabro: Dynabro, results: Path) -> None:

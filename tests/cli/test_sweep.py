@@ -150,9 +150,10 @@ def test_every_option_reaches_the_executor(dynabro: Dynabro, small: str, asked: 
         rerun="changed",
         fail_fast=True,
         sweep="small",
+        sweep_text=SMALL,
         checkpoint_every=9,
     )
-    assert [options for _, options in asked] == [expected, Options(sweep="small")]
+    assert [options for _, options in asked] == [expected, Options(sweep="small", sweep_text=SMALL)]
 
 
 def test_fields_are_set(dynabro: Dynabro, small: str, asked: Asked) -> None:

@@ -75,6 +75,8 @@ LINES: dict[tuple[str, ...], list[list[str]]] = {
     ("verify", "kappa"): [[EVIL], ["cwmed", "--pre", EVIL]],
     ("verify", "tau"): [[EVIL], ["--task", EVIL], ["--seeds", EVIL]],
     ("verify", "rate"): [[EVIL], ["rounds", "--seeds", "0", "--dry-run"]],
+    ("search",): [[EVIL], ["evil.yaml", "--dry-run"]],
+    ("leaderboard",): [["--where", EVIL], [EVIL]],
     ("db", "check"): [[], ["--json"]],
     ("db", "backup"): [["copy.db"], [f"{EVIL}.db"]],
     ("db", "thin"): [["small.db", "--every", "5"], ["other.db", "--every", "5", "--where", EVIL]],
@@ -243,6 +245,6 @@ def test_bytes_that_are_no_text(words: list[str], results: Path) -> None:
     done = subprocess.run(
         [*PROGRAM, *map(os.fsencode, words)], cwd=results.parent, env=environment(), capture_output=True, text=True, check=False
     )
-    assert done.returncode in (2, 66)
+    assert done.returncode in (2, 66, 73)
     (line,) = done.stderr.splitlines()
     assert line.startswith("dynabro: ")

@@ -163,7 +163,7 @@ def test_sweeps_side_by_side(rules: Path, dynabro: Dynabro, tmp_path: Path) -> N
     assert {cell["row"] for cell in found["cells"]} == {"mine", "other"}
     assert {pair["n"] for pair in found["pairs"]} == {3}
     problem = dynabro("plot", "mine", "another", "--db", str(path))
-    assert (problem.code, problem.out) == (2, "")
+    assert (problem.code, problem.out) == (66, "")
 
 
 def test_a_heatmap_does_not_mix_budgets(folder: Path, dynabro: Dynabro) -> None:
