@@ -210,7 +210,7 @@ def test_the_cases_of_iteration_resolve() -> None:
     from dynabro_cli.experiment.resolve import resolve
 
     cases = iteration.cases()
-    assert list(cases) == ["cwtm", "nnm+cwtm", "gm", "nnm+gm", "cwmed", "nnm+cwmed", "paper"]
+    assert list(cases) == ["cwtm", "nnm+cwtm", "gm", "nnm+gm", "cwmed", "nnm+cwmed", "paper", "small"]
     for case in cases.values():
         run = resolve(case.spec)
         assert run.spec.byzantine == case.settings.byzantine
