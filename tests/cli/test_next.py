@@ -119,7 +119,7 @@ def test_the_demo_has_a_table_a_picture_and_next_steps(dynabro: Dynabro, folder:
     small(folder, monkeypatch)
     outcome = dynabro("demo", "-q", "--jobs", "2")
     assert outcome.code == 0
-    _, _, header, _, *rows, _, rates, _, _, picture = outcome.out.splitlines()
+    _, header, _, *rows, _, rates, _, _, picture = outcome.out[outcome.out.index("\n\n") + 1 :].splitlines()
     assert "learning rates" in rates
     assert header.split("  ")[0] == "method"
     assert [row.rsplit(None, 3)[0].strip() for row in rows] == list(demo.NAMES.values())

@@ -440,7 +440,7 @@ def test_evaluation_is_that_of_the_model(build: str) -> None:
 
 
 @pytest.mark.parametrize("first", [SHARED, LOOP])
-@pytest.mark.parametrize("name", [*REGISTRY.entries(), "group norm"])
+@pytest.mark.parametrize("name", [*PICTURES, "group norm"])
 @pytest.mark.thorough
 def test_half_precision(name: str, first: str) -> None:
     """bf16 has 8 bits of mantissa: gradients near those in single precision, and not equal to them."""
