@@ -16,7 +16,7 @@ import dynabro_cli
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(dynabro_cli.__file__).parent
-ROW = """    tag: str = row("plain", metavar="WORD", before="plain", help="a word of one's own", column="a word")
+ROW = """    word: str = row("plain", metavar="WORD", before="plain", help="a word of one's own", column="a word")
 
     def __eq__("""
 SPEC = ("--task", "quadratic", "--method", "sgd", "--attack", "shift:lambda=1", "--aggregator", "cwmed", "--budget", "20", "-q")
@@ -44,19 +44,20 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_a_row_makes_a_field(copy: Path, tmp_path: Path) -> None:
-    assert "--tag" in program(tmp_path, copy, "run", "--help")
+    assert "--word" in program(tmp_path, copy, "run", "--help")
     program(tmp_path, copy, "run", *SPEC)
     program(tmp_path, ROOT.parent, "run", *SPEC, "--db", "before.db")
-    keys = [program(tmp_path, copy, "query", "SELECT run_key FROM runs", "--db", db) for db in ("results.db", "before.db")]
+    both = ((copy, "results.db"), (ROOT.parent, "before.db"))
+    keys = [program(tmp_path, package, "query", "SELECT run_key FROM runs", "--db", db) for package, db in both]
     assert keys[0] == keys[1]  # which is a run with the value that it had before
-    program(tmp_path, copy, "run", *SPEC, "--tag", "mine")
-    cells = json.loads(program(tmp_path, copy, "query", "SELECT tag, n FROM final_accuracy ORDER BY tag", "--json"))
-    assert cells == [{"tag": "mine", "n": 1}, {"tag": "plain", "n": 1}]
+    program(tmp_path, copy, "run", *SPEC, "--word", "mine")
+    cells = json.loads(program(tmp_path, copy, "query", "SELECT word, n FROM final_accuracy ORDER BY word", "--json"))
+    assert cells == [{"word": "mine", "n": 1}, {"word": "plain", "n": 1}]
     program(tmp_path, copy, "db", "check")
-    assert ", tag mine, " in program(tmp_path, copy, "logs", "2")
-    program(tmp_path, copy, "plot", "final", "--x", "tag", "--out", "drawn")
+    assert ", word mine, " in program(tmp_path, copy, "logs", "2")
+    program(tmp_path, copy, "plot", "final", "--x", "word", "--out", "drawn")
     assert (tmp_path / "drawn" / "final.png").exists()
     base = "{task: quadratic, method: sgd, attack: 'shift:lambda=1', aggregator: cwmed, budget: 20}"
-    (tmp_path / "tags.yaml").write_text(f"name: tags\nbase: {base}\ngrid: {{tag: [plain, mine, other]}}\n")
-    planned = json.loads(program(tmp_path, copy, "sweep", "tags.yaml", "--dry-run", "--json"))
+    (tmp_path / "words.yaml").write_text(f"name: words\nbase: {base}\ngrid: {{word: [plain, mine, other]}}\n")
+    planned = json.loads(program(tmp_path, copy, "sweep", "words.yaml", "--dry-run", "--json"))
     assert (planned["planned"], planned["stored"]) == (3, 2)
