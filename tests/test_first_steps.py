@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(1200)  # it makes the demo, and then a sweep
 def test_from_a_picture_to_a_rule_in_a_sweep() -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     command = [str(ROOT / "benchmarks" / "first_steps"), "--no-setup"]
