@@ -15,7 +15,7 @@ from dynabro_cli import __version__
 from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.deferred import when_loaded
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError, SpecError
-from dynabro_cli.executors.interruptions import check_arrived, preempted
+from dynabro_cli.executors.interruptions import check_arrived, handle_signal
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.settings import check_settings
 
@@ -107,7 +107,7 @@ def main() -> None:
     _search_rarely()
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) is usual:
-            signal.signal(number, preempted)
+            signal.signal(number, handle_signal)
     try:
         code = _command()
         if code == InterruptedRunError.exit_code:  # some versions of typer raise this for Ctrl-C, without a message

@@ -64,7 +64,7 @@ def _kind_of(name: str) -> tuple[str, str]:
     """Return the kind of the only component with a name, and the name.
 
     Raises:
-        SpecError: There is none, or there are several.
+        SpecError: No component has the name, or components of several kinds have it.
     """
     from dynabro_cli.experiment.resolve import REGISTRIES
 
@@ -72,7 +72,9 @@ def _kind_of(name: str) -> tuple[str, str]:
     if len(kinds) == 1:
         return kinds[0], name
     if kinds:
-        raise SpecError(f"{name!r} is of several kinds. Try: {' or '.join(f'dynabro show {kind}/{name}' for kind in kinds)}")
+        raise SpecError(
+            f"{name!r} names components of several kinds. Try: {' or '.join(f'dynabro show {kind}/{name}' for kind in kinds)}"
+        )
     known = {own: kind for kind, registry in REGISTRIES.items() for own in registry.entries()}
     raise SpecError(
         f"cannot show {name!r}: neither a component nor a run{did_you_mean(name, known)}. "

@@ -45,7 +45,7 @@ class Options:
         rerun: Stored runs to repeat: ``none``, ``changed`` (a component has changed) or ``all``.
         fail_fast: True if the first failure ends everything.
         sweep: The name that the runs are stored under.
-        sweep_text: The YAML of the sweep, to be stored; empty if there is none.
+        sweep_text: The YAML of the sweep, to be stored; an empty text stores nothing.
         tags: Tags of the runs that are made.
         note: A note on them; None for none.
         shard: The part of the sweep that is made, such as ``2/4``; None for the whole.

@@ -27,8 +27,8 @@ class Interrupted(BaseException):
     """Raised if a signal interrupts interruptible work."""
 
 
-def preempted(number: int, _frame: FrameType | None) -> None:
-    """Handle Ctrl-C or SIGTERM if there is nothing in progress to keep.
+def handle_signal(number: int, _frame: FrameType | None) -> None:
+    """Handle Ctrl-C or SIGTERM while no run is in progress.
 
     Raises:
         KeyboardInterrupt: After Ctrl-C.
@@ -39,7 +39,7 @@ def preempted(number: int, _frame: FrameType | None) -> None:
 
 
 def check_arrived() -> None:
-    """Raise the error of a signal that ``preempted`` has handled, if any; errors as there."""
+    """Raise the error of a signal that ``handle_signal`` has handled, if any; errors as there."""
     if not arrived:
         return
     if arrived[0] == signal.SIGINT:
@@ -69,7 +69,10 @@ class Interruptions:
     def __enter__(self) -> Interruptions:
         check_arrived()
         if threading.current_thread() is threading.main_thread():
-            usual = {signal.SIGINT: (signal.default_int_handler, preempted), signal.SIGTERM: (signal.SIG_DFL, preempted)}
+            usual = {
+                signal.SIGINT: (signal.default_int_handler, handle_signal),
+                signal.SIGTERM: (signal.SIG_DFL, handle_signal),
+            }
             for number, handlers in usual.items():
                 if signal.getsignal(number) in handlers:
                     self._before[number] = signal.signal(number, self._handle)

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.experiment.spec import fields
+from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.origin import read_tags
 from dynabro_cli.store.read.frames import load
 from dynabro_cli.store.read.queries import query
 
 TARGETS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb-offline": "wandb"}
 """Tools, and the package that each needs; the module here has the package's name."""
-CURVES = (*("test_accuracy", "test_loss", "train_loss", "gap", "validation_accuracy", "validation_loss"),)
+CURVES = ("test_accuracy", "test_loss", "train_loss", "gap", "validation_accuracy", "validation_loss")
 FINAL = ("final_accuracy", "final_loss", "final_gap")
 KEY_DIGITS = 10
 
@@ -29,7 +30,7 @@ class Exported(NamedTuple):
         group: Its sweep; ``runs`` if it belongs to none.
         fields: Its fields that have a value, and all parameters of its components, such as ``method.beta``.
         tags: Tags.
-        note: The note; empty if there is none.
+        note: The note, or an empty text.
         started: Start time, in seconds since 1970.
         ended: End time.
         points: For each evaluation the budget, which is the step of all tools, and finite numbers by name.
@@ -75,8 +76,7 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
 def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[Exported]:
     from dynabro_cli.store.open.engine import open_read_only
 
-    done = "status IN ('finished', 'diverged')"
-    runs, evaluations = load(db, f"{done} AND ({where})" if where else done, sweep=sweeps)
+    runs, evaluations = load(db, f"{RESULTS} AND ({where})" if where else RESULTS, sweep=sweeps)
     own: dict[tuple[int, int], dict[str, float]] = {}
     for run_id, round_, name, value in query(open_read_only(db), "SELECT run_id, round, name, value FROM metrics").rows:
         own.setdefault((run_id, round_), {})[name] = value

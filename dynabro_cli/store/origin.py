@@ -42,7 +42,7 @@ class Origin(NamedTuple):
 
         Args:
             connection: The transaction that stores the run's row.
-            before: The row that the run replaces; None if there is none.
+            before: The row that the run replaces, or None.
         """
         digest = hashlib.sha256(self.diff).hexdigest() if self.diff else None
         if digest is not None and connection.execute(select(diffs.c.sha256).where(diffs.c.sha256 == digest)).first() is None:

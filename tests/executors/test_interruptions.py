@@ -12,7 +12,7 @@ import pytest
 
 from dynabro_cli.errors import InterruptedRunError, PreemptedError
 from dynabro_cli.executors import interruptions as interruptions_
-from dynabro_cli.executors.interruptions import Interrupted, Interruptions, preempted
+from dynabro_cli.executors.interruptions import Interrupted, Interruptions, handle_signal
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -110,7 +110,7 @@ def test_what_ends_in_time_is_not_ended() -> None:
 
 def test_sigterm_before_anything_is_in_progress_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interruptions_, "arrived", [])
-    before = signal.signal(signal.SIGTERM, preempted)
+    before = signal.signal(signal.SIGTERM, handle_signal)
     try:
         with pytest.raises(PreemptedError):
             signal.raise_signal(signal.SIGTERM)

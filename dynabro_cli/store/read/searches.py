@@ -102,7 +102,7 @@ def evaluated(connection: Connection, keys: Collection[str], goal: str) -> dict[
 
 
 def text_of(connection: Connection, name: str) -> str | None:
-    """Return the text of the search's file, as the last command on it stored it; None if there is none."""
+    """Return the text of the search's file, as the last command on it stored it; None if it is not stored."""
     column = select(sweeps.c.yaml).where(sweeps.c.name == name, sweeps.c.yaml.is_not(None))
     return connection.execute(column.order_by(sweeps.c.id.desc()).limit(1)).scalar()
 
