@@ -44,12 +44,13 @@ def test_nobody_is_named_in_it(runs: pd.DataFrame) -> None:
 def test_the_pictures_are_of_it(dynabro: Dynabro) -> None:
     """Every figure of ``plots/`` has the numbers that are drawn from the database now, byte for byte."""
     assert dynabro("plot", "all", "--db", str(EXAMPLE), "--out", "drawn").code == 0
-    for name in RECORDS:
+    records = set(RECORDS) - WITHOUT_RUNS
+    for name in sorted(records):
         assert dynabro("plot", name, "--db", str(EXAMPLE), "--out", "drawn").code == 0
     drawn = {path.name: path.read_bytes() for path in Path("drawn").glob("*.csv")}
     with_runs = set(GRIDS) - WITHOUT_RUNS
     assert set(drawn) == {f"{name}{kind}" for name in with_runs for kind in (".csv", ".runs.csv")} | {
-        f"{name}.csv" for name in RECORDS
+        f"{name}.csv" for name in records
     }
     assert drawn == {path.name: path.read_bytes() for path in PLOTS.glob("*.csv")}
     assert {path.name for path in PLOTS.glob("*.png")} == {path.name for path in Path("drawn").glob("*.png")}
