@@ -20,6 +20,9 @@ PROSE = runpy.run_path(str(Path(__file__).parents[1] / ".ci" / "prose.py"))
         ('raise ValueError(f"{x} is none of yours, those of {y}")', [(1, "'those of'")]),
         ('raise ValueError(f"the file is no database: {x}")', [(1, "'is no database'")]),
         ("x = 1  # its status is none", [(1, "'is none'")]),
+        ('"""Returns the sum."""', [(1, "begins with 'Returns'")]),
+        ('"""As the sum."""', [(1, "begins with 'As'")]),
+        ("x = 1  # a folder of its own", [(1, "'of its own'")]),
     ],
 )
 def test_what_is_found(text: str, found: list[tuple[int, str]]) -> None:
@@ -31,7 +34,10 @@ def test_what_is_found(text: str, found: list[tuple[int, str]]) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '"""Return the width, or None if there is none."""',
+        '"""Return the width, or None."""',
+        '"""Runs at a time."""',
+        '"""Copies of the weights."""',
+        "told = of_its_own",
         '"""Show what it is."""',
         'raise ValueError("there is no database")',
         "x = 1  # is None until it is known, and no longer None then",
