@@ -17,7 +17,7 @@ PROSE = runpy.run_path(str(Path(__file__).parents[1] / ".ci" / "prose.py"))
         ('X = 1\n"""How many."""', [(2, "begins with 'How'")]),
         ('def f():\n    """What it is."""', [(2, "begins with 'What'")]),
         ('"""Return the sum.\n\n    It is that\n    of both.\n"""', [(3, "'that of'")]),
-        ('raise ValueError(f"{x} is none of yours, those of {y}")', [(1, "'those of'")]),
+        ('raise ValueError(f"{x} is none of these, those of {y}")', [(1, "'those of'")]),
         ('raise ValueError(f"the file is no database: {x}")', [(1, "'is no database'")]),
         ("x = 1  # its status is none", [(1, "'is none'")]),
         ('"""Returns the sum."""', [(1, "begins with 'Returns'")]),

@@ -1,15 +1,15 @@
 """The contract of aggregation rules, and their registry.
 
 A rule is a factory ``(parameters, AggregatorSetting) -> Aggregator``. It never modifies its input; ties go to the lowest
-index. State, if a rule has any, is passed in and returned. Random draws are a function of the seed and of the number of the
-call (``numbered``).
+index. State, if a rule has any, is passed in and returned. Random draws depend only on the seed and the call's number
+(``numbered``).
 
-A worker that sends a NaN or an Inf is treated as Byzantine by every rule: zeros stand for its message before a chain begins
-(``vectors.finite``), so that rules see finite messages. If no worker's message is finite, the run has diverged: rules then see
-only NaN, return an aggregate that is not finite either, and raise nothing.
+Every rule treats a worker that sends a NaN or an Inf as Byzantine: zeros replace its message before a chain begins
+(``vectors.finite``), so rules see finite messages. If no worker's message is finite, the run has diverged. Rules then see only
+NaN, return an aggregate that is not finite, and raise nothing.
 
 Finite messages have a finite aggregate, however large they are. So a rule takes means, lengths and inner products from
-``dynabro_cli.vectors``, which is safe from overflow and underflow. It adds up and squares nothing itself.
+``dynabro_cli.vectors``, which is safe from overflow and underflow. A rule itself neither sums nor squares.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Aggregate: TypeAlias = "Callable[[Tensor, State, int | Tensor], tuple[Tensor, St
 
 @dataclass(frozen=True)
 class AggregatorSetting:
-    """Setting of a rule: m workers, the declared number of Byzantine ones, Algorithm 2's T^0 if set, the seed."""
+    """Setting of a rule: m workers, the declared number f of Byzantine workers, Algorithm 2's T^0 if set, and the seed."""
 
     workers: int
     byzantine: int
@@ -45,16 +45,17 @@ class Aggregator(NamedTuple):
     """A rule in its setting.
 
     Attributes:
-        aggregate: Maps messages [m, d], the state, and the number of mini-batches that each message is the mean of (a
-            number, or a tensor of one), to the aggregate [d] and the next state.
-        kappa: The proved constant of (delta, kappa)-robustness at delta = f/m (Definition 3.2); None if there is none.
-        of_sound: The same as ``aggregate`` for messages that are ``sound`` already; None if it is ``aggregate`` itself.
-        by_number: True if the rule identifies workers by their numbers, for example with a row of state for each. It needs all
-            workers to answer in every round.
+        aggregate: Maps messages [m, d], the state and N to the aggregate [d] and the next state. Each message is the mean of N
+            mini-batches; N is a number or a tensor with one element.
+        kappa: The proved constant of (delta, kappa)-robustness at delta = f/m (Definition 3.2); None if no constant is proved.
+        of_sound: ``aggregate`` for messages that are already ``sound``; None if ``aggregate`` itself serves them.
+        by_number: True if the rule identifies workers by their numbers, for example with a row of state for each worker. All
+            workers must then answer in every round.
         weigh: Maps the messages' Gram matrix [m, m] (``vectors.gram``) to weights [m], whose weighted mean of the messages is
-            the aggregate. None if there is more to the rule. Behind pre-aggregators that mix by such a matrix, too, nothing
-            is computed of the messages but one Gram matrix and one mean.
-        at_threshold: Maps Algorithm 2's T^0 to the rule that goes by it. None if the rule has no such threshold, or its own.
+            the aggregate. None if the rule does not have this form. After pre-aggregators that also mix by a Gram matrix, the
+            whole chain computes only one Gram matrix and one mean of the messages.
+        at_threshold: Maps Algorithm 2's T^0 to the rule with this threshold. None if the rule has no such threshold, or sets
+            its own.
     """
 
     aggregate: Aggregate
@@ -89,7 +90,7 @@ def weighing(weigh: Callable[[Tensor], Tensor], kappa: float | None) -> Aggregat
 
 
 def numbered(rule: Callable[[Tensor, Tensor], Tensor], kappa: float | None) -> Aggregator:
-    """Wrap a rule that draws random numbers: it takes the number of the call, 0, 1, ..., a tensor, beside the messages."""
+    """Wrap a rule that draws random numbers: besides the messages, it takes the call's number 0, 1, ... as a tensor."""
 
     def aggregate(messages: Tensor, state: State, _: int | Tensor) -> tuple[Tensor, State]:
         call = state["calls"] if "calls" in state else torch.zeros((), dtype=torch.int64, device=messages.device)

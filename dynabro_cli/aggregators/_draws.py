@@ -1,6 +1,6 @@
-"""Random numbers as a function of seed and call, in whole-number arithmetic that a compiled function can contain.
+"""Random numbers as a function of seed and call, in integer arithmetic that works inside a compiled function.
 
-A counter-based stream as in ``streams.py``, but drawn where the messages are, so that no round waits for a GPU.
+A counter-based stream as in ``streams.py``, but drawn on the messages' device, so that no round waits for a GPU.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ BITS = (1 << 32) - 1
 
 
 class Draws:
-    """Random numbers of a run's aggregation; two runs with one seed draw the same ones in their n-th calls."""
+    """Random numbers of a run's aggregation; two runs with the same seed draw the same numbers in their n-th calls."""
 
     def __init__(self, seed: int) -> None:
         self._key = Streams(seed).integer("aggregation", 0)
 
     def numbers(self, call: int | Tensor, count: int, device: torch.device) -> Tensor:
-        """Return ``count`` different whole numbers of [0, 2^32), for call = 0, 1, ..."""
+        """Return ``count`` different integers in [0, 2^32), for call = 0, 1, ..."""
         counter = torch.as_tensor(call, dtype=torch.int64, device=device) & BITS
         base = scrambled(scrambled(counter ^ (self._key & BITS)) ^ (self._key >> 32))
         return scrambled(base ^ torch.arange(count, device=device))
@@ -33,9 +33,9 @@ class Draws:
         return self.numbers(call, m, device).sort().indices
 
     def coordinates(self, call: int | Tensor, count: int, d: int, device: torch.device) -> Tensor:
-        """Return ``count`` of d coordinates, in ascending order: one of each of ``count`` equally long stretches.
+        """Return ``count`` of d coordinates in ascending order, one from each of ``count`` equally long stretches.
 
-        Each coordinate is as likely as any other if ``count`` divides d, and nearly so otherwise.
+        All coordinates are equally likely if ``count`` divides d, and nearly so otherwise.
         """
         ends = torch.arange(count + 1, device=device) * d // count
         starts, lengths = ends[:-1], ends[1:] - ends[:-1]

@@ -25,8 +25,8 @@ def distances(a0, a1, a2, b0, b1, b2):  # type: ignore[no-untyped-def]
 def shift(points, chosen, slack: tl.float64, most_steps, m, M: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write the mask [m] of the largest cluster; ``largest_cluster`` in ``signguard`` does the same, line by line.
 
-    ``M`` is the power of two that the m workers are padded to. Without its type, Triton takes ``slack`` for single precision,
-    in which 1 + ``slack`` is 1.
+    ``M`` is the power of two that the m workers are padded to. ``slack`` needs its type: without it, Triton would use single
+    precision, in which 1 + ``slack`` is 1.
     """
     i = tl.arange(0, M)
     inside = i < m

@@ -1,4 +1,4 @@
-"""Sorting networks over the rows of an [m, d] matrix, cut down to the order statistics that a rule needs.
+"""Sorting networks over the rows of an [m, d] matrix, reduced to the order statistics that a rule needs.
 
 Batcher's odd-even merge sort (AFIPS 1968) compares whole rows, so a column-wise sort becomes a fixed sequence of
 ``minimum`` and ``maximum`` over contiguous memory, several times faster than ``sort(0)`` and equal to it bit for bit. On a CPU
@@ -27,7 +27,7 @@ COLUMNS = 1 << 15  # on a CPU, a block of columns that stays in cache with all i
 
 @functools.cache
 def comparators(m: int, first: int, stop: int) -> tuple[tuple[int, int], ...]:
-    """Return the comparators (i, j), i < j, of a network whose outputs [first, stop) equal a sort of m inputs."""
+    """Return the comparators (i, j), i < j, of a network that sorts m inputs in its outputs [first, stop)."""
     pairs = []
     p = 1
     while p < m:
@@ -60,10 +60,10 @@ def middle_mean(messages: Tensor, trim: int) -> Tensor:
 
 
 def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
-    """Return the mean of all but ``left_out`` values of each column, those nearest to its ``middle_mean``: [m, d] -> [d].
+    """Return the mean of the m - left_out values of each column that are nearest to its ``middle_mean``: [m, d] -> [d].
 
-    The values nearest to a centre are next to each other in a sorted column. Of two values that are m - left_out apart in it,
-    one is left out: the one further from the centre, or the larger one in a tie.
+    The values nearest to a centre are next to each other in a sorted column. Of two values that are m - left_out places apart,
+    the one further from the centre is left out; in a tie, the larger one.
     """
     m = messages.shape[0]
     found = _by_kernel(messages, 0, trim, left_out)
@@ -77,7 +77,7 @@ def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
         lower_stays = [centre - rows[j] <= rows[j + kept] - centre for j in range(left_out)]
         nearest = {
             j % kept: rows[j] for j in range(left_out, m)
-        }  # of two values that are ``kept`` apart, one stays: the first one if it may
+        }  # of two values ``kept`` places apart one stays: the lower one where ``lower_stays``
         for j in reversed(range(left_out)):
             nearest[j % kept] = torch.where(lower_stays[j], rows[j], nearest[j % kept])
         parts.append(mean_of_rows(list(nearest.values())))
@@ -85,7 +85,7 @@ def nearest_mean(messages: Tensor, trim: int, left_out: int) -> Tensor:
 
 
 def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Tensor]:
-    """Return the rows after the comparators of ``network``."""
+    """Return the rows of the messages after all comparators of ``network``."""
     rows = list(messages.unbind(0))
     for i, j in network:
         rows[i], rows[j] = torch.minimum(rows[i], rows[j]), torch.maximum(rows[i], rows[j])
@@ -93,9 +93,10 @@ def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Ten
 
 
 def _by_kernel(messages: Tensor, first: int, trim: int, left_out: int) -> Tensor | None:
-    """Return ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, by the kernel: the same, bit for bit.
+    """Compute ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, with the kernel; the result is equal bit for bit.
 
-    None if the kernel is not at hand, or does not serve these messages. It needs the sorted rows [first, m - first).
+    Return None if the kernel is not available, or does not support these messages. The kernel needs the sorted rows [first, m -
+    first).
     """
     if not host_may_look(messages) or (messages.requires_grad and torch.is_grad_enabled()):
         return None
@@ -117,7 +118,7 @@ def _by_kernel(messages: Tensor, first: int, trim: int, left_out: int) -> Tensor
 
 @functools.cache
 def _functions(library: ctypes.CDLL) -> dict[torch.dtype, Any]:
-    """Return the library's functions by the kind of messages."""
+    """Return the library's functions by the dtype of the messages."""
     pointer, long = ctypes.c_void_p, ctypes.c_long
     library.scratch.argtypes, library.scratch.restype = [long, long], long
     functions = {torch.float32: library.of_float, torch.float64: library.of_double}
@@ -129,6 +130,6 @@ def _functions(library: ctypes.CDLL) -> dict[torch.dtype, Any]:
 
 @functools.cache
 def _network(m: int, first: int) -> tuple[int, Any]:
-    """Return the number of comparators for the outputs [first, m - first), and their rows in turn, for the kernel."""
+    """Return the number of comparators for the outputs [first, m - first), and an array of their rows for the kernel."""
     rows = [row for pair in comparators(m, first, m - first) for row in pair]
     return len(rows) // 2, (ctypes.c_int * len(rows))(*rows)

@@ -14,26 +14,26 @@ from dynabro_cli.lazy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-TOLD = 10**15
-"""Larger numbers of subsets are not printed digit by digit."""
+MOST_PRINTED = 10**15
+"""Largest number of subsets that is printed digit by digit."""
 
 
 def check_number(rule: str, m: int, f: int, most: int) -> None:
     """Raise SpecError if more than ``most`` subsets would have to be compared."""
     if _within(m, f, most):
         return
-    count = str(math.comb(m, f)) if _within(m, f, TOLD) else f"more than {TOLD}"
+    count = str(math.comb(m, f)) if _within(m, f, MOST_PRINTED) else f"more than {MOST_PRINTED}"
     fewer = max(itertools.takewhile(lambda g: _within(m, g, most), range(f)))
     smaller = max(itertools.takewhile(lambda n: _within(n, f, most), range(2 * f + 1, m)), default=None)
     raise SpecError(
         f"aggregator {rule!r}: {m} workers with f={f} have {count} subsets of {m - f}, and each aggregate "
-        f"compares them all: that ends in sensible time up to {most}. Try: '{rule}:f={fewer}'"
+        f"compares all of them, which takes reasonable time up to {most}. Try: '{rule}:f={fewer}'"
         + (f", or --workers {smaller}" if smaller else "")
     )
 
 
 def _within(m: int, f: int, most: int) -> bool:
-    """Return True if m workers have at most so many subsets of m - f; their number may have too many digits."""
+    """Return True if m workers have at most ``most`` subsets of m - f; the exact number may be too large to compute."""
     count = 1
     for k in range(1, min(f, m - f) + 1):
         count = count * (m - k + 1) // k

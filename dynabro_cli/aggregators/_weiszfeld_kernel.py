@@ -18,8 +18,8 @@ def steps(  # type: ignore[no-untyped-def]
 ):
     """Write the weights [m] of the geometric median; ``weiszfeld`` in ``gm`` does the same in NumPy, line by line.
 
-    ``smallest`` is the least distance that counts; ``M`` is the power of two that the m workers are padded to. Without their
-    types, Triton takes Python's numbers for single precision, in which ``smallest`` is 0.
+    ``smallest`` is the least distance that counts; ``M`` is the power of two that the m workers are padded to. The numbers need
+    their types: without them, Triton would use single precision, in which ``smallest`` is 0.
     """
     i = tl.arange(0, M)
     inside = i < m

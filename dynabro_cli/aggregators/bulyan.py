@@ -1,4 +1,4 @@
-"""Bulyan, of Krum."""
+"""Bulyan, based on Krum."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
     No kappa is proved. Costs O(m^2 d + m^3 log m). Raises SpecError unless m >= 4f + 3.
 
-    Differs from the paper: the paper does not define Krum's score once fewer than 2f + 3 messages are left; here it has at
-    least one neighbour. With even theta the median is the midpoint of the two middle values, not one of them. Of two values
-    equally far from the median the smaller one counts.
+    Differs from the paper: the paper does not define Krum's score once fewer than 2f + 3 messages are left; here the score
+    counts at least one neighbour. With even theta the median is the midpoint of the two middle values, not one of them. Of two
+    values equally far from the median the smaller one counts.
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f
@@ -61,7 +61,7 @@ def choose(distances: Tensor, f: int, count: int) -> Tensor:
     """Return the indices [count] of the messages that Krum chooses one after another, from squared distances [m, m]."""
     m = distances.shape[0]
     distances = distances.triu() + distances.triu().mT  # two messages that are nearest to each other tie, whatever the rounding
-    largest = torch.finfo(distances.dtype).max  # for messages that are infinitely far, but can still be chosen
+    largest = torch.finfo(distances.dtype).max  # for infinitely distant messages, which can still be chosen
     distances = distances.clamp_max(largest / m).fill_diagonal_(math.inf)
     gone = torch.zeros(m, dtype=torch.bool, device=distances.device)
     chosen = []

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TIE = 1e-6
-"""Weights and shares under this count as 0, as products have about this precision. Rounding would leave a little weight to some
-of the messages that tie for the largest score, and a distant message with a little weight slows down every later step.
+"""Weights and shares under this count as 0, because products have about this precision. Rounding would leave a little weight to
+some of the messages that tie for the largest score, and a distant message with a little weight slows down every later step.
 """
 
 
@@ -31,19 +31,19 @@ class Parameters:
     reference="Allouah, Guerraoui & Stephan, ICML 2025 (Algorithm 2 of: Towards trustworthy federated learning ...)",
 )
 def caf(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
-    """Covariance-bound agnostic filter (CAF): weight is taken from the messages that spread most, until the spread is least.
+    """Covariance-bound agnostic filter (CAF): take weight from the messages that spread most; keep the mean of least spread.
 
     With weights c_i = 1 at first, and while sum_i c_i > m - 2f: mu = sum_i c_i g_i / sum_i c_i, lambda and v the largest
     eigenvalue and its eigenvector of the covariance (1/sum_i c_i) sum_i c_i (g_i - mu)(g_i - mu)^T, tau_i = <g_i - mu, v>^2,
-    and c_i <- c_i (1 - tau_i/max_j tau_j). A is the mu that came with the smallest lambda, the first of them in a tie.
-    The eigenvectors are exact ones, of the m x m Gram matrix.
+    and c_i <- c_i (1 - tau_i/max_j tau_j). A is the mu with the smallest lambda, in a tie the first. The eigenvectors are
+    exact; they come from the m x m Gram matrix.
 
-    No kappa: the paper proves one of order f/m; its constant has not been checked here. Costs O(m^2 d + f m^3). Raises
+    No kappa: the paper proves one of order f/m, whose constant has not been checked here. Costs O(m^2 d + f m^3). Raises
     SpecError if 2f >= m.
 
-    Differs from the paper: the maximum is over the messages with weight left, so that every step takes all weight from at least
-    one of them, and 2f steps are enough. (ByzFL's maximum is over all messages: a distant message without weight slows down
-    every later step.) If f = 0, it is the mean.
+    Differs from the paper: the maximum is over the messages that still have weight. So every step takes all weight from at
+    least one message, and 2f steps are enough. (ByzFL's maximum is over all messages: a distant message without weight slows
+    down every later step.) With f = 0 the rule is the mean.
     """
     f = tolerated("caf", parameters.f, setting)
 
@@ -62,7 +62,7 @@ def weigh(gram: Tensor, f: int) -> Tensor:
         centred = gram - inner[:, None] - inner + shares @ inner
         roots = shares.sqrt()
         eigenvalues, eigenvectors = torch.linalg.eigh(roots[:, None] * centred * roots)
-        tau = (centred @ (roots * eigenvectors[:, -1])).square()  # lambda times the paper's
+        tau = (centred @ (roots * eigenvectors[:, -1])).square()  # lambda times the paper's tau
         running = total > (m - 2 * f) * (1 + TIE)
         better = running & (eigenvalues[-1] < least * (1 - TIE))
         best, least = torch.where(better, counts, best), torch.where(better, eigenvalues[-1], least)

@@ -26,14 +26,14 @@ def centered_clipping(parameters: Parameters, setting: AggregatorSetting) -> Agg
     """Centered clipping: a step from the last aggregate towards the messages, each pulling no further than tau.
 
     L times v <- v + (1/m) sum_i (g_i - v) min(1, tau/|g_i - v|), from the v that the last call returned (0 at first).
-    v is the rule's state, and goes into checkpoints. A call that returns a NaN or an Inf leaves v as it was.
+    v is the rule's state, and goes into checkpoints. A call that returns a NaN or an Inf leaves v unchanged.
 
-    No kappa: the proved bound needs a tau chosen for the noise, and a v that is near already. tau has no default, as it
-    determines the robustness, and the right value depends on the task and the scale of momentum. Costs O(L m d). Raises
-    SpecError if 2f >= m with f the declared number of Byzantine workers, which the rule itself does not use.
+    No kappa: the proved bound needs a tau chosen for the noise, and a v that is already near. tau has no default because it
+    determines the robustness; the right value depends on the task and the scale of momentum. Costs O(L m d). Raises SpecError
+    if 2f >= m with f the declared number of Byzantine workers, which the rule itself does not use.
 
-    Differs from the paper: v is carried from call to call, and a round of a multi-level method (``dynabro``) makes
-    up to three of them, one for each of the levels 0, J-1 and J.
+    Differs from the paper: v is carried from call to call. A round of a multi-level method (``dynabro``) makes up to three
+    calls, one for each of the levels 0, J-1 and J.
     """
     m = setting.workers
     tolerated("centered-clipping", None, setting)

@@ -25,7 +25,7 @@ def cge(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     No kappa: f Byzantine messages that are short are always averaged, wherever the others are. Costs O(m d). Raises SpecError
     if 2f >= m.
 
-    Differs from the paper: it adds the messages up; their mean is the same direction at 1/(m - f) times the length.
+    Differs from the paper: the paper sums the messages; their mean has the same direction and 1/(m - f) times the length.
     """
     m = setting.workers
     f = tolerated("cge", parameters.f, setting)

@@ -41,13 +41,15 @@ def ctma(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     the g_i with i in S. Behind pre-aggregators, both steps see the messages that come out of them.
 
     kappa = 4 f/(m - f) (1 + kappa of the rule). For m - f honest messages H with mean g_H: S and H differ in k <= f messages
-    each way, and those in S are no farther from a_0, so that |A - g_H| <= 2/(m - f) sum over H without S of |g_i - a_0|, which
-    is at most 2 sqrt(f/(m - f)) times the root of the mean of |g_i - a_0|^2 over H.
+    each way. The messages in S are no farther from a_0, so |A - g_H| <= 2/(m - f) sum over H without S of |g_i - a_0|, which is
+    at most 2 sqrt(f/(m - f)) times the root of the mean of |g_i - a_0|^2 over H.
 
-    The state is the rule's. Costs the rule and O(m d). Raises SpecError unless 2 f < m, or if the rule cannot be built.
+    The state is the rule's state. Costs O(m d), and the rule's own cost. Raises SpecError unless 2 f < m, or if the rule cannot
+    be built.
 
     Differs from the paper: all workers have weight 1, and the bound is for Definition 3.2 of DynaBRO. The authors' code adds
-    messages that tie at the (m - f)-th distance to the sum. With nearest-neighbour mixing it trims the messages before mixing.
+    messages that tie at the (m - f)-th distance to the sum. With nearest-neighbour mixing, their code trims the unmixed
+    messages.
     """
     m, f = setting.workers, tolerated("ctma", parameters.f, setting)
     return around(_build(parameters.rule, setting), m, f, setting)
@@ -80,7 +82,7 @@ def _build(text: str, setting: AggregatorSetting) -> Aggregator:
 
 
 def _parse(text: str) -> Component[Any]:
-    """Read ``name:key=value:key=value``; raise SpecError if it is not a rule, or the meta-rule itself."""
+    """Read ``name:key=value:key=value``; raise SpecError if the name is not a rule, or is ``ctma`` itself."""
     name, _, rest = text.partition(":")
     if name == "ctma":
         raise SpecError("aggregator 'ctma' cannot be its own rule. Try: rule=cwtm")

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 class Parameters:
     f: int | None = parameter(None, minimum=0, auto=declared, help="Byzantine workers tolerated; auto: the declared number")
     c: float = parameter(1.0, above=0, maximum=2, help="filtering fraction: each iteration removes floor(c f) messages")
-    iterations: int = parameter(1, minimum=1, help="each on coordinates of its own")
-    b: int = parameter(10_000, minimum=1, help="coordinates per iteration; all if there are no more")
+    iterations: int = parameter(1, minimum=1, help="iterations, each on other coordinates")
+    b: int = parameter(10_000, minimum=1, help="coordinates per iteration; all if d is at most b")
 
 
 @REGISTRY.register("dnc", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021 (Algorithm 2)")
 def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Divide and conquer (DnC): outliers along the direction of largest variance are removed.
 
-    In each iteration, on b random coordinates, with mu the messages' mean there and v the leading right singular vector of
-    the matrix of rows g_i - mu, the floor(c f) messages with the largest <g_i - mu, v>^2 are bad; of messages that score
-    equally (up to 2^-40 of all scores' sum) the highest indices are. A(g_1, ..., g_m) = mean of the messages that are bad
-    in no iteration. v is exact, from the m x m Gram matrix.
+    Each iteration uses b random coordinates. With mu the messages' mean there and v the leading right singular vector of the
+    matrix of rows g_i - mu, the floor(c f) messages with the largest <g_i - mu, v>^2 are bad. In a tie (up to 2^-40 of the
+    scores' sum) the highest indices are bad. A(g_1, ..., g_m) = mean of the messages that are bad in no iteration. v is exact;
+    it comes from the m x m Gram matrix.
 
-    The coordinates are a function of the seed and of the number of the call, which is the rule's state. No kappa is proved.
-    Costs O(m d + iterations (m^2 b + m^3)). Raises SpecError if 2f >= m, or if iterations floor(c f) >= m, as all messages
-    could be removed.
+    The coordinates depend only on the seed and on the call's number, which is the rule's state. No kappa is proved. Costs
+    O(m d + iterations (m^2 b + m^3)). Raises SpecError if 2f >= m, or if iterations floor(c f) >= m, because all messages could
+    be removed.
 
-    Differs from the paper: the coordinates are one of each of b equally long stretches, not any b.
+    Differs from the paper: one coordinate is drawn from each of b equally long stretches, instead of any b coordinates.
     """
     m = setting.workers
     f = tolerated("dnc", parameters.f, setting)

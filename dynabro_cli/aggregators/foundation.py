@@ -1,4 +1,4 @@
-"""FoundationFL: a known rule with synthetic messages beside the workers'."""
+"""FoundationFL: a known rule on the workers' messages and synthetic messages."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Parameters:
 
 @REGISTRY.register("foundation", Parameters, reference="Fang et al., NDSS 2025, arXiv 2501.17381 (FoundationFL)")
 def foundation(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
-    """FoundationFL: a coordinate-wise rule of the messages and of copies of the one that is farthest from all extremes.
+    """FoundationFL: a coordinate-wise rule on the messages and on copies of the message that is farthest from all extremes.
 
     With g_max and g_min the largest and smallest value of every coordinate, s_i = min(|g_i - g_max|, |g_i - g_min|) and
     i* = argmax s_i, the lowest index in a tie: A = rule(g_1, ..., g_m, g_i*, ..., g_i*), with g_i* ``copies`` times. With
-    copies=0 it is the rule. No kappa is proved: a Byzantine message between the extremes may be the one that is copied.
+    copies=0 it is the rule itself. No kappa is proved: the copied message may be a Byzantine one between the extremes.
 
     Costs O(m log m d). Raises SpecError unless 2 f < m + copies, or if half of the workers or more are declared Byzantine.
 
-    Differs from the paper: the default number of copies comes from a public library, as the paper's is not known here.
+    Differs from the paper: the default number of copies comes from a public library; the paper's number is not known here.
     """
     m, copies = setting.workers, parameters.copies
     tolerated("foundation", None, setting)
@@ -57,5 +57,5 @@ def foundation(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
 
 
 def _apart(messages: Tensor, place: Tensor) -> Tensor:
-    """Return the distances [m] of messages [m, d] from a vector [d], halved, as a difference may overflow."""
+    """Return half the distances [m] of messages [m, d] from a vector [d]; a whole difference may overflow."""
     return lengths(messages / 2 - place / 2)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 STEPS = Path(__file__).with_name("_weiszfeld.cpp")
 MOST_IN_KERNEL = 64
-"""Messages whose Gram matrix fits into the registers of one block of a GPU."""
+"""Most messages whose Gram matrix fits into the registers of one block of a GPU."""
 FEW = 100
-"""With fewer steps the result may depend on the start."""
+"""Number of steps under which the result may depend on the start."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Geometric median, by the smoothed Weiszfeld algorithm.
 
     A(g_1, ..., g_m) = argmin_z sum_i |g_i - z|. The steps are z <- sum_i w_i g_i with w_i proportional to
-    1/max(|g_i - z|, nu s), s the median distance from the start. They end if a step is shorter than ``tolerance`` times the
-    (smoothed) distance to the nearest message, or after T steps. They run on the m x m Gram matrix of the messages, so that
-    these are read twice, for the matrix and for the mean.
+    1/max(|g_i - z|, nu s), s the median distance from the start. They end when a step is shorter than ``tolerance`` times the
+    (smoothed) distance to the nearest message, or after T steps. They use the m x m Gram matrix of the messages. So the
+    messages are read only twice, for the matrix and for the mean.
 
     The start is the mean with weights 1/r_i, r_i the radius of the ball around g_i that holds more than half of the messages.
-    With T under 100, when the start may matter, it is the coordinate-wise median. ``gm:T=3`` makes the three steps of RFA
+    If T is under 100, the start may matter; it is then the coordinate-wise median. ``gm:T=3`` makes the three steps of RFA
     (Pillutla et al.); ``gm:T=3,nu=0.1`` also smooths them coarsely. RFA starts at the mean, other libraries at 0.
 
     kappa = 4 (1 + f/(m - 2f))^2 with f the declared number of Byzantine workers, which the rule itself does not use.
 
     Differs from the paper: the paper only names the rule; start, smoothing and tolerance are choices made here. Pillutla et al.
-    smooth by an absolute nu, here nu is relative, so that the rule is equivariant under scaling.
+    smooth by an absolute nu; here nu is relative, so that the rule is equivariant under scaling.
     """
     m = setting.workers
     f = tolerated("gm", None, setting)
@@ -88,20 +88,20 @@ def start_of(gram: Tensor) -> Tensor:
     lambda gram, nu, tolerance, most_steps: gram.new_empty(len(gram)),
 )
 def weiszfeld_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
-    """Return what ``weiszfeld`` returns, by one kernel of a GPU."""
+    """Compute ``weiszfeld`` with one kernel of a GPU."""
     from dynabro_cli.aggregators._weiszfeld_kernel import launch
 
     return launch(gram, nu, tolerance, most_steps)
 
 
 def _by_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor | None:
-    """Return what ``weiszfeld`` does, by a compiled kernel; None on a GPU, in single precision, or without a C++ compiler."""
+    """Compute ``weiszfeld`` with a compiled kernel; return None on a GPU, in single precision, or without a C++ compiler."""
     steps = None if gram.is_cuda or gram.dtype != torch.float64 else native.library_of(STEPS)
     if steps is None:
         return None
     m, weights = len(gram), gram.new_empty(len(gram))
     products, scratch = gram.detach().contiguous(), gram.new_empty(4, m)
-    median = products.diagonal().clamp_min(0).sqrt().median()  # the lower one of an even number, as below
+    median = products.diagonal().clamp_min(0).sqrt().median()  # of an even number the lower one, as below
     smallest = max(nu * float(median), torch.finfo(gram.dtype).tiny * m)
     steps.number("weiszfeld", products, m, smallest, tolerance, most_steps, scratch, weights)
     return weights
@@ -115,9 +115,9 @@ def _by_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Te
 def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
     """Return the weights [m] of the geometric median, from the Gram matrix [m, m] of the points around the start.
 
-    On a CPU the steps run in NumPy: on so small a matrix, a step is shorter than the calls of torch's operators. In a compiled
-    run they are one kernel (``_weiszfeld.cpp``). On a GPU all steps are one kernel of Triton's, for at most 64 workers. For
-    more, and without Triton, they run on the CPU.
+    On a CPU the steps run in NumPy: for such a small matrix, the arithmetic takes less time than calls of torch's operators. In
+    a compiled run all steps are one kernel (``_weiszfeld.cpp``). On a GPU they are one Triton kernel for at most 64 workers;
+    with more workers, or without Triton, they run on the CPU.
     """
     if gram.is_cuda and len(gram) <= MOST_IN_KERNEL and find_spec("triton") is not None:
         found: Tensor = torch.ops.dynabro.weiszfeld_kernel(gram, nu, tolerance, most_steps)
@@ -127,7 +127,7 @@ def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Ten
     distances = np.sqrt(squares)
     median = np.partition(distances, (len(distances) - 1) // 2)[(len(distances) - 1) // 2]
     smallest = max(nu * median, np.finfo(products.dtype).tiny * len(products))
-    weights, inner = np.zeros_like(squares), np.zeros_like(squares)  # inner: of each point with the mean
+    weights, inner = np.zeros_like(squares), np.zeros_like(squares)  # the inner product of each point with the mean
     for _ in range(most_steps):
         smoothed = np.maximum(distances, smallest)
         moved = 1 / smoothed

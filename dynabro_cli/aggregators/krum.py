@@ -37,8 +37,8 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     nearest to i; the lowest index wins a tie.
 
     kappa = 6 (1 + f/(m - 2f)), if no more than f Byzantine workers are declared. Allouah et al. prove the constant for m - f
-    neighbours, including the message itself: neighbours=m-f-1. It holds for the default, with one neighbour less, too:
-    ``proved_kappa`` in ``dynabro_cli/aggregators/krum.py`` has a proof of both. Raises SpecError unless 2f + 2 < m.
+    neighbours, including the message itself: neighbours=m-f-1. The constant also holds for the default, which has one neighbour
+    fewer: ``proved_kappa`` in ``dynabro_cli/aggregators/krum.py`` proves both. Raises SpecError unless 2f + 2 < m.
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f
@@ -61,10 +61,10 @@ def proved_kappa(m: int, f: int) -> float:
 
     Proof. S is any set of h = m - f messages, x their mean, V the mean of their |g_i - x|^2, and k the message chosen.
     q others are scored: h - 1, or h - 2 by default. C is k and its q nearest others. T is a set of n = q + 1 - f messages
-    of C and S; there are so many, as f at most of the q + 1 are not in S. Put a = sum_{i in T} |g_i - x|^2/(h V).
+    of C and S; it exists, because at most f of the q + 1 messages in C are not in S. Put a = sum_{i in T} |g_i - x|^2/(h V).
 
-    (1) For i in S, score(k) <= score(i) <= q/(h-1) sum_{j in S} |g_i - g_j|^2 = q/(h-1) (h |g_i - x|^2 + h V), as the q
-    nearest of all others are no farther than the q nearest of the h - 1 others in S.
+    (1) For i in S, score(k) <= score(i) <= q/(h-1) sum_{j in S} |g_i - g_j|^2 = q/(h-1) (h |g_i - x|^2 + h V), because the q
+        nearest of all others are no farther than the q nearest of the h - 1 others in S.
     (2) By Minkowski's inequality over T, sqrt(n) |g_k - x| <= sqrt(score(k)) + sqrt(a h V).
 
     q = h - 1, n = h - f: the mean of (1) over S is score(k) <= 2 h V, and a <= 1. By (2) |g_k - x|^2 <= (1 + sqrt 2)^2 h V/n,
@@ -76,15 +76,14 @@ def proved_kappa(m: int, f: int) -> float:
     (p/e) (sqrt a + sqrt(c r))^2, r the smaller one of 1 + p (1 - a) and 1 + a p/e.
     To be shown: B <= 6 (1 + f/(m - 2f)) = 6 h/(h - f) = 6 p/(e + b).
     The second expression in r grows with a, the first one falls, and they are equal, 2, at a = e/p.
-    For a <= e/p the value is therefore at most that at a = e/p. For a >= e/p it is (sqrt a + sqrt(c (1 + p - p a)))^2 p/e,
-    which has one maximum, (1/p + c)(1 + p) p/e (Cauchy-Schwarz), at a = (1 + p)/(p (1 + c p)), and falls beyond it.
-    Case c p e <= 2: B <= (1 + c p)(1 + p)/e <= (2 + e)(2 + e - b)/e by c p <= p - b. That is at most 6 p/(e + b) if
-    (2 + e)(2 + e - b)(e + b) <= 6 e (1 + e). The left side grows with b <= e/2, to e (2 + e)(3 + 3e/4), which is at most the
-    right side for e <= 2; and c p e <= 2 with c >= 1/2 implies e < 2.
-    Case c p e >= 2: the maximum is at a <= e/p, so B = (1 + sqrt(2 c p/e))^2 <= (1 + t)(1 + 2 (p - b)/(t e)) for any t > 0.
-    For e <= 2 take t = 2: (1 + 2e - b)(e + b) <= 2 e (1 + e) is to be shown, or b (1 + e - b) <= e; the left side grows with
-    b <= e/2, to (e/2)(1 + e/2) <= e. For e > 2 take t = sqrt 2: (1 + sqrt 2)(e sqrt 2 + 2 + 2e - 2b)(e + b) <=
-    6 sqrt(2) e (1 + e) is to be shown; the left side grows with b <= 1, to (1 + sqrt 2)(2 + sqrt 2) e (e + 1), and
-    (1 + sqrt 2)(2 + sqrt 2) < 8.25 < 6 sqrt 2.
+    For a <= e/p the value is therefore at most the value at a = e/p. For a >= e/p it is (sqrt a + sqrt(c (1 + p - p a)))^2 p/e,
+    which has one maximum, (1/p + c)(1 + p) p/e (Cauchy-Schwarz), at a = (1 + p)/(p (1 + c p)), and falls beyond it. Case c p e
+    <= 2: B <= (1 + c p)(1 + p)/e <= (2 + e)(2 + e - b)/e by c p <= p - b. That is at most 6 p/(e + b) if (2 + e)(2 + e - b)(e +
+    b) <= 6 e (1 + e). The left side grows with b <= e/2, to e (2 + e)(3 + 3e/4), which is at most the right side for e <= 2;
+    and c p e <= 2 with c >= 1/2 implies e < 2. Case c p e >= 2: the maximum is at a <= e/p, so B = (1 + sqrt(2 c p/e))^2 <= (1
+    + t)(1 + 2 (p - b)/(t e)) for any t > 0. For e <= 2 take t = 2: (1 + 2e - b)(e + b) <= 2 e (1 + e) is to be shown, or b (1 +
+    e - b) <= e; the left side grows with b <= e/2, to (e/2)(1 + e/2) <= e. For e > 2 take t = sqrt 2: (1 + sqrt 2)(e sqrt 2 + 2
+    + 2e - 2b)(e + b) <= 6 sqrt(2) e (1 + e) is to be shown; the left side grows with b <= 1, to (1 + sqrt 2)(2 + sqrt 2) e (e +
+    1), and (1 + sqrt 2)(2 + sqrt 2) < 8.25 < 6 sqrt 2.
     """
     return 6 * (1 + f / (m - 2 * f))

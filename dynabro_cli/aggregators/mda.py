@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_SUBSETS = 500_000
-"""At most about a second per aggregate."""
+"""Largest number of subsets; an aggregate then takes about a second at most."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Parameters:
 @REGISTRY.register(
     "mda",
     Parameters,
-    reference="El Mhamdi, Guerraoui, Guirguis, Hoang & Rouault, PODC 2020; Rousseeuw, 1985 (minimum volume, there)",
+    reference="El Mhamdi, Guerraoui, Guirguis, Hoang & Rouault, PODC 2020; Rousseeuw, 1985 (there: minimum volume)",
 )
 def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Minimum diameter averaging (MDA): the mean of the m - f messages that lie closest together.
 
     A(g_1, ..., g_m) = mean of the g_i with i in S*, S* = argmin over S with |S| = m - f of max_{i, j in S} |g_i - g_j|.
-    All subsets are compared; the lexicographically first wins a tie, which is frequent, as one pair decides a diameter.
+    All subsets are compared; the lexicographically first wins a tie. Ties are frequent, because one pair decides a diameter.
 
     No kappa: the proved result bounds the error by a diameter (resilient averaging; Farhadkhani et al., ICML 2022).
     Costs O(m^2 d + C(m, f) m^2). Raises SpecError if 2f >= m, or if there are more than 500,000 subsets.
@@ -53,7 +53,7 @@ def mda(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     lambda distances, f: distances.new_empty(len(distances) - f, dtype=torch.int64),
 )
 def closest(distances: Tensor, f: int) -> Tensor:
-    """Return the indices [m - f] of the first of the sets of the smallest diameter, from distances [m, m]."""
+    """Return the indices [m - f] of the first set with the smallest diameter, from distances [m, m]."""
     m = len(distances)
     members = subsets(m, m - f, distances.device)
     diameters = torch.zeros(len(members), dtype=distances.dtype, device=distances.device)

@@ -25,7 +25,7 @@ def meamed(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
     No kappa is proved. Costs O(m log^2(m) d). Raises SpecError if 2f >= m.
 
-    Differs from the paper: of two values equally far from the median, which the paper leaves open, the smaller one counts
+    Differs from the paper: the paper leaves ties open. Here, of two values equally far from the median, the smaller one counts
     (not the one with the lowest index), so that the order of the workers does not matter.
     """
     m = setting.workers

@@ -49,7 +49,7 @@ def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
             apart = distances(messages)
             threshold = base / number(batches, apart).sqrt()
             central = (apart <= threshold / 2).sum(1) > messages.shape[0] / 2  # [m]
-            median = torch.argmax(central.int()).view(1)  # the first of M, or 0 where M is empty
+            median = torch.argmax(central.int()).view(1)  # the first of M, or 0 if M is empty
             return mean_of(messages, (apart.index_select(0, median)[0] <= threshold) & central.any()), state
 
         return Aggregator(aggregate, None, at_threshold=at if parameters.threshold is None else None)

@@ -26,16 +26,16 @@ class Parameters:
     "monna", Parameters, reference="Farhadkhani, Guerraoui, Gupta, Hoang, Pinot & Stephan, ICML 2023 (Algorithm 1)"
 )
 def monna(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
-    """MoNNA's nearest-neighbour averaging: the mean of the m - f messages nearest to the pivot's.
+    """MoNNA's nearest-neighbour averaging: the mean of the m - f messages nearest to the pivot's message.
 
     A(g_1, ..., g_m) = mean of the m - f messages with the smallest |g_i - g_pivot|, the pivot's among them; the lowest
     indices win ties.
 
-    No kappa: the rule trusts its pivot, and follows it anywhere in a round in which that worker is Byzantine. Costs O(m d).
-    Raises SpecError if 2f >= m, or if there is no worker ``pivot``.
+    No kappa: the rule trusts its pivot. In a round in which the pivot is Byzantine, the rule follows it anywhere. Costs O(m d).
+    Raises SpecError if 2f >= m, or if ``pivot`` is not the number of a worker.
 
-    Differs from the paper: the paper has no server, and every honest worker is the pivot of its own mean. The momentum in its
-    name is a method here (``--method momentum``).
+    Differs from the paper: the paper has no server, and every honest worker averages around its own message. The momentum in
+    MoNNA's name is a method here (``--method momentum``).
     """
     m = setting.workers
     f = tolerated("monna", parameters.f, setting)

@@ -15,7 +15,7 @@ class Parameters:
         None,
         minimum=0,
         auto=declared,
-        help="b, cut off at each end, and left out of the mean; auto: the declared number of Byzantine",
+        help="values cut off at each end, and left out of the mean; auto: the declared number of Byzantine",
     )
 
 
@@ -23,12 +23,12 @@ class Parameters:
 def phocas(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Phocas: the mean around the trimmed mean, coordinate by coordinate.
 
-    A(g_1, ..., g_m)_k = mean of the m - f values among g_{1,k}, ..., g_{m,k} that are nearest to their trimmed mean,
-    as in ``cwtm``: the f largest and the f smallest cut off.
+    A(g_1, ..., g_m)_k = mean of the m - f values among g_{1,k}, ..., g_{m,k} that are nearest to their trimmed mean, which
+    leaves out the f largest and the f smallest values, as in ``cwtm``.
 
     No kappa is proved. Costs O(m log^2(m) d). Raises SpecError if 2f >= m.
 
-    Differs from the paper: of two values equally far from the trimmed mean, which the paper leaves open, the smaller one
+    Differs from the paper: the paper leaves ties open. Here, of two values equally far from the trimmed mean, the smaller one
     counts (not the one with the lowest index), so that the order of the workers does not matter.
     """
     f = tolerated("phocas", parameters.f, setting)

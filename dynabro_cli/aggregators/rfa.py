@@ -28,11 +28,11 @@ def rfa(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Robust federated averaging (RFA): T steps of the smoothed Weiszfeld algorithm towards the geometric median.
 
     T times z <- sum_i w_i g_i with w_i proportional to 1/max(|g_i - z|, nu), from z = 0. The first step is the mean with
-    weights 1/max(|g_i|, nu). ``gm`` goes on until it has the geometric median itself.
+    weights 1/max(|g_i|, nu). ``gm`` continues until it reaches the geometric median itself.
 
-    No kappa: after so few steps the result still depends on the start. It is not equivariant under scaling, as nu is absolute,
-    nor under translation, as z starts at 0. Costs O(T m d). Raises SpecError if 2f >= m with f the declared number of Byzantine
-    workers, which the rule itself does not use.
+    No kappa: after so few steps the result still depends on the start. The rule is not equivariant under scaling, because nu is
+    absolute, nor under translation, because z starts at 0. Costs O(T m d). Raises SpecError if 2f >= m with f the declared
+    number of Byzantine workers, which the rule itself does not use.
 
     Differs from the paper: Pillutla et al. start at the mean.
     """

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 STEPS = 300
-"""Most steps of a mean shift, as in scikit-learn; few are needed."""
+"""Largest number of steps of a mean shift, as in scikit-learn; few are needed."""
 
 MOST_IN_KERNEL = 64
-"""Workers whose distances fit into the registers of one block of a GPU."""
+"""Most workers whose distances fit into the registers of one block of a GPU."""
 
 SLACK = 1e-9  # shares are at most 1: rounding must not decide if a point at the bandwidth is within it
 
@@ -36,18 +36,17 @@ class Parameters:
 
 @REGISTRY.register("signguard", Parameters, reference="Xu, Huang, Song & Lan, ICDCS 2022 (Algorithm 2, plain SignGuard)")
 def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
-    """SignGuard: messages of a usual length and of the most usual signs, clipped to the median length.
+    """SignGuard: the mean of messages with a usual length and the most common signs, clipped to the median length.
 
     With M the median of the |g_i|: S_1 = {i : L M <= |g_i| <= R M}; S_2 = the largest cluster of the workers by their
     shares of positive, zero and negative coordinates, among ceil(share d) random ones; A(g_1, ..., g_m) = mean over S_1 and
     S_2 of g_i min(1, M/|g_i|), and 0 if no message is in both. Clusters are found by mean shift (``largest_cluster``).
 
-    The coordinates are a function of the seed and of the number of the call, which is the rule's state. No kappa is proved.
-    Costs O(m d + m^3). Raises SpecError if 2f >= m with f the declared number of Byzantine workers, which the rule itself
-    does not use.
+    The coordinates depend only on the seed and on the call's number, which is the rule's state. No kappa is proved. Costs O(m d
+    + m^3). Raises SpecError if 2f >= m with f the declared number of Byzantine workers, which the rule itself does not use.
 
-    Differs from the paper: the coordinates are one of each of ceil(share d) equally long stretches, not any. The paper leaves
-    open a round in which no message is in both sets.
+    Differs from the paper: one coordinate is drawn from each of ceil(share d) equally long stretches, instead of any
+    coordinates. The paper does not define the aggregate if no message is in both sets.
     """
     m = setting.workers
     tolerated("signguard", None, setting)
@@ -70,7 +69,7 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
 @opaque("mean_shift_kernel(Tensor features) -> Tensor", lambda features: features.new_empty(len(features), dtype=torch.bool))
 def mean_shift_kernel(features: Tensor) -> Tensor:
-    """Return what ``largest_cluster`` returns, by one kernel of a GPU."""
+    """Compute ``largest_cluster`` with one kernel of a GPU."""
     from dynabro_cli.aggregators._mean_shift_kernel import launch
 
     return launch(features, SLACK, STEPS)
@@ -80,11 +79,11 @@ def mean_shift_kernel(features: Tensor) -> Tensor:
 def largest_cluster(features: Tensor) -> Tensor:
     """Return the bool mask [m] of the largest cluster of points [m, 3], by mean shift with a flat kernel.
 
-    The bandwidth is the mean distance of a point to its floor(m/2)-th nearest, itself counted. Every point climbs: it is
-    replaced by the mean of all points within the bandwidth of its place, until it rests. The cluster has the points within the
-    bandwidth of the summit with most points; in a tie, the summit with the lowest index.
+    The bandwidth is the mean distance of a point to its floor(m/2)-th nearest point, counting itself. Every point climbs: it is
+    replaced by the mean of all points within the bandwidth of its place, until it no longer moves. The cluster is all points
+    within the bandwidth of the summit that has most points; in a tie, of the summit with the lowest index.
 
-    On a GPU all steps are one kernel of Triton's, for at most 64 workers; of more, and without Triton, they run on the CPU.
+    On a GPU all steps are one Triton kernel for at most 64 workers; with more workers, or without Triton, they run on the CPU.
     """
     if features.is_cuda and len(features) <= MOST_IN_KERNEL and find_spec("triton") is not None:
         found: Tensor = torch.ops.dynabro.mean_shift_kernel(features)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_SUBSETS = 100_000
-"""At most about two seconds per aggregate."""
+"""Largest number of subsets; an aggregate then takes about two seconds at most."""
 
 AT_A_TIME = 4096
 TIE = 1e-9
-"""Eigenvalues that differ by less than this share count as equal, as the products have this precision."""
+"""Eigenvalues that differ by less than this share count as equal, because the products have this precision."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ def smea(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     (1/|S|) sum_{i in S} (g_i - mean_S)(g_i - mean_S)^T. All subsets are compared, by the eigenvalues of their centred
     Gram matrices; the lexicographically first wins a tie.
 
-    kappa = 4f/(m - f) (1 + f/(m - 2f))^2, if no more than f Byzantine workers are declared. (Two sets of m - f share m - 2f,
-    whose mean is at most sqrt(lambda f/(m - 2f)) from the mean of either set, which even proves 4f/(m - 2f).) Costs O(m^2 d +
-    C(m, f) m^3). Raises SpecError if 2f >= m, or if there are more than 100,000 subsets.
+    kappa = 4f/(m - f) (1 + f/(m - 2f))^2, if no more than f Byzantine workers are declared. (Two sets of m - f messages share m
+    - 2f of them. The mean of the shared messages is at most sqrt(lambda f/(m - 2f)) from the mean of either set, which even
+    proves 4f/(m - 2f).) Costs O(m^2 d + C(m, f) m^3). Raises SpecError if 2f >= m, or if there are more than 100,000 subsets.
     """
     m = setting.workers
     f = tolerated("smea", parameters.f, setting)
@@ -55,7 +55,7 @@ def smea(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
 
 @opaque("flattest(Tensor gram, int f) -> Tensor", lambda gram, f: gram.new_empty(len(gram) - f, dtype=torch.int64))
 def flattest(gram: Tensor, f: int) -> Tensor:
-    """Return the indices [m - f] of the first of the sets with the smallest largest eigenvalue, from a Gram matrix [m, m]."""
+    """Return the indices [m - f] of the first set whose largest eigenvalue is smallest, from the Gram matrix [m, m]."""
     m = len(gram)
     members = subsets(m, m - f, gram.device)
     parts = [members[start : start + AT_A_TIME] for start in range(0, len(members), AT_A_TIME)]

@@ -1,8 +1,8 @@
 """The contract of attacks, and their registry.
 
 An attack is a factory ``(parameters, AttackSetting) -> Attack``. It never modifies its input and is defined for any number
-of Byzantine workers from 0 to m. If all m are Byzantine, an omniscient attack takes the workers' own vectors for "honest": the
-vectors that the same workers, each with its own data, would have sent as honest ones.
+of Byzantine workers from 0 to m. If all m are Byzantine, an omniscient attack uses the workers' own vectors as the honest ones:
+the vectors that these workers, each with its own data, would have sent if honest.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class AttackSetting:
     """Setting of an attack.
 
     Attributes:
-        workers: Their number, m.
+        workers: The number m of workers.
         beta: The momentum parameter of the method, if it has one.
         always: The number of Byzantine workers, if it is known beforehand and constant.
-        seed: The run's seed; an attack that draws uses its stream ``attack``, at a counter of its state.
+        seed: The run's seed; an attack that draws uses its stream ``attack``, at a counter kept in its state.
     """
 
     workers: int
@@ -42,12 +42,12 @@ class AttackSetting:
 
 
 class Defence(NamedTuple):
-    """Questions to the defence, for an attack that sees it, at the point at which it acts.
+    """Questions that an attack can ask about the defence, at the point where the attack enters.
 
     Attributes:
         honest: The mean [d] of the honest workers' messages.
-        aggregate: Maps vectors [m, d], in place of the workers' own, to the aggregate [d] that the server would make of them
-            now, with the workers' memory and the rule's state as they are. Asking changes neither.
+        aggregate: Maps vectors [m, d], which replace the workers' own, to the aggregate [d] that the server would make of them
+            now. It uses the current memory of the workers and state of the rule, and changes neither.
     """
 
     honest: Tensor
@@ -58,26 +58,26 @@ class Attack(NamedTuple):
     """An attack in its setting.
 
     Attributes:
-        initial: The state before the first round; ``Late``, if it has tensors, so that building an attack loads no torch.
+        initial: The state before the first round; ``Late`` if it has tensors, so that building an attack loads no torch.
         messages: Maps the workers' own vectors [m, d], the Byzantine mask [m] and the state (and the ``Defence``, for attacks
-            that see it) to the attacked vectors [m, d]; the rows of honest workers stay as they are. Called for every MLMC
-            level of a round.
+            that see it) to the attacked vectors [m, d]; the rows of honest workers are unchanged. Called for every MLMC level
+            of a round.
         advance: Maps the mask and the state to the next state; called once a round (or gradient computation).
-        reads_own: True if a Byzantine worker's own vector has any influence while another worker is honest; otherwise that
-            worker's gradients are not computed, and its row of the vectors is arbitrary.
+        reads_own: True if a Byzantine worker's own vector has any influence while another worker is honest. If False, Byzantine
+            workers' gradients are not computed, and their rows of the vectors are arbitrary.
         finite: True if finite inputs give finite messages.
         observe: Maps the workers' own vectors, the mask and the state to the next state; called once a round, with the
             vectors of its longest level (or once a gradient computation), before ``advance``. None if nothing is learned.
-        follow: Maps the round's update g_t [d], which shows in how the model moves, and the state to the next state; called
-            once a round, after ``advance``. None if the attack does not follow the model.
+        follow: Maps the round's update g_t [d], which the model's movement shows, and the state to the next state; called once
+            a round, after ``advance``. None if the attack does not follow the model.
         sees_defence: True if ``messages`` takes the ``Defence``. Such an attack is not compiled, but the defence is.
         labels: Maps the labels [m, n] of the workers' mini-batches, the mask [m] and the number of classes to the labels that
-            gradients are computed with; the rows of honest workers stay as they are. None if data are not changed.
-        entries: The values of ``attack_entry`` that make sense, the usual one first.
-        by_number: True if the attack identifies workers by their numbers, for example with a row of state for each. It needs
-            all workers to answer in every round; otherwise rows belong to other workers from round to round.
-        of_gradients: True if ``messages`` takes the workers' gradients wherever the attack enters: what it makes of them then
-            takes the place of the Byzantine workers' messages.
+            gradients are computed with; the rows of honest workers are unchanged. None if data are not changed.
+        entries: The legal values of ``attack_entry``, the usual one first.
+        by_number: True if the attack identifies workers by their numbers, for example with a row of state for each worker. All
+            workers must then answer in every round; otherwise a row would belong to another worker in each round.
+        of_gradients: True if ``messages`` takes the workers' gradients, whatever the entry is. Its result then replaces the
+            Byzantine workers' messages.
     """
 
     initial: Mapping[str, Tensor]
@@ -117,7 +117,7 @@ def replace(own: Tensor, byzantine: Tensor, vectors: Tensor | float) -> Tensor:
 
 
 def honest_weights(byzantine: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return weights [m] of 1 for the workers that count as honest, all of them if every worker is Byzantine; and their sum."""
+    """Return weights [m], 1 for each worker that counts as honest (all workers if all are Byzantine), and their sum."""
     weights = (~byzantine | byzantine.all()).to(like.dtype)
     return weights, weights.sum()
 
@@ -128,9 +128,7 @@ def honest_mean(own: Tensor, byzantine: Tensor) -> Tensor:
 
 
 def honest_spread(own: Tensor, byzantine: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean [d] of the honest workers' vectors, and their standard deviation [d] by element (ddof = 1; 0 of one
-    vector).
-    """
+    """Return mean [d] and element-wise standard deviation [d] of the honest workers' vectors (ddof = 1; 0 for one vector)."""
     weights, count = honest_weights(byzantine, own)
     mean, size = weighted(own, weights), honest_size(own, weights)
     squares = weights @ scaled_difference(own, mean, size).square_()
@@ -141,9 +139,9 @@ def honest_size(own: Tensor, weights: Tensor) -> Tensor:
     """Return a power of two near the largest number in the vectors of positive weight, to divide by before squaring."""
     largest = torch.where(weights > 0, torch.linalg.vector_norm(own, float("inf"), dim=1), 0).amax()
     exponent = torch.frexp(largest.double().nan_to_num()).exponent
-    return torch.exp2(exponent.double().clamp(-100, 100)).to(own.dtype)  # whose inverse is a normal number, too
+    return torch.exp2(exponent.double().clamp(-100, 100)).to(own.dtype)  # so that its inverse is a normal number, too
 
 
 def scaled_difference(own: Tensor, centre: Tensor, size: Tensor) -> Tensor:
-    """Return (own - centre)/size for vectors [m, d] and a centre [d]: finite if they are, and its squares, too."""
+    """Return (own - centre)/size for vectors [m, d] and a centre [d]; finite for finite input, as are its squares."""
     return (own / size).sub_(centre / size)

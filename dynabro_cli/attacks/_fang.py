@@ -17,7 +17,7 @@ def direction_parameter() -> str:
     direction: str = parameter(
         "aggregate",
         choices=("aggregate", "mean"),
-        help="whose signs are turned: the aggregate's without attack, or the mean's of all workers",
+        help="signs to reverse: of the aggregate without attack, or of the mean of all workers",
     )
     return direction
 

@@ -1,8 +1,7 @@
 """Noise as a pure function of a key, a tick, the worker and the coordinate, in tensor operations that compile.
 
-The key comes from the run's stream ``attack``. The tick is in the attack's state on its device, so that numpy's generators
-could not be used without waiting for the device. Words of 32 bits are kept in int64, and multiplied by less than 2^31, so that
-no product overflows.
+The key comes from the run's stream ``attack``. The tick is in the attack's state, on the device; NumPy's generators would have
+to wait for it. Words of 32 bits are kept in int64 and multiplied by less than 2^31, so that no product overflows.
 """
 
 from __future__ import annotations
@@ -21,15 +20,14 @@ GOLDEN = 0x9E3779B9  # 2^32 over the golden ratio: sets the two words of a row a
 
 
 def noise_key(seed: int) -> int:
-    """Return the key of a run's noise, 63 bits; called once, as it cannot be compiled."""
+    """Return the key of a run's noise, 63 bits; called once, because it cannot be compiled."""
     return Streams(seed).integer("attack", 0)
 
 
 def uniform_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
-    """Return independent numbers, uniform on (0, 1), in the shape [m, d] and on the device of ``like``, in double precision.
+    """Return independent uniform numbers on (0, 1), in double precision, with the shape [m, d] and the device of ``like``.
 
-    A row's numbers depend on its place, not on how many rows there are. Each is a 32-bit hash of (key, tick, worker,
-    coordinate).
+    A row's numbers depend on its place, not on the number of rows. Each is a 32-bit hash of (key, tick, worker, coordinate).
     """
     workers = torch.arange(like.shape[0], device=like.device)
     coordinates = torch.arange(like.shape[1], device=like.device)
@@ -41,14 +39,14 @@ def uniform_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
 
 
 def normal_noise(key: int, tick: Tensor, like: Tensor) -> Tensor:
-    """Return standard normal numbers in the same way, in the type of ``like``; none is beyond 6.2 standard deviations."""
+    """Return standard normal numbers with the shape, device and type of ``like``; all are within 6.2 standard deviations."""
     return uniform_noise(key, tick, like).mul_(2).sub_(1).erfinv_().mul_(math.sqrt(2)).to(like.dtype)
 
 
 def _mix(word: Tensor) -> Tensor:
     """Apply a bijection of 32-bit words in which every bit depends on every other (C. Wellons' hash-prospector).
 
-    It overwrites ``word``, which is large and has no other user.
+    ``word`` is overwritten: it is large, and nothing else uses it.
     """
     word.bitwise_xor_(word >> 16).mul_(0x21F0AAAD).bitwise_and_(WORD)
     word.bitwise_xor_(word >> 15).mul_(0x735A2D97).bitwise_and_(WORD)

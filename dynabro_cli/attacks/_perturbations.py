@@ -22,7 +22,7 @@ class Parameters:
 
 
 class Perturbation(NamedTuple):
-    """The honest mean [d], a size, the honest deviations over it [m, d], 0 for the others, and the unit direction [d]."""
+    """Honest mean [d], a size, honest deviations divided by it [m, d] (0 for Byzantine workers), and unit direction [d]."""
 
     mean: Tensor
     size: Tensor
@@ -33,9 +33,9 @@ class Perturbation(NamedTuple):
 def perturb(own: Tensor, byzantine: Tensor, kind: str) -> Perturbation:
     """Return the honest vectors' statistics, and the direction in which their mean is moved.
 
-    The direction is along -std, -mean or -sign(mean), element-wise over the honest workers; 0 if that is 0. Its length does
-    not matter to an attack that looks for the largest multiple of it. Deviations are divided by ``honest_size``, so that their
-    squares do not overflow.
+    The direction is along -std, -mean or -sign(mean), element-wise over the honest workers; it is 0 if that vector is 0. Its
+    length does not matter to an attack that looks for the largest multiple of it. Deviations are divided by ``honest_size``, so
+    that their squares do not overflow.
     """
     weights, _ = honest_weights(byzantine, own)
     mean, size = weighted(own, weights), honest_size(own, weights)

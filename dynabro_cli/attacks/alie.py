@@ -27,7 +27,7 @@ class Parameters:
 def alie_z(workers: int, byzantine: int) -> float:
     """Return z = Phi^-1((m - f - s)/(m - f)) with s = max(1, floor(m/2 + 1) - f), for f Byzantine workers in this round.
 
-    If fewer than two workers are honest, or all of them would have to be supporters, there is nothing to hide in: z = 0.
+    z = 0 if fewer than two workers are honest, or if all honest workers would have to be supporters: nothing can hide then.
 
     Example:
         >>> round(alie_z(17, 8), 2)
@@ -47,7 +47,7 @@ def _table(workers: int) -> tuple[float, ...]:
 
 
 def usual_z(setting: AttackSetting) -> float | None:
-    """Return ``alie_z`` of a constant number of Byzantine workers; None if the number changes."""
+    """Return ``alie_z`` for the constant number of Byzantine workers; None if the number changes."""
     return None if setting.always is None else alie_z(setting.workers, setting.always)
 
 
@@ -68,7 +68,7 @@ def alie(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     @functools.cache
     def scores(dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.tensor(table, dtype=dtype, device=device)  # sent once: the host waits for that
+        return torch.tensor(table, dtype=dtype, device=device)  # sent once, because the host waits for it
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:
         z = scores(own.dtype, own.device).index_select(0, byzantine.sum()[None])

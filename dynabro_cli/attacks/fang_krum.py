@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    threshold: float = parameter(1e-5, above=0, below=1, help="least lambda tried, as a share of its upper bound")
+    threshold: float = parameter(1e-5, above=0, below=1, help="smallest lambda tried, as a share of its upper bound")
     direction: str = direction_parameter()
 
 
@@ -33,18 +33,18 @@ def _trials(parameters: Parameters) -> int:
     reference="Fang, Cao, Jia & Gong, USENIX Security 2020, attack on Krum, full knowledge",
 )
 def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Fang, Krum form: against the direction in which the model would go, as far as Krum still selects it.
+    """Fang, Krum form: against the model's direction, as far as Krum still selects the message.
 
-    g~_i = -lambda s for all c Byzantine workers of the round, s the signs of the aggregate without attack. From the bound
-    lambda <= sqrt(min_i S_i/(m - 2c - 1))/|s| + max_i |g_i|/|s| over honest i, S_i the sum of |g_i - g_j|^2 over the m - c - 2
-    honest j nearest to i, lambda is halved until Krum with f = c would select -lambda s, or until the next one were under
-    threshold= times the bound. |s| is sqrt(d) where no sign is 0. direction=mean takes the signs of the mean of all workers'
-    vectors for s, as the authors' code does; then the defence is not asked.
+    g~_i = -lambda s for all c Byzantine workers of the round, s the signs of the aggregate without attack. lambda starts at its
+    bound, sqrt(min_i S_i/(m - 2c - 1))/|s| + max_i |g_i|/|s| over honest i, S_i the sum of |g_i - g_j|^2 over the m - c - 2
+    honest j nearest to i. It is halved until Krum with f = c would select -lambda s, or until the next lambda would be under
+    threshold= times the bound. |s| is sqrt(d) if no sign is 0. With direction=mean, s is the signs of the mean of all workers'
+    vectors, as in the authors' code, and the defence is not asked.
 
-    Differs from the paper: it acts on gradients, as the authors' code does, so the model before the round is at 0; the
-    threshold is relative, as gradients have no scale of their own; the c vectors are equal, not within a small distance of
-    each other; m - 2c - 1 is at least 1, so that there is a bound if many workers are Byzantine. The attack assumes that Krum
-    is the defence, with f = c.
+    Differs from the paper: the attack acts on gradients, as the authors' code does, so the model before the round is at 0. The
+    threshold is relative, because gradients have no fixed scale. The c vectors are equal, not only close to each other.
+    m - 2c - 1 is at least 1, so that the bound exists if many workers are Byzantine. The attack assumes that the defence is
+    Krum with f = c.
     """
     m = setting.workers
     trials = _trials(parameters)
@@ -69,15 +69,15 @@ def fang_krum(parameters: Parameters, setting: AttackSetting) -> Attack:
 
 
 def _squared_distances(own: Tensor, weights: Tensor) -> Tensor:
-    """Return |g_i - g_j|^2 for all pairs, [m, d] -> [m, m], in double precision; a Byzantine row stands for the honest mean."""
-    around = torch.where(weights[:, None] > 0, own - weighted(own, weights), 0)  # so that little is lost by rounding
+    """Return |g_i - g_j|^2 for all pairs, [m, d] -> [m, m], in double precision; Byzantine rows stand for the honest mean."""
+    around = torch.where(weights[:, None] > 0, own - weighted(own, weights), 0)  # so that rounding loses little
     gram = (around @ around.mT).double()
     squares = gram.diagonal()
     return (squares[:, None] + squares - 2 * gram).clamp_min(0).fill_diagonal_(0)
 
 
 def _sum_of_least(distances: Tensor, count: Tensor) -> Tensor:
-    """Return the sum of the ``count`` least of each last dimension after the first, a vector's distance from itself."""
+    """Return the sum of the ``count`` smallest values of the last dimension, without a vector's distance from itself."""
     ordered = distances.sort(-1).values[..., 1:]
     taken = torch.arange(ordered.shape[-1], device=ordered.device) < count
     return torch.where(taken, ordered, 0).sum(-1)
@@ -92,12 +92,12 @@ def _bound(own: Tensor, honest: Tensor, apart: Tensor, scored: Tensor, divisor: 
 
 
 def _selected(own: Tensor, byzantine: Tensor, apart: Tensor, scored: Tensor, towards: Tensor, tried: Tensor) -> Tensor:
-    """Return True for each lambda tried at which Krum selects -lambda s, [n] -> [n]."""
+    """Return a mask [n], True for each of the tried lambdas [n] at which Krum selects -lambda s."""
     along = (own @ towards).double()
     squares = own.square().sum(1).double()
     to_attack = squares + 2 * tried[:, None] * along + tried[:, None].square() * towards.double().square().sum()  # [n, m]
     to_attack = to_attack.clamp_min(0)
-    of_pair = torch.where(byzantine, to_attack[:, :, None], to_attack[:, None, :])  # [n, m, m], distance of the honest one
-    distances = torch.where(byzantine[:, None] ^ byzantine, of_pair, apart)  # 0 between two Byzantine ones
+    of_pair = torch.where(byzantine, to_attack[:, :, None], to_attack[:, None, :])  # [n, m, m], the honest one's distance
+    distances = torch.where(byzantine[:, None] ^ byzantine, of_pair, apart)  # 0 between two Byzantine workers
     scores = _sum_of_least(distances, scored)  # [n, m]
     return torch.where(byzantine, scores, torch.inf).amin(1) <= torch.where(byzantine, torch.inf, scores).amin(1)

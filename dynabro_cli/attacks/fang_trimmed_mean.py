@@ -27,24 +27,24 @@ class Parameters:
     reference="Fang, Cao, Jia & Gong, USENIX Security 2020, attack on trimmed mean and median, full knowledge",
 )
 def fang_trimmed_mean(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Fang, trimmed-mean form: just beyond the extreme honest values, on the side to which the model would not go.
+    """Fang, trimmed-mean form: just beyond the extreme honest values, on the side opposite to the model's direction.
 
-    With s the signs of the aggregate without attack, in every coordinate: if s > 0, g~_i is drawn uniformly between e and
-    e b or e/b, whichever is smaller than e, for e the least honest value; if s < 0, between e and e b or e/b, whichever is
-    larger, for e the largest; b = 2. More precisely g~_i = e r or e/r with r uniform on [1, b], drawn anew for every worker,
-    coordinate and round. s = 0 is treated as s > 0. direction=mean takes the signs of the mean of all
-    workers' vectors for s, as the authors' code does; then the defence is not asked.
+    s is the sign of the aggregate without attack, in every coordinate. If s > 0, e is the smallest honest value, and g~_i is
+    drawn between e and the smaller one of e b and e/b. If s < 0, e is the largest honest value, and g~_i is drawn between e and
+    the larger one of e b and e/b. By default b = 2. More precisely, g~_i = e r or e/r with r uniform on [1, b], drawn for every
+    worker, coordinate and round. s = 0 is treated as s > 0. With direction=mean, s is the signs of the mean of all workers'
+    vectors, as in the authors' code, and the defence is not asked.
 
     The state is ``tick``, the count of rounds (or computations). All levels of a round are drawn with the same r.
 
-    Differs from the paper: it acts on gradients, as the authors' code does, not on local models, so signs are turned; and e/r
-    is drawn with r uniform, as there, not uniform itself.
+    Differs from the paper: the attack acts on gradients, as the authors' code does, not on local models, so signs are reversed.
+    Also as in that code, e/r is drawn with r uniform, and is not uniform itself.
     """
     key = noise_key(setting.seed)
     sees = parameters.direction == "aggregate"
 
     def messages(own: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
-        falls = signs(own, seen) < 0  # [d]; g is to rise there
+        falls = signs(own, seen) < 0  # [d]; the attack raises g there
         honest = (honest_weights(byzantine, own)[0] > 0)[:, None]
         least, largest = torch.where(honest, own, torch.inf).amin(0), torch.where(honest, own, -torch.inf).amax(0)
         extreme = torch.where(falls, largest, least)

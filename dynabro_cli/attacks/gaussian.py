@@ -32,11 +32,12 @@ class Parameters:
 def gaussian(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Gaussian: normal noise in place of the gradient, or around it.
 
-    g~_i = c_i + sigma xi_i, xi_i ~ N(0, I) for every worker by itself; c_i = 0 (around=zero, sigma = 200: the paper's), the
-    mean of the honest vectors (around=mean), or g_i (around=own). xi is a function of the seed and of how many rounds (or
-    gradient computations, in rounds within which identities change) there have been: two methods with one seed face the same.
+    g~_i = c_i + sigma xi_i, xi_i ~ N(0, I) independently for every worker. c_i is 0 (around=zero; with sigma = 200 as in the
+    paper), the mean of the honest vectors (around=mean), or g_i (around=own). xi depends only on the seed and on the count of
+    past rounds (of gradient computations, in rounds within which identities change). So two methods with the same seed face the
+    same noise.
 
-    The state is ``tick``, their count. All MLMC levels of a round are sent the same xi: a message is attacked, not its samples.
+    The state is ``tick``, this count. All MLMC levels of a round get the same xi: a message is attacked, not its samples.
     """
     key = noise_key(setting.seed)
 

@@ -38,22 +38,22 @@ class Parameters:
 
 @REGISTRY.register("mimic", Parameters, reference="Karimireddy, He & Jaggi, ICLR 2022, Section 3.2 and its appendix")
 def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Mimic: all Byzantine workers send what one honest worker sends, which is thereby over-represented.
+    """Mimic: all Byzantine workers copy one honest worker, which is then over-represented.
 
-    g~_i = g_j. With target=fixed, j is the first honest worker from worker= on, going round. With target=learned,
+    g~_i = g_j. With target=fixed, j is the first honest worker from worker= on, cyclically. With target=learned,
     j = argmax |s_j| over honest j, s_j the mean of z.g_j over the rounds of the warm-up in which j was honest, and z the
     direction of largest variance between workers, by Oja's rule over these rounds t = 0, 1, ...:
     mu = (t mu + g_bar)/(t + 1), z ~ (t z + u/|u|)/(t + 1), u = sum_j (g_j - mu)(g_j - mu)'z over honest j, |z| = 1.
-    In the first round j is as with target=fixed. If all workers are Byzantine, all count as honest. With the same data for all
-    workers (--data iid) none stands out for long: only the weight of the copies remains.
+    In the first round j is as with target=fixed. If all workers are Byzantine, all count as honest. If all workers have the
+    same data (--data iid), no worker stands out for long; only the weight of the copies remains.
 
     The state of a learned target is ``mean`` [d], ``direction`` [d], ``score`` [m], ``seen`` [m] and ``rounds``.
 
-    Differs from the paper: identities change, so j is chosen among those honest at present; s_j takes each round's z, not the
-    last one, which would need all vectors kept; u is normalised, as in the authors' code; z starts as the deviation of the
-    worker farthest from the mean, not at random.
+    Differs from the paper: identities change, so j is chosen among the workers that are honest in the round. s_j uses each
+    round's z instead of the last z, which would require keeping all vectors. u is normalised, as in the authors' code. z starts
+    as the deviation of the worker farthest from the mean, not at random.
 
-    Raises SpecError if worker= is not one of the m.
+    Raises SpecError if worker= is not the number of a worker.
     """
     m = setting.workers
     if parameters.worker >= m:
@@ -98,6 +98,6 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
 
 
 def _unit(vector: Tensor) -> Tensor:
-    """Return ``vector`` at length 1; 0 if it is 0."""
+    """Return ``vector`` scaled to length 1; 0 if it is 0."""
     length: Tensor = vector.norm()
     return vector / length.clamp_min(torch.finfo(vector.dtype).tiny)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @REGISTRY.register("min-max", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021, Min-Max (AGR-agnostic)")
 def min_max(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Min-Max: as far from the honest mean as leaves the attack no farther from any honest vector than these are apart.
+    """Min-Max: farthest from the honest mean, but no farther from an honest vector than two honest vectors are apart.
 
     g~_i = g_bar + gamma p, with the largest gamma such that max_j |g~ - g_j| <= max_{j,k} |g_j - g_k| over honest j and k; p is
-    -std (perturbation=std), -g_bar (unit) or -sign(g_bar) (sign). All of f Byzantine workers send the same.
+    -std (perturbation=std), -g_bar (unit) or -sign(g_bar) (sign). All Byzantine workers send the same message.
 
-    Differs from the paper: gamma is exact, not the result of its Algorithm 1, a search by halved steps from gamma = 10. With
-    |p| = 1, c_j = |g_j - g_bar|^2, b_j = p (g_bar - g_j) and D the largest distance, j allows gamma up to the larger root of
-    gamma^2 + 2 b_j gamma + c_j - D^2, which is at least 0 as c_j <= D^2.
+    Differs from the paper: gamma is exact. The paper's Algorithm 1 searches for it from gamma = 10 with halved steps. With
+    |p| = 1, c_j = |g_j - g_bar|^2, b_j = p (g_bar - g_j) and D the largest distance, worker j allows gamma up to the larger
+    root of gamma^2 + 2 b_j gamma + c_j - D^2. The root is at least 0 because c_j <= D^2.
     """
 
     def messages(own: Tensor, byzantine: Tensor) -> Tensor:

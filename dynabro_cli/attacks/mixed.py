@@ -1,4 +1,4 @@
-"""Different attacks of different workers."""
+"""Different attacks by different workers."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ class Parameters:
 
 @REGISTRY.register("mixed", Parameters, reference="attacks of this registry, side by side")
 def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
-    """Mixed: the Byzantine workers do not agree on one attack; each has the attack of its number.
+    """Mixed: Byzantine workers use different attacks, chosen by the worker's number.
 
-    g~_i is what part i mod k sends for worker i, of the k attacks that parts= names. Each part knows the honest and the
-    Byzantine workers as if it were alone. A part that acts on data does so wherever the others enter. Parts are joined by /,
-    and a part's parameters by colons: mixed:parts=sf/ipm:epsilon=2/gaussian:sigma=1:around=own.
+    parts= names k attacks, and g~_i is what part i mod k sends for worker i. Each part sees the honest and the Byzantine
+    workers as if it were the only attack. A part that acts on data does so whatever the entry of the other parts is. Parts are
+    joined by /, and a part's parameters by colons: mixed:parts=sf/ipm:epsilon=2/gaussian:sigma=1:around=own.
 
-    The state has the states of the parts, as ``0.name``, ``1.name``, ...
+    The state consists of the states of the parts, named ``0.name``, ``1.name``, ...
 
     Raises SpecError if there are fewer than two parts or more than 100, or if one of them cannot be a part.
     """
     components = _parse(parameters.parts)
     if len(components) < 2:
         raise SpecError(f"attack 'mixed': parts={parameters.parts} is one attack. Try: two or more, joined by /")
-    parts: list[Attack] = [_told(place, part.build, setting) for place, part in enumerate(components, 1)]
+    parts: list[Attack] = [_at_part(place, part.build, setting) for place, part in enumerate(components, 1)]
     for place, (component, part) in enumerate(zip(components, parts, strict=True), 1):
         if part.of_gradients:
             raise SpecError(
-                f"attack 'mixed', part {place}: {component.text} takes gradients where the other parts take what "
+                f"attack 'mixed', part {place}: {component.text} takes gradients, but the other parts take what "
                 f"enters at attack_entry. Try: {component.name}"
             )
 
     def messages(own: Tensor, byzantine: Tensor, state: State, *seen: Defence) -> Tensor:
         sent, turn = own, torch.arange(setting.workers, device=own.device) % len(parts)
         for index, part in enumerate(parts):
-            told = seen if part.sees_defence else ()
-            sent = replace(sent, turn == index, part.messages(own, byzantine, _of(index, state), *told))
+            asked = seen if part.sees_defence else ()
+            sent = replace(sent, turn == index, part.messages(own, byzantine, _of(index, state), *asked))
         return sent
 
     def labels(given: Tensor, byzantine: Tensor, classes: int) -> Tensor:
@@ -99,7 +99,7 @@ def mixed(parameters: Parameters, setting: AttackSetting) -> Attack:
 
 
 def _entries(parts: list[Attack]) -> tuple[str, ...]:
-    """Return the entries that all parts have; parts that act on data do so wherever the others enter."""
+    """Return the entries that all parts have; parts that act on data do so whatever the entry of the others is."""
     others = [part.entries for part in parts if part.entries != (ON_DATA,)]
     return tuple(entry for entry in ON_VECTORS if all(entry in part for part in others)) if others else (ON_DATA,)
 
@@ -108,7 +108,7 @@ def _parse(text: str) -> list[Component[Any]]:
     """Read ``name:key=value:key=value/name/...``; raise SpecError with the first part that is not valid."""
     if text.count("/") >= MOST_PARTS:
         raise SpecError(f"attack 'mixed': parts= has {text.count('/') + 1} attacks. Try: {MOST_PARTS} or fewer, joined by /")
-    return [_told(place, _part, part) for place, part in enumerate(text.split("/"), 1)]
+    return [_at_part(place, _part, part) for place, part in enumerate(text.split("/"), 1)]
 
 
 def _part(text: str) -> Component[Any]:
@@ -118,7 +118,7 @@ def _part(text: str) -> Component[Any]:
     return REGISTRY.parse(f"{name}:{rest.replace(':', ',')}" if rest else name)
 
 
-def _told(place: int, step: Callable[[Any], Any], argument: Any) -> Any:
+def _at_part(place: int, step: Callable[[Any], Any], argument: Any) -> Any:
     """Return the result of ``step``; report its problems in one line, with the place of the part."""
     try:
         return step(argument)

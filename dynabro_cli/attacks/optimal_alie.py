@@ -20,10 +20,11 @@ def optimal_alie(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Optimal ALIE: the honest mean, moved by the number of standard deviations that harms the aggregation chain most.
 
     g~_i = g_bar - z sigma, with mean and element-wise standard deviation (ddof = 1) over the honest workers, and the z that a
-    line search finds to maximise |A(z) - mu|: A(z) is the aggregate that the server would make of it, with the workers'
-    momentum and the chain's state as they are, mu the mean of the honest messages. The search takes evals= aggregates for every
-    message (of every MLMC level): from start=, by steps that double from delta= on as long as they lead farther, and then
-    shrink by ratio=. In a round within which identities change, each computation's gradients are searched by themselves.
+    line search finds to maximise |A(z) - mu|. A(z) is the aggregate that the server would make of the attack, with the current
+    momentum of the workers and state of the chain; mu is the mean of the honest messages. For every message (of every MLMC
+    level) the search computes evals= aggregates. It begins at start=; its steps double from delta= on as long as the aggregate
+    moves farther away, and then shrink by ratio=. In a round within which identities change, each gradient computation has its
+    own search.
     """
 
     def messages(own: Tensor, byzantine: Tensor, _: State, defence: Defence) -> Tensor:

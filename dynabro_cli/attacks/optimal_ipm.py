@@ -20,10 +20,10 @@ def optimal_ipm(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Optimal IPM: minus the honest mean, times the factor that harms the aggregation chain most.
 
     g~_i = -epsilon g_bar, g_bar the mean over the honest workers, with the epsilon that a line search finds to maximise
-    |A(epsilon) - mu|: A(epsilon) is the aggregate that the server would make of it, with the workers' momentum and the
-    chain's state as they are, mu the mean of the honest messages. The search takes evals= aggregates for every message (of
-    every MLMC level): from start=, by steps that double from delta= on as long as they lead farther, and then shrink by ratio=.
-    In a round within which identities change, each computation's gradients are searched by themselves.
+    |A(epsilon) - mu|. A(epsilon) is the aggregate that the server would make of the attack, with the current momentum of the
+    workers and state of the chain; mu is the mean of the honest messages. For every message (of every MLMC level) the search
+    computes evals= aggregates. It begins at start=; its steps double from delta= on as long as the aggregate moves farther
+    away, and then shrink by ratio=. In a round within which identities change, each gradient computation has its own search.
     """
 
     def messages(own: Tensor, byzantine: Tensor, _: State, defence: Defence) -> Tensor:

@@ -22,7 +22,7 @@ SHRINK, LEAST = 0.7, 0.5
 
 @dataclass(frozen=True)
 class Parameters:
-    c: float = parameter(8.0, above=0, help="length of a message in the first window, in lengths of the last update")
+    c: float = parameter(8.0, above=0, help="length of a message in the first window, in multiples of the last update's length")
     window: int = parameter(50, minimum=1, help="rounds between two tests of success")
     p: float = parameter(0.01, above=0, below=0.5, help="significance level of the test")
 
@@ -32,18 +32,18 @@ def poisonedfl(parameters: Parameters, setting: AttackSetting) -> Attack:
     """PoisonedFL: all Byzantine workers push in one random direction s in {-1, 1}^d, the same in all rounds.
 
     g~_i = c_t |g_{t-1}| v_t s, element by element, with v_t = |u_t|/|u_t|_2 and u_t = g_{t-1} - (|g_{t-1}|/|g~_{t-1}|)
-    g~_{t-1}: g_{t-1} is the update that the server made in the round before, in units of the learning rate, and g~_{t-1} the
-    message of that round. In the first round g~_i = 0. After each window of rounds the attack tests if the sum of the updates
-    agrees with s in more coordinates than chance would, d/2 + z_p sqrt(d)/2. If not, c becomes 0.7 c, unless that is under 0.5.
+    g~_{t-1}. Here g_{t-1} is the server's update in the round before, in units of the learning rate, and g~_{t-1} the message
+    of that round. In the first round g~_i = 0. After each window of rounds the attack tests if the sum of the updates agrees
+    with s in more coordinates than by chance, at least d/2 + z_p sqrt(d)/2. If not, c becomes 0.7 c, unless that is under 0.5.
 
-    The attack needs no honest worker's vector, only what the server's updates show. The plan belongs to the adversary: s, c and
-    the window go on whoever is Byzantine, also through rounds without Byzantine workers.
+    The attack needs only the server's updates, no honest worker's vector. The plan belongs to the adversary: s, c and the
+    window continue whoever is Byzantine, also through rounds without Byzantine workers.
 
     The state is ``signs`` [d], ``message`` [d], ``total`` [d], ``c`` and ``rounds``; it is empty before the first update.
 
-    Differs from the paper: messages are gradients, of which the server takes a step against, so that s is the direction of -x.
-    The binomial quantile is the normal one. Coordinates that have not moved count as failures. An update that is not finite
-    changes nothing.
+    Differs from the paper: messages are gradients, and the server steps against them, so s is the direction of -x. The normal
+    quantile replaces the binomial one. Coordinates that have not moved count as failures. An update that is not finite changes
+    nothing.
     """
     key, z = noise_key(setting.seed), -NormalDist().inv_cdf(parameters.p)  # 1 - p may be 1
 
@@ -81,6 +81,6 @@ def poisonedfl(parameters: Parameters, setting: AttackSetting) -> Attack:
 
 
 def _unit(vector: Tensor) -> Tensor:
-    """Return the vector [d] at length 1, in double precision; 0 if it is 0."""
+    """Return the vector [d] scaled to length 1, in double precision; 0 if it is 0."""
     size = length(vector)
     return torch.where(size > 0, vector.double() / size, 0)

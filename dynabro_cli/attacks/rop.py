@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROUNDING = 1e-9
-"""Share of the length of (1, ..., 1) up to which its orthogonal part is rounding, not a direction."""
+"""Share of the length of (1, ..., 1) up to which its orthogonal part counts as rounding, not as a direction."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ def rop(parameters: Parameters, setting: AttackSetting) -> Attack:
     part of (1, ..., 1) that is orthogonal to r. In the first round u = 0, and r is along g_bar. A vector without a direction
     counts as 0.
 
-    It is made against centred clipping, whose centre is u. z is a length, not a multiple of gradients. The plan belongs to the
-    adversary: u is known to whoever is Byzantine next. The state is ``update`` [d], empty before the first one.
+    The attack targets centred clipping, whose centre is u. z is an absolute length, not a multiple of gradients. The plan
+    belongs to the adversary: whoever is Byzantine next knows u. The state is ``update`` [d], empty before the first one.
 
-    Differs from the paper: u is the server's step in units of the learning rate, which also holds for methods that do more
+    Differs from the paper: u is the server's step in units of the learning rate, so that it is defined for methods that do more
     than aggregate. The defaults come from the authors' library: the z of ALIE, an angle of 270 degrees.
     """
     m = setting.workers
@@ -55,7 +55,7 @@ def rop(parameters: Parameters, setting: AttackSetting) -> Attack:
 
     @functools.cache
     def sizes(dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.tensor(table, dtype=dtype, device=device)  # sent once: the host waits for that
+        return torch.tensor(table, dtype=dtype, device=device)  # sent once, because the host waits for it
 
     def messages(own: Tensor, byzantine: Tensor, state: State) -> Tensor:
         mean = honest_mean(own, byzantine)
@@ -75,6 +75,6 @@ def rop(parameters: Parameters, setting: AttackSetting) -> Attack:
 
 
 def _unit(vector: Tensor, least: float = 0.0) -> Tensor:
-    """Return the vector [d] at length 1; 0 if it is no longer than ``least``."""
+    """Return the vector [d] scaled to length 1; 0 if its length is at most ``least``."""
     size = length(vector)
     return torch.where(size > least, vector / size, 0)

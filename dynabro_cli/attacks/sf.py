@@ -36,9 +36,9 @@ def sf(parameters: Parameters, _: AttackSetting) -> Attack:
 
     - attack_entry=gradient (the default): m_{t,i} = beta m_{t-1,i} - (1 - beta) g_{t,i}, which is sent and remembered.
     - attack_entry=state: -(beta m_{t-1,i} + (1 - beta) g_{t,i}) is sent and remembered.
-    - attack_entry=state with negates=gradient: m_{t,i} = -g_{t,i} is sent and remembered, the paper's words to the letter.
-      A worker that turns honest starts from a whole -g, which outweighs its new gradients until beta^k < 1/2, for 7 rounds
-      with beta = 0.9 and 69 with 0.99.
+    - attack_entry=state with negates=gradient: m_{t,i} = -g_{t,i} is sent and remembered, as the paper's words say. A worker
+      that turns honest starts from an undamped -g, which outweighs its new gradients until beta^k < 1/2, for 7 rounds with beta
+      = 0.9 and 69 with 0.99.
 
     With attack_entry=message the worker sends what it sends with ``state``, and remembers its honest momentum. Without momentum
     all of these are equal.

@@ -1,1 +1,1 @@
-"""A run: its fields, its defaults, its key, and the parts that it is built of."""
+"""A run: its fields, their defaults, its key, and the parts that it is built from."""

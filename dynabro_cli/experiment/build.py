@@ -1,4 +1,4 @@
-"""From a complete spec to the parts of a run: each is built once, and then gets what it needs of the others."""
+"""Build the parts of a run from a complete spec: each part once, then with the values that it needs from the others."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from dynabro_cli.tasks._api import ImageShape, Task
 
 Components = dict[str, "Component[Any] | None"]
 ENTRIES = {"gradient": "gradients", "message": "messages", "state": "states", "data": "data"}
-"""Objects of an attack, by the entry."""
+"""Targets of an attack, by its entry, in words."""
 
 
 class Built(NamedTuple):
-    """The parts of a run, all but its model.
+    """The parts of a run, except its model.
 
     Attributes:
         task: The task.
         method: The method before ``assemble``.
-        aggregator: The rule behind its pre-aggregators; ``stages`` has the setting of each of these and of the rule.
+        aggregator: The rule after its pre-aggregators; ``stages`` has the settings of the pre-aggregators and, last, of the
+            rule.
         attack: The attack.
         switching: The identity-switching strategy.
         partition: The distribution of the training set.
-        cohort: The same chain for rounds in which only the method's cohort takes part; None without a cohort.
+        cohort: The same chain, for rounds in which only the method's cohort takes part; None without a cohort.
     """
 
     task: Task
@@ -49,12 +50,12 @@ class Built(NamedTuple):
 
 
 def held_out(share: float, samples: int) -> int:
-    """Return the number of held-out samples: ``share`` of all, rounded, at least one if it is not 0."""
+    """Return the number of held-out samples: ``share`` of all, rounded; at least one if ``share`` is not 0."""
     return max(1, round(share * samples)) if share else 0
 
 
 def samples_each(spec: CompleteSpec, task: Task) -> int | None:
-    """Return the number of training samples of a worker, on average if each has its own; None if it is unknown."""
+    """Return the number of training samples of a worker (the average if they differ); None if it is unknown."""
     if task.train_size is None:
         return None
     left = task.train_size - held_out(spec.validation, task.train_size)
@@ -62,16 +63,16 @@ def samples_each(spec: CompleteSpec, task: Task) -> int | None:
 
 
 def method_setting(spec: CompleteSpec, task: Task) -> MethodSetting:
-    """Return the first setting of the method: of its workers, the number that send."""
+    """Return the method's first setting; its number of workers is the number that answer."""
     samples, size = samples_each(spec, task), spec.batch_size
     batches = None if samples is None else -(-samples // size)
     return MethodSetting(chain_setting(spec).workers, spec.budget, spec.learning_rate, batches)
 
 
 def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> AggregatorSetting:
-    """Return the setting of the aggregation chain: of the n workers that answer, f <= (n - 1)/2 are Byzantine.
+    """Return the setting of the aggregation chain: n workers answer, and f <= (n - 1)/2 of them are Byzantine.
 
-    A round's sample may have more, up to the declared number, and so a Byzantine majority.
+    A round's sample may have more Byzantine workers, up to the declared number, and so a Byzantine majority.
     """
     count, declared = answering_count(spec.participation, spec.workers), spec.byzantine
     byzantine = declared if count == spec.workers else min(declared, (count - 1) // 2)
@@ -79,7 +80,7 @@ def chain_setting(spec: CompleteSpec, threshold: float | None = None) -> Aggrega
 
 
 def rule_setting(spec: CompleteSpec, method: Method) -> AggregatorSetting:
-    """Return the setting of the aggregation chain under a method: of all workers if it aggregates delayed messages, too."""
+    """Return the aggregation chain's setting under a method: of all workers if the method aggregates delayed messages."""
     if senders(method).delayed:
         return AggregatorSetting(spec.workers, spec.byzantine, method.threshold, spec.seed)
     return chain_setting(spec, method.threshold)
@@ -98,16 +99,16 @@ def switching_setting(spec: CompleteSpec, method: Method) -> SwitchingSetting:
 def assemble(
     spec: CompleteSpec, method: Method, aggregator: Aggregator, noise: float | None = None
 ) -> tuple[Method, Aggregator]:
-    """Give method and aggregator what each needs of the other.
+    """Give method and aggregator the values that each needs from the other.
 
     Args:
         spec: The run.
         method: The method as its factory made it.
         aggregator: The aggregation chain.
-        noise: V, once it is measured.
+        noise: V, once measured.
 
     Raises:
-        SpecError: The parts do not fit each other.
+        SpecError: The parts do not match.
     """
     if method.with_known is not None:
         method = method.with_known(Known(aggregator.kappa, spec.learning_rate, noise))
@@ -115,7 +116,7 @@ def assemble(
 
 
 def at_threshold(aggregator: Aggregator, method: Method) -> Aggregator:
-    """Return the aggregator at the method's threshold, if it waits for one and the method sets one."""
+    """Return the aggregator at the method's threshold, if it needs a threshold and the method sets one."""
     if aggregator.at_threshold is None or method.threshold is None:
         return aggregator
     return aggregator.at_threshold(method.threshold)
@@ -132,7 +133,7 @@ def build(
     """Build every component once in its setting.
 
     Args:
-        spec: The run; its ``attack_entry`` is not read.
+        spec: The run; its ``attack_entry`` is not used.
         entry: The entry of the attack; None for its usual entry.
         task: The task.
         method: The method, as its factory made it.
@@ -140,7 +141,7 @@ def build(
         chain: The pre-aggregators.
 
     Raises:
-        SpecError: The parts do not fit each other, the task or the spec; with every problem.
+        SpecError: The parts do not match each other, the task or the spec; the error lists every problem.
     """
     problems = Problems()
     rule, attacker, strategy, data = (
@@ -170,7 +171,7 @@ def build(
 def _build_cohort(
     spec: CompleteSpec, method: Method, aggregator: Component[Any], chain: tuple[Component[Any], ...]
 ) -> Aggregator | None:
-    """Build the aggregation chain for C of the m workers, of which floor(C f/m) are taken for Byzantine.
+    """Build the aggregation chain for C of the m workers, of which floor(C f/m) count as Byzantine.
 
     Returns:
         The chain; None without a cohort.
@@ -189,7 +190,7 @@ def _build_cohort(
 
 
 def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Attack) -> list[str]:
-    """Return the parts that need every worker to answer in every round, one line each."""
+    """Return the parts that need an answer of every worker in every round, one line each."""
     workers = senders(method)
     by_history = (
         (workers.remembers and not workers.by_row)
@@ -206,7 +207,7 @@ def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Atta
 
 
 def _check_model(model: Component[Any], shape: ImageShape) -> None:
-    """Raise SpecError if there is no such network for images of this shape."""
+    """Raise SpecError if the network does not exist for images of this shape."""
     if model.entry.check is not None:
         model.entry.check(model, shape)
         return
@@ -229,7 +230,9 @@ def _attack_conflicts(task: str, entry: str | None, name: str, attack: Attack, *
 
 
 MOST_SAMPLES = 2**62
-"""Most samples of all workers in a run: the column ``samples`` counts to 2^63 - 1, and the last round may exceed the budget."""
+"""Largest number of samples of all workers in a run: the column ``samples`` counts to 2^63 - 1, and the last round may exceed
+the budget.
+"""
 
 
 def conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""A spec in which nothing is left open, and what follows from its fields."""
+"""A spec in which every field has a value, and numbers that follow from its fields."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dynabro_cli.streams import Streams
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompleteSpec(RunSpec):
-    """A RunSpec whose every field has a value; ``model`` is None for tasks that train none. ``resolve`` makes it.
+    """A RunSpec whose every field has a value; ``model`` is None for tasks without a model. Made by ``resolve``.
 
-    The fields here are those that a user may leave to the task, or to the other fields.
+    The fields here may be None in a RunSpec: their defaults follow from the task, or from other fields.
     """
 
     aggregator: str
@@ -40,13 +40,14 @@ def answering_count(participation: float, workers: int) -> int:
         >>> answering_count(0.28, 25), answering_count(0.5, 17)
         (7, 9)
     """
-    return max(1, math.ceil(participation * workers - 1e-9))  # 0.28 x 25 is 7, despite binary fractions
+    return max(1, math.ceil(participation * workers - 1e-9))  # so that 0.28 x 25 is 7, despite binary fractions
 
 
 def answering(seed: int, participation: float, workers: int, round_: int) -> np.ndarray[Any, Any]:
     """Return the numbers of the workers that answer in a round, from 0, in ascending order: n of them, drawn uniformly.
 
-    They are a function of the seed and the round, in a random stream of its own: identities and mini-batches do not change.
+    The workers depend only on the seed and the round. They have a separate random stream, so identities and mini-batches do not
+    change.
     """
     count = answering_count(participation, workers)
     if count == workers:

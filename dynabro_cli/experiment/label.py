@@ -12,7 +12,7 @@ from dynabro_cli.experiment.spec import fields
 CELL = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", "seed")
 """The fields that every label has."""
 OTHERS = tuple(name for name in fields() if name not in CELL)
-"""The fields that a label has if runs differ in them."""
+"""The fields that a label also has if runs differ in them."""
 
 Fields = Mapping[str, Any]
 
@@ -30,16 +30,16 @@ def cell(run: Fields, also: Iterable[str] = ()) -> str:
 
 
 def labels(runs: Sequence[Fields]) -> list[str]:
-    """Name each run in a few words, with the fields in which runs of the same words differ."""
+    """Name each run in a few words, with the fields that distinguish runs with the same words."""
     also = telling_apart(runs)
     return [cell(run, also) for run in runs]
 
 
 def command_of(run: Fields) -> str:
-    """Return the ``dynabro run`` that has the same key as a run, without its seed.
+    """Return the ``dynabro run`` command with the same key as a run, except for the seed.
 
-    Options that have the same default for every task are left out; all others are given, so that the command does not depend on
-    the defaults of a task.
+    Options that have the same default for every task are left out. All others are given, so that the command does not depend on
+    a task's defaults.
 
     Args:
         run: Its columns, as in the table ``runs``.
@@ -57,7 +57,7 @@ def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: 
     """Return the fields of ``names`` that distinguish runs with equal values in ``given`` and in the names before.
 
     Args:
-        runs: Their fields by name; one that is missing counts as None.
+        runs: Their fields by name; a missing field counts as None.
         names: The fields to choose from, in order.
         given: The fields that a label has anyway.
     """
@@ -73,6 +73,6 @@ def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: 
 
 
 def _numbered(values: Iterable[Hashable]) -> list[int]:
-    """Number values from 0 in the order in which they first occur; equal ones have one number."""
+    """Number values from 0 in the order in which they first occur; equal values have the same number."""
     numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(value, len(numbers)) for value in values]

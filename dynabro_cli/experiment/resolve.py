@@ -50,9 +50,9 @@ REGISTRIES: dict[str, Registry[Any]] = {
 }
 
 SINGLE = {name: kind for name, kind in COMPONENTS.items() if name != CHAIN}
-"""The fields that name one component, or none."""
+"""The fields that name at most one component."""
 LATE = ("model", "aggregator")
-"""Fields whose default follows from other components."""
+"""Fields whose defaults follow from other components."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Run:
     def parts(self) -> Built:
         """The parts of the run, each built once.
 
-        A copy by ``dataclasses.replace`` builds its own, from its own components.
+        A copy made by ``dataclasses.replace`` builds its own parts from its own components.
         """
         if self.built is None:
             task = self.task.build(TaskSetting(self.data_dir))
@@ -90,7 +90,7 @@ class Run:
         return self
 
     def with_parts(self, parts: Built) -> Run:
-        """Return the run with other built parts, such as a method that is observed."""
+        """Return the run with other built parts, for example with an observed method."""
         return dataclasses.replace(self)._keep(parts)
 
     def forget(self) -> None:
@@ -133,10 +133,10 @@ class Run:
         return run_key(self.mapping)
 
     def assemble(self, measured_noise: float | None = None) -> tuple[Method, Aggregator]:
-        """Return the method and the aggregation chain, each with the values that it needs of the other, and V.
+        """Return the method and the aggregation chain, each with the values that it needs from the other, and V.
 
         Raises:
-            SpecError: They do not fit each other.
+            SpecError: They do not match.
         """
         return assemble(self.spec, self.parts.method, self.parts.aggregator, measured_noise)
 
@@ -221,7 +221,7 @@ def _model(spec: RunSpec, task: Task | None, problems: Problems) -> Component[An
 def _complete(spec: RunSpec, defaults: Defaults, *, rotating: bool) -> CompleteSpec:
     """Set every field that is None to the task's default; f scales with the workers.
 
-    What follows from components is set to what most runs have: aggregator, attack_entry and the learning rate.
+    Fields that follow from components (aggregator, attack_entry, learning rate) are set to the values of most runs.
 
     Args:
         spec: The run.
@@ -253,8 +253,9 @@ def _complete(spec: RunSpec, defaults: Defaults, *, rotating: bool) -> CompleteS
 def _aggregator(
     spec: RunSpec, draft: Method | None, chain: tuple[Component[Any], ...], problems: Problems
 ) -> Component[Any] | None:
-    """Return the given aggregator, or the default: MFM if the method sets its threshold, the mean if the method filters by
-    itself, CWTM otherwise.
+    """Return the given aggregator, or the default one.
+
+    The default is MFM if the method sets its threshold, the mean if the method filters workers itself, and CWTM otherwise.
     """
     if isinstance(draft, JudgingMethod):
         return _mean(spec, chain, problems)
@@ -270,7 +271,7 @@ def _aggregator(
 
 
 def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems) -> Component[Any] | None:
-    """Return the only aggregator of a method that filters by itself."""
+    """Return the only legal aggregator of a method that filters workers itself."""
     component = problems.attempt(REGISTRIES["aggregators"].parse, str(spec.aggregator or "mean"))
     if component is not None and component.name != "mean":
         problems.lines.append(

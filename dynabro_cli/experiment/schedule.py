@@ -20,11 +20,11 @@ def identities(run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
     Args:
         run: Columns of the table ``runs``: ``method``, ``switching``, ``clock``, ``workers``, ``byzantine``, ``budget`` and
             ``seed``.
-        ticks: Their number: rounds, or gradient computations if the run's clock counts these.
+        ticks: The number of ticks: rounds, or gradient computations if the run's clock counts these.
 
     Raises:
-        SpecError: This version does not have a component, or the seed does not determine the schedule, which then is in the
-            table ``identities``.
+        SpecError: This version does not have a component, or the seed does not determine the schedule. The schedule is then in
+            the table ``identities``.
     """
     workers, byzantine = int(run["workers"]), int(run["byzantine"])
     method = REGISTRIES["methods"].parse(run["method"]).build(MethodSetting(workers, int(run["budget"])))
@@ -45,7 +45,7 @@ def _stacked(masks: list[np.ndarray[Any, Any]], workers: int) -> np.ndarray[Any,
 
 
 def _levels(method: Method, run: Mapping[str, Any]) -> Iterator[int]:
-    """Return the level of the correction at each tick of a run, 0 without one, as ``Switching.in_round`` takes it."""
+    """Return the level of the correction at each tick of a run (0 without a correction), for ``Switching.in_round``."""
     streams, by_round = Streams(int(run["seed"])), run["clock"] == "round"
     if method.wants_noise and not by_round:
         yield from [0] * NOISE_COMPUTATIONS

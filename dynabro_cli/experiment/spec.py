@@ -1,7 +1,7 @@
 """The table of a run's fields, and RunSpec, which has all of them: everything that determines a run's numbers.
 
-A new field is one row here, with the value ``before`` that it had in all stored runs. This table is read by the command
-line, the columns of ``runs``, the checks of stored runs, ``status``, logs, labels, legends, ``select`` and forecasts.
+A new field is one row here, with the value ``before`` that all stored runs had. This table is read by the command line, the
+columns of ``runs``, the checks of stored runs, ``status``, logs, labels, legends, ``select`` and forecasts.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dynabro_cli.components import ParameterInfo, format_value, parameter, param
 from dynabro_cli.errors import SpecError, did_you_mean
 
 LARGEST = 2**31 - 1
-"""Largest number of a field whose column is an integer of 32 bits, as in every database."""
+"""Largest value of a field whose column is an integer of 32 bits, in every database."""
 LARGEST_BUDGET = 2_000_000_000
-"""Largest budget: the last round may spend more than what is left of it."""
+"""Largest budget: the last round may spend more than the rest of the budget."""
 MOST_WORKERS = 1_000_000
-"""Most workers: masks, numbers and tables of this many can be made at once."""
+"""Largest number of workers: masks, numbers and tables of this length can be made at once."""
 
 
 def row(
@@ -41,16 +41,16 @@ def row(
 
     Args:
         default: Its default; None stands for the task's default, or a value that follows from other fields.
-        help: Its meaning, as the command line has it.
+        help: Its meaning on the command line.
         column: Its meaning in the table ``runs``.
         component: The registry of the components that it names, such as ``tasks``; None for a number, a choice or a text.
         option: Its command-line option, by default its name.
-        metavar: The value in the command's help; a choice has its values there.
-        before: Its value in all runs that were stored before it came; None for a field of the first version.
+        metavar: The placeholder of the value in the command's help; a choice shows its values there.
+        before: Its value in all runs that were stored before the field existed; None for a field of the first version.
         speed: True if the time of a gradient computation depends on it.
         memory: True if the memory of a run depends on it.
         result: True if a run's result depends on it, so that plots distinguish runs by it.
-        limits: Its legal range, as of ``components.parameter``.
+        limits: Its legal range, like the arguments of ``components.parameter``.
     """
     declared = parameter(default, help=help, **limits)
     about = {"column": column, "component": component, "short": option, "value": metavar, "before": before}
@@ -78,7 +78,7 @@ class Field(ParameterInfo):
 
     @property
     def metavar(self) -> str:
-        """The value in the command's help."""
+        """The placeholder of the value in the command's help."""
         return "|".join(self.limits["choices"] or (self.value,))
 
 
@@ -266,12 +266,12 @@ class RunSpec:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunSpec:
-        """Build a spec of ``values``, by full or short names; raise SpecError that lists every unknown field."""
+        """Build a spec from ``values`` by full or short names; raise a SpecError that lists every unknown field."""
         return cls(**values)
 
     @classmethod
     def from_text(cls, values: Mapping[str, str]) -> RunSpec:
-        """Build a spec of values as typed; a value that is not a number is kept for ``problems`` if it must be a number."""
+        """Build a spec from typed texts; a text that should be a number but is not one is kept for ``problems``."""
         typed: dict[str, Any] = {}
         for name, text in canonical(values).items():
             try:
@@ -310,7 +310,7 @@ def option(field: str) -> str:
 CHAIN = "pre_aggregators"
 """The field that names a chain of components."""
 SHORT: Mapping[str, str] = {one.short: name for name, one in fields().items() if one.short}
-"""Fields by their short names, which are legal in every place: ``lr`` and ``pre``."""
+"""Fields by their short names ``lr`` and ``pre``, which are legal everywhere."""
 
 
 def full_name(name: str) -> str:
@@ -330,7 +330,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
             raise SpecError(f"{name}={value}: {full_name(name)} is given twice, by two names. Try: one of them")
         found[full_name(name)] = value
     rule = found.get("aggregator")
-    if isinstance(rule, str) and len(parts := re.split(r"\+(?!\d)", rule)) > 1:  # the plus of 1e+2 joins nothing
+    if isinstance(rule, str) and len(parts := re.split(r"\+(?!\d)", rule)) > 1:  # the plus of 1e+2 is not a separator
         if found.get(CHAIN) not in (None, "none", "+".join(parts[:-1])):
             raise SpecError(f"aggregator={rule}: it has pre-aggregators, and so has {CHAIN}={found[CHAIN]}. Try: one of them")
         found |= {CHAIN: "+".join(parts[:-1]), "aggregator": parts[-1]}
@@ -338,7 +338,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_any_name(make: Callable[..., None]) -> Callable[..., None]:
-    """Return the initializer of RunSpec that takes short names, and reports every unknown name."""
+    """Return an initializer of RunSpec that also takes short names, and reports every unknown name."""
 
     @functools.wraps(make)
     def initialize(self: RunSpec, *places: Any, **values: Any) -> None:

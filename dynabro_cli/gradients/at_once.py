@@ -1,6 +1,6 @@
 """Weight gradients of a convolution for all workers on a GPU, in one of several ways.
 
-On a CPU a loop over workers with ``convolution_backward`` is faster, and there a launch costs nothing.
+On a CPU a loop over workers with ``convolution_backward`` is faster, because launches cost nothing there.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CHUNK_BYTES = 1 << 30
-"""Memory of the image patches that ``unfolded`` writes out at a time, unless one worker's are larger."""
+"""Memory of the image patches that ``unfolded`` writes out at a time, unless one worker's patches are larger."""
 
 
 class Geometry(NamedTuple):
-    """Constants of a convolution; pairs are of height and width."""
+    """Constants of a convolution; pairs are (height, width)."""
 
     stride: Sequence[int]
     padding: Sequence[int]
@@ -45,14 +45,14 @@ def weight_gradients(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Ge
 
 
 def bytes_of_patches(gy: Tensor, x: Tensor, like: Sequence[int]) -> int:
-    """Return the bytes of the parts of all images that the outputs see, which overlap."""
+    """Return the bytes of the overlapping patches of all images that the outputs see."""
     return gy.shape[0] * gy.shape[2] * gy.shape[3] * x.shape[1] * like[2] * like[3] * x.element_size()
 
 
 def unfolded(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -> Tensor:
     """Multiply the gradients with the patches that each output sees, for some workers at a time in one batched product.
 
-    It is for one group and no dilation.
+    This works for one group without dilation.
     """
     step = max(1, m * CHUNK_BYTES // max(1, bytes_of_patches(gy, x, like)))
     if step >= m:
@@ -75,7 +75,7 @@ def _product_with_patches(gy: Tensor, x: Tensor, like: Sequence[int], m: int, ho
 
 
 def grouped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -> Tensor:
-    """Take the workers for groups of one convolution: sample j of all workers is one image of m C channels."""
+    """Use the workers as groups of one convolution: sample j of all workers is one image of m C channels."""
     n = len(x) // m
     many, out = (t.view(m, n, *t.shape[1:]).transpose(0, 1).reshape(n, -1, *t.shape[2:]) for t in (x, gy))
     many, out = (t.contiguous(memory_format=torch.channels_last) for t in (many, out))
@@ -88,7 +88,7 @@ def grouped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -
 
 
 def looped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -> Tensor:
-    """Take one convolution after another; in a captured graph, their launches cost nothing."""
+    """Compute one convolution after another; in a captured graph, their launches cost nothing."""
     weight, found = x.new_empty(like), gy.new_empty(m, *like)
     sizes = list(how.stride), list(how.padding), list(how.dilation)
     for own, part, inputs in zip(found, gy.chunk(m), x.chunk(m), strict=True):
@@ -101,7 +101,7 @@ Way = Callable[[Tensor, Tensor, Sequence[int], int, Geometry], Tensor]
 WAYS: dict[str, Way] = {"unfolded": unfolded, "grouped": grouped, "looped": looped}
 
 CHOICE: tuple[tuple[float, Way], ...] = ((64 << 30, unfolded), (math.inf, grouped))
-"""The way for at most so many bytes of patches, in this order; several groups, and dilation, count as more than any number.
+"""Largest number of bytes of patches for each way, in this order; several groups, or dilation, exceed every limit.
 
-Reasoned, not measured. Change it after a measurement: the step ``convolutions`` of ``python -m benchmarks gpu`` times all ways.
+The limits are estimated, not measured. The step ``convolutions`` of ``python -m benchmarks gpu`` times all ways.
 """

@@ -1,7 +1,7 @@
-"""Gradients of a chain of layers without autograd: the same operations in the same order, so equal bit for bit.
+"""Gradients of a chain of layers without autograd: the same operations in the same order, with equal results bit for bit.
 
-For a small network most of the time of a pass is what autograd and modules do around the operations. A chain has compiled
-convolution blocks, one ``nn.Flatten``, linear layers and ReLUs.
+In a small network, autograd and modules take most of the time of a pass. A chain has compiled convolution blocks, one
+``nn.Flatten``, linear layers and ReLUs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dynabro_cli.gradients.worker_layers import WorkerLinear
 
 
 class Chain:
-    """The layers of a twin in their order, without ``nn.Identity``."""
+    """The layers of a twin, in their order, without ``nn.Identity``."""
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         self._layers = layers
@@ -41,10 +41,10 @@ class Chain:
 
         Args:
             x: The inputs [N, c, h, w], channels last, ordered by worker.
-            labels: [N].
-            workers: The number m of workers, of N / m samples each.
+            labels: Class numbers, [N].
+            workers: The number m of workers; each has N / m samples.
         """
-        kept: list[tuple[Tensor, Tensor | None]] = []  # what each layer's backward step reads
+        kept: list[tuple[Tensor, Tensor | None]] = []  # the tensors that each layer's backward step reads
         for layer in self._layers:
             y, places = x, None
             if isinstance(layer, WorkerLinear):
@@ -67,7 +67,7 @@ class Chain:
 
 
 def _back(layer: nn.Module, gy: Tensor, x: Tensor, places: Tensor | None, *, first: bool) -> Tensor:
-    """Write a layer's gradients from the gradient of its output; return the gradient of its input, if that is not the first."""
+    """Write a layer's gradients from its output's gradient; return its input's gradient, unless the layer is the first."""
     if isinstance(layer, WorkerLinear):
         layer.write_gradients(gy, x)
         return gy if first else gy @ cast(Tensor, layer.weight)

@@ -1,8 +1,8 @@
 """Per-worker gradients of a network as one [m, d] matrix.
 
-The interface is ``WorkerGradients``; how the gradients come about is nobody else's business. Models made of the layers in
-``worker_layers`` take one pass over all workers' samples; others are mapped over the workers by ``vmap(grad)``, and those
-that cannot be mapped take a loop over workers and mini-batches.
+Callers need only ``WorkerGradients``. Models made of the layers in ``worker_layers`` need one pass over all workers' samples.
+Other models are mapped over the workers by ``vmap(grad)``. Models that cannot be mapped need a loop over workers and
+mini-batches.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ from dynabro_cli.gradients.worker_layers import Shared
 SHARED, MAPPED, LOOP = "shared pass", "vmap(grad)", "loop over workers"
 KINDS = (SHARED, MAPPED, LOOP)
 PASS_VALUES = 600_000
-"""Input values of one pass: all workers of an MNIST iteration, three of CIFAR-10's. It bounds the memory of activations and
-costs no time on a CPU."""
+"""Input values of one pass: all workers of an MNIST iteration, or three workers of a CIFAR-10 iteration. The limit bounds the
+memory of activations and costs no time on a CPU.
+"""
 PASS_SHARE = 0.25
 """The share of a machine's free memory that the activations of one pass may take."""
 GPU_PASS_SHARE = 0.125
-"""The share of a GPU's memory that they may take: a backward pass takes 2.5 times as much, and a graph of it as much again."""
+"""The share of a GPU's memory that they may take. A backward pass takes 2.5 times as much, and a graph of it the same again."""
 
 
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 DEVICE = (
     *("CUDA error", "HIP error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "device-side assert", "driver"),
-    "unable to find an engine",  # cuDNN's frontend, for a convolution that it has no kernel for
+    "unable to find an engine",  # cuDNN's frontend, if it has no kernel for a convolution
 )
 
 Seeds = Sequence[int] | Tensor
 
 
 class WorkerGradients:
-    """The gradients of all workers, or of some, at one model.
+    """The gradients of all or some workers at one model.
 
     The model's parameters become views of ``parameters`` [d], and its floating-point buffers views of ``buffers`` [s]
     (running statistics), so that the server updates the model by writing to these two.
@@ -54,21 +55,23 @@ class WorkerGradients:
     Args:
         model: The network; its own ``forward`` takes [n, c, h, w] and returns logits [n, classes].
         workers: The number m of workers.
-        dtype: What the forward and backward passes compute in, by default the parameters' type, which gradients have.
+        dtype: The type of numbers in forward and backward passes, by default the parameters' type. Gradients have the
+            parameters' type.
         kinds: The ways to try, in this order.
-        compile: Whether convolution blocks are compiled on a CPU: ``on``, ``off``, or ``auto``, if there is work enough for it
-            and a C++ compiler. It changes the gradients by rounding at most.
-        samples: How many samples are going to be computed in all, for ``auto``.
+        compile: Compile convolution blocks on a CPU: ``on``, ``off``, or ``auto`` (if the work is large enough and a C++
+            compiler exists). This changes the gradients at most by rounding.
+        samples: The number of samples that will be computed in total, for ``auto``.
         gpu_share: The share of a GPU's memory that belongs to this process.
 
     Attributes:
         kind: The way in use; the first call may find that the model needs the next one.
-        blocks: What became of the convolution blocks at the first call, in a few words, such as ``2 of 2 compiled``.
-        random: Whether the model draws random numbers.
+        blocks: The outcome for the convolution blocks at the first call, in a few words, such as ``2 of 2 compiled``.
+        random: True if the model draws random numbers.
         matrix: The [m, d] matrix that each call overwrites.
         statistics: The [m, s] batch statistics that each call overwrites, in the order of ``buffers``.
-        pass_values: How many input values share a pass at most; set by the first call: on a GPU by its memory, free or not, as
-            the grouping changes sums by rounding; on a CPU by the memory that is free then.
+        pass_values: The largest number of input values in a pass; set by the first call. On a GPU it depends on the total
+            memory, free or not, because grouping changes sums by rounding. On a CPU it depends on the memory that is free at
+            the first call.
         kept: Bytes that a sample of the first call keeps for the backward pass before anything is compiled; 0 if unknown.
     """
 
@@ -108,10 +111,10 @@ class WorkerGradients:
         return self._kinds[0]
 
     def fuse(self, compile: Compile) -> None:  # noqa: A002
-        """Compile batch norm with the ReLU before it, and dropout, as far as all workers share a pass.
+        """Compile batch norm with the ReLU before it, and dropout, if all workers share a pass.
 
         Args:
-            compile: Such as ``torch.compile``. It is for a GPU; it changes the gradients by rounding at most.
+            compile: A compiler such as ``torch.compile``, for a GPU. It changes the gradients at most by rounding.
         """
         self._shared.functions = Functions(*(compile(function) for function in Functions()))
         if self._twin is not None:
@@ -121,14 +124,14 @@ class WorkerGradients:
         """Compute the gradient of each of k <= m workers' mean loss over its samples.
 
         Args:
-            inputs: [k, batches * B, c, h, w], every worker's mini-batches one after the other.
+            inputs: [k, batches * B, c, h, w]; a worker's mini-batches follow one another.
             labels: [k, batches * B], class numbers.
-            batches: The number of mini-batches a worker; batch norm normalises each by its own statistics.
-            seeds: Of each worker's mini-batches in turn, [k * batches], where the model is ``random``; else empty. In a
-                captured graph a tensor on the device.
+            batches: The number of mini-batches per worker; batch norm normalises each by its own statistics.
+            seeds: Seeds of each worker's mini-batches in turn, [k * batches], if the model is ``random``; else empty. In a
+                captured graph, a tensor on the device.
 
         Returns:
-            [k] mean losses. The gradients are in the first k rows of ``matrix``, batch statistics in the first k rows of
+            Mean losses [k]. The gradients are in the first k rows of ``matrix``, batch statistics in the first k rows of
             ``statistics``.
         """
         ways: dict[str, Callable[[Tensor, Tensor, int, Seeds], Tensor]]
@@ -145,7 +148,7 @@ class WorkerGradients:
                     return losses
 
     def _recover(self, error: Exception, inputs: Tensor) -> None:
-        """Make passes smaller, or take the next way; raise ``error`` if neither helps."""
+        """Make passes smaller, or use the next way; raise ``error`` if neither helps."""
         self.model.zero_grad(set_to_none=True)
         if out_of_memory(error):
             captured = inputs.is_cuda and torch.cuda.is_current_stream_capturing()
@@ -161,17 +164,17 @@ class WorkerGradients:
         self.blocks = "none"
 
     def _workers_a_pass(self, inputs: Tensor) -> int:
-        """Return the number of workers, of those with ``inputs``, whose samples share a pass."""
+        """Return the number of workers in ``inputs`` whose samples share a pass."""
         return min(len(inputs), max(1, self.pass_values // inputs[0].numel()))
 
     def logits(self, inputs: Tensor) -> Tensor:
-        """The model's answers in evaluation mode, with the server's running statistics: [n, c, h, w] -> [n, classes]."""
+        """Return the model's logits in evaluation mode, with the server's running statistics: [n, c, h, w] -> [n, classes]."""
         model = self._twin if self.kind == SHARED and self._twin is not None else self.model
         return cast(Tensor, _in_mode(model, training=False)(inputs.contiguous(memory_format=torch.channels_last)))
 
     @property
     def _casts(self) -> bool:
-        """Return True if autocast computes in ``dtype``; the layers of the shared pass do it themselves."""
+        """Return True if autocast must compute in ``dtype``; the layers of the shared pass do this themselves."""
         return self.dtype != self.parameters.dtype and self.kind != SHARED
 
     def _has_twin(self) -> bool:
@@ -183,9 +186,9 @@ class WorkerGradients:
         return True
 
     def _shared_passes(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
-        """Shared forward and backward passes for a few workers at a time; returns the losses [k].
+        """Make shared forward and backward passes for a few workers at a time; return the losses [k].
 
-        Raises UnsupportedError where the model uses a parameter in another way than by one call of its layer.
+        Raises UnsupportedError if the model uses a parameter in any way other than one call of its layer.
         """
         shared, model = self._shared, _in_mode(cast(nn.Module, self._twin), training=True)
         shared.batches = batches
@@ -224,7 +227,7 @@ class WorkerGradients:
         return (torch.cat(means) if len(means) > 1 else means[0]).detach()
 
     def _find_pass_values(self, samples: Tensor, model: nn.Module) -> int:
-        """Return how many input values share a pass: ``PASS_VALUES`` on a CPU, or fewer if their activations do not fit."""
+        """Return the number of input values in a pass: ``PASS_VALUES`` on a CPU, or fewer if their activations do not fit."""
         kept = 0
 
         def count(tensor: Tensor) -> Tensor:
@@ -244,7 +247,7 @@ class WorkerGradients:
         return min(PASS_VALUES, int(PASS_SHARE * free_memory(samples.device) / max(kept, 1)) * samples.numel())
 
     def _mapped(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
-        """``vmap`` over mini-batches of one functional gradient; returns the losses [k]."""
+        """Map one functional gradient over mini-batches by ``vmap``; return the losses [k]."""
         parameters = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
         self.model.train()
 
@@ -265,7 +268,7 @@ class WorkerGradients:
         return torch.cat(means).detach()
 
     def _loop(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
-        """One ordinary forward and backward pass for each worker and mini-batch; returns the losses [k]."""
+        """Make an ordinary forward and backward pass for each worker and mini-batch; return the losses [k]."""
         self.model.train()
         parameters = list(self.model.parameters())
         losses = inputs.new_zeros(len(inputs))
@@ -293,7 +296,7 @@ class WorkerGradients:
 
 
 def _in_mode(model: nn.Module, *, training: bool) -> nn.Module:
-    """The model in training or evaluation mode; a walk over all its modules unless it is already."""
+    """Return the model in training or evaluation mode; the mode is set in all modules unless it is already set."""
     return model if model.training is training else model.train(training)
 
 
@@ -315,7 +318,7 @@ def _flatten(tensors: dict[str, Tensor]) -> Tensor:
 
 
 def _views(rows: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Views [m, *shape] of [m, d], one for each tensor."""
+    """Return views [m, *shape] of [m, d], one for each tensor."""
     views, start = {}, 0
     for name, tensor in tensors.items():
         views[name] = rows[:, start : start + tensor.numel()].view(len(rows), *tensor.shape)
@@ -329,6 +332,6 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def of_the_device(error: Exception) -> bool:
-    """Return True if another way of computing would fail as well: the error is the device's or its libraries'."""
+    """Return True if the error comes from the device or its libraries: any other way of computing would fail as well."""
     kind = getattr(torch, "AcceleratorError", ())
     return isinstance(error, kind) or any(text in str(error) for text in DEVICE)

@@ -1,11 +1,12 @@
-"""Batch normalisation, the ReLU before it, and dropout, as functions without state: a compiler makes a few kernels of each.
+"""Batch normalisation, the ReLU before it, and dropout, as functions without state; a compiler makes a few kernels from each.
 
-As they are, they take a kernel an operation. On a GPU each kernel reads and writes all activations.
+Without compiling, each operation is a kernel. On a GPU each kernel reads and writes all activations.
 
 Masks of dropout are a function of (seed of the mini-batch, layer, place), drawn for all workers at once on a GPU. Torch's
-generators would be one launch a worker and layer, and their state lies outside the memory of a captured graph. Here the seeds
-are a tensor, so a graph that is replayed with other seeds draws other masks. A worker's masks do not depend on who else
-computes. Words of 32 bits are hashed as in ``attacks._noise``, in int32: a product that overflows keeps its low bits.
+generators would need one launch per worker and layer, and their state lies outside the memory of a captured graph. Here the
+seeds are a tensor, so a graph that is replayed with other seeds draws other masks. A worker's masks do not depend on the other
+workers in the pass. Words of 32 bits are hashed as in ``attacks._noise``, in int32: a product that overflows keeps its low
+bits.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ Kept = tuple[Tensor | None, ...]
 
 
 def accurate(x: Tensor) -> Tensor:
-    """Return ``x`` in single precision, or in double if it is double."""
+    """Return ``x`` in single precision; unchanged if it is in double precision."""
     return x.float() if x.dtype == torch.bfloat16 else x
 
 
 def normalise(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, relu: bool
 ) -> tuple[Tensor, Tensor, Tensor, Kept]:
-    """Normalise every mini-batch by its own statistics (Ioffe & Szegedy, 2015), after ReLU if wanted.
+    """Normalise every mini-batch by its own statistics (Ioffe & Szegedy, 2015), after a ReLU if ``relu``.
 
     Args:
-        x: The values of G mini-batches, [G, P, C], with P values a channel.
+        x: The values of G mini-batches, [G, P, C], with P values per channel.
         weight: [C], or None for 1.
         bias: [C], or None for 0.
         eps: Added to the variance.
-        relu: Whether ReLU comes first.
+        relu: True to apply ReLU first.
 
     Returns:
         The output in the type of ``x``; mean and variance, [G, 1, C]; and for the backward pass ``normal`` [G, P, C],
-        ``inverse`` [G, 1, C], and where ReLU lets no gradient pass, if it comes first.
+        ``inverse`` [G, 1, C] and, with ReLU, the mask of places without a gradient.
     """
     values = accurate(x)
     closed = values <= 0 if relu else None
@@ -58,15 +59,15 @@ def normalise(
 def normalise_backward(
     gy: Tensor, kept: Kept, weight: Tensor | None, relu: bool, workers: int, wanted: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Return the gradients by input, [G, P, C] if ``wanted``, and by every worker's weight and bias, [m, C] each.
+    """Return the gradients with respect to input ([G, P, C], if ``wanted``), and every worker's weight and bias ([m, C] each).
 
     Args:
-        gy: The gradients by the output, [G, P, C].
+        gy: The gradients with respect to the output, [G, P, C].
         kept: The last result of ``normalise``.
         weight: [C], or None for 1.
-        relu: Whether ReLU came first.
-        workers: m, of which G is a multiple.
-        wanted: Whether the input has a gradient.
+        relu: True if ReLU came first.
+        workers: The number m of workers; G is a multiple of m.
+        wanted: True if the input needs a gradient.
     """
     given, (normal, inverse, closed) = accurate(gy), cast(tuple[Tensor, Tensor, Tensor | None], kept)
     sums, products = given.sum(1, keepdim=True), (given * normal).sum(1, keepdim=True)
@@ -80,12 +81,12 @@ def normalise_backward(
 
 
 def drop(x: Tensor, seeds: Tensor, layer: int, p: float) -> tuple[Tensor, Tensor]:
-    """Set values of all mini-batches to 0, each with probability p, and scale the others; return where values are 0, too.
+    """Set values of all mini-batches to 0, each with probability p, and scale the others; also return the mask of zeros.
 
     Args:
         x: [N, C, ...], or [N, C].
-        seeds: Of the mini-batches, [G]; N is a multiple of G.
-        layer: A number that tells the layers of a network apart.
+        seeds: Seeds of the mini-batches, [G]; N is a multiple of G.
+        layer: A number that distinguishes the layers of a network.
         p: The probability of 0, less than 1.
     """
     n, *sizes = x.shape
@@ -96,19 +97,19 @@ def drop(x: Tensor, seeds: Tensor, layer: int, p: float) -> tuple[Tensor, Tensor
 
 
 def drop_backward(gy: Tensor, dropped: Tensor, p: float) -> Tensor:
-    """Return the gradient by the input of ``drop``, of the shape of ``gy``, the gradient by its output."""
+    """Return the gradient with respect to the input of ``drop`` from ``gy``, the gradient with respect to its output."""
     return gy.masked_fill(dropped, 0) * (1 / (1 - p))
 
 
 def kept_values(seeds: Tensor, layer: int, count: int, p: float) -> Tensor:
-    """Draw which of ``count`` numbers of each mini-batch are kept, each with probability 1 - p: bool [len(seeds), count].
+    """Draw the mask of kept numbers of each mini-batch, each kept with probability 1 - p: bool [len(seeds), count].
 
     Each word of 32 bits serves two numbers, so that the probability is exact to 2^-16.
 
     Args:
         seeds: int64, one for each mini-batch, on the device.
-        layer: A number that tells the layers of a network apart.
-        count: The numbers of a mini-batch.
+        layer: A number that distinguishes the layers of a network.
+        count: The number of values of a mini-batch.
         p: The probability of 0.
     """
     words = torch.arange(-(-count // 2), dtype=torch.int32, device=seeds.device)
@@ -132,7 +133,7 @@ def _mix(word: Tensor) -> Tensor:
 
 
 class Functions(NamedTuple):
-    """The functions of this file, as they are or compiled."""
+    """The functions of this file, plain or compiled."""
 
     normalise: Callable[..., tuple[Tensor, Tensor, Tensor, Kept]] = normalise
     normalise_backward: Callable[..., tuple[Tensor | None, Tensor, Tensor]] = normalise_backward

@@ -1,4 +1,4 @@
-"""CUDA graphs: passes of a shape that comes again are replayed, instead of launched kernel by kernel."""
+"""CUDA graphs: passes of a repeated shape are replayed instead of launched kernel by kernel."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 Key = tuple[torch.Size, int]
 TOLERANCE = 1e-4
 BACKWARD = 2.5
-"""Memory of a pass over the activations that its backward pass reads."""
+"""Memory of a pass, divided by the memory of the activations that its backward pass reads."""
 WARM_UPS = 3
-"""Plain runs before a capture, as torch asks for."""
+"""Plain runs before a capture; torch requires them."""
 
 
 class Replay(NamedTuple):
@@ -33,13 +33,13 @@ class Replay(NamedTuple):
 class GraphedGradients:
     """Run ``engine`` with a CUDA graph for each shape of input from its second time on; called in the same way.
 
-    A graph is used only if its first replay gives the engine's result. A shape that cannot be captured, or for whose graph
-    the memory is short, is computed plainly, and the others are not affected. Models that need the loop over workers are not
-    captured. Seeds of dropout are in the graph's memory.
+    A graph is used only if its first replay gives the engine's result. If a shape cannot be captured, or its graph does not fit
+    into the memory, the shape is computed plainly; other shapes are not affected. Models that need the loop over workers are
+    not captured. Seeds of dropout are in the graph's memory.
 
     Attributes:
         reasons: The shapes that are computed plainly, and why: an error, ``the replay differs``, or ``memory``.
-        replays: The number of replays so far, first ones not included.
+        replays: The number of replays so far, without first replays.
 
     Args:
         engine: The engine that computes the gradients.
@@ -56,7 +56,7 @@ class GraphedGradients:
 
     @property
     def state(self) -> str:
-        """Shapes captured and replays so far, or ``off: `` and why no graph is used; why other shapes are computed plainly."""
+        """Captured shapes and replays so far, or ``off: `` and the reason; and why other shapes are computed plainly."""
         if self._engine.kind == LOOP and self._seen:
             return f"off: {LOOP}"
         why = next(reversed(self.reasons.values()), None)
@@ -66,7 +66,7 @@ class GraphedGradients:
         return f"on: {len(self._replays)} shapes, {self.replays} replays{plain}"
 
     def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int] | Tensor) -> Tensor:
-        """As ``WorkerGradients``; the losses [k] are overwritten by the next call."""
+        """Compute gradients like ``WorkerGradients``; the next call overwrites the losses [k]."""
         key = inputs.shape, batches
         if self._engine.kind == LOOP or key not in self._seen or key in self.reasons:
             self._seen.add(key)
@@ -74,7 +74,7 @@ class GraphedGradients:
         given = None
         if len(seeds):
             given = seeds if isinstance(seeds, Tensor) else send(torch.tensor(seeds), inputs.device)
-        if key not in self._replays:  # with copies, as replays overwrite what they read
+        if key not in self._replays:  # with copies, because replays overwrite the graph's inputs
             return self._record(key, inputs.clone(), labels.clone(), None if given is None else given.clone())
         replay = self._replays[key]
         replay.inputs.copy_(inputs)
@@ -86,9 +86,9 @@ class GraphedGradients:
         return replay.losses
 
     def _record(self, key: Key, inputs: Tensor, labels: Tensor, seeds: Tensor | None) -> Tensor:
-        """Compute this call's gradients plainly, capture them as well, and keep the graph if it agrees.
+        """Compute this call's gradients plainly, capture the pass as well, and keep the graph if it agrees.
 
-        If they are not finite, there is nothing to compare a replay with: the shape's next call is captured instead.
+        Gradients that are not finite cannot be compared with a replay: the shape's next call is captured instead.
         """
         engine, own = self._engine, seeds if seeds is not None else ()
 
@@ -112,7 +112,7 @@ class GraphedGradients:
             same = [(one - other).norm() <= TOLERANCE * other.norm() for one, other in zip(found, expected, strict=True)]
             if bool(torch.stack(same).all()):
                 self._replays[key], reason = Replay(start, inputs, labels, seeds, losses), ""
-        except RuntimeError as error:  # memory may be short for the graph, and not for a plain pass
+        except RuntimeError as error:  # a plain pass may fit into memory that is too small for the graph
             line = (str(error).strip().splitlines() or [""])[0]
             reason, engine.pass_values = f"{type(error).__name__}: {line}"[:200], before
         for result, value in zip((engine.matrix, engine.statistics), kept, strict=True):
@@ -125,7 +125,7 @@ class GraphedGradients:
         return losses
 
     def _fits(self, inputs: Tensor) -> bool:
-        """Return True if a pass of this shape fits twice into the free memory: in the graph's pool, and beside it."""
+        """Return True if a pass of this shape fits into the free memory twice: in the graph's pool, and outside it."""
         if not inputs.is_cuda:
             return True
         samples = min(inputs.numel(), max(self._engine.pass_values, inputs[0].numel())) // inputs[0, 0].numel()
@@ -135,22 +135,22 @@ class GraphedGradients:
 class KernelCapture:
     """Capture functions as CUDA graphs on one stream of a GPU, with one pool of memory.
 
-    The graphs are replayed one at a time, and what they leave in the pool is read before the next one begins, except for the
-    results, whose memory stays taken.
+    Graphs are replayed one at a time, and their tensors in the pool are read before the next replay begins. Only the memory of
+    the results stays reserved.
 
     Attributes:
-        failed: The number of captures of this process that have failed after they began. Before torch 2.12, such a failure
-            leaves the allocator of the process recording: the next run needs another process.
+        failed: The number of captures in this process that failed after they began. Before torch 2.12, such a failure leaves
+            the process's allocator recording: the next run needs another process.
 
     Args:
         device: The GPU.
     """
 
-    # What torch keeps of captures outlives them, and its rules are these:
-    # - A pool whose graphs have all died must not be captured into, but it lives on as long as a tensor is in it.
-    # - cuBLAS keeps a workspace for each stream. If it allocates it during a capture, it lies in the graph's pool. So the runs
-    #   before a capture are on its stream. All captures share the stream, as each workspace takes up to 64 MiB.
-    # - The death of a graph frees the workspaces of its stream (torch 2.12), which the other graphs use. So no graph dies
+    # Torch keeps memory of captures after they end. The rules are:
+    # - A pool whose graphs are all deleted must not be captured into, but the pool exists as long as a tensor is in it.
+    # - cuBLAS keeps a workspace for each stream. If allocated during a capture, it lies in the graph's pool. So the runs
+    #   before a capture are on its stream. All captures share the stream, because each workspace takes up to 64 MiB.
+    # - Deleting a graph frees its stream's workspaces (torch 2.12), which the other graphs use. So no graph is deleted
     #   before the others, not even a failed one, and no two objects of this class share a stream or a pool.
 
     failed: ClassVar[int] = 0
@@ -162,10 +162,10 @@ class KernelCapture:
         self._graphs: list[torch.cuda.CUDAGraph] = []
 
     def __call__(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        """Run a function some times, and then once while its kernels are recorded; return its replay, and its result.
+        """Run a function some times, and then once while its kernels are recorded; return the replay function and the result.
 
         Raises:
-            RuntimeError: The function, or its capture, failed.
+            RuntimeError: The function or its capture failed.
         """
         with torch.cuda.device(self._device):
             outside = torch.cuda.current_stream()
@@ -181,7 +181,7 @@ class KernelCapture:
                 outside.wait_stream(self._stream)
                 return self._captured(run)
             finally:
-                torch.cuda.set_stream(outside)  # a capture that fails leaves its own stream current
+                torch.cuda.set_stream(outside)  # a failed capture leaves its own stream current
 
     def _captured(self, run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         graph = torch.cuda.CUDAGraph()
@@ -190,7 +190,7 @@ class KernelCapture:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 result = run()
         except BaseException:
-            self._pool = None  # the next capture takes a new one
+            self._pool = None  # the next capture uses a new pool
             KernelCapture.failed += 1
             raise
         return graph.replay, result

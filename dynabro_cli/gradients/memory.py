@@ -19,7 +19,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 def keep_pages() -> bool:
     """Tell glibc's malloc to keep freed blocks of up to 1 GiB; return True if it accepted.
 
-    Fresh pages for every temporary cost a third of an iteration's time on a CPU. Other C libraries are left as they are.
+    Fresh pages for every temporary cost a third of an iteration's time on a CPU. Other C libraries are not changed.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
@@ -33,7 +33,7 @@ def send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def send_once(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """As ``send``, for a few values that come again in later rounds: a GPU keeps its copy, which must not be changed."""
+    """Copy a tensor of a few values that later rounds need again; a GPU keeps its copy, which must not be changed."""
     if device.type != "cuda":
         return tensor.to(device)
     return kept(tensor.numpy().tobytes(), tensor.dtype, tuple(tensor.shape), device)
@@ -58,7 +58,7 @@ class Ahead:
         self._sent: dict[str, tuple[int, torch.Tensor]] = {}
 
     def of(self, name: str, round_: int, draw: Callable[[int], np.ndarray]) -> torch.Tensor:
-        """Return ``draw(round_)``, which must depend on the round alone."""
+        """Return ``draw(round_)``, which must depend only on the round."""
         place = round_ % self._rounds
         first, block = self._sent.get(name, (None, None))
         if block is None or first != round_ - place:

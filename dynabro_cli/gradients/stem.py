@@ -1,8 +1,8 @@
 """The first layer of a network on images of one channel: convolution, ReLU and 2 x 2 max-pooling in one.
 
-With one input channel a convolution has little to multiply and its output, which pooling cuts to a quarter, is the largest
-tensor of the network. So the image is folded (2 x 2 pixels become four channels), and the convolution is taken once for
-each of the four places in a pooling window: four tensors of the pooled size, whose maximum needs no strided access.
+With one input channel, a convolution has little to multiply. Its output is the network's largest tensor, and pooling cuts it to
+a quarter. So the image is folded (2 x 2 pixels become four channels), and the convolution is computed once for each of the four
+places in a pooling window. The maximum of these four tensors of the pooled size needs no strided access.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _where_positive = torch.ops.aten.threshold_backward  # (gradient, x, 0) -> gradi
 
 
 class _Stem(Function):
-    """y = max(0, the largest of the four convolutions); of equal ones the first counts, as in ``max_pool2d``."""
+    """y = max(0, the largest of the four convolutions); of equal values the first counts, as in ``max_pool2d``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: WorkerStem) -> Tensor:
@@ -66,7 +66,7 @@ class WorkerStem(nn.Module):
 
     @staticmethod
     def serves(conv: nn.Module, relu: nn.Module, pool: nn.Module) -> bool:
-        """Return True if these three layers can be replaced; the image's size is seen in ``forward`` only."""
+        """Return True if these three layers can be replaced; only ``forward`` sees the image's size."""
         if not isinstance(conv, WorkerConv2d):
             return False
         _, channels, height, width = conv.weight.shape

@@ -1,4 +1,4 @@
-"""Copy of a model whose layers keep the workers' gradients apart."""
+"""Copy of a model whose layers keep the workers' gradients separate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dynabro_cli.gradients.worker_tokens import WorkerEmbedding, WorkerLayerNorm
 
 
 class UnsupportedError(Exception):
-    """The model has a layer with parameters that no stand-in exists for."""
+    """The model has a layer with parameters for which no stand-in exists."""
 
 
 _STAND_INS: dict[type[nn.Module], Callable[[str, Any, Shared], nn.Module]] = {
@@ -33,8 +33,8 @@ def twin(model: nn.Module, shared: Shared) -> nn.Module:
     """Copy ``model`` with every layer that has parameters or randomness replaced; parameters stay shared.
 
     Raises:
-        UnsupportedError: A module has no stand-in and has parameters, buffers, or randomness of its own, or mixes samples;
-            or two modules share a parameter.
+        UnsupportedError: A module without a stand-in has parameters, buffers or randomness, or mixes samples; or two modules
+            share a parameter.
     """
     memo = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     copied = copy.deepcopy(model, cast(dict[int, Any], memo))
@@ -63,9 +63,9 @@ def twin(model: nn.Module, shared: Shared) -> nn.Module:
 
 
 def _fuse(layers: nn.Sequential) -> None:
-    """Put convolution, ReLU and 2 x 2 max-pooling into one layer, and ReLU after any other pooling, where it has less to do.
+    """Put convolution, ReLU and 2 x 2 max-pooling into one layer; move ReLU after any other pooling, where it has less to do.
 
-    The largest of several values is positive if one of them is, so that output and gradients do not change.
+    The largest of several values is positive if one of them is, so output and gradients do not change.
     """
     for i in range(len(layers) - 1):
         if i and ConvBlock.serves(layers[i - 1], layers[i], layers[i + 1]):

@@ -1,9 +1,9 @@
-"""Layers that run all workers' samples at once and keep the parameter gradients of the workers apart.
+"""Layers that run all workers' samples at once and keep the workers' parameter gradients separate.
 
-The workers share the model, so forward and backward passes run over the samples of all of them together, ordered by
-worker; only the reduction of a parameter's gradient over samples is done worker by worker. Each layer here stands in for
-one module of ``torch.nn``, uses its parameters, and writes the gradients of the *sum over workers of the mean loss over the
-worker's samples* into views of one [m, d] matrix.
+The workers share the model, so forward and backward passes run over the samples of all workers together, ordered by worker.
+Only the sum of a parameter's gradient over samples is made worker by worker. Each layer here replaces one module of
+``torch.nn``, uses its parameters, and writes the gradients of the *sum over workers of the mean loss over the worker's samples*
+into views of one [m, d] matrix.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from dynabro_cli.gradients.memory import send
 
 @dataclass
 class Shared:
-    """State that the layers of one twin share: how the samples of a pass are grouped, and the places of results.
+    """State that the layers of one twin share: the grouping of a pass's samples, and the places of results.
 
-    ``workers`` and ``batches`` are the number of workers m and of mini-batches a worker in the current pass, so that a pass
-    has m x batches x B samples, ordered by worker and then by mini-batch. ``generators`` has one for each of the m x
-    batches mini-batches if the model is random; or, on a GPU, ``seeds`` has their seeds as a tensor there. ``gradients``
-    are the views [m, *shape] that the layers write to, each of which notes in ``written`` that it did. ``statistics`` maps
-    a batch-norm buffer's name to [m, features] means over the worker's mini-batches of this pass. ``linear`` and
-    ``convolutions`` are the compiled kernels of these layers' weight gradients, if there are any. ``functions`` of batch norm
-    and dropout may be compiled.
+    ``workers`` is the number m of workers in the current pass, and ``batches`` the number of mini-batches per worker. So a pass
+    has m x batches x B samples, ordered by worker and then by mini-batch. If the model is random, ``generators`` has a
+    generator for each of the m x batches mini-batches; on a GPU, ``seeds`` has their seeds as a tensor instead. The layers
+    write to the views ``gradients`` [m, *shape], and note in ``written`` that they did. ``statistics`` maps a batch-norm
+    buffer's name to [m, features] means over the worker's mini-batches of this pass. ``linear`` and ``convolutions`` are
+    compiled kernels of these layers' weight gradients, if available. ``functions`` of batch norm and dropout may be compiled.
     """
 
     workers: int
@@ -49,7 +48,7 @@ class Shared:
     functions: Functions = field(default_factory=Functions)
 
     def sow(self, seeds: Sequence[int] | Tensor, device: torch.device) -> None:
-        """Take the seeds of the pass's mini-batches; none if the model is not random."""
+        """Set the seeds of the pass's mini-batches; empty if the model is not random."""
         self.seeds, self.generators = None, []
         if not len(seeds):
             return
@@ -99,7 +98,7 @@ class _Conv2d(Function):
         ctx.save_for_backward(x, weight)
         ctx.layer = layer
         if x.shape[1] == 1 and layer.groups == 1:
-            # With one channel torch cannot tell the layouts apart and answers channels first, which pooling pays for.
+            # With one channel torch cannot tell the layouts apart and returns channels first, which slows pooling.
             x, weight = F.pad(x, (0, 0, 0, 0, 0, 1)), F.pad(weight, (0, 0, 0, 0, 0, 1))
             x = x.contiguous(memory_format=torch.channels_last)
         weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
@@ -132,7 +131,7 @@ class _Dropout(Function):
 
 
 class WorkerLayer(nn.Module):
-    """Common part of all layers of a twin: the replaced module, and the places of its gradients."""
+    """Common part of all layers of a twin: the replaced module and the places of its gradients."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -186,7 +185,7 @@ class WorkerConv2d(WorkerLayer):
         return cast(Tensor, _Conv2d.apply(x, self.weight, self.bias, self))
 
     def backward(self, gy: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]) -> list[Tensor]:
-        """Return the gradients by input, weight and bias, as far as they are ``wanted``."""
+        """Return the gradients with respect to input, weight and bias, if ``wanted``."""
         return cast(
             list[Tensor],
             torch.ops.aten.convolution_backward(
@@ -210,7 +209,7 @@ class WorkerConv2d(WorkerLayer):
         self._write_bias(gy)
 
     def _compiled(self, gy: Tensor, x: Tensor, target: Tensor) -> bool:
-        """Write the weight gradients by the compiled kernel; return False, with nothing written, if it is not for them."""
+        """Write the weight gradients by the compiled kernel; return False and write nothing if it does not serve them."""
         kernel, plain = self.shared.convolutions, self.groups == 1 and self.stride == self.dilation == [1, 1]
         return kernel is not None and plain and kernel(gy, x, self.padding, target)
 

@@ -1,4 +1,4 @@
-"""Normalisation layers that run all workers' samples at once and keep the parameter gradients of the workers apart."""
+"""Normalisation layers that run all workers' samples at once and keep the workers' parameter gradients separate."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _BatchNorm2d(Function):
 
 
 class _GroupNorm(Function):
-    """Group normalisation of every sample (Wu & He, 2018); only the sums over a worker's samples are apart."""
+    """Group normalisation of every sample (Wu & He, 2018); only the sums over a worker's samples are separate."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: WorkerGroupNorm) -> Tensor:
@@ -79,7 +79,7 @@ class WorkerBatchNorm2d(WorkerLayer):
     """Replace ``nn.BatchNorm2d``; in training every mini-batch of every worker uses its own statistics.
 
     Attributes:
-        relu: Whether the layer is joined with a ReLU before it.
+        relu: True if the layer is joined with a ReLU before it.
     """
 
     relu = False
@@ -105,7 +105,7 @@ class WorkerBatchNorm2d(WorkerLayer):
         return groups.reshape(n, h, w, c).permute(0, 3, 1, 2)
 
     def record(self, mean: Tensor, variance: Tensor, count: int) -> None:
-        """Keep each worker's statistics, averaged over its mini-batches (unbiased variance, as torch's buffers hold)."""
+        """Keep each worker's statistics, averaged over its mini-batches (unbiased variance, as in torch's buffers)."""
         if self.tracks:
             m, features = self.shared.workers, mean.shape[2]
             unbiased = variance * (count / max(count - 1, 1))

@@ -1,6 +1,6 @@
-"""Layers of transformers that run all workers' samples at once and keep the parameter gradients of the workers apart.
+"""Layers of transformers that run all workers' samples at once and keep the workers' parameter gradients separate.
 
-Attention has no parameters besides its linear layers, and no sample sees another: it needs no stand-in.
+Attention needs no stand-in: it has no parameters besides its linear layers, and no sample sees another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynabro_cli.gradients.worker_layers import Shared, WorkerLayer, sum_rows
 
 
 class _Embedding(Function):
-    """Rows of a table; the gradient of worker i adds up what comes back to each row from its own samples."""
+    """Rows of a table; the gradient of worker i is the sum, for each row, over the worker's own samples."""
 
     @staticmethod
     def forward(ctx: Any, places: Tensor, weight: Tensor, layer: WorkerEmbedding) -> Tensor:
@@ -38,7 +38,7 @@ class _Embedding(Function):
 
 
 class _LayerNorm(Function):
-    """Layer normalisation (Ba, Kiros & Hinton, 2016); only the sums over a worker's samples are apart."""
+    """Layer normalisation (Ba, Kiros & Hinton, 2016); only the sums over a worker's samples are separate."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: WorkerLayerNorm) -> Tensor:

@@ -1,10 +1,10 @@
 """The contract of training methods, and their registry.
 
-A method is a factory ``(parameters, MethodSetting) -> Method``. There are three kinds. A ``MeansMethod`` has workers send means
-of their gradients at x_t over mini-batches, possibly with momentum, and makes a direction g_t of the aggregates. A
+A method is a factory ``(parameters, MethodSetting) -> Method``. There are three kinds. In a ``MeansMethod`` workers send means
+of their gradients at x_t over mini-batches, possibly with momentum; the method makes the direction g_t from the aggregates. A
 ``JudgingMethod`` judges at the server which workers count; g_t is the mean of their gradients. A ``GatheringMethod`` computes
-each worker's vector in its own way, such as from gradients at other points; g_t is made of the vectors' aggregate. The update
-x_{t+1} = Proj_K(x_t - eta_t (g_t + wd x_t)) is the same for all.
+each worker's vector in its own way, for example from gradients at other points; g_t comes from the aggregate of these vectors.
+The update x_{t+1} = Proj_K(x_t - eta_t (g_t + wd x_t)) is the same for all.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class MethodSetting:
     """Setting of a method.
 
     Attributes:
-        workers: Their number, m.
+        workers: The number m of workers.
         budget: Gradient computations of each worker in the run.
-        learning_rate: The server's, if it is known already.
-        batches: Mini-batches that take all training samples of a worker once (on average, if each has its own); None if there
-            are no samples, or their number is unknown.
+        learning_rate: The server's learning rate, if it is already known.
+        batches: Mini-batches that use all training samples of a worker once (on average, if workers have different samples);
+            None if there are no samples, or their number is unknown.
     """
 
     workers: int
@@ -44,9 +44,9 @@ class Known(NamedTuple):
     """Values for a method that are known when the other parts are built.
 
     Attributes:
-        kappa: The aggregation chain's proved constant, None if none is proved.
-        learning_rate: The server's; None if it is not known.
-        noise: V, once it is measured.
+        kappa: The aggregation chain's proved constant; None if no constant is proved.
+        learning_rate: The server's learning rate; None if it is not known.
+        noise: V, once measured.
     """
 
     kappa: float | None = None
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A round's mini-batches: the MLMC level drawn (None without MLMC), and the prefix lengths, the longest last.
+    """Mini-batches of a round: the drawn MLMC level (None without MLMC), and the lengths of its prefixes, the longest last.
 
     ``cohort`` are the workers whose messages are aggregated, in ascending order; None for all.
     """
@@ -66,7 +66,7 @@ class Plan(NamedTuple):
 
 
 class Computing(Protocol):
-    """Questions about a round, for a method that gathers its vectors itself; see ``simulation.gathering``.
+    """Questions that a method can ask about a round when it gathers its vectors itself; see ``simulation.round.gathering``.
 
     Attributes:
         x: The model x_t, [d].
@@ -75,29 +75,29 @@ class Computing(Protocol):
     x: Tensor
 
     def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
-        """Return a mini-batch gradient of every worker, [m, d], new: at x_t, at one point [d], or at each worker's point [m,
-        d].
+        """Return a new mini-batch gradient of every worker [m, d]: at x_t, at one point [d], or at each worker's point [m, d].
 
-        Gradients at one other point must be asked for before any others of the round.
+        Gradients at one other point must be requested before all other gradients of the round.
         """
         ...
 
     def large(self, batches: int) -> Tensor:
-        """Return every worker's mean gradient over so many mini-batches, [m, d]: all training samples once, if this is their
-        number.
+        """Return every worker's mean gradient over ``batches`` mini-batches, [m, d].
+
+        If these mini-batches make up all training samples, each sample is used once.
         """
         ...
 
     def attacked(self, gradients: Tensor, computation: int) -> Tensor:
-        """Return the gradients after the round's attack; unchanged if it enters later."""
+        """Return the gradients after the round's attack; unchanged if the attack enters later."""
         ...
 
 
 class Gathered(NamedTuple):
     """Every worker's vector of a round, [m, d]; the next state; and True if the vectors consist of attacked gradients.
 
-    ``gradients`` are the workers' own gradients at x_t, [m, d], for an attack that makes messages of gradients; None if the
-    vectors stand for them.
+    ``gradients`` are the workers' own gradients at x_t, [m, d], for an attack that makes messages from gradients; None if the
+    vectors stand for the gradients.
     """
 
     vectors: Tensor
@@ -112,12 +112,12 @@ def one_batch(_: np.random.Generator) -> Plan:
 
 
 def send_gradients(gradients: Tensor, state: State) -> tuple[Tensor, State]:
-    """Send the gradients as they are; nothing is remembered."""
+    """Send the gradients unchanged; remember nothing."""
     return gradients, state
 
 
 def keep_nothing(_: Tensor, state: State) -> State:
-    """Ignore attacked messages: workers without memory have nowhere to keep them."""
+    """Ignore attacked messages: workers without memory cannot keep them."""
     return state
 
 
@@ -128,20 +128,20 @@ def direct_aggregate(aggregates: Sequence[Tensor], _: Plan) -> tuple[Tensor, Non
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method in its setting: the facts that are common to the three kinds, which follow.
+    """A method in its setting: the facts that the three kinds below have in common.
 
     Attributes:
         plan: Draws a round's plan.
-        first: The first round's plan, if it is not drawn.
-        settle: The server's own state: maps the last aggregate [d] and the state to the vector that takes its place, and the
-            next state. None for the aggregate itself.
+        first: The first round's plan; None if it is drawn.
+        settle: Maps the last aggregate [d] and the server's own state to the vector that replaces the aggregate, and the next
+            state. None if the aggregate is used unchanged.
         with_known: Maps what is known of the other parts to the method configured with it; None if the method needs nothing
-            of them. It may change functions of the server, ``threshold`` and ``noise_bound``, and no more.
+            from them. It may change only functions of the server, ``threshold`` and ``noise_bound``.
         wants_noise: True if V has to be measured before the first round.
         noise_bound: The V in use; None for a method without V.
-        threshold: MFM's T^0, if the method sets it; inf as long as V is not known.
-        beta: The parameter of worker momentum, None without momentum.
-        jmax: The largest MLMC level at which a round has a correction, None without MLMC.
+        threshold: MFM's T^0, if the method sets it; inf until V is known.
+        beta: The parameter of worker momentum; None without momentum.
+        jmax: The largest MLMC level at which a round has a correction; None without MLMC.
     """
 
     plan: Callable[[np.random.Generator], Plan] = one_batch
@@ -161,22 +161,23 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class MeansMethod(Method):
-    """A method whose workers send means of their gradients at x_t; without arguments, plain SGD.
+    """A method whose workers send means of their gradients at x_t. The default values are plain SGD.
 
     Attributes:
         send: Maps the workers' means over one prefix [m, d] and the state to their messages [m, d] and the next state;
             called for each prefix. The state belongs to the method, which may update it in place.
         keep: Puts attacked messages into the state, for attacks that enter there.
         recall: Maps the states before and after a round and the Byzantine mask [m] to the next state: what workers remember of
-            rounds in which they are Byzantine. None: as ``send`` and ``keep`` leave it.
+            rounds in which they are Byzantine. None if they keep what ``send`` and ``keep`` leave.
         remembers: True if past gradients influence a worker's messages.
-        delayed: True if the server aggregates the last messages of all workers, not only of those that answer in the round.
-        by_row: True if the state consists of tensors with a row for each worker, 0 at first, so that some workers can send
-            while the rows of the others are kept.
+        delayed: True if the server aggregates the last messages of all workers, not only of workers that answer in the round.
+        by_row: True if the state consists of tensors with a row for each worker, 0 at first. Some workers can then send while
+            the rows of the others are kept.
         spread: Maps the messages of the first prefix [m, d], the mask of finite messages [m] (None if all are), and their
             aggregate [d] to a number of the round for ``direct``; None if ``direct`` needs none.
-        direct: Maps the aggregates of the messages, [d] for each prefix, the plan, and the number of ``spread`` if there is one
-            to g_t [d] and whether the fail-safe filter accepted the correction (a bool tensor; None without one to judge).
+        direct: Maps the messages' aggregates ([d] for each prefix), the plan, and the number from ``spread`` (if not None) to
+            g_t [d] and the fail-safe filter's verdict: a bool tensor, True if it accepted the correction; None without a
+            correction to judge.
     """
 
     send: Callable[[Tensor, State], tuple[Tensor, State]] = send_gradients
@@ -195,11 +196,12 @@ class MeansMethod(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgingMethod(Method):
-    """A method that filters workers by itself; the aggregator is ``mean``.
+    """A method that filters workers itself; the aggregator is ``mean``.
 
     Attributes:
-        judge: Maps the gradients [m, d], x_t [d] and the state to the workers that count, bool [m], and the next state, which
-            it may update in place. Their mean is g_t, 0 without any. A gradient that is not finite never counts.
+        judge: Maps the gradients [m, d], x_t [d] and the state to the workers that count, bool [m], and the next state. It may
+            update the state in place. g_t is the mean of the gradients that count, and 0 if none counts. A gradient that is not
+            finite never counts.
     """
 
     judge: Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
@@ -207,15 +209,15 @@ class JudgingMethod(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class GatheringMethod(Method):
-    """A method that computes the workers' vectors in its own way, such as from gradients at points other than x_t.
+    """A method that computes the workers' vectors in its own way, for example from gradients at points other than x_t.
 
-    Its plans have one prefix, the round's cost.
+    Its plans have one prefix: the round's cost.
 
     Attributes:
         gather: Computes every worker's vector of a round.
         receive: Changes the vectors [m, d] at the server before it aggregates them; None for no change.
         keep: Puts attacked vectors into the state, for attacks that enter there.
-        remembers: True if a worker's memory influences its vectors, which needs every worker in every round.
+        remembers: True if a worker's memory influences its vectors. Every worker must then answer in every round.
         cohort: Number of workers in a round whose plan has a cohort; None if no plan has one.
     """
 
@@ -227,13 +229,13 @@ class GatheringMethod(Method):
 
 
 def senders(method: Method) -> MeansMethod:
-    """Return the side of the workers: a method that does not say how its workers send has them send what they computed."""
+    """Return the workers' side of a method: if it does not define how its workers send, they send what they computed."""
     if isinstance(method, GatheringMethod):
         return MeansMethod(keep=method.keep, remembers=method.remembers)
     return method if isinstance(method, MeansMethod) else MeansMethod()
 
 
 NOISE_COMPUTATIONS = 10
-"""Gradient computations per worker before the first round for measuring V."""
+"""Gradient computations per worker, before the first round, to measure V."""
 
 REGISTRY: Registry[Callable[..., Method]] = Registry("method", "dynabro_cli.methods")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EMPTY = ("restart", "wait")
-EMPTY_HELP = "where no worker is left: restart with all, or wait (g_t = 0) for the end of the window"
+EMPTY_HELP = "if no worker is left: restart with all, or wait (g_t = 0) for the end of the window"
 
 
 def clean_rows(messages: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,17 +26,17 @@ def near_median(vectors: Tensor, threshold: float, voters: Tensor) -> Tensor:
     """Return the mask [m] of the vectors [m, d] within 2 ``threshold`` of the median vector.
 
     The median vector is the first vector of a voter with more than m/2 voters within ``threshold``, including itself. Without
-    such a voter, no vector is near it.
+    such a voter, no vector counts as near.
     """
     apart = distances(vectors)
     close = (apart <= threshold) & voters
     central = voters & (close.sum(1) > len(voters) / 2)
-    median = torch.argmax(central.int()).view(1)  # the first, or 0 if there is none
+    median = torch.argmax(central.int()).view(1)  # the first, or 0 if no vector is central
     return (apart.index_select(0, median)[0] <= 2 * threshold) & central.any()
 
 
 def near_middle(numbers: Tensor, threshold: Tensor, voters: Tensor) -> Tensor:
-    """Return the mask [m] of the numbers within ``threshold`` of the voters' median, the midpoint for an even count."""
+    """Return the mask [m] of the numbers within ``threshold`` of the voters' median (the midpoint if their count is even)."""
     ordered = torch.where(voters, numbers, math.inf).sort().values
     count = voters.sum()
     places = torch.stack([(count - 1).clamp_min(0) // 2, count // 2]).clamp_max(len(numbers) - 1)
@@ -44,5 +44,5 @@ def near_middle(numbers: Tensor, threshold: Tensor, voters: Tensor) -> Tensor:
 
 
 def concentration(workers: int, rounds: int, p: float) -> float:
-    """Return log(16 m T/p): the square of the usual size of a sum of noise may grow by it, with probability p in all rounds."""
+    """Return log(16 m T/p), the margin for squared sums of noise that holds in all rounds except with probability p."""
     return math.log(16 * workers * rounds / p)

@@ -6,7 +6,7 @@ import math
 
 
 def expected_cost(jmax: int) -> float:
-    """Return the expected mini-batches of a round: sum_{j <= jmax} 2^-j 2^j + 2^-jmax."""
+    """Return the expected number of mini-batches of a round: sum_{j <= jmax} 2^-j 2^j + 2^-jmax."""
     return jmax + 2.0**-jmax
 
 

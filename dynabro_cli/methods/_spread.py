@@ -25,7 +25,7 @@ def spread_of(messages: Tensor, finite: Tensor | None, aggregate: Tensor) -> Ten
 
 
 def accepts(difference: Tensor, computations: int, tau: float, spread: Tensor) -> Tensor:
-    """Return if |a_J - a_{J-1}| <= tau rho/2^(J/2), with 2^J computations; False if either side is not finite."""
+    """Return True if |a_J - a_{J-1}| <= tau rho/2^(J/2), with 2^J computations; False if either side is not finite."""
     limit = tau * spread / math.sqrt(computations)
     return (length(difference) <= limit) & limit.isfinite()
 

@@ -40,13 +40,13 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> JudgingMeth
 
     The state is ``B`` [m, d] and ``start`` (x_1, [d]), ``A`` [m], ``good`` [m], ``far`` (|x - x_1|, the largest so far).
 
-    A worker that has been Byzantine once never comes back, so switching identities uses up the good workers. The paper leaves
-    open what happens if no worker or no median vector is left. Here g_t = 0; with empty=restart the method starts again in the
-    next round, with all workers and x_t for x_1; with empty=wait nothing moves any more. A worker that sends NaN or Inf is not
-    good.
+    A worker that was Byzantine once never becomes good again, so switching identities uses up the good workers. The paper
+    leaves open what happens if no worker or no median vector is left. Here g_t = 0. With empty=restart the method starts again
+    in the next round, with all workers and with x_t as x_1. With empty=wait the model no longer moves. A worker that sends NaN
+    or Inf is not good.
 
-    Differs from the paper: if D is not given, it is the largest |x_s - x_1| so far, as a network has no bounded domain,
-    and the step is projected onto the task's domain only. p and T's logarithm are its delta and T.
+    Differs from the paper: if D is not given, it is the largest |x_s - x_1| so far, because a network has no bounded domain.
+    The step is projected only onto the task's domain. p and the T in the logarithm are the paper's delta and T.
     """
     m, rounds = setting.workers, setting.budget
 
@@ -62,7 +62,7 @@ def byzantine_sgd(parameters: Parameters, setting: MethodSetting) -> JudgingMeth
             moved = x - state["start"]
             distance = length(moved)
             far = torch.maximum(state["far"], distance.to(x.dtype))
-            unit = moved / torch.where(distance > 0, distance, 1)  # as the products may be too large for a number
+            unit = moved / torch.where(distance > 0, distance, 1)  # products with x - x_1 may overflow
             products = state["A"] + (gradients @ unit).double() * distance
             sums = state["B"].add_(gradients)
             if parameters.threshold_A is not None:

@@ -45,27 +45,28 @@ class Parameters:
 
 @REGISTRY.register("dynabro", Parameters, reference="DynaBRO (ICML 2024), Algorithms 1 and 2, equation (2)")
 def dynabro(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
-    """DynaBRO: a multi-level Monte Carlo (MLMC) gradient made of robust aggregates within one round.
+    """DynaBRO: a multi-level Monte Carlo (MLMC) gradient, made of robust aggregates within one round.
 
     J ~ Geom(1/2); with a_j the aggregate of the workers' means over their first 2^j mini-batches,
-    g_t = a_0 + 2^J (a_J - a_{J-1}) if J <= jmax, else a_0. A round of level J <= jmax costs 2^J mini-batches a
-    worker, any other 1; levels are nested prefixes, so nothing is computed twice.
+    g_t = a_0 + 2^J (a_J - a_{J-1}) if J <= jmax, else a_0. A round of level J <= jmax costs 2^J mini-batches per worker, any
+    other round 1. Levels are nested prefixes, so nothing is computed twice.
 
     filter=none is Algorithm 1, which the paper's figures use. filter=option1 and option2 are Algorithm 2: the correction counts
-    only if |a_J - a_{J-1}| <= (1 + sqrt 2) c_E C V/sqrt(2^J), C = sqrt(8 log(16 m^2 T)), T the number of rounds expected of the
-    budget; c_E = sqrt(2 kappa + 1/m) with kappa of the aggregation chain (option1), or 6 sqrt 2 with the aggregator MFM at T^j
-    = 2 C V/sqrt(2^j) (option2).
+    only if |a_J - a_{J-1}| <= (1 + sqrt 2) c_E C V/sqrt(2^J), C = sqrt(8 log(16 m^2 T)), T the expected number of rounds in the
+    budget. c_E = sqrt(2 kappa + 1/m) with kappa of the aggregation chain (option1), or 6 sqrt 2 with the aggregator MFM at
+    T^j = 2 C V/sqrt(2^j) (option2).
 
-    filter=adaptive takes the scale of the same round instead of C V: the correction counts only if |a_J - a_{J-1}| <= tau
+    filter=adaptive uses a scale from the same round instead of C V: the correction counts only if |a_J - a_{J-1}| <= tau
     rho/2^(J/2), rho the (floor(m/2) + 1)-th smallest distance |g_i - a_0| of the messages of level 0. clip=c shortens a longer
     correction 2^J (a_J - a_{J-1}) to the length c rho, with any filter.
 
-    Raises SpecError if option1 has an aggregator without a proved kappa.
+    Raises SpecError if option1 is used with an aggregator without a proved kappa.
 
-    Differs from the paper: filter=adaptive and clip are not the paper's. With a constant rho that bounds the noise, adaptive is
-    the paper's filter with tau rho in place of (1 + sqrt 2) c_E C V. rho is random and Byzantine workers have a share in it, so
-    the paper's proof does not cover it. An honest minority of level-0 messages may be far away, and rho is 0 if more than half
-    of the messages agree. A clipped correction has a bias that the theorems do not bound. docs/theory.md says what is known.
+    Differs from the paper: filter=adaptive and clip are not the paper's. With a constant rho that bounds the noise, adaptive
+    would be the paper's filter with tau rho in place of (1 + sqrt 2) c_E C V. But rho is random and Byzantine workers influence
+    it, so the paper's proof does not cover it. An honest minority of level-0 messages may be far away, and rho is 0 if more
+    than half of the messages agree. A clipped correction has a bias that the theorems do not bound. docs/theory.md says what is
+    known.
     """
     rounds, jmax = planned(setting.budget, parameters.jmax)
     m = setting.workers

@@ -28,17 +28,17 @@ class Parameters:
 
 @REGISTRY.register("local-steps", Parameters, reference="McMahan et al., AISTATS 2017 (FedAvg)")
 def local_steps(parameters: Parameters, setting: MethodSetting) -> GatheringMethod:
-    """Local steps: each worker takes H steps of SGD by itself, and sends how far it came.
+    """Local steps: each worker takes H steps of SGD on its own model, and sends the change.
 
     x_{t,i,0} = x_t, x_{t,i,h+1} = x_{t,i,h} - rate g_i(x_{t,i,h}); worker i sends (x_t - x_{t,i,H})/(rate H), the mean of its
-    gradients (sends=gradient), or x_t - x_{t,i,H} (sends=difference). g_t is the messages' aggregate, and the server steps
-    by its own learning rate: one of rate H, or of 1 for differences, makes it FedAvg. A round costs H computations. With
-    H = 1 it is SGD.
+    gradients (sends=gradient), or x_t - x_{t,i,H} (sends=difference). g_t is the messages' aggregate, and the server uses its
+    own learning rate. With the server's rate equal to rate H (1 for differences) the method is FedAvg. A round costs H
+    computations. With H = 1 the method is SGD.
 
-    An attack on gradients acts on every step's gradients, at the workers' own points, before the step; if the clock counts
-    computations, with the Byzantine set of that computation. An attack on messages acts on the message. A run is slower than a
-    run of SGD with as many computations: after the first step no two workers are at one point, so that each is computed by
-    itself. Weight decay, drops of the learning rate and the projection onto a domain are the server's.
+    An attack on gradients acts on every step's gradients, at the workers' own points, before the step. If the clock counts
+    computations, it uses the Byzantine set of that computation. An attack on messages acts on the message. A run is slower than
+    a run of SGD with the same number of computations: after the first step all workers are at different points, so each worker
+    is computed separately. The server applies weight decay, drops of the learning rate and the projection onto a domain.
     """
     steps = parameters.H
 

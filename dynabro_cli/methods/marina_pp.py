@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FRESH = 10
-"""Mini-batches of a large gradient if there are no training samples to take all of."""
+"""Mini-batches of a large gradient if the task has no training samples."""
 DIFFERENCE = 2
 """Gradient computations of a difference: the same mini-batch at two points."""
 
@@ -41,7 +41,7 @@ class Parameters:
         None,
         minimum=1,
         auto=lambda _, setting: -(-setting.workers // 5),
-        help="workers that take part in any other round; auto: a fifth of them, rounded up",
+        help="workers that take part in all other rounds; auto: a fifth of them, rounded up",
     )
     alpha: float = parameter(1.0, above=0, help="differences are clipped at alpha |x_t - x_{t-1}|; 2 L in the theory")
 
@@ -57,26 +57,26 @@ def _large(setting: MethodSetting) -> int:
     reference="Malinovsky, Richtarik, Horvath & Gorbunov, NeurIPS 2024, Algorithm 1 and Appendix G",
 )
 def marina_pp(parameters: Parameters, setting: MethodSetting) -> GatheringMethod:
-    """Byz-VR-MARINA-PP: full gradients now and then, and between them clipped differences from a few of the workers.
+    """Byz-VR-MARINA-PP: full gradients now and then; in all other rounds clipped differences from a few workers.
 
     With probability p all workers send their full gradient, and g_t = A(grad f_1(x_t), ..., grad f_m(x_t)). Otherwise C
     workers, drawn uniformly, send the difference of their gradients at x_t and x_{t-1} on one mini-batch, and
-    g_t = g_{t-1} + A(clip(d_{t,i})), where clip shortens differences longer than alpha |x_t - x_{t-1}|: the server does it, so
-    that no majority of Byzantine workers among the C moves g far. A is the aggregation chain, for C workers with floor(C f/m)
-    Byzantine ones in the latter rounds.
+    g_t = g_{t-1} + A(clip(d_{t,i})), where the server clips differences longer than alpha |x_t - x_{t-1}|. So even a majority
+    of Byzantine workers among the C cannot move g far. A is the aggregation chain; in the latter rounds it is built for C
+    workers, floor(C f/m) of them Byzantine.
 
-    A full gradient is the mean over ``batches`` mini-batches. If these make up all training samples, each sample is taken once
-    and without random flips (Algorithm 1). Otherwise the mini-batches are fresh, as always if the objective is an expectation
-    (Appendix G, Algorithm 4). A round costs ``batches`` computations, or 2; it is counted for all workers, though only C
-    compute.
+    A full gradient is the mean over ``batches`` mini-batches. If these make up all training samples, each sample is used once
+    and without random flips (Algorithm 1). Otherwise the mini-batches are fresh, also if the objective is an expectation
+    (Appendix G, Algorithm 4). A round costs ``batches`` computations, or 2; the cost is counted for all workers, although only
+    C compute.
 
     The state is ``x`` (x_t) and ``g`` (g_t). An attack acts on a worker's vector, full gradient or difference, with the
-    Byzantine set of the round's last computation. It also knows the vectors of the workers that do not take part.
+    Byzantine set of the round's last computation. The attack also knows the vectors of the workers that do not take part.
 
     Raises SpecError if C is larger than the number of workers.
 
-    Differs from the paper: the first round has full gradients, in place of a given g_0. Nothing is compressed,
-    and all workers take part in rounds of full gradients. alpha, L being unknown, is 1 unless given.
+    Differs from the paper: the first round has full gradients, in place of a given g_0. Nothing is compressed, and all workers
+    take part in rounds of full gradients. L is unknown, so alpha is 1 unless given.
     """
     m, batches = setting.workers, parameters.batches or _large(setting)
     p = 1 / batches if parameters.p is None else parameters.p

@@ -24,7 +24,7 @@ class Parameters:
         "poisoned",
         choices=("poisoned", "frozen", "reset"),
         later=True,
-        help="memory of a worker while it is Byzantine: updated with what the attack makes of its gradients, kept, or set to 0",
+        help="memory of a worker while it is Byzantine: updated with its attacked gradients, kept, or set to 0",
     )
 
 
@@ -33,13 +33,13 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """Worker momentum: workers send an average of their past gradients.
 
     m_{t,i} = beta m_{t-1,i} + (1 - beta) g_{t,i} (form=ema), m_{0,i} = 0, and g_t = A(m_{t,1}, ..., m_{t,m}). form=heavy-ball
-    omits the factor (1 - beta): the same direction at 1/(1 - beta) times the learning rate. start=gradient has m_{1,i} =
-    g_{1,i}, as form=heavy-ball has by itself. Every worker must then answer in every round.
+    omits the factor (1 - beta): the same direction at 1/(1 - beta) times the learning rate. With start=gradient
+    m_{1,i} = g_{1,i}, as it always is with form=heavy-ball; every worker must then answer in every round.
 
     The state is ``momentum`` [m, d]. An attack that enters at the gradient poisons it for about 1/(1 - beta) rounds, unless
-    Byzantine workers keep what they had (byzantine=frozen) or begin again at 0 when they recover (reset).
+    Byzantine workers keep their old memory (byzantine=frozen) or restart from 0 when they recover (reset).
 
-    Differs from the paper: it does not say what recovered workers remember; ``poisoned`` is what its Appendix E analyses.
+    Differs from the paper: the paper does not say what recovered workers remember; its Appendix E analyses ``poisoned``.
     """
     beta = parameters.beta
     gain = 1 - beta if parameters.form == "ema" else 1.0
@@ -49,7 +49,7 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
         past = state.get("momentum")
         if past is None:
             buffer = gradients * first
-        elif parameters.byzantine == "frozen":  # the old one is still needed
+        elif parameters.byzantine == "frozen":  # the old momentum is still needed
             buffer = (past * beta).add_(gradients, alpha=gain)
         else:
             buffer = past.mul_(beta).add_(gradients, alpha=gain)

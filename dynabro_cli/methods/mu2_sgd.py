@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LEAST = 0.01
-"""Smallest beta_t and gamma_t that fall with t, as in the authors' code."""
+"""Lower limit of beta_t and gamma_t if they fall with t, as in the authors' code."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,18 @@ class Parameters:
     reference="Dahan & Levy, ICML 2024, arXiv 2405.14759; Levy, arXiv 2304.04172 (mu^2-SGD)",
 )
 def mu2_sgd(parameters: Parameters, setting: MethodSetting) -> GatheringMethod:
-    """mu^2-SGD: workers correct their momentum by a gradient at the query point before, and the server averages query points.
+    """mu^2-SGD: workers correct their momentum by a gradient at the last query point; the server averages query points.
 
-    d_{t,i} = g_{t,i} + (1 - beta_t) (d_{t-1,i} - g~_{t,i}), where g_{t,i} and g~_{t,i} are gradients of one mini-batch at x_t
-    and x_{t-1}, and d_{1,i} = g_{1,i}. With a_t = A(d_{t,1}, ..., d_{t,m}): w_{t+1} = w_t - eta a_t, w_1 = x_1, and
+    d_{t,i} = g_{t,i} + (1 - beta_t) (d_{t-1,i} - g~_{t,i}), where g_{t,i} and g~_{t,i} are gradients of the same mini-batch at
+    x_t and x_{t-1}, and d_{1,i} = g_{1,i}. With a_t = A(d_{t,1}, ..., d_{t,m}): w_{t+1} = w_t - eta a_t, w_1 = x_1, and
     x_{t+1} = (1 - gamma_t) x_t + gamma_t w_{t+1}. gamma_t = 2/(t + 1) makes x_{t+1} the average of w_2, ..., w_{t+1} with
-    weights 1, ..., t. A round costs 2 computations, the first 1. The model that is evaluated is x_t.
+    weights 1, ..., t. A round costs 2 computations, the first round 1. The evaluated model is x_t.
 
-    An attack on gradients acts on both gradients, so that it enters the memory by what one round adds to it. The state is
-    ``d`` [m, d], ``x`` (x_{t-1}), ``lag`` ((x_t - w_t)/eta) and ``t``.
+    An attack on gradients acts on both gradients, so it enters the memory through the change of one round. The state is ``d``
+    [m, d], ``x`` (x_{t-1}), ``lag`` ((x_t - w_t)/eta) and ``t``.
 
-    Differs from the paper: w_t moves by eta, not by eta t, and beta_t and gamma_t are at least 0.01, as in the authors' code
-    (which rounds them to three digits, too). Weight decay acts on x_t, and a drop of the learning rate shortens x_t - w_t.
+    Differs from the paper: w_t moves by eta, not by eta t. beta_t and gamma_t are at least 0.01, as in the authors' code (which
+    also rounds them to three digits). Weight decay acts on x_t, and a drop of the learning rate shortens x_t - w_t.
     """
     beta, gamma = parameters.beta, parameters.gamma
 

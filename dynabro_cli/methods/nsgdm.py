@@ -25,11 +25,11 @@ class Parameters:
 def nsgdm(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """Byz-NSGDM: worker momentum, and a step of length eta along the aggregate.
 
-    m_{t,i} = beta m_{t-1,i} + (1 - beta) g_{t,i}, m_{0,i} = 0, and g_t = a_t/|a_t| with a_t = A(m_{t,1}, ..., m_{t,m}); 0 if
-    a_t is 0. The paper's chain is nearest-neighbour mixing before a rule: --pre nnm.
+    m_{t,i} = beta m_{t-1,i} + (1 - beta) g_{t,i}, m_{0,i} = 0, and g_t = a_t/|a_t| with a_t = A(m_{t,1}, ..., m_{t,m}); g_t = 0
+    if a_t is 0. The paper's chain is nearest-neighbour mixing before a rule: --pre nnm.
 
-    The learning rate is the length of a step, so that rates of other methods are not comparable. The state is ``momentum``
-    [m, d], as with ``momentum``.
+    The learning rate is the length of a step, so it is not comparable with the rates of other methods. The state is
+    ``momentum`` [m, d], as with ``momentum``.
 
     Differs from the paper: the learning rate does not fall with t unless --lr-drop says so.
     """
@@ -38,7 +38,7 @@ def nsgdm(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
 
 
 def normalised(aggregate: Tensor, state: State) -> tuple[Tensor, State]:
-    """Return the aggregate [d] at length 1, 0 if it is 0, and the state as it is."""
+    """Return the aggregate [d] scaled to length 1 (0 if it is 0), and the state unchanged."""
     size = length(aggregate)
-    # A quotient, and not a product with 1/size, which overflows for the shortest vectors
+    # A quotient, because the factor 1/size overflows for the shortest vectors
     return torch.where(size > 0, aggregate / size, 0).to(aggregate.dtype), state

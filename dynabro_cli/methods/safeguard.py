@@ -24,7 +24,7 @@ def usual_window(rounds: int, power: float) -> int:
 
 @dataclass(frozen=True)
 class Parameters:
-    guards: str = parameter("double", choices=("double", "single"), help="two windows, or the short one alone")
+    guards: str = parameter("double", choices=("double", "single"), help="two windows, or only the short one")
     T0: int | None = parameter(
         None, minimum=1, auto=lambda block, setting: _short(block, setting), help="short window, in rounds; auto: sqrt(T)"
     )
@@ -42,20 +42,20 @@ class Parameters:
     reset: str = parameter(
         "window",
         choices=("window", "never"),
-        help="time when all workers are good again: at the longest window's end, or never",
+        help="time when all workers are good again: at the end of the longest window, or never",
     )
     step: str = parameter("after", choices=("after", "before"), help="good workers after this round's judgement, or before it")
     empty: str = parameter("restart", choices=EMPTY, help=EMPTY_HELP)
 
 
 def _short(block: Parameters, setting: MethodSetting) -> int:
-    """Return the short window if T0 is not given: at most the long one."""
+    """Return the short window if T0 is not given; at most the long window."""
     usual = usual_window(setting.budget, 1 / 2)
     return min(usual, block.T1 or usual)
 
 
 def _long(block: Parameters, setting: MethodSetting) -> int:
-    """Return the long window if T1 is not given: at least the short one."""
+    """Return the long window if T1 is not given; at least the short window."""
     return max(usual_window(setting.budget, 5 / 8), block.T0 or 0)
 
 
@@ -68,24 +68,25 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> JudgingMethod:
     """SafeguardSGD: SGD on the mean of the workers whose sum over a window of rounds agrees with the majority's.
 
     B_i = sum_s g_{s,i}/|good_s| over the rounds since the last multiple of T0, A_i over those since the last of T1. A worker
-    stays good while |B_i - B_med| <= 2 threshold0 and |A_i - A_med| <= 2 threshold1, where B_med is the first of a good
-    worker that has more than m/2 good ones within threshold0 of it (A_med likewise); guards=single has B_i alone. g_t is the
-    mean of the good workers' gradients. The windows' defaults are Theorem 2.3's, where eps ~ T^-1/4: T0 ~ 1/eta ~ sqrt(T),
-    T1 ~ 1/(eta sqrt(eps)) ~ T^(5/8); T is the budget. Thresholds follow Lemma 4.2, which is generous: the paper's
-    experiments choose theirs by a run before; here that is ``scale``.
+    stays good while |B_i - B_med| <= 2 threshold0 and |A_i - A_med| <= 2 threshold1, where B_med is the first B_i of a good
+    worker with more than m/2 good workers within threshold0 (A_med likewise). guards=single has only B_i. g_t is the mean of
+    the good workers' gradients. The windows' defaults follow Theorem 2.3, where eps ~ T^-1/4: T0 ~ 1/eta ~ sqrt(T), T1 ~ 1/(eta
+    sqrt(eps)) ~ T^(5/8); T is the budget. Thresholds follow Lemma 4.2, which is generous. The paper's experiments choose
+    thresholds by an earlier run; here ``scale`` serves this purpose.
 
-    The state is ``B`` and ``A`` [m, d], ``good`` [m] and ``age``, the rounds since all began.
+    The state is ``B`` and ``A`` [m, d], ``good`` [m] and ``age``, the rounds since the windows began.
 
-    Who has been Byzantine comes back at the end of the longest window (ID relabelling), and not before. When no worker is
-    left, or no median vector is, the paper says nothing: here g_t = 0, and with empty=restart new windows begin in the next
-    round, with all workers; with empty=wait nothing moves to the window's end. A worker that sends NaN or Inf is not good.
+    A worker that was Byzantine is good again only at the end of the longest window (ID relabelling). The paper leaves open what
+    happens if no worker or no median vector is left. Here g_t = 0. With empty=restart new windows begin in the next round, with
+    all workers. With empty=wait the model does not move until the end of the window. A worker that sends NaN or Inf is not
+    good.
 
     Raises SpecError if T1 is given with guards=single, or is under T0.
 
-    Differs from the paper: the good workers are those after this round's judgement (step=before is Algorithm 1 to the letter:
-    it takes for granted that no gradient is farther than V from the true one, as that would be seen at once). All workers
-    are good again at the end of the longest window (reset=never is Algorithm 1). No Gaussian noise is added, which serves to
-    leave saddle points. Lemma 4.2's threshold is for sums that are not divided by |good_s|; here it is divided by m, too.
+    Differs from the paper: the good workers after this round's judgement count. (step=before is exactly Algorithm 1, which
+    assumes that no gradient is farther than V from the true one, because that would be noticed at once.) All workers are good
+    again at the end of the longest window (reset=never is Algorithm 1). The Gaussian noise that helps to leave saddle points is
+    not added. Lemma 4.2's threshold is for sums that are not divided by |good_s|; here the threshold is divided by m, too.
     """
     m, rounds = setting.workers, setting.budget
     double = parameters.guards == "double"

@@ -1,11 +1,11 @@
 """The contract of models, and their registry.
 
-A model is a factory ``(parameters, ImageShape) -> nn.Module`` from images [n, c, h, w] to logits [n, classes]; softmax
-belongs to the loss, unless ``softmax`` asks for another one. Parameters are drawn by torch's default initialisation, from the
-stream that the caller has seeded.
+A model is a factory ``(parameters, ImageShape) -> nn.Module`` from images [n, c, h, w] to logits [n, classes]; softmax belongs
+to the loss; ``softmax`` adds another one. Torch's default initialisation draws the parameters from the stream that the caller
+has seeded.
 
-Its ``check`` decides for which shapes the network exists. A model without ``check`` is built, without memory for its
-parameters, to find out.
+Its ``check`` decides for which shapes the network exists. To find out, a model without ``check`` is built without memory for
+its parameters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LabelledInputs(NamedTuple):
 
 
 METRICS: dict[str, Callable[[nn.Module, LabelledInputs], Mapping[str, float]]] = {}
-"""Functions of plugins that measure a model at each evaluation, by their name."""
+"""Functions of plugins that measure a model at each evaluation, by their names."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Network:
 
 
 def last_layers(parameters: Network, inputs: int, shape: ImageShape) -> tuple[nn.Module, ...]:
-    """Return the linear layer to the classes, and the softmax if it is asked for.
+    """Return the linear layer to the classes, and the softmax if ``parameters`` ask for it.
 
-    Table 2 of the paper prints SoftMax as the networks' last layer. The cross-entropy loss applies one itself; with both, the
-    loss is the loss of softmax(softmax(z)), whose gradients are about ten times smaller at first.
+    Table 2 of the paper prints SoftMax as the networks' last layer. The cross-entropy loss already applies a softmax. With
+    both, the loss sees softmax(softmax(z)), whose gradients are about ten times smaller at first.
     """
     linear = nn.Linear(inputs, shape.classes)
     return (linear, nn.Softmax(dim=1)) if parameters.softmax else (linear,)
@@ -59,7 +59,7 @@ def at_least(pixels: int) -> Callable[[Component[Any], ImageShape], None]:
     def check(model: Component[Any], shape: ImageShape) -> None:
         if min(shape.height, shape.width) < pixels:
             raise SpecError(
-                f"model {model.name!r} needs images of at least {pixels} x {pixels} pixels, and the task's are "
+                f"model {model.name!r} needs images of at least {pixels} x {pixels} pixels, but the task's are "
                 f"{shape.height} x {shape.width}. Try: --model cnn-digits, mlp or logistic"
             )
 

@@ -1,4 +1,4 @@
-"""Blocks of a decoder-only transformer, as modules: this file imports torch, so that ``gpt`` need not."""
+"""Blocks of a decoder-only transformer, as modules: this file imports torch, so that ``gpt`` does not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Windows of character numbers [n, 1, 1, length], as any number type, to features of the last position [n, width]."""
+    """Decoder of windows of characters [n, 1, 1, length], of any number type, to features of the last position [n, width]."""
 
     def __init__(self, characters: int, length: int, width: int, heads: int, layers: int) -> None:
         super().__init__()

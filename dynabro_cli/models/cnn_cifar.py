@@ -20,8 +20,9 @@ def cnn_cifar(parameters: Parameters, shape: ImageShape) -> nn.Module:
     """The paper's CNN for CIFAR-10: four convolutions with batch norm, two poolings, dropout 0.25, FC(128).
 
     Conv(64)-ReLU-BN-Conv(64)-ReLU-BN-MaxPool-Dropout-Conv(128)-ReLU-BN-Conv(128)-ReLU-BN-MaxPool-Dropout-FC(128)-ReLU-
-    Dropout-FC(10). The convolutions have ``width`` times as many channels, rounded. Kernels are 3 x 3 with padding 1, which the
-    paper does not give (as in the code of Allouah et al., 2023). d = 1,310,922 on CIFAR-10, and 280,410 with width=0.25.
+    Dropout-FC(10). The numbers of channels of the convolutions are multiplied by ``width`` and rounded. Kernels are 3 x 3 with
+    padding 1; the paper does not give them, so they are those in the code of Allouah et al. (2023). d = 1,310,922 on CIFAR-10,
+    and 280,410 with width=0.25.
     """
     few, many = (max(1, round(channels * parameters.width)) for channels in (64, 128))
     features = many * (shape.height // 4) * (shape.width // 4)

@@ -11,7 +11,7 @@ from dynabro_cli.tasks._api import ImageShape
 def cnn_mnist(parameters: Network, shape: ImageShape) -> nn.Module:
     """The paper's CNN for MNIST: Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-FC(10); d = 176,050.
 
-    Kernels are 5 x 5 without padding, which the paper does not give (as in the code of Allouah et al., 2023).
+    Kernels are 5 x 5 without padding. The paper does not give them; the code of Allouah et al. (2023) has these.
     """
     return two_convolutions(parameters, shape, 20, 20)
 

@@ -23,7 +23,7 @@ def check(model: Component[Any], shape: ImageShape) -> None:
     """Raise SpecError unless the task has windows of characters, and the heads share the width evenly."""
     if shape.channels != 1 or shape.height != 1:
         raise SpecError(
-            f"model {model.name!r} reads windows of characters, and the task has images of {shape.height} x {shape.width} "
+            f"model {model.name!r} reads windows of characters, but the task has images of {shape.height} x {shape.width} "
             "pixels. Try: --task text-file"
         )
     if model.parameters.width % model.parameters.heads:
@@ -39,12 +39,13 @@ def check(model: Component[Any], shape: ImageShape) -> None:
 def gpt(parameters: Parameters, shape: ImageShape) -> nn.Module:
     """GPT: embeddings of characters and places, pre-norm blocks of causal attention and a GELU network, and a linear layer.
 
-    From the features of a window's last position come the logits of the character after it. On text-file, d is about 200,000.
+    The features of a window's last position give the logits of the character after the window. On text-file, d is about
+    200,000.
 
-    The gradients of all workers take one pass: embeddings, linear layers and layer norms write each worker's sums into its row
-    of the matrix, and attention has no parameters besides its linear layers.
+    One pass computes the gradients of all workers: embeddings, linear layers and layer norms write each worker's sums into its
+    row of the matrix, and attention has no parameters besides its linear layers.
 
-    Differs from the paper: no dropout, no weights shared between the first and the last layer, and embeddings alone begin at
+    Differs from the paper: no dropout, and no weights shared between the first and the last layer. Only embeddings start from
     N(0, 0.02^2); linear layers have torch's initial values.
     """
     from dynabro_cli.models._transformer import Decoder

@@ -24,14 +24,14 @@ class Parameters(Network):
 def resnet18(parameters: Parameters, shape: ImageShape) -> nn.Module:
     """ResNet-18 for CIFAR: a 3 x 3 stem without pooling, 4 stages of 2 residual blocks, mean over positions, FC.
 
-    The stages have 64, 128, 256 and 512 channels, and the first block of all but the first halves height and width; where a
-    block changes the shape, its shortcut is a 1 x 1 convolution with a norm. Convolutions have no bias. d = 11,173,962 on
-    CIFAR-10, so that a matrix of all workers' gradients takes 1.1 GB for 25 workers.
+    The stages have 64, 128, 256 and 512 channels, and the first block of each stage except the first halves height and width.
+    If a block changes the shape, its shortcut is a 1 x 1 convolution with a norm. Convolutions have no bias. d = 11,173,962 on
+    CIFAR-10, so a matrix of all gradients takes 1.1 GB for 25 workers.
 
-    norm=group normalises each sample by itself and has no running statistics; norm=batch is the original.
+    norm=group normalises each sample separately and has no running statistics; norm=batch is the original.
 
-    Differs from the paper: its ImageNet networks begin with a 7 x 7 convolution of stride 2 and a pooling, which would leave
-    8 x 8 of 32 x 32 pixels.
+    Differs from the paper: the paper's ImageNet networks begin with a 7 x 7 convolution of stride 2 and a pooling, which would
+    reduce 32 x 32 pixels to 8 x 8.
     """
     from dynabro_cli.models._residual import Block, MeanOverPositions, norm
 

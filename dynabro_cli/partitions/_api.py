@@ -1,8 +1,8 @@
 """The contract of partitions of the training set among the workers, and their registry.
 
 A partition is a factory ``(parameters, PartitionSetting) -> Partition``. Each worker draws its mini-batches uniformly with
-replacement from its own part, whether it is honest or Byzantine. The parts depend on the data set, the number of workers and
-the seed alone: two methods with one seed share the data in the same way.
+replacement from its own part, whether it is honest or Byzantine. The parts depend only on the data set, the number of workers
+and the seed: two methods with the same seed share the data in the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dynabro_cli.deferred import np
 from dynabro_cli.streams import Streams
 
 Whole: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
-"""Whole numbers: labels or places of samples."""
+"""Array of integers: labels or indices of samples."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class PartitionSetting:
     """Setting of a partition.
 
     Attributes:
-        workers: Their number, m.
+        workers: The number m of workers.
     """
 
     workers: int
@@ -34,8 +34,8 @@ class Partition(NamedTuple):
     """A partition in its setting.
 
     Attributes:
-        split: Maps the labels [n] of the training set and the run's streams, of which it draws from ``partition``, to the
-            places of each worker's samples: m arrays with every sample once. None if every worker has the whole set.
+        split: Maps the labels [n] of the training set and the run's streams, of which it uses ``partition``, to the indices of
+            each worker's samples: m arrays that have every sample once. None if every worker has the whole set.
     """
 
     split: Callable[[Whole, Streams], list[Whole]] | None
@@ -50,5 +50,5 @@ def sorted_by_label(labels: Whole, places: Whole) -> Whole:
 
 
 def deal(places: Whole, workers: int) -> list[Whole]:
-    """Cut ``places`` into one piece for each worker; sizes differ by one at most, and the larger ones come first."""
+    """Cut ``places`` into one piece for each worker; sizes differ by at most one, and larger pieces come first."""
     return np.array_split(places, workers)

@@ -11,7 +11,7 @@ from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, W
 from dynabro_cli.streams import Streams
 
 MOST_DRAWS = 100
-"""Most draws of proportions that leave a worker without a sample, before the partition is refused."""
+"""Largest number of draws; the partition is refused if each of them leaves a worker without a sample."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Parameters:
     by: str = parameter(
         "worker",
         choices=("worker", "label"),
-        help="proportions that are drawn: each worker's of the labels, or each label's of the workers",
+        help="draw the proportions of labels for each worker, or the proportions of workers for each label",
     )
 
 
@@ -28,16 +28,16 @@ class Parameters:
 def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
     """Dirichlet: each worker's proportions of the c labels are drawn from Dir(alpha, ..., alpha).
 
-    by=worker (Hsu et al.): parts of one size. One worker after the other draws q from Dir(alpha, ..., alpha) over the labels,
-    and then its samples without replacement: a label by q, where labels of which nothing is left do not count, and any sample
-    of it.
+    by=worker (Hsu et al.): parts of equal size. One worker after the other draws q from Dir(alpha, ..., alpha) over the labels.
+    Then it draws its samples without replacement: first a label by q among the labels that have samples left, then any sample
+    of this label.
 
     by=label (Yurochkin et al., 2019; Li et al., 2022; ByzFL): each label's samples are cut in proportions drawn from
-    Dir(alpha, ..., alpha) over the workers, so that the parts differ in size, too. Draws that leave a worker without a sample
-    are repeated; raises SpecError after a hundred such draws.
+    Dir(alpha, ..., alpha) over the workers, so that the parts also differ in size. Draws that leave a worker without a sample
+    are repeated. Raises SpecError after a hundred such draws.
 
-    Differs from the paper: Hsu et al. draw q from Dir(alpha p), p being the labels' distribution. If c labels are equally
-    frequent, their alpha is c times this one, which most code calls alpha.
+    Differs from the paper: Hsu et al. draw q from Dir(alpha p), with p the labels' distribution. If c labels are equally
+    frequent, their alpha is c times the alpha here, which is the alpha of most code.
     """
 
     def split(labels: Whole, streams: Streams) -> list[Whole]:
@@ -59,7 +59,7 @@ def dirichlet(parameters: Parameters, setting: PartitionSetting) -> Partition:
 
 
 def _of_workers(left: Whole, workers: int, alpha: float, generator: np.random.Generator) -> Whole:
-    """Return the number of samples by worker and label, in equal parts: [m, c]; ``left`` has the available numbers, [c]."""
+    """Return the number of samples by worker and label, [m, c], for parts of equal size; ``left`` [c] is available."""
     left, total = left.copy(), int(left.sum())
     counts = np.zeros((workers, len(left)), dtype=np.int64)
     for worker in range(workers):
@@ -77,7 +77,7 @@ def _of_workers(left: Whole, workers: int, alpha: float, generator: np.random.Ge
 
 
 def _of_labels(present: Whole, workers: int, alpha: float, generator: np.random.Generator) -> Whole:
-    """Return the same as ``_of_workers``, with each label distributed in proportions of its own."""
+    """Return the number of samples by worker and label, [m, c], with each label's samples cut in random proportions."""
     proportions = generator.dirichlet(np.full(workers, alpha), size=len(present))  # [c, m]
     ends = np.floor(proportions.cumsum(1) * present[:, None]).astype(np.int64)
     ends[:, -1] = present
@@ -85,7 +85,7 @@ def _of_labels(present: Whole, workers: int, alpha: float, generator: np.random.
 
 
 def _places(labels: Whole, counts: Whole, generator: np.random.Generator) -> list[Whole]:
-    """Deal the samples of each label, in random order, as ``counts`` [m, c] has it."""
+    """Deal the samples of each label in random order, in the numbers of ``counts`` [m, c]."""
     order = generator.permutation(len(labels))
     pieces = [np.split(order[labels[order] == label], counts[:-1, label].cumsum()) for label in range(counts.shape[1])]
     return [np.concatenate(own) for own in zip(*pieces, strict=True)]

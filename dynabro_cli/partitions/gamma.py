@@ -21,8 +21,9 @@ class Parameters:
 def gamma(parameters: Parameters, setting: PartitionSetting) -> Partition:
     """Gamma-similarity: a share of the training set is dealt at random, the rest in the order of its labels.
 
-    Of n samples in random order, the first round(gamma n) are cut into m pieces of one size, and the others, sorted by label,
-    into m more; each worker has one of both. gamma = 1 is a random partition, in which no two workers share a sample.
+    Of n samples in random order, the first round(gamma n) are cut into m pieces of equal size. The others are sorted by label
+    and cut into m more pieces. Each worker has one piece of both kinds. gamma = 1 is a random partition, in which no two
+    workers share a sample.
     """
 
     def split(labels: Whole, streams: Streams) -> list[Whole]:

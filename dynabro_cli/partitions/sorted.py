@@ -9,10 +9,10 @@ from dynabro_cli.streams import Streams
 
 @REGISTRY.register("sorted", reference="Karimireddy et al., ICML 2020 (SCAFFOLD): 0% similarity; extreme of ByzFL")
 def sorted_(_: NoParameters, setting: PartitionSetting) -> Partition:
-    """Sorted by label: the training set in the order of its labels is cut into m pieces of one size, one per worker.
+    """Sorted by label: the training set in the order of its labels is cut into m pieces of equal size, one per worker.
 
-    As different as parts of one size can be: worker 1 has the first labels and worker m the last, most of them one or two.
-    The samples of a label are assigned by the seed.
+    Parts of equal size cannot differ more: worker 1 has the first labels and worker m the last, and most workers have one or
+    two labels. The seed assigns the samples of a label.
     """
 
     def split(labels: Whole, streams: Streams) -> list[Whole]:

@@ -1,7 +1,7 @@
 """The contract of pre-aggregators, and their registry.
 
 A pre-aggregator is a factory ``(parameters, AggregatorSetting) -> PreAggregator``. It never modifies its input.
-Its random numbers are a function of the call's number.
+Its random numbers depend on the call's number.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ class PreAggregator(NamedTuple):
         mix: Maps messages [m, d] to messages [m', d].
         workers: The number m' of messages that come out.
         kappa: Maps the rule's kappa to the kappa of pre-aggregator and rule together; None if nothing is proved.
-        numbered: True if ``mix`` also takes the number of the call, a tensor of one whole number from 0: draws in every call
-            are a function of it.
-        weigh: Maps the messages' Gram matrix [m, m] to weights [m', m], none of whose rows is all 0: each row's weighted mean
-            of the messages is one that comes out. None if there is more to it.
+        numbered: True if ``mix`` also takes the call's number, a tensor of one integer from 0, on which its draws depend.
+        weigh: Maps the messages' Gram matrix [m, m] to weights [m', m], without a row of zeros. Each row's weighted mean of the
+            messages is a message that comes out. None if ``mix`` does not have this form.
     """
 
     mix: Callable[..., Tensor]

@@ -1,4 +1,4 @@
-"""Pre-aggregators and the rule after them, as one aggregator."""
+"""Pre-aggregators and the rule after them as one aggregator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = "calls of the chain"
 
 
 def split_chain(text: str) -> list[str]:
-    """Return the components' texts in ``nnm+nnm:f=1``; none in ``none``. The plus of a number such as 1e+2 joins nothing."""
+    """Return the components' texts of a chain such as ``nnm+nnm:f=1``; empty for ``none``. The plus of 1e+2 stays."""
     return [] if text == "none" else re.split(r"\+(?!\d)", text)
 
 
@@ -42,7 +42,7 @@ def build_chain(
 def build_stages(
     aggregator: Component[Any], pre_aggregators: Sequence[Component[Any]], setting: AggregatorSetting
 ) -> tuple[Aggregator, tuple[AggregatorSetting, ...]]:
-    """Build a chain as ``build_chain`` does; return what each stage was told, and the rule last, too."""
+    """Build a chain like ``build_chain``; also return the setting of each stage, the rule's last."""
     workers, stages, settings = setting.workers, list[PreAggregator](), [setting]
     for component in pre_aggregators:
         stages.append(_built(component, setting, workers))
@@ -54,7 +54,7 @@ def build_stages(
 def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
     """Put the stages before the rule.
 
-    Messages of workers that send a NaN or an Inf are replaced (``sound``), but for callers of ``of_sound``.
+    Messages of workers that send a NaN or an Inf are replaced (``sound``), except for callers of ``of_sound``.
     """
     kappa = rule.kappa
     for stage in reversed(stages):
@@ -99,7 +99,7 @@ def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor
         totals = table.sum(1, keepdim=True)
         shares = table / totals
         products = shares @ products @ shares.mT
-        tables.append(table * (totals.amax() / totals))  # not the shares: whole numbers are added up without rounding
+        tables.append(table * (totals.amax() / totals))  # not the shares: sums of whole numbers have no rounding
     found = rule.weigh(products)  # type: ignore[misc]
     for table in reversed(tables):
         found = found @ table / 2.0 ** len(products).bit_length()

@@ -25,7 +25,7 @@ class Parameters:
     reference="Allouah, Guerraoui, Gupta, Jellouli, Rizk & Stephan, ICLR 2025 (Algorithm 2; kappa: Theorem 3.2)",
 )
 def arc(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
-    """Adaptive robust clipping (ARC): the longest messages are shortened to the length of the next.
+    """Adaptive robust clipping (ARC): the longest messages are shortened to the length of the next one.
 
     y_i = g_i min(1, C/|g_i|), C the (k + 1)-th largest of the |g_i|, k = floor(2 (f/m) (m - f)).
 

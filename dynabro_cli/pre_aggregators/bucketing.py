@@ -28,17 +28,17 @@ class Parameters:
     reference="Karimireddy, He & Jaggi, ICLR 2022 (Algorithm 1)",
 )
 def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
-    """Bucketing: the means of s messages each, drawn at random anew in every call.
+    """Bucketing: the means of random groups of s messages, drawn again in every call.
 
     With pi a permutation of the workers, y_j = mean of g_pi((j-1) s + 1), ..., g_pi(min(j s, m)) for j = 1, ...,
     ceil(m/s); the last bucket has the rest. f stays f, among ceil(m/s) messages.
 
-    The permutation of call t = 0, 1, ... is a function of the seed and t; t is part of the aggregator's state, so that a
-    resumed run continues it. A round of a multi-level method (``dynabro``) makes up to three calls, one for each of the levels
-    0, J-1 and J.
+    The permutation of call t = 0, 1, ... depends only on the seed and t. t is part of the aggregator's state, so that a resumed
+    run draws the same permutations. A round of a multi-level method (``dynabro``) makes up to three calls, one for each of the
+    levels 0, J-1 and J.
 
     No kappa: the proved result holds in expectation over the permutation. Costs O(m^2 d/s). Raises SpecError if 2f >= ceil(m/s)
-    with f the declared number of Byzantine workers, as these could be in half of the buckets.
+    with f the declared number of Byzantine workers, because these could be in half of the buckets.
     """
     m, s, f = setting.workers, parameters.s, setting.byzantine
     buckets = -(-m // s)

@@ -26,8 +26,8 @@ def clipping(parameters: Parameters, setting: AggregatorSetting) -> PreAggregato
 
     y_i = g_i min(1, c/|g_i|).
 
-    No kappa: for every c, a robust rule after clipping is no longer robust (Allouah et al., ICLR 2025, Lemma 3.1). Costs O(m
-    d).
+    No kappa: for every c, a robust rule after clipping is no longer robust (Allouah et al., ICLR 2025, Lemma 3.1). Costs
+    O(m d).
     """
 
     def mix(messages: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ class Parameters:
 def nnm(parameters: Parameters, setting: AggregatorSetting) -> PreAggregator:
     """Nearest-neighbour mixing (NNM).
 
-    y_i = mean of the m - f messages nearest to g_i, itself among them; the lowest indices win ties.
+    y_i = mean of the m - f messages nearest to g_i, including g_i itself; the lowest indices win ties.
 
     kappa of NNM before a rule with kappa_F is 8f/(m - f) (kappa_F + 1), if no more than f Byzantine workers are declared.
     Raises SpecError if 2f >= m.

@@ -1,4 +1,4 @@
-"""From a spec to numbers: a generator of events, without SQL, terminal or executors."""
+"""Simulation of one run: a generator of events from a spec, without SQL, terminal or executors."""
 
 from dynabro_cli.components.digests import keep_sources
 

@@ -1,7 +1,7 @@
-"""State of a run between two rounds as bytes: all that changes while it runs, as data that cannot execute anything.
+"""State of a run between two rounds as bytes: everything that changes during the run, as data that cannot execute code.
 
-A resumed run is bit-identical, on a CPU, with an uninterrupted one: random draws need no stored generators, as
-they come from counters (``streams.py``), and the rest of the state is here.
+On a CPU a resumed run is bit-identical with an uninterrupted run. Random draws come from counters (``streams.py``), so no
+generators need to be stored; the rest of the state is here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dynabro_cli.simulation.round.parts import State
 
 FORMAT = 1
 MADE_BY = {"dynabro": "version of dynabro", "torch": "version of torch", "code": "code of a component"}
-"""Words for what a checkpoint is made with."""
+"""Words for the versions with which a checkpoint was made."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Checkpoint:
         squares: AdaGrad-Norm's sum of squared norms.
         loss: Sum of the honest workers' losses since the last evaluation.
         loss_count: Number of these losses.
-        noise_bound: The V in use; None if none is.
+        noise_bound: The V in use; None if the method does not use V.
     """
 
     state: State
@@ -51,7 +51,7 @@ class Checkpoint:
     noise_bound: float | None
 
     def encode(self, spec: CompleteSpec, code: str | None = None) -> bytes:
-        """Write the checkpoint of a run of ``spec``, which is computed by the code with the digests ``code``."""
+        """Write the checkpoint of a run of ``spec`` that is computed by the code with the digests ``code``."""
         content = {field.name: _whole(getattr(self, field.name)) for field in fields(self)}
         state = {field.name: _whole(getattr(self.state, field.name)) for field in fields(State)}
         content |= {"state": state, "totals": asdict(self.totals), "made_by": _made_by(code), "spec": asdict(spec)}
@@ -61,14 +61,14 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes, spec: CompleteSpec, code: str | None = None) -> Checkpoint:
-        """Read what ``encode`` wrote; tensors come on the CPU.
+        """Read the bytes that ``encode`` wrote; tensors are on the CPU.
 
         Raises:
             CheckpointError: The data are not a checkpoint, or belong to another run, other code, or another version of dynabro
                 or torch, whose numbers may differ.
         """
         try:
-            with warnings.catch_warnings():  # warnings about data that are not a checkpoint and are refused anyway
+            with warnings.catch_warnings():  # warnings about data that are not a checkpoint, which are refused anyway
                 warnings.simplefilter("ignore")
                 content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
             made_by, of = content.pop("made_by"), content.pop("spec")
@@ -77,7 +77,7 @@ class Checkpoint:
                 other = [MADE_BY.get(name, name) for name in own if made_by.get(name) != own[name]]
                 raise CheckpointError(f"the checkpoint was made with another {' and '.join(other)}")
             if of != asdict(spec):
-                raise CheckpointError("the checkpoint is of another run")
+                raise CheckpointError("the checkpoint belongs to another run")
             if content["state"].keys() != {field.name for field in fields(State)}:
                 raise ValueError(content["state"])
             content |= {"state": State(**content["state"]), "totals": Totals(**content["totals"])}
@@ -87,7 +87,7 @@ class Checkpoint:
 
 
 def _whole(value: Any) -> Any:
-    """Copy tensors without the rest of the memory that they are a part of, which ``torch.save`` would write, too."""
+    """Copy tensors: ``torch.save`` would also write the rest of the memory that a tensor is a part of."""
     if isinstance(value, dict):
         return {name: _whole(item) for name, item in value.items()}
     return value.detach().cpu().clone() if isinstance(value, Tensor) else value

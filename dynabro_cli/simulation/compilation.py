@@ -21,21 +21,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 COMPILE_WORK = 1e10
-"""Number of values above which compiling saves time on a CPU: some 1.2 ns per value, against 12 s at the first time."""
+"""Number of values above which compiling saves time on a CPU: it saves some 1.2 ns per value, and costs 12 s the first time."""
 
 COMPILE_ROUNDS = 30_000
-"""Number of rounds above which compiling saves time on a GPU: some 1 ms per round in launches, against 20 to 60 s.
+"""Number of rounds above which compiling saves time on a GPU: it saves some 1 ms of launches per round, and costs 20 to 60 s.
 
-Reasoned, not measured. Change it after a measurement: the step ``twice`` of ``python -m benchmarks gpu`` makes a run both ways.
+The number is estimated, not measured. The step ``twice`` of ``python -m benchmarks gpu`` measures a run both ways.
 """
 
 KERNEL_AGGREGATES = 200
-"""Number of aggregates of a run above which the kernel of a rule is compiled for it: it takes 1 s, and saves 0.3 to 1 ms each.
-Later runs find it in the cache.
+"""Number of aggregates of a run above which a rule's kernel is compiled: this takes 1 s, and saves 0.3 to 1 ms per aggregate.
+Later runs find the kernel in the cache.
 """
 
 SHAPES = 64
-"""Most variants (shapes, numbers of arguments) of one compiled function; torch's default is 8."""
+"""Largest number of variants (shapes, numbers of arguments) of a compiled function; torch's default is 8."""
 
 
 class Compiler:
@@ -44,16 +44,16 @@ class Compiler:
     Attributes:
         enabled: True if functions are compiled now; False after a failure under ``auto``.
         on_host: True if the run computes on a CPU, so that the host may look at results between two functions.
-        reason: The same in short words.
+        reason: The same in a few words.
 
     Args:
-        choice: ``on``, ``off``, or ``auto``: if there is enough work and a compiler.
-        work: Values in the run's aggregations, m x d each, which ``auto`` depends on on a CPU.
+        choice: ``on``, ``off``, or ``auto``: on if the work is large enough and a compiler is available.
+        work: Values in all aggregations of the run, m x d each; ``auto`` uses it on a CPU.
         device: The device of the run.
-        rounds: The run's rounds, which ``auto`` depends on on a GPU.
+        rounds: Rounds of the run; ``auto`` uses them on a GPU.
 
     Raises:
-        SpecError: Another choice, or ``on`` without a compiler.
+        SpecError: Any other choice, or ``on`` without a compiler.
     """
 
     def __init__(self, choice: str, *, work: float, device: torch.device, rounds: float = 0) -> None:
@@ -71,15 +71,15 @@ class Compiler:
             self.enabled, self.reason = False, f"off: no {missing.removeprefix('a ')}"
 
     def __call__(self, function: Callable[P, R], *, dynamic: bool | None = False) -> Callable[P, R]:
-        """Return a callable that behaves as ``function``, compiled at its first call with each shape of its arguments.
+        """Return a callable that behaves like ``function`` and is compiled at the first call with each shape of its arguments.
 
-        With ``dynamic=None``, sizes that change are variables of the compiled function from then on.
+        With ``dynamic=None``, a size that changes becomes a variable of the compiled function.
 
-        All of ``function`` becomes one graph, so it is compiled before any of it has run: if compiling fails, the arguments are
-        unchanged, and the function runs eagerly from then on.
+        All of ``function`` becomes one graph, so it is compiled before any part of it runs. If compiling fails, the arguments
+        are unchanged, and the function runs eagerly from then on.
 
         Raises:
-            RunError: From the callable, if compiling failed under ``on``. The function's own errors pass through unchanged.
+            RunError: Raised by the callable if compiling failed under ``on``. The function's own errors pass through unchanged.
         """
         if not self.enabled:
             return function
@@ -109,12 +109,12 @@ class Compiler:
         try:
             _prepare()
             return torch.compile(function, dynamic=dynamic, fullgraph=True)
-        except Exception as error:  # an error of torch's own modules: the function has not run yet
+        except Exception as error:  # an error in torch's own modules: the function has not run yet
             self._give_up(error)
         return None
 
     def _give_up(self, error: Exception) -> None:
-        """Stop compiling; raise RunError if the user insists on it."""
+        """Stop compiling; raise RunError if the user asked for ``on``."""
         cause = getattr(error, "inner_exception", error)
         name = type(cause).__name__
         if self._insist:
@@ -124,10 +124,10 @@ class Compiler:
 
 
 def use_kernels(choice: str, aggregates: float) -> None:
-    """Choose for this process whether rules that are not compiled use kernels, whose results are the same bit for bit.
+    """Choose for this process if rules that are not compiled use kernels; results are equal bit for bit.
 
     Args:
-        choice: ``on``, ``off``, or ``auto``: what the cache has is used, and is compiled if there is work enough.
+        choice: ``on``, ``off``, or ``auto``: kernels in the cache are used, others are compiled if the work is large enough.
         aggregates: Number of aggregates of the run.
     """
     enough = choice == "on" or aggregates >= KERNEL_AGGREGATES
@@ -142,18 +142,18 @@ def missing_tool(device: torch.device) -> str | None:
 
 
 def _prepare() -> None:
-    """Set torch up to compile in this process; the imports are here as they take seconds."""
+    """Prepare torch to compile in this process; the imports are here because they take seconds."""
     cache = platformdirs.user_cache_path("dynabro") / "inductor" / native.processor()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
-    if native.compiler() == "clang++":  # on Linux torch looks for no other compiler than g++ by itself
+    if native.compiler() == "clang++":  # on Linux torch looks only for g++ by default
         os.environ.setdefault("CXX", "clang++")
     import torch._dynamo.config
     import torch._inductor.config
 
-    # compiled code has a number of threads; before torch 2.15 the cache takes code of another number, unless it is set here
+    # compiled code has a fixed number of threads; before torch 2.15 the cache ignores the number unless it is set here
     torch._inductor.config.cpp.threads = torch.get_num_threads()
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns of a CUDA compiler without a GPU
-    warnings.filterwarnings("ignore", message="Dynamo detected a call to a `functools.lru_cache`")  # of pure functions
-    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # of torch's modules, to one another
-    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)  # --precision's to say
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # warns about a CUDA compiler without a GPU
+    warnings.filterwarnings("ignore", message="Dynamo detected a call to a `functools.lru_cache`")  # for pure functions
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")  # from torch's modules to each other
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores", category=UserWarning)  # --precision decides this

@@ -26,18 +26,18 @@ from dynabro_cli.simulation.round.server import Sent, make_server
 from dynabro_cli.vectors.lengths import length
 
 FLUSH_ROUNDS = 16
-"""Rounds are read from the device, and looked at for NaN and Inf, after every so many: a fixed grid, as the end of a run that
-diverges depends on it. When their rows are stored is another matter: ``COMMIT_SECONDS`` of the recorder.
+"""Number of rounds after which they are read from the device and checked for NaN and Inf. The grid is fixed, because the last
+round of a diverging run depends on it. ``COMMIT_SECONDS`` of the recorder, not this number, decides when rows are stored.
 """
 
 
 class Direction(NamedTuple):
-    """Direction of a round's update, and its record.
+    """Direction of a round's update, with its record.
 
     Attributes:
         vector: g_t, [d].
-        accepted: True if the fail-safe filter accepted the correction; None without one to judge.
-        error: The distance of the last aggregate from its honest mean.
+        accepted: True if the fail-safe filter accepted the correction; None without a correction to judge.
+        error: The distance of the last aggregate from the mean of its honest messages.
         acceptance: The acceptance ratio, if it is measured in this round.
     """
 
@@ -50,8 +50,8 @@ class Direction(NamedTuple):
 class Step:
     """The server's update, x_{t+1} = x_t - eta_t (g_t + wd x_t): the learning-rate rule and weight decay of a run.
 
-    ``fixed`` takes eta, times the factor of every drop whose fraction of the budget is reached before the round.
-    ``adagrad-norm`` takes eta_t = eta_0/sqrt(sum_{s <= t} |g_s|^2) (equation 5 of the paper); its sum is ``squares``.
+    ``fixed`` uses eta, times the factor of every drop whose fraction of the budget is reached before the round.
+    ``adagrad-norm`` uses eta_t = eta_0/sqrt(sum_{s <= t} |g_s|^2) (equation 5 of the paper); ``squares`` is the sum.
     """
 
     def __init__(self, spec: CompleteSpec, x: Tensor) -> None:
@@ -80,8 +80,8 @@ class Simulation:
     """One run, round by round.
 
     Args:
-        parts: What the run is made of.
-        state: Where it stands; by default at the start, with ``spent`` what measuring V has cost.
+        parts: The parts of the run.
+        state: Its current state; by default the start, with the cost of measuring V in ``spent``.
     """
 
     def __init__(self, parts: Parts, state: State) -> None:
@@ -89,7 +89,7 @@ class Simulation:
         self._step = Step(parts.spec, parts.problem.x)
         self._records: list[Record] = []
         self._totals = Totals(0, state.spent, 0, 0, None if parts.problem.squared_gradient() is None else 0.0)
-        # The losses stay on the device until an evaluation: to read one would make the host wait for the round.
+        # The losses stay on the device until an evaluation: reading a loss would make the host wait for the round.
         self._loss = parts.problem.x.new_zeros(())
         self._loss_count = self._loss.clone()
         self._server = make_server(parts)
@@ -101,10 +101,10 @@ class Simulation:
             state.switching = dict(parts.switching.follow.initial)
 
     def events(self, wanted: Callable[[], bool] = lambda: False) -> Iterator[Event]:
-        """Yield ``RoundsDone`` and ``Evaluated`` in turn, and last ``Finished`` or ``Diverged``.
+        """Yield ``RoundsDone`` and ``Evaluated`` in turn, and finally ``Finished`` or ``Diverged``.
 
         Args:
-            wanted: Asked after every round whether to yield ``Checkpointed``, too.
+            wanted: Called after every round; if it returns True, ``Checkpointed`` is also yielded.
         """
         spec, state = self._parts.spec, self._state
         budget, every = spec.budget, spec.eval_every
@@ -124,8 +124,8 @@ class Simulation:
             if due or not finite:
                 evaluation = self._evaluate()
                 yield evaluation
-            # A resumed run does not see the rounds before its checkpoint again. So there is no checkpoint behind a round that
-            # is not finite, which only its flush would report, and the rounds before a checkpoint are flushed with its totals.
+            # A resumed run does not see the rounds before its checkpoint again. So there is no checkpoint after a round that
+            # is not finite, because only its flush would report it, and rounds before a checkpoint are flushed with its totals.
             if finite and state.spent < budget and wanted() and self._finite_so_far():
                 if self._records:
                     yield self._flush()
@@ -137,7 +137,7 @@ class Simulation:
             yield Diverged(self._totals.rounds - 1, *final, self._totals)
 
     def _round(self) -> Record:
-        """Make one server update, Algorithm 2 from its draw of J_t to x_{t+1}."""
+        """Make one server update: Algorithm 2 from the draw of J_t to x_{t+1}."""
         parts, state, x = self._parts, self._state, self._parts.problem.x
         plan = parts.method.plan_of(state.round, parts.streams.moved("level", state.round))
         known = state.mask
@@ -150,7 +150,7 @@ class Simulation:
         square = parts.problem.squared_gradient()
         rate = self._step.update(x, made.vector, state.spent)
         parts.problem.project()
-        # From here on the state is the next round's: what learns below, learns for it, and a checkpoint resumes there.
+        # From here on the state belongs to the next round: the calls below learn for it, and a checkpoint resumes there.
         state.round += 1
         state.spent += plan.prefixes[-1]
         acceptance = self._follow(made.acceptance)
@@ -160,9 +160,9 @@ class Simulation:
         )
 
     def _sent(self, plan: Plan, who: Identities) -> Direction:
-        """Return g_t of the aggregates of the messages that the workers send: one message for each prefix.
+        """Return g_t from the aggregates of the workers' messages, one message for each prefix.
 
-        In a round with a correction these are the levels 0, J - 1 and J.
+        In a round with a correction the prefixes are the levels 0, J - 1 and J.
         """
         parts, state = self._parts, self._state
         aggregates: list[Tensor] = []
@@ -174,17 +174,17 @@ class Simulation:
             if prefix == plan.prefixes[-1] and self._probe.wanted(state.round, who):
                 acceptance, sent = self._probe(question, state)
             answer = self._server.answer(question, state.attack, state.method, state.aggregator, sent)
-            # Each prefix is a message: momentum and stateful rules move on with every one of them, the attack once a round.
+            # Each prefix is a message: momentum and stateful rules advance with every prefix, the attack once a round.
             state.method, state.aggregator = answer.method, answer.aggregator
             aggregates.append(answer.aggregate)
             spread = spread if answer.spread is None else answer.spread
-        if not self._prefixes.attacked(who):  # else each computation has advanced the attack
+        if not self._prefixes.attacked(who):  # else each computation has already advanced the attack
             advance(parts, state, question, answer.attack)
         vector, accepted = senders(parts.method).direction(aggregates, plan, spread)
         return Direction(vector, accepted, answer.error, acceptance)
 
     def _gathered(self, method: GatheringMethod, plan: Plan, who: Identities) -> Direction:
-        """Return g_t of the vectors that the method gathers itself."""
+        """Return g_t from the vectors that the method gathers itself."""
         parts, state = self._parts, self._state
         question = gather(parts, method, state, plan, who, self._server.attacker)
         wanted = self._probe.wanted(state.round, who, plan.cohort)
@@ -196,7 +196,7 @@ class Simulation:
         return Direction(answer.aggregate, None, answer.error, acceptance)
 
     def _follow(self, acceptance: Tensor | None) -> Tensor | float | None:
-        """Let a strategy that reacts to the acceptance ratio learn it: who is Byzantine next depends on it."""
+        """Let a strategy that reacts to the acceptance ratio learn it: the next Byzantine workers depend on it."""
         follow = self._parts.switching.follow
         if follow is None:
             return acceptance
@@ -218,7 +218,7 @@ class Simulation:
             self._parts.problem.buffers.lerp_(weights @ observed.statistics / count, STATISTICS_MOMENTUM)
 
     def _flush(self) -> RoundsDone:
-        """Read the rounds since the last flush from the device, up to the first that is not finite."""
+        """Read the rounds since the last flush from the device, up to the first round that is not finite."""
         records, self._records = self._records, []
         names = ("gradient_norm", "aggregation_error", "learning_rate", "accepted", "acceptance", "squared_gradient")
         columns = (read([getattr(record, name) for record in records]) for name in names)
@@ -235,7 +235,7 @@ class Simulation:
         return RoundsDone(tuple(rounds), self._totals, tuple(changes))
 
     def _finite_so_far(self) -> bool:
-        """Return True if the rounds that are not flushed yet are finite; if not, the next flush finds out where."""
+        """Return True if all rounds since the last flush are finite; if not, the next flush finds the first that is not."""
         return all(math.isfinite(norm or 0.0) for norm in read([record.gradient_norm for record in self._records]))
 
     def _checkpoint(self) -> Checkpoint:
@@ -253,7 +253,7 @@ class Simulation:
 
     @property
     def how(self) -> dict[str, object]:
-        """The way of computing as it is now, for the record of the run."""
+        """The current way of computing, for the record of the run."""
         return self._parts.problem.how | {"compile": self._parts.compiler.reason}
 
     def weights(self) -> dict[str, Tensor]:
@@ -264,7 +264,7 @@ class Simulation:
         """Resume from a checkpoint of the same run."""
         problem, device = self._parts.problem, self._parts.problem.x.device
         self._state, self._totals = checkpoint.state, checkpoint.totals
-        for name in ("method", "aggregator", "attack"):  # identities are drawn on the CPU, so that their states stay there
+        for name in ("method", "aggregator", "attack"):  # identities are drawn on the CPU, so their states stay there
             own = getattr(self._state, name)
             setattr(self._state, name, {key: tensor.to(device) for key, tensor in own.items()})
         problem.x.copy_(checkpoint.x)
@@ -274,7 +274,7 @@ class Simulation:
         self._loss_count.copy_(checkpoint.loss_count)
 
     def _evaluate(self) -> Evaluated:
-        """Evaluate the model as it stands, at the round and budget that the totals end with."""
+        """Evaluate the current model, at the round and budget with which the totals end."""
         spec, totals = self._parts.spec, self._totals
         score, held_out = self._parts.problem.evaluate(), self._parts.problem.validate()
         loss, count = torch.stack([self._loss, self._loss_count]).tolist()

@@ -1,8 +1,8 @@
 """Estimate the memory of a run at its peak from its spec, and compare it with the free memory, before anything is allocated.
 
-It is the data set, some copies of the messages [m, d] and of the model [d], and activations, and agrees with measurements
-within a factor of about two. It does not include tables of pairs of thousands of workers, activations of a model that cannot be
-traced, and images that are missing.
+The estimate is the sum of the data set, some copies of the messages [m, d] and of the model [d], and activations. It agrees
+with measurements within a factor of about two. It does not include tables of pairs of thousands of workers, activations of a
+model that cannot be traced, and missing images.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from dynabro_cli.simulation.problem.images import EVALUATION_VALUES, TOGETHER
 from dynabro_cli.tasks._api import ImageShape, Task
 
 PROCESS = 400e6
-"""Memory of a process with torch before a run, without the pages of libraries that processes share."""
+"""Memory of a process with torch before a run, without pages of libraries that processes share."""
 GPU_PROCESS, GPU_CONTEXT = 1.5e9, 600e6
 """Additional memory of a process that uses a GPU, on the machine and on the GPU, before any tensor."""
 COMPILING = 600e6
 DATA_COPIES = 3
 """Number of copies of a data set in memory while it is read, cut and put in order."""
 MATRICES = 13
-"""Copies of the messages [m, d]: gradients, their sums, what the workers keep from round to round, attacked vectors,
-intermediates of attack and rule, and copies of the probe. A simple method and rule take half of them.
+"""Copies of the messages [m, d]: gradients, their sums, the workers' memory, attacked vectors, intermediates of attack and
+rule, and copies of the probe. A simple method and rule need half of them.
 """
 VECTORS = 16
 """Copies of the model [d]: initial model, parameters, gradients, aggregates, directions, and checkpoints."""
 ACTIVATIONS = 2.5
 """Factor for the gradients of the activations that a backward pass reads."""
 TICK = 2500
-"""Bytes of a clock tick within a round, beside the masks of the workers."""
+"""Bytes of a clock tick within a round, besides the masks of the workers."""
 DRAWS = 16
 
 
@@ -51,9 +51,9 @@ class Need(NamedTuple):
     Attributes:
         host: Memory of the machine, without the pages of libraries that processes share.
         device: Memory of the GPU; 0 without one.
-        largest: The largest part, in words.
+        largest: The name of the largest part.
         advice: Options that reduce it.
-        spare: The part that can be reduced: passes of several workers at a time, which are as large as the free memory allows.
+        spare: The part that can shrink: passes of several workers at a time are as large as the free memory allows.
     """
 
     host: float
@@ -63,14 +63,14 @@ class Need(NamedTuple):
     spare: float = 0
 
     def within(self, free: float) -> Need:
-        """Return the need if so many bytes are free: passes take at most a share of them."""
+        """Return the need if ``free`` bytes are free: passes use at most a share of them."""
         less = max(0.0, self.spare - ACTIVATIONS * PASS_SHARE * max(0.0, free))
         host, device = (self.host, self.device - less) if self.device else (self.host - less, 0.0)
         return self._replace(host=host, device=device)
 
 
 TRIED = 20_000_000
-"""Parameters of the largest model that is tried on the CPU to measure the activations of a sample."""
+"""Parameters of the largest model that is run on the CPU to measure the activations of a sample."""
 
 
 class ModelSize(NamedTuple):
@@ -85,10 +85,10 @@ class ModelSize(NamedTuple):
 def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     """Measure a model without memory for its tensors.
 
-    Activations count as 0 if they cannot be measured so, as for a model whose layers look at values.
+    Activations count as 0 if this cannot measure them, for example if the model's layers look at values.
 
     Raises:
-        SpecError: There is no such model for images of this shape.
+        SpecError: The model does not exist for images of this shape.
     """
     with torch.device("meta"):
         network = model.build(shape)
@@ -105,7 +105,7 @@ def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
 
 
 def _saved(network: torch.nn.Module, shape: ImageShape, samples: int) -> int:
-    """Return the bytes that a backward pass would read of the forward pass of so many samples."""
+    """Return the bytes that the backward pass of ``samples`` samples would read from the forward pass."""
     kept = 0
 
     def count(tensor: torch.Tensor) -> torch.Tensor:
@@ -113,7 +113,7 @@ def _saved(network: torch.nn.Module, shape: ImageShape, samples: int) -> int:
         kept += tensor.numel() * tensor.element_size()
         return tensor
 
-    images = torch.zeros(samples, shape.channels, shape.height, shape.width)  # legal as characters, too
+    images = torch.zeros(samples, shape.channels, shape.height, shape.width)  # also legal as characters
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         network.train()(images)
     return kept
@@ -154,12 +154,12 @@ ADVICE = {
 
 
 def _looked_at(task: Task) -> Task:
-    """Return the task with the shape and sizes of its data set, if its files have them."""
+    """Return the task with the shape and sizes of its data set, if its files show them."""
     if task.look is None or task.shape is not None:
         return task
     try:
         shape, train, test = task.look()
-    except DynabroError:  # the error is reported when they are read
+    except DynabroError:  # the error is reported when the files are read
         return task
     return task._replace(shape=shape, train_size=train, test_size=test)
 
@@ -176,7 +176,7 @@ def _pixels(shape: ImageShape) -> int:
 
 
 def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], float]:
-    """Return the bytes of tensors on the run's device, and the part of passes that can be smaller."""
+    """Return the bytes of tensors on the run's device, and the part of passes that can shrink."""
     spec, senders, spare = run.spec, chain_setting(run.spec).workers, 0.0
     workers, batch = spec.workers, spec.batch_size
     if not task.trains_model:
@@ -200,7 +200,7 @@ def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], fl
 
 
 def _tables(run: Run, task: Task, method: Method) -> dict[str, float]:
-    """The bytes of what is made on the machine of numbers of workers, samples and ticks."""
+    """Return the bytes of the tables of workers, samples and ticks in the machine's memory."""
     spec, workers = run.spec, run.spec.workers
     ticks = _most_computations(method) if spec.clock == "computation" else 1
     tables = {"workers": 200.0 * workers, "ticks": ticks * (4.0 * workers + TICK)}
@@ -222,7 +222,7 @@ def check_room(run: Run, device: torch.device, *, compiles: bool, host: bool = T
         run: The run.
         device: Where it computes.
         compiles: True if its functions may be compiled.
-        host: True to look at the machine's memory, too.
+        host: True to check the machine's memory, too.
 
     Raises:
         SpecError: The run needs more than is free.

@@ -19,8 +19,8 @@ def check(precision: str, device: str) -> None:
 def apply(precision: str, device: torch.device) -> torch.dtype:
     """Set torch's switches for the whole process, and return the dtype to compute in.
 
-    ``fp32`` and ``bf16`` use true single precision, unlike torch's default, with which cuDNN convolves in TensorFloat-32;
-    ``tf32`` rounds the factors of matrix products and convolutions to 10 bits of mantissa.
+    ``fp32`` and ``bf16`` use true single precision; with torch's default, cuDNN would convolve in TensorFloat-32. ``tf32``
+    rounds the factors of matrix products and convolutions to 10 bits of mantissa.
 
     Args:
         precision: ``fp32``, ``tf32`` or ``bf16``.
@@ -31,8 +31,8 @@ def apply(precision: str, device: torch.device) -> torch.dtype:
     """
     check(precision, str(device))
     tf32 = precision == "tf32"
-    # torch has an older and a newer set of switches, and reading the older raises if the two disagree, so both are set.
-    # The older come first, as they write the newer of their kind; those alone would leave convolutions to a wider default.
+    # torch has an older and a newer set of switches. Reading the older set raises if the two disagree, so both are set.
+    # The older set comes first because it writes the newer one; the newer alone would leave convolutions to a wider default.
     backends: Any = torch.backends
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     backends.cudnn.allow_tf32 = tf32

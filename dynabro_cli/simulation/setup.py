@@ -1,4 +1,4 @@
-"""From a spec to a running simulation: device, data, model, and the first row of the database."""
+"""Start of a simulation from a spec: device, data, model, and the first row of the database."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from dynabro_cli.tasks._api import Images, Objective, TaskSetting
 
 PLANNED_ROUNDS = 1000
 ONE_THREAD_VALUES = 1 << 18
-"""Largest m x d of a run that takes one thread if no number is given."""
-_threads_before: int | None = None  # the process's number of threads, while a small run has replaced it
+"""Largest m x d of a run that uses one thread if no number is given."""
+_threads_before: int | None = None  # the process's number of threads while a small run has replaced it
 
 Load = Callable[[Component[Any], Path], Images | Objective]
 
@@ -73,12 +73,12 @@ def simulate(
         data_dir: The folder of data sets; by default ``DYNABRO_DATA``, or a folder in the platform's cache.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
         threads: CPU threads to compute with, for the whole process; by default torch's own number, or one for a small model.
-        compile: Compile kernels: ``on``, ``off``, or ``auto``. It changes the numbers by rounding only.
+        compile: Compile kernels: ``on``, ``off``, or ``auto``. This changes the numbers only by rounding.
         force: True to start even if the estimated memory exceeds the free memory.
         progress: Called with each event before it is yielded, for example to move a bar.
         weights: When to yield the model's weights: ``never``, at the ``end``, or after all ``evaluations``.
 
-    The spec's ``precision`` sets torch's switches for the whole process, too.
+    The spec's ``precision`` also sets torch's switches for the whole process.
 
     Raises:
         SpecError: The spec, the device, or another argument is not legal, or the run needs more memory than is free.
@@ -117,21 +117,22 @@ def simulate_run(
     gpu_share: float = 1.0,
     most_threads: bool = False,
 ) -> Iterator[events.Event]:
-    """As ``simulate``, for a resolved run.
+    """Run one resolved run and yield its events, like ``simulate``.
 
     Args:
         run: The run.
-        data_dir: As of ``simulate``.
-        device: As of ``simulate``.
-        threads: As of ``simulate``.
-        compile: As of ``simulate``.
-        load: Loads the data of a task; it can keep them from one run to the next. None: the run's own task loads them.
-        resume: The data of a ``Checkpointed`` of the same run, to go on from. One that cannot be used, as it is damaged or was
-            made by other code or another version of dynabro or torch, is left alone: the run begins at its beginning.
-        wanted: Asked after every round whether to yield ``Checkpointed``, too.
-        weights: As of ``simulate``.
+        data_dir: See ``simulate``.
+        device: See ``simulate``.
+        threads: See ``simulate``.
+        compile: See ``simulate``.
+        load: Loads the data of a task, and may keep them for the next run; None if the run's own task loads them.
+        resume: The data of a ``Checkpointed`` of the same run, to resume from. If it is unusable (damaged, or made by other
+            code or another version of dynabro or torch), the run starts over.
+        wanted: Called after every round; if it returns True, ``Checkpointed`` is also yielded.
+        weights: See ``simulate``.
         gpu_share: The share of a GPU's memory that belongs to this run. It may change the numbers by rounding.
-        most_threads: True if ``threads`` is the most, and a small model takes one, as it does if ``threads`` is None.
+        most_threads: True if ``threads`` is an upper limit; a small model then uses one thread, as it does if ``threads`` is
+            None.
     """
     check_choice(compile)
     if weights not in get_args(events.SaveAt):
@@ -159,16 +160,16 @@ def _is_small(run: Run) -> bool:
 
 
 def _set_threads(threads: int | None, *, one: bool) -> None:
-    """Set torch's number of threads; None without ``one`` is the number that was there before small runs took one."""
+    """Set torch's number of threads; None without ``one`` restores the number from before small runs."""
     global _threads_before
     now = torch.get_num_threads()
-    before = _threads_before if _threads_before and now == 1 else now  # the caller may have set another one since
+    before = _threads_before if _threads_before and now == 1 else now  # the caller may have set another number since
     _threads_before = before if one else None
     torch.set_num_threads(1 if one else threads or before)
 
 
 def _usable(data: bytes | None, spec: CompleteSpec, code: str | None) -> tuple[Checkpoint | None, str | None]:
-    """Return the checkpoint, and why it is not used."""
+    """Return the checkpoint, or None and the reason why it is not used."""
     try:
         return (None if data is None else Checkpoint.decode(data, spec, code)), None
     except CheckpointError as error:
@@ -187,7 +188,7 @@ def _guarded(
     weights: events.SaveAt,
     gpu_share: float,
 ) -> Iterator[events.Event]:
-    """Run without autograd, which is switched on only around the gradients, and on the run's GPU; not across a ``yield``."""
+    """Run on the run's GPU and without autograd (on only for gradients); both settings end before each ``yield``."""
     with torch.no_grad(), current(device):
         simulation, started = _prepare(run, device, compile, load, checkpoint, code, gpu_share)
         before = simulation.how
@@ -259,7 +260,7 @@ def _answering(spec: CompleteSpec) -> Callable[[int], torch.Tensor]:
 
 
 def _planned(method: Method, streams: Streams, budget: int) -> tuple[float, float]:
-    """Return the numbers of rounds and aggregates of the run; after the first thousand rounds, in proportion to these."""
+    """Return the numbers of rounds and aggregates of the run, extrapolated from the first thousand rounds."""
     rounds, aggregates, spent = 0, 0, 0
     while rounds < PLANNED_ROUNDS and spent < budget:
         prefixes = method.plan(streams.moved("level", rounds)).prefixes
@@ -279,7 +280,7 @@ def _problem(
     compile: str,  # noqa: A002
     gpu_share: float,
 ) -> tuple[Problem, Counts]:
-    """Return the problem, and the number of samples by worker and label, as ``Started`` has them."""
+    """Return the problem, and the number of samples by worker and label for ``Started``."""
     spec = run.spec
     workers, batch_size = spec.workers, spec.batch_size
     if not isinstance(data, Images):

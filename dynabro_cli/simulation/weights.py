@@ -1,4 +1,4 @@
-"""A model as a safetensors file: tensors by name, and text about the run, which no reader executes."""
+"""A model as a safetensors file: tensors by name, and text about the run; readers execute nothing in it."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def evaluate(
         data: The file.
         about: Its metadata.
         task: The task; None for the task of the run that the file names.
-        model: The model; likewise.
+        model: The model; None for the model of that run.
         data_dir: The folder of data sets; None for the usual folder.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        ModelFileError: The data are not such a file, or its tensors do not fit the model.
+        ModelFileError: The data are not a safetensors file, or the tensors do not match the model.
         SpecError: Task or model is not legal, or neither the file nor an argument names it.
         NotFoundError: The data of the task are missing.
     """
@@ -117,7 +117,7 @@ def _spec(about: dict[str, str]) -> dict[str, str]:
 
 
 def _fitting(expected: dict[str, Tensor], found: dict[str, Tensor], run: Run) -> dict[str, Tensor]:
-    """Return ``found`` if it has the names and shapes of ``expected``, and floating-point numbers of any size where those do.
+    """Return ``found`` if its names, shapes and kinds of numbers match ``expected``; floating-point numbers may differ in size.
 
     Raises:
         ModelFileError: A name, a shape or a kind of numbers differs.

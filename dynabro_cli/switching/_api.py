@@ -1,8 +1,8 @@
 """The contract of switching strategies, and their registry.
 
-A strategy is a factory ``(parameters, SwitchingSetting) -> Switching``. Its schedule depends on the seed and the tick
-only: two methods with one seed face the same identities at the same ticks, and any tick can be computed again. Two kinds
-depend on more: a strategy that uses the round's level has ``in_round``, and one that follows the run has ``follow``.
+A strategy is a factory ``(parameters, SwitchingSetting) -> Switching``. Its schedule depends only on the seed and the tick: two
+methods with the same seed face the same identities at the same ticks, and any tick can be computed again. Two kinds depend on
+more: a strategy that uses the round's level has ``in_round``, and a strategy that follows the run has ``follow``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class SwitchingSetting:
     """Setting of a strategy.
 
     Attributes:
-        workers: Their number, m.
-        byzantine: The declared number of Byzantine workers, f.
+        workers: The number m of workers.
+        byzantine: The declared number f of Byzantine workers.
         seed: The run's seed.
         beta: The method's momentum parameter, if it has one.
         jmax: The largest MLMC level at which the method has a correction; None without MLMC.
@@ -49,7 +49,7 @@ class Follow(NamedTuple):
         initial: The state before the first round; ``Late``, so that building a strategy loads no torch.
         mask: Maps the state to the mask [m] of the next round.
         learn: Maps the state and the acceptance ratio of the round's Byzantine messages (None if none was sent; see
-            ``simulation.round.acceptance``) to the next state; called at the end of every round.
+            ``simulation.round.acceptance``) to the next state. It is called at the end of every round.
     """
 
     initial: Mapping[str, Tensor]
@@ -62,11 +62,11 @@ class Switching(NamedTuple):
 
     Attributes:
         mask: ``mask(t)`` is the bool mask [m] of the Byzantine workers at tick t = 0, 1, ...
-        always: Their number, if it is the same at every tick.
-        in_round: ``in_round(t, level)`` replaces ``mask(t)`` if the round's level counts: J of a round with an MLMC correction,
-            0 of a round without one, None if the method has no levels. ``mask`` is then the mask of the highest level.
-        follow: The rules of a strategy that follows the run; ``mask`` then applies until it has learnt something.
-        kept: True if the run stores each change of the Byzantine set, as the seed does not determine it.
+        always: The number of Byzantine workers, if it is the same at every tick.
+        in_round: ``in_round(t, level)`` replaces ``mask(t)`` if the mask depends on the round's level: J if the round has an
+            MLMC correction, 0 if not, None if the method has no levels. ``mask`` is then the mask of the highest level.
+        follow: The rules of a strategy that follows the run; ``mask`` then applies until the strategy has learnt something.
+        kept: True if the run stores each change of the Byzantine set, because the seed does not determine the set.
     """
 
     mask: Callable[[int], Tensor]

@@ -24,16 +24,16 @@ class Parameters:
 def adaptive(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """Adaptive: the adversary changes identity when the server has learnt to reject it.
 
-    The Byzantine set, f workers drawn uniformly, f the declared number, stays until the acceptance ratio of its messages was
-    under ``below`` in ``patience`` rounds in a row; then a new set is drawn, and the count begins at 0. The acceptance ratio
+    f workers, f the declared number, are drawn uniformly and stay Byzantine until the acceptance ratio of their messages was
+    under ``below`` in ``patience`` rounds in a row. Then a new set is drawn, and the count restarts at 0. The acceptance ratio
     is the weight of the Byzantine messages in the aggregate, divided by their share of the messages: 1 means plain averaging, 0
     means that the messages are ignored. A round in which no Byzantine message was sent does not count.
 
-    The ratio is measured in every round, which costs two more aggregations, and the run waits for it. The schedule depends
-    on the run, and so on its method, rule and rounding; the table identities stores who was Byzantine. The strategy
-    counts rounds: it is refused with clock=computation.
+    The ratio is measured in every round. This costs two more aggregations, and the run waits for it. The schedule depends on
+    the run, and so on its method, rule and rounding; the table identities stores who was Byzantine. The strategy counts rounds,
+    so clock=computation is refused.
 
-    The state is ``draws``, the number of sets drawn before the present one, and ``rejected``, the rounds in a row.
+    The state is ``draws``, the number of sets drawn before the current one, and ``rejected``, the number of rounds in a row.
     """
 
     @functools.lru_cache(maxsize=2)

@@ -27,11 +27,12 @@ class Parameters:
 def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """Bernoulli(p, D, delta_max): at each tick every honest worker draws Ber(p); on 1 it is Byzantine for D ticks.
 
-    Never more than floor(delta_max m) at once: if too many draw 1, a uniform choice of them turns Byzantine and the rest stay
-    honest. The declared number of Byzantine workers plays no part. A worker whose D ticks are over draws again at once.
+    At most floor(delta_max m) workers are Byzantine at a time: if too many draw 1, a uniform choice of them turns Byzantine and
+    the rest stay honest. The declared number of Byzantine workers is not used. A worker whose D ticks are over draws again at
+    once.
     """
     m = setting.workers
-    most = math.floor(parameters.delta_max * m + 1e-9)  # 0.72 x 25 is 18, despite binary fractions
+    most = math.floor(parameters.delta_max * m + 1e-9)  # so that 0.72 x 25 is 18, despite binary fractions
     streams = Streams(setting.seed)
     left = np.zeros(m, dtype=np.int64)  # ticks that each worker stays Byzantine, the current one included
     at = -1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    level: int = parameter(minimum=0, help="least level J of the rounds in which workers are Byzantine")
+    level: int = parameter(minimum=0, help="lowest level J of a round in which workers are Byzantine")
     K: int | None = parameter(None, minimum=1, help="ticks between two draws of the set; auto: it stays the same")
 
 
@@ -25,15 +25,15 @@ class Parameters:
     "on-level", Parameters, reference="dynabro's own, against Algorithm 1 of DynaBRO (ICML 2024), Section 4, equation (2)"
 )
 def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
-    """On-level: f workers are Byzantine in the rounds whose MLMC level J is at least ``level``, and all are honest in others.
+    """On-level: f workers are Byzantine in rounds whose MLMC level J is at least ``level``; all are honest in other rounds.
 
     f is the declared number of Byzantine workers. A correction is multiplied by 2^J, so without the fail-safe filter these
-    are the rounds in which an attack does most. They are rare: a share of 2^(1 - level) - 2^-jmax of all for level >= 1,
-    without rounds of a level above jmax, which have no correction. With K, a new set is drawn uniformly every K ticks, as in
-    periodic; with clock=computation and K under 2^J, identities change within such a round (a dynamic round), which is what the
-    filter of Algorithm 2 is for.
+    are the rounds in which an attack does most. They are rare: for level >= 1 their share is 2^(1 - level) - 2^-jmax. Rounds of
+    a level above jmax have no correction and do not count. With K, a new set is drawn uniformly every K ticks, as in periodic.
+    With clock=computation and K under 2^J, identities change within such a round (a dynamic round), the case that the filter of
+    Algorithm 2 is made for.
 
-    Raises SpecError if the method has no levels, or none so high.
+    Raises SpecError if the method has no levels, or if ``level`` is above its jmax.
     """
     if setting.jmax is None:
         raise SpecError(
@@ -42,7 +42,7 @@ def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
         )
     if parameters.level > setting.jmax:
         raise SpecError(
-            f"switching 'on-level': level={parameters.level} never comes, as the method's jmax is {setting.jmax}. "
+            f"switching 'on-level': level={parameters.level} never occurs, because the method's jmax is {setting.jmax}. "
             f"Try: level={setting.jmax} or less"
         )
 

@@ -40,7 +40,7 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     largest = max(groups.count(group) for group in set(groups))
     problems = []
     if m < 3:
-        problems.append(f"switching 'rotating' needs three groups of workers, and workers={m}. Try: --workers 3 or more")
+        problems.append(f"switching 'rotating' needs three groups of workers, but workers={m}. Try: --workers 3 or more")
     elif 2 * largest >= m:
         problems.append(
             f"switching 'rotating' makes {largest} of {m} workers Byzantine, not under half. Try: --workers 3, 5 or more"
@@ -48,7 +48,7 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     elif setting.byzantine != largest:
         problems.append(
             f"switching 'rotating' makes a third of the workers Byzantine, {largest} of {m}, "
-            f"and byzantine={setting.byzantine}. Try: --byzantine {largest}"
+            f"but byzantine={setting.byzantine}. Try: --byzantine {largest}"
         )
     if parameters.period is None and setting.beta is None:
         problems.append(

@@ -22,9 +22,9 @@ class Parameters:
 def round_robin(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """Round-robin: sets of f consecutive workers take turns of K ticks, f the declared number of Byzantine workers.
 
-    In turn n = floor(t/K) the workers n f + 1, ..., n f + f are Byzantine, counted on from worker 1 after worker m. Every
-    worker is Byzantine in f of any m turns, without chance: unlike periodic, no worker stays Byzantine from one turn to the
-    next if 2f <= m.
+    In turn n = floor(t/K) the workers n f + 1, ..., n f + f are Byzantine, counted cyclically: worker 1 follows worker m. Every
+    worker is Byzantine in f of any m turns, and nothing is random. Unlike with periodic, no worker stays Byzantine from one
+    turn to the next if 2f <= m.
     """
     m, f = setting.workers, setting.byzantine
     check_count(setting)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @REGISTRY.register("static", reference="DynaBRO (ICML 2024), Section 3")
 def static(_: NoParameters, setting: SwitchingSetting) -> Switching:
-    """Static: the Byzantine set is drawn once, uniformly. It is periodic:K= with K = infinity."""
+    """Static: the Byzantine set is drawn once, uniformly; the same as periodic:K= with K = infinity."""
     check_count(setting)
 
     @functools.cache

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 HEADER = ["tick", "byzantine"]
 HASH_DIGITS = 16
-MOST_TOLD = 5
-"""Most wrong lines of a file in a message."""
+MOST_SHOWN = 5
+"""Largest number of wrong lines in a message."""
 MOST_BYTES = 16 << 20
 
 
 class Row(NamedTuple):
-    """From ``tick`` on, the workers with these numbers, counted from 0, are Byzantine."""
+    """Row of a schedule: the workers with these numbers, counted from 0, are Byzantine from ``tick`` on."""
 
     tick: int
     byzantine: tuple[int, ...]
@@ -51,20 +51,21 @@ class Parameters:
 def trace(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     """Trace: the schedule of a CSV file, with the columns tick and byzantine.
 
-    A row says who is Byzantine from its tick on, as numbers of workers from 1 to m with blanks between them; none without a
-    number. The first row has tick 0, and ticks grow from row to row. For example, workers 1 to 3 for ten ticks, then workers 4
-    and 5 for five, then nobody:
+    A row lists the workers that are Byzantine from its tick on, as numbers from 1 to m with blanks between them. The list may
+    be empty. The first row has tick 0, and ticks grow from row to row. For example, workers 1 to 3 for ten ticks, then workers
+    4 and 5 for five, then nobody:
 
         tick,byzantine
         0,1 2 3
         10,4 5
         15,
 
-    The last row's set stays. With repeat=true the file is the schedule from tick 0 to the tick of its last row, and starts
-    again after it: add a row 19 to the example, and it repeats every 20 ticks. Ticks are rounds, or gradient computations with
-    clock=computation. Any number of workers may be Byzantine at once; the declared number f is what the rule is built for.
+    The last row's set stays. With repeat=true the schedule goes from tick 0 to the tick of the last row, and then starts again:
+    add a row 19 to the example, and it repeats every 20 ticks. Ticks are rounds, or gradient computations with
+    clock=computation. Any number of workers may be Byzantine at once; the declared number f is the number that the rule is
+    built for.
 
-    The run's key depends on the file's content, too: ``hash`` is filled in. Raises SpecError if the file does not exist, is not
+    The run's key also depends on the file's content: ``hash`` is filled in. Raises SpecError if the file does not exist, is not
     a regular file of at most 16 MiB, is not such a table, or does not have the hash.
     """
     rows = _parse(parameters.file, _content(parameters.file, parameters.hash), setting.workers)
@@ -102,13 +103,13 @@ def _content(file: str, expected: str | None) -> str:
     found = hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
     if expected is not None and found != expected:
         raise SpecError(
-            f"switching 'trace': file={file} has another content than hash={expected}; its own is {found}: leave hash= out to "
-            "take the file as it is now"
+            f"switching 'trace': file={file} does not have the content of hash={expected}, but of hash={found}; leave hash= "
+            "out to use the file as it is now"
         )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SpecError(f"switching 'trace': file={file} is no text in UTF-8; save it as CSV") from error
+        raise SpecError(f"switching 'trace': file={file} is not text in UTF-8; save it as CSV") from error
 
 
 @functools.lru_cache(maxsize=2)
@@ -127,28 +128,28 @@ def _parse(file: str, text: str, workers: int) -> tuple[Row, ...]:
     except csv.Error as error:
         problems.append(f"line {reader.line_num}: {error}")
     if not rows and not problems:
-        problems.append("line 2: there is no row behind the header; the first must be that of tick 0")
+        problems.append("line 2: there is no row after the header; the first row must have tick 0")
     if problems:
-        more = [f"{len(problems) - MOST_TOLD} more lines are wrong"] if len(problems) > MOST_TOLD else []
-        raise SpecError([f"switching 'trace': {file}, {line}" for line in problems[:MOST_TOLD] + more])
+        more = [f"{len(problems) - MOST_SHOWN} more lines are wrong"] if len(problems) > MOST_SHOWN else []
+        raise SpecError([f"switching 'trace': {file}, {line}" for line in problems[:MOST_SHOWN] + more])
     return tuple(rows)
 
 
 def _take(cells: list[str], rows: list[Row], workers: int, *, first: bool) -> str | None:
     """Append a line's row to ``rows``; return the problem instead if the line is not valid."""
     if len(cells) != len(HEADER):
-        return f"it has {len(cells)} cells, and must have 2, as in '10,4 5'; numbers of workers have blanks between them"
+        return f"it has {len(cells)} cells, but must have 2, as in '10,4 5'; numbers of workers have blanks between them"
     tick, *names = cells[0].strip(), *cells[1].split()
     if not (tick.isascii() and tick.isdigit()) or len(tick) > 18:
         return f"tick {tick!r} is not legal; it must be a whole number, 0 or larger"
     wrong = [name for name in names if not (name.isascii() and name.isdigit() and 1 <= int(name[:18]) <= workers)]
     if wrong:
-        return f"{wrong[0]!r} is no worker; they have the numbers 1 to {workers}"
+        return f"{wrong[0]!r} is not a worker; workers have the numbers 1 to {workers}"
     if len({int(name) for name in names}) < len(names):
         return "it names a worker twice"
     if first and int(tick):
-        return f"tick {tick} is the first; the first must be 0"
+        return f"the first tick is {tick}; it must be 0"
     if rows and int(tick) <= rows[-1].tick:
-        return f"tick {tick} comes behind tick {rows[-1].tick}; ticks must grow"
+        return f"tick {tick} follows tick {rows[-1].tick}; ticks must grow"
     rows.append(Row(int(tick), tuple(sorted(int(name) - 1 for name in names))))
     return None

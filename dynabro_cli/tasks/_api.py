@@ -37,7 +37,7 @@ class ImageShape:
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images in memory: uint8 or float32 [n, c, h, w] and int64 [n]. The network sees (x/scale - mean)/std by channel.
+    """Labelled images in memory: uint8 or float32 [n, c, h, w] and int64 [n]. The network gets (x/scale - mean)/std by channel.
 
     ``flip`` asks for a random horizontal flip of each training image.
     """
@@ -55,17 +55,17 @@ class Images:
 
 @dataclass(frozen=True)
 class Pixels:
-    """The parameter block of tasks whose pixels can be left as they are."""
+    """The parameter block of tasks whose pixels may stay unnormalised."""
 
     inputs: str = parameter(
         "normalised",
         choices=("normalised", "unit"),
         later=True,
-        help="the network's inputs: normalised by mean and deviation, or the pixels in [0, 1]",
+        help="the network's inputs: normalised by mean and deviation, or pixels in [0, 1]",
     )
 
     def of(self, images: Images) -> Images:
-        """Return the images with these inputs."""
+        """Return the images with the inputs that ``inputs`` asks for."""
         if self.inputs == "normalised":
             return images
         channels = images.shape.channels
@@ -108,10 +108,11 @@ class Defaults:
 
 
 class Task(NamedTuple):
-    """A task in its setting; ``shape`` and the sizes of the training and test sets are None if only the data have them.
+    """A task in its setting; ``shape`` and the sizes of the training and test sets are None if only the data show them.
 
-    ``trains_model`` is True if it loads ``Images``, and False for an ``Objective``, which has no model and has ``dimension`` d.
-    ``look`` finds shape and sizes without reading the data; None if they are known, or if this is not possible.
+    ``trains_model`` is True if the task loads ``Images``. It is False for an ``Objective``, which has no model but a
+    ``dimension`` d. ``look`` finds shape and sizes without reading the data; it is None if they are known, or cannot be found
+    this way.
     """
 
     defaults: Defaults

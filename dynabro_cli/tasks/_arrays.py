@@ -22,7 +22,7 @@ DEFAULTS = Defaults(
     eval_every=100,
 )
 TEST_SHARE = 0.2
-"""Share of the samples that is the test set if there is none."""
+"""Share of the samples that becomes the test set if the arrays have no test set."""
 
 
 def make_task(arrays: Any, *, name: str = "arrays", defaults: Defaults = DEFAULTS) -> Task:
@@ -31,9 +31,9 @@ def make_task(arrays: Any, *, name: str = "arrays", defaults: Defaults = DEFAULT
     Args:
         arrays: ``(X, y)`` or ``(X, y, X_test, y_test)``, arrays or tensors, or a function that returns them. X is [n, k],
             [n, h, w] or [n, c, h, w]; whole numbers from 0 to 255 as uint8, or floats. y has the classes [n], from 0. Without a
-            test set, a fifth of the samples is held back, drawn once, the same for every run. In place of X and y there may be
-            a ``torch.utils.data.Dataset`` of pairs, which is read into memory.
-        name: The task's name, for errors.
+            test set, a random fifth of the samples is held out, the same for every run. A ``torch.utils.data.Dataset`` of pairs
+            may replace X and y; it is read into memory.
+        name: The task's name in error messages.
         defaults: The defaults of a run.
     """
     return Task(defaults, lambda: images_of(arrays() if callable(arrays) else arrays, name))
@@ -43,7 +43,7 @@ def images_of(arrays: Any, name: str) -> Images:
     """Return the arrays as labelled images, normalised by mean and deviation of each channel of the training set.
 
     Raises:
-        SpecError: The arrays do not fit each other, or are not finite.
+        SpecError: The arrays do not match, or are not finite.
     """
     sets = [arrays] if _is_dataset(arrays) else list(arrays)
     arrays = [part for one in sets for part in (_stacked(one, name) if _is_dataset(one) else (one,))]
@@ -61,7 +61,7 @@ def images_of(arrays: Any, name: str) -> Images:
     if not len(x) or not len(x_test) or x.shape[1:] != x_test.shape[1:] or x.dtype != x_test.dtype:
         raise SpecError(
             f"task={name}: {x.dtype} {list(x.shape)} for training and {x_test.dtype} {list(x_test.shape)} for the test set do "
-            "not fit each other. Try: samples of one shape and type, at least one in each"
+            "not match. Try: samples of one shape and type, at least one in each"
         )
     scale = 255.0 if x.dtype == np.uint8 else 1.0
     mean, deviation = x.mean((0, 2, 3), dtype=np.float64) / scale, x.std((0, 2, 3), dtype=np.float64) / scale

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Split: TypeAlias = "tuple[Tensor, Tensor]"
 UNREADABLE = (RuntimeError, OSError, ValueError, EOFError, AssertionError, KeyError, TypeError)
-"""Exceptions of torchvision for files that are missing, damaged, or cannot be downloaded."""
+"""Exceptions of torchvision for files that are missing or damaged, or cannot be downloaded."""
 
 
 def load_splits(name: str, data_dir: Path, train_size: int, test_size: int, **options: str) -> tuple[Split, Split]:
@@ -47,8 +47,8 @@ def _load(name: str, data_dir: Path, train: bool, size: int, options: dict[str, 
     labels = torch.as_tensor(data.targets).long()
     if len(images) != size or len(labels) != size or images.dtype != torch.uint8:
         raise NotFoundError(
-            f"{name} in {data_dir} is damaged: {len(images)} images and {len(labels)} labels where {size} are due; "
-            "remove its folder and run again to download it anew"
+            f"{name} in {data_dir} is damaged: {len(images)} images and {len(labels)} labels instead of {size}; "
+            "remove its folder and run again to download it again"
         )
     return images, labels
 
@@ -61,7 +61,7 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
             _one_at_a_time(data_dir),
         ):  # stdout is for data
             with contextlib.suppress(*UNREADABLE):
-                return kind(root=data_dir, train=train, download=False)  # another process was downloading it meanwhile
+                return kind(root=data_dir, train=train, download=False)  # another process downloaded it meanwhile
             return kind(root=data_dir, train=train, download=True)
     except UNREADABLE as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
@@ -73,14 +73,14 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
 
 @contextlib.contextmanager
 def _making(folder: Path) -> Iterator[None]:
-    """Create the folder around ``folder``; if the work within fails, remove created folders that are empty."""
+    """Create the parents of ``folder``; if the work within the context fails, remove created folders that are empty."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         inner = sorted((place for place in folder.rglob("*") if place.is_dir()), reverse=True) if missing else ()
-        with contextlib.suppress(OSError):  # a folder that is not empty stays, and so do its parents
+        with contextlib.suppress(OSError):  # a folder that is not empty stays, with its parents
             for place in (*inner, *(place for place in missing if place.exists())):
                 place.rmdir()
         raise
@@ -88,7 +88,7 @@ def _making(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process of this machine works on the same folder; do not wait if it cannot be locked."""
+    """Wait until no other process on this machine works on the same folder; do not wait if the folder cannot be locked."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):

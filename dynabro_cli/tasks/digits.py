@@ -54,7 +54,7 @@ def _table() -> np.ndarray[Any, Any]:
     Importing scikit-learn to read one file would take half as long as importing torch.
 
     Raises:
-        NotFoundError: scikit-learn is not installed, or its file is damaged or elsewhere.
+        NotFoundError: scikit-learn is not installed, or its file is damaged or in another place.
     """
     package = find_spec("sklearn")
     folders = [] if package is None else package.submodule_search_locations or []
@@ -69,10 +69,10 @@ def _table() -> np.ndarray[Any, Any]:
 
 
 def _split(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return the places of training and test samples.
+    """Return the indices of training and test samples.
 
-    Each class has its share of both, rounded; remaining places go to the classes with the largest remainders. The draws are the
-    draws of scikit-learn's ``train_test_split`` with ``stratify`` and ``random_state=0``.
+    Each class has its rounded share of both; remaining places go to the classes with the largest remainders. The random draws
+    equal those in scikit-learn's ``train_test_split`` with ``stratify`` and ``random_state=0``.
     """
     generator = np.random.RandomState(0)
     exact = np.bincount(labels) * TRAIN_SIZE / len(labels)

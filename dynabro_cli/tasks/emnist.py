@@ -35,21 +35,19 @@ SPLITS = {
 
 @dataclass(frozen=True)
 class Parameters:
-    split: str = parameter(
-        "balanced", choices=tuple(SPLITS), help="characters of the split, and how they are grouped in classes"
-    )
+    split: str = parameter("balanced", choices=tuple(SPLITS), help="characters of the split, and their classes")
 
 
 @REGISTRY.register("emnist", Parameters, reference="Cohen, Afshar, Tapson & van Schaik, IJCNN 2017")
 def emnist(parameters: Parameters, setting: TaskSetting) -> Task:
     """EMNIST: handwritten letters and digits in MNIST's format, with MNIST's settings and normalisation.
 
-    balanced: 131,600 letters and digits in 47 classes of one size. letters: 145,600 in 26 classes, upper and lower case
-    together. digits: 280,000 in 10. mnist: 70,000 digits. byclass and bymerge: all 814,255 characters in 62 and 47 classes
-    that differ in size.
+    balanced: 131,600 letters and digits in 47 classes of equal size. letters: 145,600 letters in 26 classes, upper and lower
+    case together. digits: 280,000 digits in 10 classes. mnist: 70,000 digits. byclass and bymerge: all 814,255 characters in 62
+    and 47 classes that differ in size.
 
-    The files hold every image transposed, and torchvision leaves them so; here they are upright. The classes of letters, 1 to
-    26 in the files, are 0 to 25.
+    The files have every image transposed, and torchvision does not change that; here images are upright. The classes of
+    letters, 1 to 26 in the files, become 0 to 25.
     """
     split = SPLITS[parameters.split]
     shape = replace(SHAPE, classes=split.classes)

@@ -1,4 +1,4 @@
-"""A folder of images of the user's own."""
+"""A user's folder of images."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 CHANNELS = 3
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Endings of names of images."""
+"""Endings of the names of image files."""
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "DIB", "TIFF", "WEBP", "GIF")
-"""Formats of images, whatever their names: the library's other formats pass files to other programs."""
+"""Formats of images that are read, whatever their names: for other formats, the library passes files to other programs."""
 MOST_PIXELS = 1 << 24
 COPIES = 5
-"""Largest number of copies of all pixels in memory: as read, in the order of channels, and one channel as numbers."""
+"""Largest number of copies of all pixels in memory: as read, in the order of channels, and one channel as floats."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Parameters:
 def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
     """Image folder: any <data folder>/<name>/{train,test}/<class>/* of images of one size; needs --model.
 
-    With like=none the settings are MNIST's, and images are normalised by the training set's mean and standard deviation
-    by channel. like=cifar10 or like=mnist takes settings, normalisation and flips, and the model, from that task.
+    With like=none the settings are MNIST's, and images are normalised by the training set's mean and standard deviation of each
+    channel. like=cifar10 or like=mnist takes settings, normalisation, flips and model from that task.
 
-    Links are followed as long as they stay inside of the folder. Raises NotFoundError if the folders are missing or empty, if
-    images differ in size or do not fit into memory, or if a link leads out of the folder.
+    Links are followed if they stay inside the folder. Raises NotFoundError if the folders are missing or empty, if images
+    differ in size or do not fit into memory, or if a link leads out of the folder.
     """
     source = {"none": None, "cifar10": cifar10, "mnist": mnist}[parameters.like]
     defaults = source.DEFAULTS if source else replace(mnist.DEFAULTS, model=None)
@@ -82,7 +82,7 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
 
 
 def _moments(pixels: Tensor) -> tuple[float, float]:
-    """Return mean and standard deviation of pixels as shares of the brightest; a standard deviation of 0 is 1."""
+    """Return mean and standard deviation of pixels as shares of the brightest value; a standard deviation of 0 becomes 1."""
     values = pixels.double().div_(255)
     return float(values.mean()), float(values.std()) or 1.0
 
@@ -158,17 +158,17 @@ def read_pictures(found: Pictures) -> tuple[Tensor, Tensor]:
     for index, path in enumerate(found.paths):
         with _opened(path) as image:
             if image.size != found.size:
-                raise NotFoundError(f"{path} is {image.size[::-1]} where the first image is {(height, width)}")
+                raise NotFoundError(f"{path} is {image.size[::-1]}, but the first image is {(height, width)}")
             images[index] = np.asarray(image.convert("RGB"))
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(found.labels)
 
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[Image.Image]:
-    """Open an image by reading its header only; the pixels are read within the context.
+    """Open an image by reading only its header; the pixels are read within the context.
 
     Raises:
-        NotFoundError: The file is not an image, is damaged, or has more pixels than are read.
+        NotFoundError: The file is not an image, is damaged, or has too many pixels.
     """
     from PIL import Image
 
@@ -182,6 +182,6 @@ def _opened(path: str) -> Iterator[Image.Image]:
             yield image
     except NotFoundError:
         raise
-    except Exception as error:  # a damaged file raises nearly anything while it is decoded
+    except Exception as error:  # decoding a damaged file can raise nearly anything
         why = f" ({error})" if type(error) is ValueError else ""
         raise NotFoundError(f"{path} cannot be read as an image{why}; remove or replace it") from error

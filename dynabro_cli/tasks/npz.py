@@ -1,4 +1,4 @@
-"""Data of one's own in a file of NumPy."""
+"""A user's data in a file of NumPy."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Parameters:
 
 @REGISTRY.register("npz", Parameters, reference="NumPy's format of archives")
 def npz(parameters: Parameters, setting: TaskSetting) -> Task:
-    """Arrays of one's own: ``X`` and ``y`` of a file that ``numpy.savez`` wrote, and ``X_test`` and ``y_test`` if it has them.
+    """Your own arrays: ``X`` and ``y``, and optionally ``X_test`` and ``y_test``, from a file of ``numpy.savez``.
 
-    X is [n, k], [n, h, w] or [n, c, h, w], of uint8 or floats; y has the classes, from 0. Without a test set, a fifth of the
-    samples is held back, the same for every run. A run's key has the name of the file, not its content.
+    X is [n, k], [n, h, w] or [n, c, h, w], of uint8 or floats; y has the classes, from 0. Without a test set, a random fifth of
+    the samples is held out, the same for every run. A run's key depends on the name of the file, not on its content.
     """
     return make_task(lambda: _load(parameters.file, setting.data_dir), name=f"npz:file={parameters.file}")
 

@@ -50,10 +50,10 @@ DEFAULTS = Defaults(
 def quadratic(parameters: Parameters, setting: TaskSetting) -> Task:
     """Quadratic: f(x) = 1/2 x^T A x, f* = 0, with additive gradient noise; no data and no model.
 
-    A has eigenvalues spaced evenly in the logarithm from ``condition`` (along (1, ..., 1)) down to 1. With d = 2 and
-    condition 3 it is the paper's [[2, 1], [1, 2]]. Noise is N(0, sigma^2 I), or uniform on the sphere of radius
-    V = sigma sqrt(d) (noise=bounded, the theory's Assumption 2.2 with the same variance). A mini-batch averages
-    ``batch_size`` such gradients. Records the gap f(x_t) - f*; accuracies stay empty.
+    The eigenvalues of A are spaced evenly in the logarithm, from ``condition`` (along (1, ..., 1)) down to 1. With d = 2 and
+    condition 3, A is the paper's [[2, 1], [1, 2]]. Noise is N(0, sigma^2 I), or uniform on the sphere of radius V = sigma
+    sqrt(d) (noise=bounded, the theory's Assumption 2.2 with the same variance). A mini-batch averages ``batch_size`` such
+    gradients. Records the gap f(x_t) - f*; accuracies stay empty.
 
     Raises SpecError if ``start`` does not have ``dimension`` numbers.
 

@@ -25,10 +25,10 @@ DEFAULTS = replace(cifar10.DEFAULTS, model="resnet18")
 
 @REGISTRY.register("svhn", reference="Netzer et al., NIPS 2011 workshop; cropped digits, format 2")
 def svhn(_: NoParameters, setting: TaskSetting) -> Task:
-    """SVHN: 99,289 colour pictures of 32 x 32 pixels of house numbers' digits, with CIFAR-10's settings and ResNet-18.
+    """SVHN: 99,289 colour pictures of digits from house numbers, 32 x 32 pixels, with CIFAR-10's settings and ResNet-18.
 
-    It reads <data folder>/SVHN/train_32x32.mat and test_32x32.mat, the files of the data set's page, and downloads nothing.
-    The extra training set is not used. Pictures are not flipped, as digits are not symmetric.
+    The task reads <data folder>/SVHN/train_32x32.mat and test_32x32.mat, the files of the data set's page, and downloads
+    nothing. The extra training set is not used. Pictures are not flipped, because digits are not symmetric.
 
     Raises NotFoundError if a file is missing, damaged, or does not have the data set's number of pictures.
     """
@@ -49,7 +49,7 @@ def _read(file: Path, size: int) -> tuple[Tensor, Tensor]:
         with open_regular(file) as opened:
             table = loadmat(opened, variable_names=("X", "y"))
         pictures, digits = np.asarray(table["X"]), np.asarray(table["y"]).reshape(-1).astype(np.int64)
-    except Exception as error:  # a damaged file raises nearly anything while it is decoded
+    except Exception as error:  # decoding a damaged file can raise nearly anything
         raise NotFoundError(
             f"task=svhn: {file} cannot be read ({error}). Try: the data set's own file in that place, or another --data-dir"
         ) from error
@@ -61,8 +61,8 @@ def _read(file: Path, size: int) -> tuple[Tensor, Tensor]:
         or not 1 <= digits.min() <= digits.max() <= 10
     ):
         raise NotFoundError(
-            f"task=svhn: {file} has pictures {list(pictures.shape)} and {len(digits)} digits, where {list(shape)} and {size} "
-            "are due. Try: the data set's own file"
+            f"task=svhn: {file} has pictures {list(pictures.shape)} and {len(digits)} digits instead of {list(shape)} "
+            f"and {size}. Try: the data set's own file"
         )
     images = torch.from_numpy(np.ascontiguousarray(pictures.transpose(3, 2, 0, 1)))
     return images, torch.from_numpy(digits % 10)

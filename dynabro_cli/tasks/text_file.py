@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PYTHON = "python"
 MOST_BYTES = 1 << 26
 MOST_CHARACTERS = 256
-"""Most different characters: their numbers are bytes."""
+"""Largest number of different characters: their numbers are bytes."""
 TEST_SHARE = 0.1
 DEFAULTS = Defaults(
     model="gpt",
@@ -47,14 +47,15 @@ class Parameters:
 def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
     """Text file: predict a character from the ``context`` characters before it; nothing is downloaded.
 
-    A sample is a window of the text, its label the character after it. Training samples begin at every character of the
+    A sample is a window of the text, and its label is the character after it. Training samples begin at every character of the
     first nine tenths of the text; test samples are windows of the last tenth that do not overlap. The loss is the mean
-    cross-entropy: divided by log 2 = 0.693 it is in bits per character (SELECT final_loss/0.6931 FROM runs). The classes are
+    cross-entropy; divided by log 2 = 0.693, it is in bits per character (SELECT final_loss/0.6931 FROM runs). The classes are
     the text's characters in the order of their code points, at most 256.
 
-    The path is part of the run's identity, the content is not. The text of path=python depends on Python's version.
+    The path is part of the run's identity, but the content is not. The text of path=python depends on Python's version.
 
-    Raises NotFoundError if the file is missing, is not text in UTF-8, is too short, too long or has more characters than 256.
+    Raises NotFoundError if the file is missing, is not text in UTF-8, is too short or too long, or has more than 256 different
+    characters.
     """
 
     def load() -> Images:

@@ -23,9 +23,9 @@ DEFAULTS = replace(cifar10.DEFAULTS, model="resnet18")
 def tiny_imagenet(_: NoParameters, setting: TaskSetting) -> Task:
     """Tiny ImageNet: 110,000 colour pictures of 64 x 64 pixels in 200 classes, with CIFAR-10's settings and ResNet-18.
 
-    It reads the unpacked folder <data folder>/tiny-imagenet-200 and downloads nothing: train/CLASS/images/*.JPEG, and for
-    testing val/images with val/val_annotations.txt, as the labels of its own test set are not public. Grey pictures become
-    colour ones; training pictures are flipped at random.
+    The task reads the unpacked folder <data folder>/tiny-imagenet-200 and downloads nothing. It trains on
+    train/CLASS/images/*.JPEG and tests on val/images with val/val_annotations.txt, because the labels of the data set's test
+    set are not public. Grey pictures become colour pictures; training pictures are flipped at random.
 
     Raises NotFoundError if the folder is missing, incomplete or damaged, or does not fit into memory.
     """
@@ -37,7 +37,7 @@ def tiny_imagenet(_: NoParameters, setting: TaskSetting) -> Task:
         if counts != (TRAIN_SIZE, TEST_SIZE, CLASSES):
             raise NotFoundError(
                 f"task=tiny-imagenet: {root} has {counts[0]} training and {counts[1]} test pictures in {counts[2]} classes, "
-                f"where {TRAIN_SIZE}, {TEST_SIZE} and {CLASSES} are due. Try: unpack it again"
+                f"instead of {TRAIN_SIZE}, {TEST_SIZE} and {CLASSES}. Try: unpack it again"
             )
         check_memory(root, train.bytes + test.bytes)
         return Images(*read_pictures(train), *read_pictures(test), mean=MEAN, std=STD, shape=SHAPE, flip=True)

@@ -1,6 +1,6 @@
-"""Inner products and distances of messages, as several rules need them.
+"""Inner products and distances of messages, for several rules.
 
-Rules that weigh messages by where they lie to one another need nothing of them but the m x m Gram matrix.
+Rules that weigh messages by their relative positions need only the m x m Gram matrix.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ Equal: TypeAlias = "Callable[[list[int], list[int]], bool]"
 KERNEL = Path(__file__).with_name("gram.cpp")
 
 CLOSE = 1e-2
-"""If a squared distance is at least this share of the squared lengths, rounding takes at most 1e-5 of it."""
+"""Share of the squared lengths: a squared distance of at least this share loses at most 1e-5 of itself by rounding."""
 
 SMALL = 1 << 16
-"""Matrices of at most so many numbers are multiplied in double precision on a CPU, which then takes no time."""
+"""Largest number of values of a matrix that is multiplied in double precision on a CPU; this takes no noticeable time."""
 
 COLUMNS = 1 << 13
-"""Columns whose products are added up in single precision, before the sums are added up in double."""
+"""Number of columns whose products are added up in single precision; these sums are added up in double precision."""
 
 RANGE = 200
-"""Double-precision messages are scaled to a largest entry between 2^-200 and 2^200: LAPACK's eigenvalues may not converge
-for the products of far larger entries."""
+"""Exponent of a limit: double-precision messages are scaled to a largest entry between 2^-200 and 2^200, because LAPACK's
+eigenvalues may not converge for products of far larger entries.
+"""
 
 
 def _square(messages: Tensor) -> Tensor:
-    """Return an empty tensor of the shape and kind of a Gram matrix."""
+    """Return an empty tensor with the shape and type of a Gram matrix."""
     return messages.new_empty((len(messages), len(messages)), dtype=torch.float64)
 
 
 def _by_kernel(messages: Tensor) -> Tensor | None:
-    """Return what ``gram`` does, by a compiled kernel; None without a kernel that serves these messages."""
+    """Compute ``gram`` with a compiled kernel; return None if no kernel serves these messages."""
     if messages.device.type != "cpu" or messages.dtype != torch.float32 or messages.numel() <= SMALL:
         return None
     kernel = native.library_of(KERNEL)
@@ -54,8 +55,8 @@ def gram(messages: Tensor) -> Tensor:
     """Return <g_i - c, g_j - c>/u^2 for all pairs, c some vector and u = ``unit(messages)``: [m, d] -> [m, m].
 
     The result is in double precision, finite, and 0 if the messages are NaN. No square overflows or underflows, however
-    large or small the messages are. c is such that what tells messages apart is not lost beside their lengths: 0, or a
-    message that more than half of them are near to, so that one worker cannot move it away.
+    large or small the messages are. c is chosen so that differences between messages are not lost beside their lengths. It is
+    0, or a message that is near to more than half of all messages, so that one worker cannot move c away.
     """
     if messages.dtype != torch.float32:
         messages = messages.double() / unit(messages)
@@ -69,7 +70,7 @@ def distances(messages: Tensor) -> Tensor:
 
 
 def unit(messages: Tensor) -> Tensor:
-    """Return the power of two that ``gram`` divides messages by: 1 for those in single precision."""
+    """Return the power of two by which ``gram`` divides messages; 1 for messages in single precision."""
     if messages.dtype == torch.float32:
         return torch.ones((), dtype=torch.float64, device=messages.device)
     exponent = torch.frexp(messages.detach().double().abs().amax().nan_to_num()).exponent.double()
@@ -99,7 +100,7 @@ def radii(gram: Tensor) -> Tensor:
 
 
 def _looked(messages: Tensor, kernel: native.Library | None = None) -> Tensor:
-    """Return the Gram matrix, with no more work than these messages need."""
+    """Return the Gram matrix with only as much work as these messages need."""
     exact = messages.numel() <= SMALL
     found, equal = _multiplied(messages.double() if exact else messages, kernel)
     if not exact and not _in_range(found.diagonal(), messages):
@@ -112,12 +113,12 @@ def _looked(messages: Tensor, kernel: native.Library | None = None) -> Tensor:
         first = _equal_rows(equal, found)
     if first is None or first == list(range(len(first))):
         return found
-    places = torch.tensor(first)  # so that messages that are equal tie, whatever the rounding
+    places = torch.tensor(first)  # so that equal messages tie, whatever the rounding
     return found.index_select(0, places).index_select(1, places)
 
 
 def _multiplied(vectors: Tensor, kernel: native.Library | None) -> tuple[Tensor, Equal]:
-    """Return the products of all pairs [m, m], and a function that tells if the vectors i are equal to the vectors j."""
+    """Return the products of all pairs [m, m], and a function that returns True where vectors i and j are equal."""
     if kernel is not None and vectors.dtype == torch.float32:
         found, first = products_by(kernel, vectors)
         return found, lambda i, j: all(first[a] == first[b] for a, b in zip(i, j, strict=True))
@@ -125,7 +126,7 @@ def _multiplied(vectors: Tensor, kernel: native.Library | None) -> tuple[Tensor,
 
 
 def products_by(kernel: native.Library, vectors: Tensor) -> tuple[Tensor, list[int]]:
-    """Return the products of all pairs [m, m] in double precision, and the first vector that equals each.
+    """Return the products of all pairs [m, m] in double precision, and for each vector the first vector that equals it.
 
     Args:
         kernel: The library of ``KERNEL``.
@@ -140,13 +141,13 @@ def products_by(kernel: native.Library, vectors: Tensor) -> tuple[Tensor, list[i
 
 
 def _in_units(messages: Tensor) -> Tensor:
-    """Return the Gram matrix without a decision on the host, around the central message in any case."""
+    """Return the Gram matrix without a decision on the host, always around the central message."""
     centre = messages.index_select(0, central(_row_scaled(messages)))
     return 4 * _row_scaled(messages / 2 - centre / 2)  # halves, as a difference may overflow
 
 
 def _row_scaled(vectors: Tensor) -> Tensor:
-    """Return the products of vectors that are divided by their largest entries before, and multiplied by them after."""
+    """Return the products of vectors, which are divided by their largest entries before and multiplied by them after."""
     largest = vectors.abs().amax(1).nan_to_num()  # [m]
     units = vectors / torch.where(largest > 0, largest, 1)[:, None]
     sizes = largest.double()
@@ -166,7 +167,7 @@ def _products(vectors: Tensor) -> Tensor:
 
 
 def _in_range(squares: Tensor, messages: Tensor) -> bool:
-    """Return True if no square has overflowed, or underflowed but of messages that are 0."""
+    """Return True if no square has overflowed, and none has underflowed except of messages that are 0."""
     enough = squares >= messages.shape[1] * 1e-30
     if bool(enough.all()):
         return math.isfinite(squares.detach().sum())
@@ -174,7 +175,7 @@ def _in_range(squares: Tensor, messages: Tensor) -> bool:
 
 
 def _equal_rows(equal: Equal, gram: Tensor) -> list[int] | None:
-    """Return for each message the first that equals it; None if two that differ are close to each other."""
+    """Return for each message the first message that equals it; None if two different messages are close to each other."""
     squares = gram.diagonal()
     close = squared_distances(gram) <= CLOSE * (squares[:, None] + squares)
     found = [row.index(True) if True in row else j for j, row in enumerate(close.tolist())]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def lengths(vectors: Tensor) -> Tensor:
     """Return the norms [m] of vectors [m, d], in double precision: no square overflows or underflows.
 
-    Summing in double precision takes a CPU far longer, so it is done there only if single precision does not do.
+    Sums in double precision take far longer on a CPU, so they are used there only if single precision does not suffice.
     """
     if host_may_look(vectors) and vectors.dtype == torch.float32:
         quick: Tensor = torch.linalg.vector_norm(vectors, dim=1).double()

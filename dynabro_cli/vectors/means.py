@@ -1,7 +1,8 @@
 """Weighted means of messages: exact if the messages are equal, and finite if they are.
 
-Single-precision numbers are added up in double precision. Of double-precision ones the differences from one of them are, so
-that equal messages are their own mean; scaled down by a power of two, as a sum of differences may be too large for a number.
+Single-precision messages are added up in double precision. For double-precision messages, the differences from one message are
+added up, so that equal messages are their own mean. The differences are scaled down by a power of two, because their sum may
+overflow.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ ENTRIES = 1 << 18
 """Entries of a block of columns that stays in a CPU's cache."""
 
 UNROLLED = 64
-"""Number of rows up to which compiled code names each: the time to compile grows with it."""
+"""Largest number of rows that compiled code names one by one; the time to compile grows with the number."""
 
 
 def column_blocks(messages: Tensor, columns: int | None = None) -> list[slice]:
-    """Return the columns of messages [m, d], on a CPU in blocks of so many; by default what stays in cache."""
+    """Return the columns of messages [m, d] as slices, on a CPU in blocks of ``columns``, by default in cache-sized blocks."""
     m, d = messages.shape
     size = columns or max(1, ENTRIES // m)
     return [slice(start, start + size) for start in range(0, d, size)] if host_may_look(messages) else [slice(d)]
@@ -35,7 +36,7 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
     Args:
         messages: The messages.
         weights: 0 <= w_i <= 1.
-        total: At least sum_i w_i, which it is by default. The result is 0 if it is 0.
+        total: A number of at least sum_i w_i, by default this sum. The result is 0 if the total is 0.
     """
     weights = weights.double()
     over = weights.sum() if total is None else number(total, weights)
@@ -57,7 +58,7 @@ def weighted(messages: Tensor, weights: Tensor, total: int | Tensor | None = Non
 
 
 def held(vector: Tensor) -> Tensor:
-    """Return the vector, which a function compiled for a CPU computes once, and not again for each row that it is put into."""
+    """Return the vector unchanged; a function compiled for a CPU then computes it once, not again for each row that uses it."""
     return _copy(vector) if torch.compiler.is_compiling() and vector.device.type == "cpu" else vector
 
 
@@ -81,7 +82,7 @@ def mean_of_rows(rows: list[Tensor]) -> Tensor:
             total = total + row.double()
         return (total / len(rows)).to(rows[0].dtype)
     if len(rows) == 2:
-        return rows[0] / 2 + rows[1] / 2  # rounded once, so that both are as far from it
+        return rows[0] / 2 + rows[1] / 2  # rounded once, so that both are equally far from it
     middle, shrink = len(rows) // 2, _shrinking(len(rows))
     base = rows[middle]
     pull = torch.zeros_like(base)
@@ -100,7 +101,7 @@ def mixed(messages: Tensor, weights: Tensor, centre: Tensor) -> Tensor:
     Args:
         messages: The messages.
         weights: 0 <= w_ij <= 1, no row all 0.
-        centre: The index, a tensor [1], of a message that is near to most of them: differences are taken from it.
+        centre: The index, a tensor [1], of a message that is near to most messages; differences are taken from it.
     """
     weights, shrink = weights.to(messages.dtype), _shrinking(len(messages))
     totals = weights.sum(1, keepdim=True)
@@ -114,7 +115,7 @@ def mixed(messages: Tensor, weights: Tensor, centre: Tensor) -> Tensor:
 
 
 def _combined(weights: Tensor, rows: Tensor) -> Tensor:
-    """Return the rows' weighted sum, [b]; in a compiled function as a sum that it need not write the rows out for.
+    """Return the rows' weighted sum, [b]; a compiled function does not have to write out the rows for this sum.
 
     A few rows are added one after the other: compiled sums over the rows of a matrix go down its columns, with jumps in memory.
     """
@@ -129,10 +130,10 @@ def _combined(weights: Tensor, rows: Tensor) -> Tensor:
 
 
 def _shrinking(count: int) -> float:
-    """Return a power of two under 1/(2 count): the sum of so many differences, times that, is no larger than the numbers."""
+    """Return a power of two under 1/(2 count): times this, a sum of ``count`` differences is no larger than the numbers."""
     return 2.0 ** -(count.bit_length() + 1)
 
 
 def _moved(base: Tensor, half: Tensor) -> Tensor:
-    """Return base + 2 half, where 2 half alone may be too large for a number."""
+    """Return base + 2 half; 2 half alone may overflow."""
     return 2 * (base / 2 + half)

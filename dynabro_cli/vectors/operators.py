@@ -1,4 +1,4 @@
-"""Steps that a compiled function cannot contain, or would not speed up, as separate operators."""
+"""Steps that a compiled function cannot contain or would not speed up, as separate operators."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ def _library() -> torch.library.Library:
 def opaque(
     schema: str, like: Callable[P, Tensor], compiled: Callable[P, Tensor | None] | None = None
 ) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
-    """Decorate a function of tensors that the compiler is to call, and not to look into.
+    """Decorate a function of tensors: the compiler calls it without looking into it.
 
     Args:
-        schema: Its name, arguments and result, as ``torch.library`` writes them.
-        like: Maps the same arguments to an empty tensor of the result's shape and kind: what the compiler knows of it.
-        compiled: Called instead by a compiled function, such as a kernel. If it returns None, the function itself is called.
+        schema: Its name, arguments and result, in the notation of ``torch.library``.
+        like: Maps the same arguments to an empty tensor with the result's shape and type, for the compiler.
+        compiled: A replacement that compiled functions call, such as a kernel. If it returns None, the function itself is
+            called.
     """
 
     def decorate(function: Callable[P, Tensor]) -> Callable[P, Tensor]:

@@ -48,8 +48,8 @@ def test_sizes_that_would_not_end_are_refused() -> None:
         make_aggregator("mda", workers=30, byzantine=14)
     assert error.value.problems == [
         (
-            "aggregator 'mda': 30 workers with f=14 have 145422675 subsets of 16, and each aggregate compares them all: "
-            "that ends in sensible time up to 500000. Try: 'mda:f=5'"
+            "aggregator 'mda': 30 workers with f=14 have 145422675 subsets of 16, and each aggregate compares all of them, "
+            "which takes reasonable time up to 500000. Try: 'mda:f=5'"
         )
     ]
     # C(24, 6) = 134596, C(29, 6) = 475020: one worker fewer would do

@@ -92,7 +92,7 @@ def test_one_mixture_has_one_key() -> None:
         ("sf", "attack 'mixed': parts=sf is one attack. Try: two or more, joined by /"),
         ("sf/mixed", "attack 'mixed', part 2: attack 'mixed' cannot be a part of itself. Try: its parts"),
         ("sf/shift", "attack 'mixed', part 2: attack 'shift' needs lambda=. Try: 'shift:lambda=VALUE' (a number)"),
-        ("momentum-tailored:lambda=1/sf", "attack 'mixed', part 1: attack 'momentum-tailored' needs the momentum parameter"),
+        ("momentum-tailored:lambda=1/sf", "attack 'mixed', part 1: attack 'momentum-tailored' needs a momentum parameter"),
         ("ipm:epsilon=0/sf", "attack 'mixed', part 1: attack 'ipm': epsilon=0 is not legal; epsilon must be a number > 0"),
     ],
 )

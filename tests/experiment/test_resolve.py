@@ -203,7 +203,7 @@ def test_models_and_tasks() -> None:
         "task 'quadratic:sigma=1' has no model, and model=mlp. Try: no --model"
     ]
     (line,) = problems(task="digits", model="cnn-mnist")
-    assert line.startswith("model 'cnn-mnist' needs images of at least 16 x 16 pixels, and the task's are 8 x 8. Try: --model")
+    assert line.startswith("model 'cnn-mnist' needs images of at least 16 x 16 pixels, but the task's are 8 x 8. Try: --model")
 
 
 def test_adagrad_norm_has_no_drops() -> None:
@@ -228,7 +228,7 @@ def test_parts_that_do_not_fit() -> None:
     (line,) = problems(method="dynabro:filter=option1", aggregator="mean")
     assert "needs an aggregator with a proved kappa" in line
     (line,) = problems(method="sgd", attack="momentum-tailored:lambda=1")
-    assert "needs the momentum parameter" in line
+    assert "needs a momentum parameter" in line
     (line,) = problems(method="momentum", attack="momentum-tailored:lambda=1", attack_entry="message")
     assert line.endswith("--attack-entry gradient")
     (line,) = problems(method="sgd", switching="rotating")

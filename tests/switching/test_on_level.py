@@ -69,7 +69,11 @@ def test_the_schedule_can_be_drawn_again(clock: str, method: str) -> None:
     ("method", "level", "problem"),
     [
         ("sgd", 2, "switching 'on-level' attacks at a level of MLMC, and the method has none. Try: --method dynabro, or "),
-        ("dynabro:jmax=3", 4, "switching 'on-level': level=4 never comes, as the method's jmax is 3. Try: level=3 or less"),
+        (
+            "dynabro:jmax=3",
+            4,
+            "switching 'on-level': level=4 never occurs, because the method's jmax is 3. Try: level=3 or less",
+        ),
     ],
 )
 def test_methods_without_such_a_level(method: str, level: int, problem: str) -> None:

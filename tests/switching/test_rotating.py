@@ -45,10 +45,10 @@ def test_period_of_its_own_goes_before_beta() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(SpecError, match="needs three groups of workers, and workers=2"):
+    with pytest.raises(SpecError, match="needs three groups of workers, but workers=2"):
         make_switching("rotating:period=1", workers=2, byzantine=1)
     with pytest.raises(SpecError) as error:
         make_switching("rotating", workers=17, byzantine=8)
     first, second = error.value.problems
-    assert "6 of 17, and byzantine=8. Try: --byzantine 6" in first
+    assert "6 of 17, but byzantine=8. Try: --byzantine 6" in first
     assert "the method has none. Try: 'rotating:period=...'" in second

@@ -65,15 +65,18 @@ def test_how_many_there_always_are() -> None:
 WRONG: list[tuple[str | bytes, list[str]]] = [
     ("", ["line 1: it must be the header 'tick,byzantine'"]),
     ("tick,worker\n0,1\n", ["line 1: it must be the header 'tick,byzantine'"]),
-    ("tick,byzantine\n", ["line 2: there is no row behind the header; the first must be that of tick 0"]),
-    ("tick,byzantine\n1,2\n", ["line 2: tick 1 is the first; the first must be 0"]),
-    ("tick,byzantine\n0,1\n5,2\n5,3\n4,1\n", ["line 4: tick 5 comes behind tick 5; ticks must grow", "line 5: tick 4 comes"]),
+    ("tick,byzantine\n", ["line 2: there is no row after the header; the first row must have tick 0"]),
+    ("tick,byzantine\n1,2\n", ["line 2: the first tick is 1; it must be 0"]),
+    ("tick,byzantine\n0,1\n5,2\n5,3\n4,1\n", ["line 4: tick 5 follows tick 5; ticks must grow", "line 5: tick 4 follows"]),
     ("tick,byzantine\n0,1\nx,2\n-3,2\n1.5,2\n", ["line 3: tick 'x' is not", "line 4: tick '-3' is", "line 5: tick '1.5' is"]),
-    ("tick,byzantine\n0,0\n", ["line 2: '0' is no worker; they have the numbers 1 to 9"]),
-    ("tick,byzantine\n0,1 10\n1,one\n", ["line 2: '10' is no worker; they have the numbers 1 to 9", "line 3: 'one' is no "]),
+    ("tick,byzantine\n0,0\n", ["line 2: '0' is not a worker; workers have the numbers 1 to 9"]),
+    (
+        "tick,byzantine\n0,1 10\n1,one\n",
+        ["line 2: '10' is not a worker; workers have the numbers 1 to 9", "line 3: 'one' is not a "],
+    ),
     ("tick,byzantine\n0,1 2 1\n", ["line 2: it names a worker twice"]),
-    ("tick,byzantine\n0,1,2\n3\n", ["line 2: it has 3 cells, and must have 2", "line 3: it has 1 cells, and must have 2"]),
-    ("tick,byzantine\n0,1\n" + "7,99\n" * 7, [f"line {n}: '99' is no worker" for n in range(3, 8)] + ["2 more lines are"]),
+    ("tick,byzantine\n0,1,2\n3\n", ["line 2: it has 3 cells, but must have 2", "line 3: it has 1 cells, but must have 2"]),
+    ("tick,byzantine\n0,1\n" + "7,99\n" * 7, [f"line {n}: '99' is not a worker" for n in range(3, 8)] + ["2 more lines are"]),
 ]
 
 
@@ -91,7 +94,7 @@ def test_files_that_are_none() -> None:
     with pytest.raises(SpecError, match=r"file=s.csv cannot be read \(No such file or directory, in .*\). Try: "):
         turns([0])
     write(b"tick,byzantine\n0,\xff\n")
-    with pytest.raises(SpecError, match="is no text in UTF-8"):
+    with pytest.raises(SpecError, match="is not text in UTF-8"):
         turns([0])
     Path("folder").mkdir()
     with pytest.raises(SpecError, match="file=folder cannot be read"):
@@ -113,7 +116,7 @@ def test_the_key_is_that_of_the_content() -> None:
         resolve(run.spec)
     (problem,) = caught.value.problems
     assert problem.startswith(
-        f"switching 'trace': file=s.csv has another content than hash={first}; its own is {second}: leave"
+        f"switching 'trace': file=s.csv does not have the content of hash={first}, but of hash={second}; leave"
     )
 
 

@@ -112,7 +112,7 @@ def test_a_run(like: str, folder: Path) -> None:
     assert isinstance(stream[-1], events.Finished)
     with pytest.raises(SpecError, match="batch_size=13 is larger than the 12 training samples"):
         list(simulate(RunSpec(**vars(spec) | {"batch_size": 13}), data_dir=folder, device="cpu"))
-    with pytest.raises(SpecError, match="'cnn-mnist' needs images of at least 16 x 16 pixels, and the task's are 6 x 5"):
+    with pytest.raises(SpecError, match="'cnn-mnist' needs images of at least 16 x 16 pixels, but the task's are 6 x 5"):
         list(simulate(RunSpec(**vars(spec) | {"model": "cnn-mnist"}), data_dir=folder, device="cpu"))
 
 
@@ -148,7 +148,7 @@ def test_differing_sizes(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "insects" / "test")
     write(tmp_path / "insects", "test", {"ant": 2})
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / "insects" / "train" / "ant" / "09.png")
-    with pytest.raises(NotFoundError, match=r"ant/09.png is \(9, 9\) where the first image is \(6, 5\)"):
+    with pytest.raises(NotFoundError, match=r"ant/09.png is \(9, 9\), but the first image is \(6, 5\)"):
         load(tmp_path)
 
 
@@ -222,7 +222,7 @@ def png(width: int, height: int) -> bytes:
 def test_a_decompression_bomb_is_not_decoded(name: str, size: tuple[int, int], folder: Path) -> None:
     (folder / "insects" / "train" / "ant" / name).write_bytes(png(*size))
     tracemalloc.start()
-    refused(folder, f"ant/{name} cannot be read as an image|ant/{name} is .* where the first image is")
+    refused(folder, f"ant/{name} cannot be read as an image|ant/{name} is .*, but the first image is")
     assert tracemalloc.get_traced_memory()[1] < 100e6
     tracemalloc.stop()
 

@@ -1,7 +1,7 @@
 """Convolution, ReLU and 2 x 2 max-pooling in one layer, compiled for its shape and this processor.
 
-After the pooling at most a quarter of the convolution's gradient is not zero: the largest of each window, if it is positive.
-The kernel keeps its place as a byte, and the backward pass computes only these places (``conv_block.cpp``).
+After the pooling, at most a quarter of the convolution's gradient is not zero: the largest value of each window, if it is
+positive. The kernel keeps the value's place as a byte, and the backward pass computes only these places (``conv_block.cpp``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dynabro_cli.gradients.worker_layers import WorkerConv2d
 from dynabro_cli.machine import native
 
 COMPILE_VALUES = 1e8
-"""Values of the convolution's output in a whole run above which compiling saves time: at least 6 ns per value, against about 1
-s.
+"""Values of the convolution's output in a run above which compiling saves time: it saves at least 6 ns per value, and costs
+about 1 s.
 """
 
 SCRATCH = 16 << 20
@@ -32,7 +32,7 @@ SCRATCH = 16 << 20
 
 @dataclass(frozen=True)
 class Shape:
-    """Constants of a kernel: the image, the convolution, and whether the input's gradient is wanted."""
+    """Constants of a kernel: the image, the convolution, and True if the input needs a gradient."""
 
     channels: int
     height: int
@@ -55,7 +55,7 @@ class Shape:
 
     @property
     def served(self) -> bool:
-        """True if there is a window, and the scratch memory of a thread is not too large."""
+        """True if the output has a window, and the scratch memory of a thread is not too large."""
         rows, columns = self.output
         padded = (self.height + 2 * self.padding[0]) * (self.width + 2 * self.padding[1]) * self.channels
         return min(rows, columns) >= 2 and 64 * (padded + columns * self.kernels) <= SCRATCH
@@ -68,14 +68,14 @@ class Shape:
 
 
 class Compiled:
-    """The two functions of a shape's library, on tensors; all are float32, and images channels last."""
+    """The two functions of a shape's library, on float32 tensors; images are channels last."""
 
     def __init__(self, shape: Shape, library: ctypes.CDLL) -> None:
         self.shape = shape
         self._library = native.Library(library)
 
     def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, places: bool) -> tuple[Tensor, Tensor | None]:
-        """Return y [N, O, h, w] and, if wanted, the winners' places, a byte each, [N, h, w, O]."""
+        """Return y [N, O, h, w] and, if ``places``, the places of the largest values, [N, h, w, O], a byte each."""
         rows, columns = (size // 2 for size in self.shape.output)
         y = torch.empty(len(x), self.shape.kernels, rows, columns, memory_format=torch.channels_last)
         at = torch.empty(len(x), rows, columns, self.shape.kernels, dtype=torch.uint8) if places else None
@@ -83,7 +83,7 @@ class Compiled:
         return y, at
 
     def backward(self, x: Tensor, weight: Tensor, at: Tensor, gy: Tensor, dw: Tensor, db: Tensor | None) -> Tensor | None:
-        """Write the weights' gradients dw [m, O, C, kh, kw] and db [m, O]; return the input's, if the shape has it."""
+        """Write the weights' gradients dw [m, O, C, kh, kw] and db [m, O]; return the input's if needed."""
         m = len(dw)
         gx = torch.empty_like(x) if self.shape.input else None
         n = len(x) // m
@@ -91,12 +91,12 @@ class Compiled:
         return gx
 
     def _scratch(self, workers: int, batch: int) -> Tensor:
-        """The scratch memory that all threads need."""
+        """Return the scratch memory that all threads need."""
         return torch.empty(self._library.number("scratch", self._library.threads, workers, batch))
 
 
 class _Block(Function):
-    """y = max-pool(ReLU(conv(x))); the gradient goes to the first of the largest places, if it is positive."""
+    """y = max-pool(ReLU(conv(x))); the gradient goes to the first of the largest values, if it is positive."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: ConvBlock) -> Tensor:
@@ -118,7 +118,7 @@ class ConvBlock(nn.Module):
     """Replace a ``WorkerConv2d``, ``nn.ReLU`` and ``nn.MaxPool2d(2)`` in a row.
 
     Attributes:
-        compiled: The kernel; None until ``compile_blocks``, or if it is not compiled: then the layers run as they are.
+        compiled: The kernel; None before ``compile_blocks``, or if the block is not compiled. The layers then run unchanged.
         seen: The shape of the input in the last call that was not compiled.
     """
 
@@ -133,7 +133,7 @@ class ConvBlock(nn.Module):
 
     @staticmethod
     def serves(conv: nn.Module, relu: nn.Module, pool: nn.Module) -> bool:
-        """True if these three layers can be replaced; the image's size is seen in ``forward`` only."""
+        """Return True if these three layers can be replaced; only ``forward`` sees the image's size."""
         return (
             isinstance(conv, WorkerConv2d)
             and conv.groups == 1
@@ -155,7 +155,7 @@ class ConvBlock(nn.Module):
         return self.compiled.forward(x, self.conv.weight, self.conv.bias, places=False)[0]
 
     def _shape(self, x: Tensor) -> Shape | None:
-        """The shape that a kernel for ``x`` has; None if there is no such kernel."""
+        """Return the shape of a kernel for ``x``; None if no kernel serves ``x``."""
         if x.device.type != "cpu" or x.dtype != torch.float32 or self.conv.weight.dtype != torch.float32:
             return None
         kernels, channels, *kernel = self.conv.weight.shape
@@ -168,7 +168,7 @@ class ConvBlock(nn.Module):
 
 
 def blocks_of(model: nn.Module) -> list[ConvBlock]:
-    """All blocks of a model."""
+    """Return all blocks of a model."""
     return [module for module in model.modules() if isinstance(module, ConvBlock)]
 
 
@@ -179,7 +179,7 @@ def without_block(model: nn.Module) -> list[Tensor]:
 
 
 def compile_blocks(model: nn.Module, samples: float, *, insist: bool) -> str:
-    """Compile the blocks of a model that has been called, at least once, on images like those to come.
+    """Compile the blocks of a model that has already been called at least once with images of the same shape.
 
     Args:
         model: The model.
@@ -187,7 +187,7 @@ def compile_blocks(model: nn.Module, samples: float, *, insist: bool) -> str:
         insist: True to compile for any number of images, and to raise if that fails.
 
     Returns:
-        The outcome in a few words: ``2 of 2 compiled``, ``none`` without any block, or ``off: `` and the reason.
+        The outcome in a few words: ``2 of 2 compiled``, ``none`` if the model has no block, or ``off: `` and the reason.
 
     Raises:
         RunError: Compiling failed, and ``insist`` is True.

@@ -1,6 +1,6 @@
-"""Weight gradients of convolutions without pooling behind them, by a compiled kernel (``conv_weights.cpp``).
+"""Weight gradients of convolutions that no pooling follows, by a compiled kernel (``conv_weights.cpp``).
 
-A call of torch's backward convolution for each worker reaches half to nine tenths of the forward pass's rate.
+With one call per worker, torch's backward convolution reaches half to nine tenths of the forward pass's rate.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Tensor
 from dynabro_cli.machine import native
 
 COMPILE_VALUES = 1e8
-"""Numbers of samples times weights above which compiling saves time: a weight is multiplied at every place of an image."""
+"""Samples times weights above which compiling saves time; a weight is multiplied at every place of an image."""
 
 CHANNELS = 7
-"""Fewer input channels fill no processor's vectors."""
+"""Smallest number of input channels; fewer channels do not fill any processor's vectors."""
 
 
 class Gradients:
@@ -28,16 +28,16 @@ class Gradients:
         self._library = library
 
     def filled(self, channels: int) -> int:
-        """Return how many channels the kernel's vectors have for so many input channels; 0 if too much of that is empty."""
+        """Return the number of input channels in the kernel's vectors, padding included; 0 if padding wastes too much."""
         return self._library.number("filled", channels)
 
     def __call__(self, gy: Tensor, x: Tensor, padding: Sequence[int], out: Tensor) -> bool:
-        """Write the gradients to ``out``; return False, with nothing written, if the kernel does not serve these tensors.
+        """Write the gradients to ``out``; return False and write nothing if the kernel does not serve these tensors.
 
         Args:
             gy: The gradients of the outputs [N, O, H', W'], N = m n samples ordered by worker.
             x: The inputs [N, C, H, W], of a convolution with stride 1 and one group.
-            padding: Rows above and below, and columns left and right, of zeros.
+            padding: Rows of zeros above and below, and columns of zeros left and right.
             out: A view of the gradient matrix, [m, O, C, h, w].
         """
         (m, kernels, *inner), (n, channels, height, width) = out.shape, x.shape
@@ -54,7 +54,7 @@ class Gradients:
 
 
 def compiled_for(weights: Sequence[Tensor], samples: float, *, insist: bool) -> Gradients | None:
-    """Return the kernel if there are convolutions on a CPU that it may serve, and work enough; None if not, or if it fails.
+    """Return the kernel if it may serve convolutions on a CPU and the work is large enough; None otherwise, or if it fails.
 
     Args:
         weights: The weights [O, C, h, w] of the convolutions that have no compiled block.

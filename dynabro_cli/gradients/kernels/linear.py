@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dynabro_cli.machine import native
 
 COMPILE_VALUES = 1e9
-"""Products of a run above which compiling saves time: at least 1 ns for a hundred, against about 1 s."""
+"""Products of a run above which compiling saves time: it saves at least 1 ns per hundred, and costs about 1 s."""
 
 
 class Products:
@@ -20,7 +20,7 @@ class Products:
         self._library = library
 
     def __call__(self, gy: Tensor, x: Tensor, out: Tensor) -> bool:
-        """Write gy_i^T x_i for each worker i into ``out``; return False, and write nothing, if the kernel is not for these.
+        """Write gy_i^T x_i for each worker i to ``out``; return False and write nothing if the kernel does not serve them.
 
         Args:
             gy: The gradients of the outputs, [m, n, O].
@@ -38,7 +38,7 @@ class Products:
 
 
 def compiled_for(model: nn.Module, samples: float, *, insist: bool) -> Products | None:
-    """Return the kernel if the model has linear layers on a CPU, and work enough for it; None if not, or if it fails.
+    """Return the kernel if the model has linear layers on a CPU and the work is large enough; None otherwise, or if it fails.
 
     Args:
         model: The model.

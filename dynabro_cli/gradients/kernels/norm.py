@@ -16,7 +16,7 @@ from dynabro_cli.gradients.worker_norms import WorkerBatchNorm2d
 from dynabro_cli.machine import native
 
 COMPILE_BYTES = 2e10
-"""Bytes kept by all passes of a run above which compiling saves time: 0.2 to 0.4 ns for each, against about 3 s."""
+"""Bytes kept by all passes of a run above which compiling saves time: it saves 0.2 to 0.4 ns per byte, and costs about 3 s."""
 
 
 class BatchNorm:
@@ -30,7 +30,7 @@ class BatchNorm:
     ) -> tuple[Tensor, Tensor, Tensor, Kept]:
         """Normalise every mini-batch by its own statistics; see ``fusible.normalise``.
 
-        For the backward pass the input is kept, and the statistics.
+        Input and statistics are kept for the backward pass.
         """
         groups, _, channels = x.shape
         x, out = x.contiguous(), torch.empty(x.shape)
@@ -58,7 +58,7 @@ class BatchNorm:
 
 
 def compile_norms(model: nn.Module, shared: Shared, kept: float, *, insist: bool) -> None:
-    """Let the batch norm of a twin be computed by the kernel, if there is work enough for compiling it.
+    """Compute the batch norm of a twin by the kernel, if the work is large enough for compiling it.
 
     Nothing is changed if compiling fails.
 
@@ -66,7 +66,7 @@ def compile_norms(model: nn.Module, shared: Shared, kept: float, *, insist: bool
         model: The twin.
         shared: The state of its layers.
         kept: Bytes that all samples of the run keep for their backward passes.
-        insist: True for any number of them.
+        insist: True for any number of bytes.
     """
     norms = [layer for layer in model.modules() if isinstance(layer, WorkerBatchNorm2d)]
     if not norms or not (insist or kept >= COMPILE_BYTES):

@@ -23,9 +23,9 @@ from dynabro_cli.streams import Name, Streams
 from dynabro_cli.tasks._api import Images
 
 EVALUATION_VALUES = 100_000  # input values at a time on a CPU, where small batches stay in the cache
-TOGETHER = 32 << 20  # bytes that several computations keep that share a pass on a CPU, as small operations cost time
+TOGETHER = 32 << 20  # bytes kept by computations that share a pass on a CPU, because small operations cost time
 NORMALISED_VALUES = 1 << 20  # input values of a training set that is normalised once on a CPU, not batch by batch
-TRIAL_ROUND = 2**41  # the counter of the batch that the gradients are tried on, out of reach of any round's
+TRIAL_ROUND = 2**41  # the counter of the batch for trying the gradients, larger than any round's counter
 
 
 class ImageProblem:
@@ -36,13 +36,13 @@ class ImageProblem:
         model: The network, initialised, on the device.
         workers: m.
         batch_size: B.
-        streams: Where batches, flips and dropout come from.
-        device: Where everything lives.
-        dtype: What the forward and backward passes compute in.
-        shares: The samples of each worker; None: every worker has all.
-        held_out: Samples that are not in the training set, to be evaluated on.
-        compile: Whether kernels are compiled: ``on``, ``off`` or ``auto``.
-        budget: Gradient computations a worker in all of the run, which ``auto`` depends on.
+        streams: Random streams of batches, flips and dropout.
+        device: The device of all tensors.
+        dtype: The type of numbers in forward and backward passes.
+        shares: The samples of each worker; None if every worker has all samples.
+        held_out: Samples that are not in the training set, for evaluation.
+        compile: Compile kernels: ``on``, ``off`` or ``auto``.
+        budget: Gradient computations per worker in the whole run; ``auto`` depends on it.
         gpu_share: The share of a GPU's memory that belongs to this process.
     """
 
@@ -103,9 +103,9 @@ class ImageProblem:
         return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)
 
     def _batches(self, round_: int, computations: Sequence[int], workers: Tensor) -> tuple[Tensor, Tensor]:
-        """The mini-batches of ``workers``, drawn uniformly with replacement: [k, n B, c, h, w] and [k, n B].
+        """Return mini-batches of ``workers``, drawn uniformly with replacement: [k, n B, c, h, w] and [k, n B].
 
-        A worker's mini-batches of the n ``computations`` are one after the other.
+        A worker's mini-batches of the n ``computations`` follow one another.
         """
         images, labels = self._train
         shape, shares = (self._workers, self._batch_size), self._shares
@@ -129,7 +129,7 @@ class ImageProblem:
         return pixels.view(*indices.shape, *pixels.shape[1:]), labels[indices]
 
     def _is_ahead(self, round_: int, computations: Sequence[int]) -> bool:
-        """Return True if the draws for these computations are sent to the device with the draws of later rounds."""
+        """Return True if the draws for these computations are sent to the device together with draws of later rounds."""
         return self._ahead is not None and tuple(computations) == (0,) and round_ != TRIAL_ROUND
 
     def _of_round(self, name: Name, round_: int, workers: Tensor, from_: Callable[[np.random.Generator], np.ndarray]) -> Tensor:
@@ -174,7 +174,7 @@ class ImageProblem:
     def _adding(self, workers: Tensor) -> Callable[[Tensor, Tensor, int], object]:
         """Return a function that adds n times the rows [k, ...] of ``workers`` to rows of a sum [m, ...].
 
-        ``index_add_`` sorts on a GPU, if it is to be deterministic; a plain sum does not.
+        ``index_add_`` sorts on a GPU if it must be deterministic; a plain sum does not.
         """
         k = len(workers)
         if self._device.type == "cpu":
@@ -182,7 +182,7 @@ class ImageProblem:
         if k == self._workers:
             return lambda total, rows, n: total.add_(rows, alpha=n)
         found = torch.full((self._workers,), k).index_copy_(0, workers, torch.arange(k))
-        places = send_once(found, self._device)  # of each worker's row; the last row, of zeros, for the others
+        places = send_once(found, self._device)  # the place of each worker's row; for other workers the last row, of zeros
 
         def add(total: Tensor, rows: Tensor, n: int) -> Tensor:
             padded = torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])
@@ -194,7 +194,7 @@ class ImageProblem:
         samples = len(self._train[1]) if self._shares is None else -(-len(self._train[1]) // self._workers)
         if batches != -(-samples // self._batch_size):
             return mean_gradients(self, round_, batches, self._workers, relabel)
-        if relabel is None and self._shares is None:  # the workers have the same samples, so the same gradient
+        if relabel is None and self._shares is None:  # the workers have the same samples, and so the same gradient
             return self._full_gradient(round_, 0, None, slice(None)).repeat(self._workers, 1)
         workers = range(self._workers)
         return torch.stack([self._full_gradient(round_, worker, relabel, slice(worker, worker + 1)) for worker in workers])
@@ -219,7 +219,7 @@ class ImageProblem:
         return gradient
 
     def _computations_a_pass(self, k: int) -> int:
-        """As many as fit into a GPU's memory; on a CPU as many as are small, whatever memory is free."""
+        """Return the number of computations in a pass: what fits into a GPU's memory; on a CPU, a small amount of work."""
         samples = k * self._batch_size
         if self._device.type == "cuda":
             return max(1, self._engine.pass_values // (samples * self._train[0][0].numel()))

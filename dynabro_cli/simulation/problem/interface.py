@@ -15,15 +15,16 @@ from dynabro_cli.vectors.lengths import lengths
 from dynabro_cli.vectors.means import weighted
 
 STATISTICS_MOMENTUM = 0.1
-NOISE_ROUND = 2**40  # the counter of the draws that measure V, out of reach of any round's
+NOISE_ROUND = 2**40  # the counter of the draws that measure V, larger than any round's counter
 
 Relabel = Callable[[Tensor, int, int], Tensor]
-"""Maps the labels [m, B] of the workers' mini-batches, the computation's counter within the round, and the number of classes to
-the labels that gradients are computed with."""
+"""Function of the labels [m, B] of the workers' mini-batches, the computation's counter within the round, and the number of
+classes. It returns the labels that gradients are computed with.
+"""
 
 
 class Score(NamedTuple):
-    """Scores of an evaluation; None if the task has no such number."""
+    """Scores of an evaluation; a score is None if the task does not have it."""
 
     accuracy: float | None
     loss: float | None
@@ -51,7 +52,7 @@ class Problem(Protocol):
 
     @property
     def how(self) -> dict[str, object]:
-        """The way of computing gradients as it is now, for the record of the run."""
+        """The current way of computing gradients, for the record of the run."""
         ...
 
     def sum_gradients(
@@ -68,19 +69,19 @@ class Problem(Protocol):
             round_: The counter of the round, which determines the mini-batches.
             computations: The counters of the computations within the round, at least one.
             workers: The numbers of the workers, [k], on the CPU.
-            total: [m, d]; None, with one computation, for a buffer that the next call overwrites.
-            relabel: Changes labels, if all m workers compute; None for the labels of the data.
+            total: The matrix [m, d]; None (only with one computation) for a buffer that the next call overwrites.
+            relabel: Changes the labels if all m workers compute; None for the labels of the data.
 
         Returns:
-            ``total``, or that buffer; its first k rows belong to ``workers``.
+            ``total``, or the buffer; its first k rows belong to ``workers``.
         """
         ...
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
-        """Return every worker's mean gradient over so many mini-batches at x_t, [m, d].
+        """Return every worker's mean gradient over ``batches`` mini-batches at x_t, [m, d].
 
-        If these make up all training samples of a worker (on average, if workers have their own), each sample is taken once,
-        unchanged; else the mini-batches are drawn as usual. ``relabel`` as in ``sum_gradients``.
+        If these make up all training samples of a worker (on average, if workers have different samples), each sample is used
+        once, unchanged; otherwise the mini-batches are drawn as usual. ``relabel`` is the same as in ``sum_gradients``.
         """
         ...
 
@@ -97,11 +98,11 @@ class Problem(Protocol):
         ...
 
     def validate(self) -> Score | None:
-        """Evaluate x_t on the samples that are held out of training; None if there are none."""
+        """Evaluate x_t on the held-out samples; return None without held-out samples."""
         ...
 
     def metrics(self) -> tuple[tuple[str, float], ...]:
-        """Return the numbers that functions of plugins measure on the test set, by name."""
+        """Return the numbers that plugins' functions measure on the test set, by name."""
         ...
 
     def weights(self) -> dict[str, Tensor]:
@@ -114,7 +115,7 @@ class Problem(Protocol):
 
 
 def mean_gradients(problem: Problem, round_: int, batches: int, workers: int, relabel: Relabel | None) -> Tensor:
-    """Return the mean gradients of all workers over so many mini-batches, [m, d]."""
+    """Return the mean gradients of all workers over ``batches`` mini-batches, [m, d]."""
     total = problem.x.new_zeros(workers, problem.x.numel())
     return problem.sum_gradients(round_, range(batches), torch.arange(workers), total, relabel) / batches
 
@@ -125,7 +126,7 @@ def measure_noise(problem: Problem, switching: Switching) -> float:
     Spends ``NOISE_COMPUTATIONS`` gradient computations of each worker.
 
     Raises:
-        SpecError: There is no noise, or fewer than two workers are honest at the start.
+        SpecError: The gradients have no noise, or fewer than two workers are honest at the start.
     """
     largest = 0.0
     for computation in range(NOISE_COMPUTATIONS):

@@ -1,4 +1,4 @@
-"""Training samples of each worker, and held-out samples: both drawn once, before the first round."""
+"""Training samples of each worker, and held-out samples; both are drawn once, before the first round."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Counts = tuple[tuple[int, int, int], ...]
 """(worker, label, count) for every label of a worker's samples."""
 
 SAME_FOR_ALL = Streams(0)
-"""Seed of the held-out samples, whatever the run's seed: runs with different seeds are compared on the same samples."""
+"""Seed of the held-out samples, independent of the run's seed: runs with different seeds are compared on the same samples."""
 
 
 def hold_out(images: Images, share: float) -> tuple[Images, Labelled | None]:
-    """Take a share of the training set out of it, drawn uniformly; return the rest, and the share.
+    """Draw a share of the training set uniformly; return the rest and the share.
 
-    Every run on a data set has the same samples; a smaller share is a part of a larger one.
+    Every run on a data set has the same held-out samples; a smaller share is a part of a larger share.
     """
     if not share:
         return images, None
@@ -42,7 +42,7 @@ class Shares:
     """The training samples of each worker.
 
     Attributes:
-        order: Places of samples in the training set: worker 0's first, then worker 1's, ...
+        order: Indices of samples in the training set: worker 0's first, then worker 1's, ...
         starts: The start of each worker's samples in ``order``, [m, 1].
         sizes: The number of each worker's samples, [m, 1].
         counts: The numbers by label.
@@ -54,23 +54,23 @@ class Shares:
     counts: Counts
 
     def draw(self, generator: np.random.Generator, batch_size: int) -> Whole:
-        """Draw a mini-batch for each worker, uniformly with replacement from its samples: places [m, B]."""
+        """Draw a mini-batch for each worker, uniformly with replacement from its samples: indices [m, B]."""
         drawn: Whole = generator.integers(self.sizes, size=(len(self.sizes), batch_size))
         places: Whole = self.order[self.starts + drawn]
         return places
 
     def of(self, worker: int) -> Whole:
-        """Return the places of a worker's samples in the training set."""
+        """Return the indices of a worker's samples in the training set."""
         start, size = int(self.starts[worker, 0]), int(self.sizes[worker, 0])
         places: Whole = self.order[start : start + size]
         return places
 
 
 def share_out(partition: Partition, name: str, images: Images, workers: int, streams: Streams) -> Shares | None:
-    """Give each worker its training samples; None if each has them all.
+    """Give each worker its training samples; return None if every worker has all samples.
 
     Args:
-        partition: How they are shared out.
+        partition: The way in which samples are shared out.
         name: The partition's name, for errors.
         images: The data.
         workers: m.

@@ -1,1 +1,1 @@
-"""A round of Algorithm 2: who is Byzantine, the gradients, the attack on them, the server's answer, and the record of it."""
+"""A round of Algorithm 2: Byzantine workers, gradients, the attack on them, the server's answer, and its record."""

@@ -15,8 +15,9 @@ from dynabro_cli.simulation.round.server import Sent, Server
 from dynabro_cli.vectors.finite import finite_rows
 
 ACCEPTANCE_ROUNDS = 23
-"""The acceptance ratio is measured in rounds whose number is a multiple of this: a prime, so that over a run it meets every
-place of the usual periods of switching."""
+"""Rounds from one measurement of the acceptance ratio to the next: a prime, so that in a run the measurements meet every place
+of the usual switching periods.
+"""
 SHARE = 2.0**-10
 """Length of the move, as a share of the honest messages' spread: larger than rounding, too small to change a rule's choice."""
 SAMPLE = 4096
@@ -24,26 +25,26 @@ SAMPLE = 4096
 
 
 class Probe:
-    """Measure the acceptance ratio of Byzantine messages: move them a little, and see how far the aggregate follows.
+    """Measure the acceptance ratio of Byzantine messages: move them a little, and measure how far the aggregate follows.
 
-    All Byzantine messages of a round are moved together by e u, u a random vector of signs that a run keeps, e a small share
-    of the spread of honest messages. With A the whole aggregation chain, g the n messages and B the workers that are Byzantine
-    at some time of the round,
+    All Byzantine messages of a round are moved together by e u. u is a random vector of signs that a run keeps, and e a small
+    share of the spread of honest messages. With A the whole aggregation chain, g the n messages and B the workers that are
+    Byzantine at some time of the round,
 
         w_B = <u, A(g + e 1_B u) - A(g)>/(e |u|^2)
 
     is the total weight of the Byzantine messages in the aggregate: |B|/n for the mean; 0 or 1 for Krum; for the trimmed mean,
     the share of values from B among the m - 2f that are kept, over all coordinates. The acceptance ratio is w_B/(|B|/n): 1 if
     Byzantine messages count as much as others do on average, 0 if they have no influence. Rules that mix and select can give
-    more than 1. A move may change the choice of a rule between two equally good messages. Then the aggregate jumps, and w_B,
-    which is then not a weight, is cut to [0, 1].
+    more than 1. A move may change a rule's choice between two equally good messages. Then the aggregate jumps, and w_B is not a
+    weight; it is clipped to [0, 1].
 
-    The messages belong to the round's longest prefix, as the server gets them. They and their aggregates are computed
-    with copies of all states, so that the probe changes neither the round nor compiled functions.
+    The messages are the server's, for the round's longest prefix. Messages and aggregates are computed with copies of all
+    states, so that the probe changes neither the round nor compiled functions.
 
     Args:
         parts: The parts of the run.
-        server: The server, which answers for messages.
+        server: The server, which aggregates the messages.
     """
 
     def __init__(self, parts: Parts, server: Server) -> None:
@@ -53,7 +54,7 @@ class Probe:
         self._signs: Tensor | None = None
 
     def wanted(self, round_: int, who: Identities, cohort: Sequence[int] | None = None) -> bool:
-        """Return True if the round is measured: on a fixed grid, and with a Byzantine worker among the participants."""
+        """Return True if the round is measured: it is on a fixed grid, and a Byzantine worker takes part."""
         if round_ % self._every or not who.any_byzantine:
             return False
         return cohort is None or not bool(who.honest[list(cohort)].all())
@@ -84,15 +85,15 @@ class Probe:
 def _spread(messages: Tensor, byzantine: Tensor) -> Tensor:
     """Return the root of the mean square of a coordinate's distance from its mean, over the honest messages.
 
-    If no worker is honest, over all finite messages. If all messages are equal, the root mean square of a coordinate, and 1 if
-    they are all 0.
+    If no worker is honest, all finite messages count. If all messages are equal, return the root mean square of a coordinate,
+    and 1 if all are 0.
     """
     finite = finite_rows(messages)
     honest = finite & ~byzantine
     counts = torch.where(honest.any(), honest, finite)[:, None]
     sample = messages[:, :: max(1, messages.shape[1] // SAMPLE)]
     number = counts.sum().clamp_min(1)
-    clean = torch.where(counts, sample, 0).double()  # not weights of 0, as messages may be infinite
+    clean = torch.where(counts, sample, 0).double()  # not weights of 0, because messages may be infinite
     mean = clean.sum(0) / number
     spread = torch.where(counts, clean - mean, 0).square().sum().div(number * sample.shape[1]).sqrt()
     size = clean.square().sum().div(number * sample.shape[1]).sqrt()

@@ -1,4 +1,4 @@
-"""The attack as a function of a round's vectors; one that sees the defence asks for aggregates without effect on the server."""
+"""The attack as a function of a round's vectors; if it sees the defence, it gets aggregates without changing the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_attacker(parts: Parts, decide: Decide) -> Attacker:
     attack, enters, send = parts.attack, parts.spec.attack_entry, senders(parts.method).send
 
     def made_of(vectors: Tensor, question: Question, of_method: States) -> Tensor:
-        """Return the messages that the workers would send; methods update their state in place, so they get a copy."""
+        """Return the messages that the workers would send; the method updates a copy of its state."""
         return vectors if enters != "gradient" else send(vectors, copied(own_rows(of_method, question)))[0]
 
     def attacker(own: Tensor, question: Question, of_attack: States, of_method: States, of_aggregator: States) -> Tensor:
@@ -43,9 +43,9 @@ def make_attacker(parts: Parts, decide: Decide) -> Attacker:
 def attack_computation(
     parts: Parts, state: State, attacker: Attacker, own: Tensor, tick: Tick, answering: Tensor | None, *, learns: bool
 ) -> Tensor:
-    """Attack the gradients of one computation [m, d] on their own; put the attack's next state into ``state``.
+    """Attack the gradients [m, d] of one computation; put the attack's next state into ``state``.
 
-    An attack that sees the defence sees its answer to this computation's gradients alone.
+    An attack that sees the defence sees its answer to only this computation's gradients.
 
     Args:
         parts: The parts of the run.
@@ -53,8 +53,8 @@ def attack_computation(
         attacker: The attack as a function.
         own: The gradients.
         tick: The Byzantine set of this computation.
-        answering: The numbers of the workers that answer, on the device; None if all do.
-        learns: True if the attack learns from them, and its state advances, as after a round.
+        answering: The numbers of the workers that answer, on the device; None if all answer.
+        learns: True if the attack learns from the gradients and its state advances, as after a round.
     """
     question = Question(
         total=own,
@@ -81,7 +81,7 @@ def learn(parts: Parts, state: State, own: Tensor, byzantine: Tensor) -> None:
 
 
 def advance(parts: Parts, state: State, question: Question, learned: States | None) -> None:
-    """Advance the attack after a round; ``learned`` is its state if the server has updated it."""
+    """Advance the attack after a round; ``learned`` is the attack's state if the server has updated it."""
     state.attack = parts.attack.advance(question.byzantine, state.attack if learned is None else learned)
 
 

@@ -19,7 +19,7 @@ ALL, SOME = "all ", "cohort "
 
 
 class Decision(NamedTuple):
-    """The aggregate of a question's messages, and its ingredients.
+    """The aggregate of a question's messages, with its ingredients.
 
     Attributes:
         aggregate: [d].
@@ -39,9 +39,9 @@ class Decision(NamedTuple):
 
 
 class Decide(Protocol):
-    """The decision of messages [m, d], the question, and the states of method and aggregator.
+    """The decision as a function of messages [m, d], the question, and the states of method and aggregator.
 
-    ``all_finite`` is True if it is known that no message has a NaN or an Inf.
+    ``all_finite`` is True if all messages are known to be finite.
     """
 
     def __call__(
@@ -75,7 +75,7 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
             messages, ever = messages.index_select(0, question.cohort), ever.index_select(0, question.cohort)
         clean, finite = (messages, None) if all_finite else sound(messages)
         if finite is not None and (question.cohort is not None or question.answering is not None):
-            clean = clean.nan_to_num(nan=0.0)  # no worker of the sample sent finite numbers: nothing is learnt in this round
+            clean = clean.nan_to_num(nan=0.0)  # no worker sent finite numbers: the rule learns nothing in this round
         if judge is not None and question.x is not None:
             good, of_method = judge(messages, question.x, of_method)
             result = mean_of(messages, good)
@@ -90,13 +90,13 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
 
 
 def with_delayed(messages: Tensor, answering: Tensor, of_method: States, workers: int) -> Tensor:
-    """Return the last message of every worker [m, d]: these of the workers that answer [n, d]; 0 before a worker's first."""
+    """Return every worker's last message [m, d], updated with the new ``messages`` [n, d]; 0 before a worker's first."""
     last = of_method[RECEIVED] if RECEIVED in of_method else messages.new_zeros(workers, messages.shape[1])
     return last.index_copy(0, answering, messages)
 
 
 def mean_of(messages: Tensor, counts: Tensor) -> Tensor:
-    """Return the mean of the messages [m, d] of workers that count [m], whatever the others' contain; 0 if none counts."""
+    """Return the mean of the messages [m, d] of workers that count [m]; 0 if none counts. Other messages are not read."""
     return torch.where(counts[:, None], messages, 0).sum(0) / counts.sum().clamp_min(1)
 
 
@@ -106,7 +106,7 @@ def _of_sound(parts: Parts, rule: Aggregator, compiled: bool) -> Aggregate:
 
 
 def _apart(kind: str, rule: Aggregate, messages: Tensor, state: States) -> tuple[Tensor, States]:
-    """Aggregate messages of one of two kinds, of all workers or of a cohort, with separate states of the rule."""
+    """Aggregate messages of all workers or of a cohort; each of the two kinds has a separate state of the rule."""
     own = {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
     others = {name: value for name, value in state.items() if not name.startswith(kind)}
     result, own = rule(messages, own, 1)

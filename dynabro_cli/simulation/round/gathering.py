@@ -1,4 +1,4 @@
-"""Gradients at other points than x_t, and of more than a mini-batch, for the methods that gather their vectors themselves."""
+"""Gradients at points other than x_t, and over more than one mini-batch, for methods that gather their vectors themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dynabro_cli.simulation.round.parts import Parts, Question, State
 def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who: Identities, attacker: Attacker) -> Question:
     """Let the method gather the workers' vectors of a round, and put its next state into ``state``.
 
-    The attack acts on the vectors of the workers that are Byzantine at the round's last computation, unless it has acted on
+    The attack acts on the vectors of workers that are Byzantine at the round's last computation, unless it has already acted on
     their gradients.
     """
     gathered = method.gather(RoundGradients(parts, state, plan, who, attacker), plan, state.method)
@@ -37,10 +37,10 @@ def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who:
 
 
 class RoundGradients:
-    """Questions of a method about a round: ``methods._api.Computing``.
+    """Answers to a method's questions about a round: ``methods._api.Computing``.
 
-    The gradients of all workers that answer are computed, whatever the attack reads. At points of the workers' own this takes
-    one pass per worker, not one pass for all.
+    The gradients of all workers that answer are computed, whatever the attack reads. If the workers are at different points,
+    this takes one pass per worker, not one pass for all.
     """
 
     def __init__(self, parts: Parts, state: State, plan: Plan, who: Identities, attacker: Attacker) -> None:

@@ -20,7 +20,7 @@ class Tick(NamedTuple):
     Attributes:
         byzantine: The mask [m], on the device.
         computed: The numbers of the k workers whose gradients matter, in ascending order, on the CPU.
-        places: Each worker's row among the computed ones, [m], on the device; any row for the other workers. None if k = m.
+        places: Each worker's row among the computed rows, [m], on the device; any row for the other workers. None if k = m.
 
     m counts the workers that answer in the round, here and in ``Identities``.
     """
@@ -31,11 +31,11 @@ class Tick(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """The strategy's answers for a round, as they are recorded.
+    """The strategy's answers for a round, for the record.
 
     Attributes:
         first: The first tick.
-        masks: The Byzantine workers of all workers at each tick, on the CPU.
+        masks: The Byzantine workers among all workers at each tick, on the CPU.
         changes: Number of ticks at which the set differs from the tick before.
     """
 
@@ -53,13 +53,13 @@ class Identities(NamedTuple):
     """Byzantine workers of a round.
 
     Attributes:
-        ticks: One for a clock that counts rounds, else one for each computation.
+        ticks: One tick if the clock counts rounds; otherwise one for each computation.
         ever: The mask [m] of the workers that are Byzantine at some tick, on the device.
         honest: The mask [m] of the other workers, on the CPU.
-        unseen: Of all workers, the mask of the workers that are in ``ever`` or do not answer, on the device.
-        answering: The numbers of the workers that answer, on the device; None if all do.
+        unseen: The mask of the workers, among all workers, that are in ``ever`` or do not answer, on the device.
+        answering: The numbers of the workers that answer, on the device; None if all answer.
         dynamic: True if the Byzantine set changes within the round.
-        drawn: The record.
+        drawn: The record of the draws.
     """
 
     ticks: list[Tick]
@@ -82,7 +82,7 @@ class Identities(NamedTuple):
 
 
 def identify(parts: Parts, state: State, computations: int, level: int | None = None) -> Identities:
-    """Ask the switching strategy for the Byzantine workers of the next round, of so many computations; keep the last mask.
+    """Ask the switching strategy for the Byzantine workers of the next round, with ``computations``; keep the last mask.
 
     ``level`` is the round's MLMC level, None without MLMC.
     """
@@ -111,7 +111,7 @@ def identify(parts: Parts, state: State, computations: int, level: int | None = 
 
 
 def _mask(parts: Parts, state: State, tick: int, computations: int, level: int | None) -> Tensor:
-    """Return the Byzantine workers, of all workers, at a tick of the next round."""
+    """Return the Byzantine workers, among all workers, at a tick of the next round."""
     strategy = parts.switching
     if strategy.follow is not None:
         return strategy.follow.mask(state.switching)
@@ -121,14 +121,14 @@ def _mask(parts: Parts, state: State, tick: int, computations: int, level: int |
 
 
 def corrected(level: int, computations: int) -> int:
-    """Return the level of a round's correction: 0 without one, as the drawn level is above the largest."""
+    """Return the level of a round's correction; 0 if there is no correction, because the drawn level is above the largest."""
     return level if computations == 2**level else 0
 
 
 def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | None) -> Tick:
-    """``decides`` is the mask by which the attack will replace this tick's gradients, or messages made of them.
+    """Make the tick; ``decides`` is the mask by which the attack will replace gradients, or messages made from them.
 
-    A replaced vector is not computed if the attack does not read it, unless it lives on in the worker's momentum.
+    A replaced vector is not computed if the attack does not read it, unless it stays in the worker's momentum.
     """
     device = parts.problem.x.device
     numbers = torch.arange(len(decides)) if answering is None else answering
@@ -142,7 +142,7 @@ def _tick(parts: Parts, byzantine: Tensor, decides: Tensor, answering: Tensor | 
 
 
 def relabelling(attack: Attack, who: Identities) -> Relabel | None:
-    """Return the labels for gradients, by the Byzantine set of each computation; None for the labels of the data."""
+    """Return the function that changes labels by each computation's Byzantine set; None if the attack changes no labels."""
     change = attack.labels
     if change is None:
         return None

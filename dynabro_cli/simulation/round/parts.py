@@ -1,4 +1,4 @@
-"""Parts of a simulation, its state, and the question about a round that is put to the server."""
+"""Parts of a simulation, its state, and the question that the server answers in a round."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Parts:
     """Parts of a simulation.
 
     ``cohort`` aggregates if the method lets only some workers take part. ``answering`` maps a round to the numbers of the n
-    workers that answer in it, in ascending order; None if all do. ``code`` is the run's value of ``code_digests``.
+    workers that answer in it, in ascending order; None if all answer. ``code`` is the run's value of ``code_digests``.
     """
 
     spec: CompleteSpec
@@ -48,7 +48,7 @@ class Parts:
 
 @dataclass
 class State:
-    """State that changes from round to round, beside x and the buffers of the problem and the step's sum of squares."""
+    """State that changes from round to round, besides x, the problem's buffers and the step's sum of squares."""
 
     round: int = 0
     spent: int = 0
@@ -67,18 +67,18 @@ class Question(NamedTuple):
     Attributes:
         total: Sums of gradients [m, d]; the first k rows count.
         places: Each worker's row of ``total``, [m]; None if worker i has row i.
-        batches: The number of mini-batches in the sums, a tensor of one number; None stands for 1.
+        batches: The number of mini-batches in the sums, a tensor of one number; None means 1.
         byzantine: The mask [m].
         ever: The mask [m] of the workers that were Byzantine at some time of the round.
-        attacked: True if the gradients have been attacked already.
-        judged: True if the aggregate's distance from the honest mean is wanted.
+        attacked: True if the gradients have already been attacked.
+        judged: True to measure the aggregate's distance from the honest mean.
         learned: True if the attack learns from these vectors; it does so once per round.
-        x: The model [d], for a method that filters by itself; else None.
+        x: The model [d], for a method that filters workers itself; else None.
         cohort: The numbers of the workers whose messages are aggregated, on the device; None for all.
-        answering: The numbers of the workers that answer, in the order of the rows; None if all do.
-        first: True for the vectors of the first prefix, whose spread the method may want.
-        gradients: The gradients [m, d] of which the sums consist, for an attack on gradients; None for the sums themselves.
-        everyone: As ``ever``, but of all workers, if the server aggregates the last messages of all; else None.
+        answering: The numbers of the workers that answer, in the order of the rows; None if all answer.
+        first: True for the vectors of the first prefix; the method may need their spread.
+        gradients: The gradients [m, d] in the sums, for an attack on gradients; None if the sums are the gradients.
+        everyone: Like ``ever``, but among all workers, if the server aggregates the last messages of all; else None.
     """
 
     total: Tensor
@@ -104,7 +104,7 @@ def own_rows(state: States, question: Question) -> States:
 
 
 def put_back(state: States, part: States, question: Question, workers: int) -> States:
-    """Return the state of all workers with the part of the answering ones updated; it starts at 0 (see ``by_row``)."""
+    """Return the state of all workers, updated with ``part`` of the workers that answer; it starts at 0 (see ``by_row``)."""
     answering = question.answering
     if answering is None:
         return part

@@ -13,10 +13,10 @@ from dynabro_cli.simulation.round.parts import Parts, Question, State
 
 
 class Prefixes:
-    """The prefixes of one round after the other: level j of MLMC has the first 2^j mini-batches.
+    """The prefixes of one round after another: level j of MLMC has the first 2^j mini-batches.
 
     In a static round the attack acts on each prefix's message, with its honest statistics. In a dynamic round, in which a
-    worker is Byzantine for some computations only, an attack on gradients acts on each computation.
+    worker is Byzantine for only some computations, an attack on gradients acts on each computation.
 
     Args:
         parts: The parts of the run.
@@ -34,7 +34,7 @@ class Prefixes:
         return self._parts.spec.attack_entry == "gradient" and who.dynamic
 
     def question(self, place: int, plan: Plan, who: Identities, state: State) -> Question:
-        """Add the mini-batches of the prefix at this place of the plan to the sums; return the question about them."""
+        """Add the mini-batches of the prefix at this place of the plan to the sums; return the question about the sums."""
         parts, attacked, last = self._parts, self.attacked(who), who.ticks[-1]
         prefix, done = plan.prefixes[place], plan.prefixes[place - 1] if place else 0
         ends = place == len(plan.prefixes) - 1
@@ -60,7 +60,7 @@ class Prefixes:
         return send_once(torch.stack(who.drawn.masks).any(0), self._parts.problem.x.device)
 
     def _add(self, computations: range, plan: Plan, who: Identities, state: State, attacked: bool) -> Tensor:
-        """Return the sums after these computations, which follow the ones before; the first ones begin new sums."""
+        """Return the sums after these computations; computation 0 begins new sums."""
         parts, total = self._parts, self._total
         relabel, computed = relabelling(parts.attack, who), who.ticks[-1].computed
         if attacked:
@@ -75,7 +75,7 @@ class Prefixes:
         return total
 
     def _add_attacked(self, who: Identities, computations: range, state: State) -> None:
-        """Add each computation's gradients, attacked by the workers that are Byzantine at it."""
+        """Add the gradients of each computation, attacked with its Byzantine workers."""
         parts, relabel = self._parts, relabelling(self._parts.attack, who)
         if not computations.start:
             self._total.zero_()
@@ -86,7 +86,7 @@ class Prefixes:
             self._total += attack_computation(parts, state, self._attacker, own, tick, who.answering, learns=True)
 
     def _count(self, prefix: int) -> Tensor:
-        """Return ``prefix`` as a tensor on the device: a number would be compiled into the server's function."""
+        """Return ``prefix`` as a tensor on the device: a plain number would be compiled into the server's function."""
         if prefix not in self._counts:
             self._counts[prefix] = self._parts.problem.x.new_full((), prefix)
         return self._counts[prefix]

@@ -1,4 +1,4 @@
-"""Records of rounds until they are read from the device, and their events."""
+"""Records of rounds, until they are read from the device, and their events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynabro_cli.methods._api import Plan
 from dynabro_cli.simulation.round.identities import Drawn, Identities
 
 PATH_DIMENSIONS = 3
-"""Largest dimension of a model that is recorded itself, for drawing."""
+"""Largest dimension of a model whose points are recorded, for plots."""
 
 
 class Record(NamedTuple):
@@ -74,9 +74,7 @@ def changes_of(known: Tensor | None, drawn: Drawn) -> tuple[Identity, ...]:
 
 
 def point(x: Tensor) -> tuple[float, ...] | None:
-    """Return a small model with nine digits per number, which distinguish all numbers of single precision; None for a larger
-    one.
-    """
+    """Return a small model with nine digits per number, enough for single precision; None for a larger model."""
     return tuple(float(f"{value:.9g}") for value in x.tolist()) if x.numel() <= PATH_DIMENSIONS else None
 
 

@@ -1,4 +1,4 @@
-"""From gradients to an aggregate: the attack, the workers' memory and the server's decision, as functions to compile."""
+"""The attack, the workers' memory and the server's decision, from gradients to aggregate, as functions to compile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dynabro_cli.vectors.lengths import length
 
 
 class Answer(NamedTuple):
-    """The aggregate [d], its distance from the mean of the honest messages if wanted, and the next states.
+    """The aggregate [d], its distance from the mean of the honest messages if requested, and the next states.
 
     ``attack`` is None unless the attack updated its state; ``spread`` is None unless the method measures it.
     """
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
     """The messages that reach the server, [m, d], and the next states of method and attack.
 
     ``attack`` is None unless the attack has learned. ``finite`` is a tensor of one bool, True if all messages are finite; None
-    if that has not been found out.
+    if this is unknown.
     """
 
     messages: Tensor
@@ -49,8 +49,9 @@ class Server(NamedTuple):
     """The answer to a question, and its steps; states are the states of attack, method and aggregator.
 
     Attributes:
-        answer: All steps, compiled if the run is; takes the question and the three states, and the messages if they are known:
-            an attack that sees the defence takes twenty aggregates to make them. A function compiled whole makes its own.
+        answer: All steps, compiled if the run compiles. Takes the question and the three states, and the messages if they are
+            already known, because an attack that sees the defence needs twenty aggregates to make them. A function that is
+            compiled as a whole makes its own messages.
         attacker: The attack alone, as a function.
         messages: The first half: the messages that reach the server.
         aggregate: The aggregate of other messages; takes messages, question, and the states of method and aggregator.
@@ -65,8 +66,8 @@ class Server(NamedTuple):
 def make_server(parts: Parts) -> Server:
     """Put attack, method and aggregator together.
 
-    On a CPU the two halves are compiled apart, as the host learns between them, at no cost, that all messages are finite; then
-    no copy without NaN and Inf is made. On a GPU, where the host would have to wait, all steps are one function.
+    On a CPU the two halves are compiled separately: between them the host learns at no cost if all messages are finite, and
+    then no copy without NaN and Inf is made. On a GPU the host would have to wait, so all steps are one function.
 
     An attack that sees the defence asks for many aggregates in a round, one after the other. Then only the rule is compiled,
     once, not the whole answer.
@@ -120,7 +121,7 @@ def make_server(parts: Parts) -> Server:
 
 
 def make_messages(parts: Parts, attacker: Attacker) -> Callable[[Question, States, States, States], Sent]:
-    """Return the function from the workers' gradients to their messages, including the attack on either."""
+    """Return the function from the workers' gradients to their messages; it includes the attack on gradients or messages."""
     attack, workers, entry = parts.attack, senders(parts.method), parts.spec.attack_entry
     on_host = parts.compiler.on_host
 
@@ -151,14 +152,13 @@ def make_messages(parts: Parts, attacker: Attacker) -> Callable[[Question, State
 
 
 def _error(made: Decision, sends_numbers: bool) -> Tensor:
-    """Return the distance of the aggregate from the mean of the honest messages; NaN if one of these is not finite.
+    """Return the distance of the aggregate from the mean of the honest messages; NaN if an honest message is not finite.
 
-    Exception: a worker whose memory still contains an attack's NaN or Inf counts as Byzantine. The distance is NaN if no worker
-        is left.
+    A worker whose memory still contains an attack's NaN or Inf counts as Byzantine. The distance is NaN if no worker is left.
 
     Args:
-        made: The aggregate, and its ingredients.
-        sends_numbers: True if the attack sends finite numbers only.
+        made: The aggregate, with its ingredients.
+        sends_numbers: True if the attack sends only finite numbers.
     """
     finite, ever = made.finite, made.ever
     if finite is None:
