@@ -1,4 +1,4 @@
-"""dynabro: experiments in Byzantine-robust learning whose Byzantine workers change identity during training.
+"""dynabro: experiments in Byzantine-robust learning, with Byzantine workers that change identity during training.
 
 For notebooks: ``from dynabro_cli import run, sweep, load, simulate, RunSpec, make_aggregator, make_attack,
 make_pre_aggregator, make_switching, make_task, load_plugin``.

@@ -1,4 +1,4 @@
-"""The components from Python, for notebooks: one object each, with its state inside."""
+"""Components in Python, for notebooks: one object for each, with its state inside."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class BoundAggregator:
 
     @property
     def kappa(self) -> float | None:
-        """The proved constant of (delta, kappa)-robustness at delta = f/m; None if there is none."""
+        """The proved constant of (delta, kappa)-robustness at delta = f/m; None if no constant is proved."""
         return self._rule.kappa
 
     def __call__(self, messages: Tensor, computations: int = 1) -> Tensor:
         """Aggregate messages [m, d], each the mean of ``computations`` mini-batches, to [d], of their type.
 
         The messages are floating-point numbers on any device, contiguous or not. Half-precision types are computed in single
-        precision. The gradient flows through rules that have one.
+        precision. Gradients flow through rules that are differentiable.
 
         Raises:
             TypeError: The messages are not a tensor.
@@ -55,7 +55,7 @@ class BoundAggregator:
         return result
 
     def preview(self, messages: Tensor, computations: int = 1) -> Tensor:
-        """Return the result of a call; a stateful rule does not change."""
+        """Return the result of a call without changing a stateful rule."""
         return self._aggregated(messages, computations)[0]
 
     def _aggregated(self, messages: Tensor, computations: int) -> tuple[Tensor, dict[str, Tensor]]:
@@ -67,7 +67,7 @@ class BoundAggregator:
 
 
 class BoundPreAggregator:
-    """A pre-aggregator, or a chain of them, in its setting; one that draws keeps the number of its call here.
+    """A pre-aggregator, or a chain of them, in its setting; the call's number, for random draws, is kept here.
 
     Attributes:
         workers: The number m' of messages that come out.
@@ -138,7 +138,7 @@ class BoundAttack:
         return messages.to(given.dtype)
 
     def follow(self, update: Tensor) -> None:
-        """Show the server's update [d] of the round to an attack that follows the model; others ignore it."""
+        """Show the round's server update [d] to an attack that follows the model; other attacks ignore it."""
         if self._attack.follow is not None:
             self._state = self._attack.follow(_computed_with(update[None])[0], self._state)
 
@@ -212,8 +212,8 @@ def make_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 0) -
     Args:
         text: Such as ``cwtm``, ``cwtm:f=3`` or ``nnm+gm``.
         workers: m, the number of rows of the messages.
-        byzantine: The declared number of Byzantine workers; f, unless the rule has its own.
-        seed: The seed of random draws, if a part of it draws (``bucketing``, ``dnc``, ``signguard``).
+        byzantine: The declared number of Byzantine workers; f of the rule, unless the text sets ``f=``.
+        seed: The seed of random draws, for parts that draw (``bucketing``, ``dnc``, ``signguard``).
 
     Raises:
         SpecError: The text is not legal, or the rule is not defined for m and f.
@@ -232,8 +232,8 @@ def make_pre_aggregator(text: str, *, workers: int, byzantine: int, seed: int = 
     Args:
         text: Such as ``nnm``, ``bucketing:s=2`` or ``bucketing+nnm``.
         workers: m, the number of rows of the messages.
-        byzantine: The declared number of Byzantine workers; f, unless it has its own.
-        seed: The seed of random draws, if it draws.
+        byzantine: The declared number of Byzantine workers; f of the pre-aggregator, unless the text sets ``f=``.
+        seed: The seed of random draws, for pre-aggregators that draw.
 
     Raises:
         SpecError: The text is not legal, or not defined for m and f.
@@ -274,7 +274,7 @@ def make_switching(
     Args:
         text: Such as ``periodic:K=10``.
         workers: m.
-        byzantine: The declared number of Byzantine workers, f.
+        byzantine: The declared number f of Byzantine workers.
         seed: The seed of the schedule.
         beta: The momentum parameter of the method, if it has one.
         jmax: The largest level of the method, if it has levels.

@@ -1,8 +1,8 @@
-"""Modules that are imported at their first use, such as NumPy, and values made from them just as late.
+"""Modules such as NumPy that are imported at their first use, and values made from them equally late.
 
 ``from dynabro_cli.deferred import np`` at the head of a module replaces ``import numpy as np`` where a run is described before
 it is computed. The name stands for the module itself: the first access to an attribute, or the first ``import numpy`` anywhere,
-loads NumPy into the same object. Once it is loaded, it does not differ from the module of a plain ``import numpy``.
+loads NumPy into the same object. Once loaded, it does not differ from the module of a plain ``import numpy``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OF_THE_IMPORT = ("__path__", "__file__", "__cached__")
 
 
 class _Deferred(ModuleType):
-    """A module that is not loaded yet. Its class becomes the plain one when it is loaded."""
+    """A module that is not loaded yet. Loading makes it a plain module."""
 
     def __getattr__(self, name: str) -> Any:
         """Load the module and return its attribute; called for a missing attribute."""
@@ -40,7 +40,7 @@ class _Finder(MetaPathFinder):
         module: The object.
 
     Attributes:
-        waiting: Called in this order when the module has been loaded.
+        waiting: Actions, called in this order after the module is loaded.
     """
 
     def __init__(self, module: _Deferred) -> None:
@@ -59,7 +59,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Load a module as its own loader does, into the object that stands for it."""
+    """Load a module like its own loader, but into the object that stands for it."""
 
     def __init__(self, real: Any, module: _Deferred, finder: _Finder) -> None:
         self._real, self._module, self._finder = real, module, finder
@@ -84,7 +84,7 @@ class _Loader(Loader):
 
 
 def deferred(name: str) -> ModuleType:
-    """Return the module called ``name``; if it is not loaded yet, an object that becomes the module at its first use."""
+    """Return the module ``name``; if it is not loaded yet, an object that becomes the module at its first use."""
     if name in sys.modules:
         return sys.modules[name]
     for finder in sys.meta_path:
@@ -96,7 +96,7 @@ def deferred(name: str) -> ModuleType:
 
 
 def when_loaded(module: ModuleType, action: Callable[[], object]) -> None:
-    """Call ``action`` as soon as ``module``, from ``deferred``, is loaded; at once if it is."""
+    """Call ``action`` as soon as ``module``, from ``deferred``, is loaded; at once if it is already loaded."""
     for finder in sys.meta_path:
         if isinstance(finder, _Finder) and finder._module is module:
             finder.waiting.append(action)

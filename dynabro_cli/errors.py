@@ -1,6 +1,6 @@
 """Errors that a user can act on: the problem, the value, the legal values, and what to type.
 
-Every error carries the exit code that the command line ends with. The codes above 63 are from BSD's ``sysexits.h``.
+Every error has the exit code of the command line. Codes above 63 are from BSD's ``sysexits.h``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class DynabroError(Exception):
-    """Root of all errors raised on purpose; the command line prints its text and no traceback."""
+    """Root of all errors raised on purpose; the command line prints the text without a traceback."""
 
     exit_code = 70
 
@@ -45,7 +45,7 @@ class Problems:
         self.lines = list(lines)
 
     def attempt(self, step: Callable[..., T], *arguments: Any) -> T | None:
-        """Return the result of ``step``; None, with its problems kept, if it raises SpecError."""
+        """Return the result of ``step``; if it raises SpecError, keep its problems and return None."""
         try:
             return step(*arguments)
         except SpecError as error:
@@ -72,13 +72,13 @@ class DatabaseError(DynabroError):
 
 
 class ModelFileError(DynabroError):
-    """The file is not a saved model, or does not fit the model that is to be evaluated."""
+    """The file is not a saved model, or does not match the model to be evaluated."""
 
     exit_code = 65
 
 
 class EmptyDatabaseError(DatabaseError):
-    """The database has no tables yet; a command that writes makes them."""
+    """The database has no tables yet; a command that writes creates them."""
 
 
 class LostDatabaseError(DatabaseError):
@@ -108,7 +108,7 @@ class PluginError(DynabroError):
 
 
 class NameTakenError(PluginError, ValueError):
-    """Two components have one name."""
+    """Two components have the same name."""
 
 
 class CannotWriteError(DynabroError):
@@ -118,7 +118,7 @@ class CannotWriteError(DynabroError):
 
 
 class StorageError(DynabroError):
-    """Writing failed half-way, as on a full disk; stored results are intact."""
+    """Writing failed half-way, for example on a full disk; stored results are intact."""
 
     exit_code = 74
 
@@ -138,13 +138,13 @@ class LostRunError(RunHeldError):
 
 
 class DisconnectedError(DynabroError):
-    """The database's server closed the connection, or accepts none for now; stored results are intact."""
+    """The database's server closed the connection, or accepts no connection at present; stored results are intact."""
 
     exit_code = 75
 
 
 class AlreadyStoredError(DynabroError):
-    """The run has a result in the database, and was not asked to be repeated."""
+    """The run already has a result in the database, and no repetition was requested."""
 
 
 class TimeLimitError(DynabroError):
@@ -154,28 +154,28 @@ class TimeLimitError(DynabroError):
 
 
 class InterruptedRunError(DynabroError):
-    """Ctrl-C; the text describes the state of the run."""
+    """Ctrl-C was pressed; the text describes the state of the run."""
 
     exit_code = 130
 
 
 class PreemptedError(DynabroError):
-    """SIGTERM, as from a cluster that needs its machine; the same command resumes later."""
+    """SIGTERM arrived, for example from a cluster that needs its machine; the same command resumes later."""
 
     exit_code = 75
 
 
 class OutageWarning(UserWarning):
-    """The server of a database is waited for, or is back; the command line prints this warning."""
+    """Warning that the command waits for a database's server, or that the server is back; the command line prints it."""
 
 
 def first_line(text: object) -> str:
-    """Return the first line of a message; empty if it has none."""
+    """Return the first line of a message; empty if the message is empty."""
     return str(text).strip().partition("\n")[0].strip()
 
 
 def last_line(text: object) -> str:
-    """Return the last line of a message, such as the exception of a traceback; empty if it has none."""
+    """Return the last line of a message, such as the exception of a traceback; empty if the message is empty."""
     return str(text).strip().rpartition("\n")[2].strip()
 
 
@@ -185,7 +185,7 @@ def many(number: int, what: str) -> str:
 
 
 def did_you_mean(got: str, legal: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` if one of ``legal`` is close to ``got``, else an empty string."""
+    """Return `` (did you mean 'x'?)`` if one of ``legal`` is close to ``got``, and otherwise an empty string."""
     names = {name.lower(): name for name in legal}
     close = difflib.get_close_matches(got.lower(), names, n=1, cutoff=0.6)
     return f" (did you mean {names[close[0]]!r}?)" if close else ""

@@ -1,6 +1,6 @@
-"""Events of a simulation: plain data, without torch, fit for a pipe or a network.
+"""Events of a simulation: plain data, without torch, for a pipe or a network.
 
-``simulate`` yields ``Started``, then ``RoundsDone`` and ``Evaluated`` in turn, and last ``Finished`` or ``Diverged``. On
+``simulate`` yields ``Started``, then ``RoundsDone`` and ``Evaluated`` in turn, and finally ``Finished`` or ``Diverged``. On
 request, ``Checkpointed`` and ``Weights`` come in between.
 """
 
@@ -17,7 +17,7 @@ SaveAt = Literal["never", "end", "evaluations"]
 class Round:
     """One server update. ``budget`` is the gradient computations per worker at its end.
 
-    ``acceptance`` is the acceptance ratio of the Byzantine messages, in the rounds in which it is measured.
+    ``acceptance`` is the acceptance ratio of the Byzantine messages, if it is measured in the round.
     """
 
     round: int
@@ -36,7 +36,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Identity:
-    """From ``tick`` on these workers are Byzantine, by numbers from 1 to m, until the next event of this kind."""
+    """Byzantine workers from ``tick`` on, by numbers from 1 to m, until the next event of this kind."""
 
     tick: int
     byzantine: tuple[int, ...]
@@ -60,9 +60,9 @@ class Totals:
 class Started:
     """The run is set up: ``record`` has the columns of its row in ``runs`` that are known from the start.
 
-    ``resumed`` are the totals of the checkpoint from which it resumes; None if it starts from the beginning. ``labels`` has
-    (worker, label, count) for every label of a worker's training samples; empty if every worker has all samples. ``unused``
-    says why the checkpoint that was given is not used; None if it is used, or none was given.
+    ``resumed`` are the totals of the checkpoint from which the run resumes; None if it starts from the beginning. ``labels``
+    has (worker, label, count) for every label of a worker's training samples; empty if every worker has all samples. ``unused``
+    is the reason why a given checkpoint is not used; None if it is used, or no checkpoint was given.
     """
 
     run_key: str
@@ -76,8 +76,8 @@ class Started:
 class RoundsDone:
     """Rounds completed since the last event of this kind, in order; ``totals`` count from the start.
 
-    ``identities`` has the changes of the Byzantine set in them, including the first set, if the seed does not determine the
-    strategy's schedule.
+    ``identities`` has the changes of the Byzantine set in these rounds, including the first set, if the seed does not determine
+    the strategy's schedule.
     """
 
     rounds: tuple[Round, ...]
@@ -89,8 +89,8 @@ class RoundsDone:
 class Evaluated:
     """The model x_t after ``round`` rounds. ``samples`` is budget x batch size x workers, the paper's x-axis.
 
-    ``x`` is the model itself, with nine digits, if it has few enough numbers to draw its path; else None. The validation
-    numbers are on samples that are held out of training; None if there are none. ``metrics`` has numbers of plugins by name.
+    ``x`` is the model, with nine digits, if it has few enough numbers to draw its path; else None. The validation numbers are
+    measured on held-out samples; None without held-out samples. ``metrics`` has numbers of plugins by name.
     """
 
     round: int
@@ -108,7 +108,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Checkpointed:
-    """Everything that the run needs to resume, as ``simulation.checkpoint`` writes it; ``totals`` count from the start."""
+    """Everything that the run needs to resume, written by ``simulation.checkpoint``; ``totals`` count from the start."""
 
     totals: Totals
     data: bytes
@@ -131,7 +131,7 @@ class Weights:
 class Diverged:
     """NaN or Inf appeared in the model or its update at ``round``: a result, and the end of the run.
 
-    The numbers are of the current model; argmax over NaN is class 0. ``how`` as in ``Finished``.
+    The numbers are of the current model; argmax over NaN is class 0. For ``how`` see ``Finished``.
     """
 
     round: int

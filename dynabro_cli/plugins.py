@@ -1,9 +1,9 @@
-"""Components of one's own, as one function each: ``@aggregator``, ``@attack``, ``@model``, ``@task``, ...
+"""A user's components, one function each: ``@aggregator``, ``@attack``, ``@model``, ``@task``, ...
 
-Positional arguments are what the function computes with. A keyword-only argument is a parameter of the component
-(``name:key=value``), unless the run knows it: ``m``, ``f``, ``seed``, ``beta``, ``generator`` and ``data_dir`` are given by
-name to a function that asks for them. A component with state, a proof, or another number of messages needs a factory, as in
-the package of its kind.
+Positional arguments are the function's data. A keyword-only argument is a parameter of the component (``name:key=value``),
+unless the run provides it: ``m``, ``f``, ``seed``, ``beta``, ``generator`` and ``data_dir`` are passed by name to a function
+that asks for them. A component with state, a proof, or another number of messages needs a factory, like those in the package of
+its kind.
 
 Example:
     >>> from dynabro_cli.plugins import aggregator
@@ -68,19 +68,19 @@ __all__ = [
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 GIVEN = ("m", "f", "seed", "beta", "generator", "data_dir")
-"""Names that a run can give; each kind has some of them."""
+"""Names that a run can provide; each kind has some of them."""
 TYPES = (int, float, bool, str)
 
 
 class Decorator(Protocol):
-    """Register a function, and return it unchanged."""
+    """Decorator that registers a function and returns it unchanged."""
 
     def __call__(self, function: Function, /) -> Function: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The legal values of a parameter, and its meaning: ``keep: Annotated[float, Range(above=0, maximum=1)] = 0.5``."""
+    """Legal values of a parameter, and its meaning: ``keep: Annotated[float, Range(above=0, maximum=1)] = 0.5``."""
 
     minimum: float | None = None
     maximum: float | None = None
@@ -115,15 +115,15 @@ def pre_aggregator(name: str, *, reference: str = "own") -> Decorator:
 
 
 def attack(name: str, *, reference: str = "own", reads_own: bool = True) -> Decorator:
-    """Register ``function(own [m, d], byzantine [m])``, which returns what Byzantine workers send: [d], [m, d] or a number.
+    """Register ``function(own [m, d], byzantine [m])``, which returns the Byzantine messages: [d], [m, d] or a number.
 
-    It may ask for ``m``, ``beta``, ``seed`` and ``generator`` (of NumPy, another one in every round). If all workers are
-    Byzantine, ``honest_mean`` takes their own vectors for honest ones.
+    It may ask for ``m``, ``beta``, ``seed`` and ``generator`` (NumPy's, a new one in every round). If all workers are
+    Byzantine, ``honest_mean`` counts their own vectors as honest.
 
     Args:
         name: The attack's name.
         reference: Its source.
-        reads_own: False if it never reads the own vectors of Byzantine workers, which are then not computed.
+        reads_own: False if it never reads Byzantine workers' own vectors; they are then not computed.
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: AttackSetting) -> Attack:
@@ -146,7 +146,7 @@ def attack(name: str, *, reference: str = "own", reads_own: bool = True) -> Deco
 def switching(name: str, *, reference: str = "own") -> Decorator:
     """Register ``function(tick)``, which returns the bool mask [m] of the workers that are Byzantine at a tick.
 
-    It may ask for ``m``, ``f``, ``beta``, ``seed`` and ``generator`` (of NumPy, another one at every tick).
+    It may ask for ``m``, ``f``, ``beta``, ``seed`` and ``generator`` (NumPy's, a new one at every tick).
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: SwitchingSetting) -> Switching:
@@ -190,9 +190,9 @@ def metrics(function: Function) -> Function:
 
 
 def partition(name: str, *, reference: str = "own") -> Decorator:
-    """Register ``function(labels [n])``, which returns m arrays with the places of each worker's samples.
+    """Register ``function(labels [n])``, which returns m arrays with the indices of each worker's samples.
 
-    It may ask for ``m``, ``seed`` and ``generator`` (of NumPy).
+    It may ask for ``m``, ``seed`` and ``generator`` (NumPy's).
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: PartitionSetting) -> Partition:
@@ -211,9 +211,9 @@ def partition(name: str, *, reference: str = "own") -> Decorator:
 
 
 def task(name: str, *, reference: str = "own") -> Decorator:
-    """Register ``function()``, which returns arrays ``(X, y)`` or ``(X, y, X_test, y_test)``, as ``make_task`` takes them.
+    """Register ``function()``, which returns arrays ``(X, y)`` or ``(X, y, X_test, y_test)`` for ``make_task``.
 
-    It may ask for ``data_dir``, the folder of data sets. It is called when the data are needed.
+    The function may ask for ``data_dir``, the folder of data sets. It is called when the data are needed.
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: TaskSetting) -> Task:
@@ -226,7 +226,7 @@ def task(name: str, *, reference: str = "own") -> Decorator:
 def _registered(
     registry: Registry[Any], name: str, reference: str, offered: tuple[str, ...], build: Callable[..., Any]
 ) -> Decorator:
-    """Return the decorator: the function's parameters become a block, and a factory hands their values to the function."""
+    """Return the decorator: the function's parameters become a block, and a factory passes their values to the function."""
 
     def decorate(function: Function) -> Function:
         block, asked = _read(function, f"{registry.kind} {name!r}", offered)
@@ -244,10 +244,10 @@ def _registered(
 
 
 def _read(function: Callable[..., Any], who: str, offered: tuple[str, ...]) -> tuple[type, set[str]]:
-    """Return the parameter block of a function's keyword-only arguments, and the names among them that the run gives.
+    """Return the parameter block of a function's keyword-only arguments, and the names among them that the run provides.
 
     Raises:
-        TypeError: An argument has no type that can be written in a component's text, or the kind does not know its name.
+        TypeError: An argument's type cannot be written in a component's text, or the kind does not know its name.
     """
     fields, asked = [], set()
     for name, argument in inspect.signature(function).parameters.items():
@@ -284,10 +284,11 @@ def _of_messages(name: str, call: Callable[..., Any], asked: set[str], setting: 
 
 
 def _checked(who: str, call: Callable[..., Any], vectors: Tensor, *what: str) -> Tensor:
-    """Return what a function makes of vectors [m, d], if it has one of the shapes and leaves them as they are.
+    """Return a function's result for vectors [m, d], if it has one of the shapes and the vectors are unchanged.
 
     Raises:
-        PluginError: It has not; the message names the function, what it returned and what is expected.
+        PluginError: The shape is wrong, or the vectors changed; the message names the function, its result and the expected
+            shapes.
     """
     tracing = torch.compiler.is_compiling()  # a compiled function cannot read the counter of changes
     before = 0 if tracing else vectors._version
@@ -305,7 +306,7 @@ def _checked(who: str, call: Callable[..., Any], vectors: Tensor, *what: str) ->
         raise _wrong(who, _described(found), words)
     if not tracing and vectors._version != before:
         raise PluginError(f"{who} changed the vectors that it was given. Try: vectors.clone() before an in-place operation")
-    return found.clone()  # it may be a view of a vector
+    return found.clone()  # may be a view of a vector
 
 
 def _described(value: Any) -> str:

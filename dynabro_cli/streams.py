@@ -1,7 +1,7 @@
 """Named, counter-based random streams: every draw is a pure function of (seed, name, counter).
 
-Nothing is carried from draw to draw, so a resumed run needs no stored generator state, two methods with one seed face the
-same identities, and every device sees the same batches. The generator is NumPy's Philox (Salmon et al., SC 2011).
+Draws share no state. So a resumed run needs no stored generator, two methods with the same seed face the same identities, and
+every device sees the same batches. The generator is NumPy's Philox (Salmon et al., SC 2011).
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ class Streams:
     def generator(self, name: Name, first: int, second: int = 0) -> np.random.Generator:
         """Return a fresh generator at the counter (first, second), such as (round, computation).
 
-        The two lowest words of Philox's 256-bit counter are left to the draws themselves.
+        The draws themselves use the two lowest words of Philox's 256-bit counter.
         """
         return np.random.Generator(np.random.Philox(key=self._key(name), counter=[0, 0, second, first]))
 
     def moved(self, name: Name, first: int, second: int = 0) -> np.random.Generator:
-        """Return the stream's own generator, moved to the counter; its draws are the draws of ``generator``.
+        """Return the stream's own generator, moved to the counter; it draws the same numbers as ``generator``.
 
-        This takes an eighth of the time of a new generator. The next call for this name moves it again, so make its draws
-        before, and do not keep it.
+        This takes an eighth of the time of a new generator. The next call for this name moves it again, so draw before that
+        call, and do not keep the generator.
         """
         if name not in self._own:
             generator = self.generator(name, 0)
-            self._own[name] = generator, dict(generator.bit_generator.state)  # of a generator that has drawn nothing
+            self._own[name] = generator, dict(generator.bit_generator.state)  # the state of a generator that has drawn nothing
         generator, state = self._own[name]
         state["state"]["counter"][:] = 0, 0, second, first
         generator.bit_generator.state = state
         return generator
 
     def integer(self, name: Name, first: int, second: int = 0) -> int:
-        """Return a seed in [0, 2^63) for a library that wants one number."""
+        """Return a seed in [0, 2^63), for a library that needs one number."""
         return int(self.moved(name, first, second).integers(0, 2**63 - 1))

@@ -64,7 +64,7 @@ def proved_kappa(m: int, f: int) -> float:
     of C and S; it exists, because at most f of the q + 1 messages in C are not in S. Put a = sum_{i in T} |g_i - x|^2/(h V).
 
     (1) For i in S, score(k) <= score(i) <= q/(h-1) sum_{j in S} |g_i - g_j|^2 = q/(h-1) (h |g_i - x|^2 + h V), because the q
-        nearest of all others are no farther than the q nearest of the h - 1 others in S.
+    nearest of all others are no farther than the q nearest of the h - 1 others in S.
     (2) By Minkowski's inequality over T, sqrt(n) |g_k - x| <= sqrt(score(k)) + sqrt(a h V).
 
     q = h - 1, n = h - f: the mean of (1) over S is score(k) <= 2 h V, and a <= 1. By (2) |g_k - x|^2 <= (1 + sqrt 2)^2 h V/n,

@@ -1,4 +1,4 @@
-"""Components written ``name:key=value,key=value``: their parameters, their text, and the registries they live in."""
+"""Components written ``name:key=value,key=value``: their parameters, their texts, and their registries."""
 
 from dynabro_cli.components.component import Component, Entry
 from dynabro_cli.components.parameters import NoParameters, ParameterInfo, format_value, parameter, parameter_infos, parse_whole

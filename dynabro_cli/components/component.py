@@ -19,7 +19,7 @@ Check: TypeAlias = "Callable[[Component[Any], Any], None]"
 class Entry(Generic[Factory]):
     """A registered algorithm: its name, parameter block, factory, reference, and legal settings.
 
-    ``check`` raises SpecError for a component and a setting in which it cannot be built; None if only building it decides.
+    ``check`` raises SpecError if a component cannot be built in a setting; None if only building it can decide.
     """
 
     kind: str
@@ -66,18 +66,18 @@ class Component(Generic[Factory]):
 
     @property
     def inner(self) -> tuple[Component[Any], ...]:
-        """Components that the parameters name: such a block has a property ``components``."""
+        """Components that the parameters name; such a block has a property ``components``."""
         return tuple(getattr(self.parameters, "components", ()))
 
     @functools.cached_property
     def mapping(self) -> dict[str, Any]:
-        """Name and all parameters with defaults, ``later`` ones only if not at their default: the content of the run key."""
+        """Name and all parameters, including defaults (``later`` ones only if not at their default), for the run key."""
         values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)
         known = {info.key: value for info, value in values if not info.limits["later"] or value != info.default}
         return {"name": self.name} | known
 
     def canonical(self, setting: Any) -> Component[Factory]:
-        """Return the same component, with each parameter at its default or at ``auto`` if that is the same in ``setting``.
+        """Return the same component; a parameter is written as its default, or as ``auto``, if that is equal in ``setting``.
 
         A ``fixed`` parameter has the value of its ``auto``.
         """
@@ -85,7 +85,7 @@ class Component(Generic[Factory]):
         for info in self.entry.infos:
             given = getattr(self.parameters, info.field)
             if info.auto is None or (given is None and info.default is None and not info.limits["fixed"]):
-                continue  # auto already: its value may be as large as the model, and is not needed
+                continue  # already auto: its value may be as large as the model, and is not needed
             meant = info.auto(self.parameters, setting)
             if meant is not None and given in (None, meant):
                 values[info.field] = meant if info.default == meant or info.limits["fixed"] else None

@@ -1,7 +1,7 @@
 """Digests of the code that computes a run's numbers: one for each of its components, and one for the engine.
 
-A digest is a hash of files as they are, comments included. A component's files are the one that registers it, and the files of
-components' packages that this one imports. The engine is all other computing code. Nothing is imported or parsed for a digest.
+A digest is a hash of whole files, comments included. A component's files are the file that registers it, and the files of
+components' packages that this file imports. The engine is all other computing code. Nothing is imported or parsed for a digest.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ ENGINE_FILES = (
     *(f"{kind}/{name}" for kind in KINDS for name in ("_api.py", "*.*pp")),
     "pre_aggregators/_chain.py",
 )
-"""Patterns of the engine's files: everything that computes and is not a component, C++ included."""
+"""Patterns of the engine's files: all computing code that is not a component, C++ included."""
 NAME = re.compile(rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}")
 DIGITS = 20
 DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 EARLIER = re.compile(r"[0-9a-f]{16}")
-"""Digests of an earlier form, which cannot be compared: they count as unknown."""
+"""Pattern of digests in an earlier form; they cannot be compared and count as unknown."""
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.+))", re.MULTILINE)
-MOST_TOLD = 4
+MOST_SHOWN = 4
 
 
 def keep_sources() -> None:
-    """Read the package's files now: a process that is about to import them knows them later, even if they are edited."""
+    """Read the package's files now, before they are imported, so that later edits do not change the digests."""
     for path in (*_engine_files(), *(file for kind in KINDS for file in (ROOT / kind).glob("*.py"))):
         _content(path)
 
@@ -61,7 +61,7 @@ def digests_of(components: Mapping[str, Entry[Any]]) -> str | None:
 
 
 def of_entry(entry: Entry[Any]) -> str | None:
-    """Return the digest of a registered component, which may be a user's; None if its source cannot be read."""
+    """Return the digest of a registered component, which may belong to a user; None if its source cannot be read."""
     module = sys.modules.get(entry.factory.__module__)
     file = getattr(module, "__file__", None)
     if file is None:
@@ -73,7 +73,7 @@ def of_entry(entry: Entry[Any]) -> str | None:
 
 
 def with_imports(plugins: Iterable[Plugin]) -> tuple[Plugin, ...]:
-    """Return plugins as they can be sent: each file with the files beside it that it imports."""
+    """Return plugins in a form that can be sent: each file with the files beside it that it imports."""
     return tuple(Plugin(plugin.name, _sources(plugin)) if plugin.is_file else plugin for plugin in plugins)
 
 
@@ -86,7 +86,7 @@ def _sources(plugin: Plugin) -> tuple[tuple[str, bytes], ...]:
 
 @functools.cache
 def of_file(path: Path) -> str | None:
-    """Return the digest of a file with components, and of its imports with components; None if one cannot be read."""
+    """Return the digest of a file with components and of its imports with components; None if a file cannot be read."""
     return _hash(_with_imports(path))
 
 
@@ -98,7 +98,7 @@ def of_engine() -> str | None:
 
 @functools.cache
 def at_hand(name: str) -> str | None:
-    """Return the present digest of ``engine``, or of a component such as ``aggregators/cwtm``; None if it is not known."""
+    """Return the current digest of ``engine`` or of a component such as ``aggregators/cwtm``; None if it is unknown."""
     if name == ENGINE:
         return of_engine()
     if name in USERS:
@@ -112,7 +112,7 @@ def at_hand(name: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str | None) -> dict[str, str] | None:
-    """Read a value of ``code_digests``; None if it is NULL, not of this form, or of an earlier form."""
+    """Read a value of ``code_digests``; None if it is NULL, has an earlier form, or is not valid."""
     try:
         found = json.loads(text or "null")
     except (ValueError, RecursionError):
@@ -150,7 +150,7 @@ def changed(text: str | None) -> tuple[str, ...]:
 
 
 def changed_components(text: str | None) -> tuple[str, ...]:
-    """As ``changed``, without ``engine``."""
+    """Return ``changed`` without ``engine``."""
     return tuple(name for name in changed(text) if name != ENGINE)
 
 
@@ -177,9 +177,9 @@ class CodeComparison:
         """The differences in one line; None if there are no differences."""
         parts = []
         if self.changed:
-            told = [f"{name}: {count}" for name, count in self.components.items()]
-            more = f", and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
-            parts.append(f"with other code: {self.changed} of {self.runs} ({', '.join(told[:MOST_TOLD])}{more})")
+            found = [f"{name}: {count}" for name, count in self.components.items()]
+            more = f", and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
+            parts.append(f"with other code: {self.changed} of {self.runs} ({', '.join(found[:MOST_SHOWN])}{more})")
         if self.engine:
             parts.append(f"with another version of the engine: {self.engine} of {self.runs}")
         return f"stored runs made {'; '.join(parts)}" if parts else None
@@ -201,12 +201,12 @@ def compare(texts: Iterable[tuple[str | None, int]]) -> CodeComparison:
 
 
 _executed: dict[Path, bytes] = {}
-"""The bytes of plugins as they were executed, whatever happened to their files."""
+"""The bytes of plugins as they were executed, even if their files have changed since."""
 
 
 @functools.cache
 def _content(path: Path) -> bytes | None:
-    """Return a file's bytes, read once: a process knows the code that it has loaded, even if the file changes."""
+    """Return a file's bytes, read once, so that a process knows its loaded code even if the file changes."""
     if path in _executed:
         return _executed[path]
     try:
@@ -220,7 +220,7 @@ def _text(path: Path) -> str:
 
 
 def _hash(paths: Iterable[Path]) -> str | None:
-    """Return one digest of several files, wherever they are; None if there are none, or one cannot be read."""
+    """Return one digest of several files, independent of their places; None without files, or if a file cannot be read."""
     contents = [_content(path) for path in paths]
     known = sorted(hashlib.sha256(content).hexdigest() for content in contents if content is not None)
     if not known or len(known) < len(contents):
@@ -234,7 +234,7 @@ def _engine_files() -> frozenset[Path]:
 
 
 def _with_imports(path: Path) -> set[Path]:
-    """Return a component's file, and the files that it imports, directly or not, if they are a user's or of components."""
+    """Return a component's file, and the files that it imports (directly or not), if they belong to a user or to components."""
     found: set[Path] = set()
     waiting = [path]
     while waiting:
@@ -258,7 +258,7 @@ def _imports(text: str) -> Iterator[str]:
 
 @functools.cache
 def _file(folder: Path, name: str) -> Path | None:
-    """Return the file of a module that a file in ``folder`` imports as ``name``; None if it is another program's."""
+    """Return the file of a module that a file in ``folder`` imports as ``name``; None if it belongs to another program."""
     parts = name.lstrip(".").split(".")
     level = len(name) - len(name.lstrip("."))
     top = _package(folder)
@@ -277,7 +277,7 @@ def _file(folder: Path, name: str) -> Path | None:
 
 @functools.cache
 def _package(folder: Path) -> Path | None:
-    """Return the folder of the outermost package that a folder is in; None if it is in none."""
+    """Return the folder of the outermost package that a folder is in; None if it is not in a package."""
     if not (folder / "__init__.py").is_file():
         return None
     return _package(folder.parent) or folder

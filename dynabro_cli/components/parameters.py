@@ -28,11 +28,11 @@ def parameter(
 ) -> Any:
     """Declare a field of a parameter block: its meaning, and its legal range (``above`` and ``below`` are strict).
 
-    ``auto`` maps the block and the component's setting to the value that None stands for; to None if only the run determines
-    it. A spec has None for it, or, if it is ``fixed``, the value, as auto may resolve to another value tomorrow.
+    ``auto`` maps the block and the component's setting to the value that None means, or to None if only the run determines it.
+    A spec stores None for ``auto``. If the parameter is ``fixed``, the spec stores the value, because ``auto`` may change.
 
-    ``later`` says that runs were stored before the component had this parameter. Its default is left out of the run key, so
-    that those runs keep their keys.
+    ``later`` is True if runs were stored before the component had this parameter. Its default is left out of the run key, so
+    that these runs keep their keys.
     """
     limits = {"help": help, "minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
     return dataclasses.field(default=default, metadata=limits | {"auto": auto, "fixed": fixed, "later": later})
@@ -114,7 +114,7 @@ def parse_number(text: str) -> float:
 
 
 def parse_whole(text: str) -> int:
-    """Return the whole number in ``text``, also for ``5e3`` or ``8.0``; raise ValueError otherwise, or beyond 64 bits."""
+    """Return the whole number in ``text``, also from ``5e3`` or ``8.0``; raise ValueError otherwise, or beyond 64 bits."""
     try:
         value = int(text)
     except ValueError:

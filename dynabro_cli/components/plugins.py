@@ -1,7 +1,7 @@
 """Plugins: a user's own Python files and modules, which register components when they are imported.
 
-They are named by ``--plugin``, by the environment, or by a sweep; installed packages name theirs as entry points. A process
-that makes runs for another one gets the sources of files with its request, and loads the same.
+``--plugin``, the environment, or a sweep name them; installed packages have entry points. A process that makes runs for another
+process gets the sources of files with its request, and loads the same plugins.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Plugin:
 
     Attributes:
         name: Absolute path of a file, or name of a module.
-        sources: Of a file: name and content of the file, then of the files beside it that it imports.
+        sources: For a file: name and content of the file, then of the files beside it that it imports.
     """
 
     name: str
@@ -57,12 +57,12 @@ _installed_done = False
 
 
 def loaded() -> tuple[Plugin, ...]:
-    """Return the plugins that were named, in the order in which they were loaded; installed packages do not count."""
+    """Return the named plugins in the order in which they were loaded; installed packages do not count."""
     return tuple(_loaded.values())
 
 
 def is_loading() -> bool:
-    """Return True while a plugin is imported, so that what is registered is the user's."""
+    """Return True while a plugin is imported; components that are registered then belong to the user."""
     return _depth > 0
 
 
@@ -72,18 +72,18 @@ def from_environment() -> list[str]:
 
 
 def absolute(name: str, folder: Path | None = None) -> str:
-    """Return the absolute path of a plugin's file, relative to ``folder`` or the current one; a module's name unchanged."""
+    """Return the absolute path of a plugin's file, relative to ``folder`` or the current folder; a module's name unchanged."""
     if not (name.endswith(".py") or os.sep in name):
         return name
     return str((folder or Path()).joinpath(Path(name).expanduser()).resolve())
 
 
 def load(names: Iterable[str], folder: Path | None = None) -> None:
-    """Import plugins, each once: files, or modules of the current folder or of installed packages.
+    """Import plugins, each once: files, or modules in the current folder or in installed packages.
 
     Args:
         names: Files (``rule.py``) and modules (``package.rules``).
-        folder: The folder that files are relative to; by default the current one.
+        folder: The folder that files are relative to; by default the current folder.
 
     Raises:
         SpecError: A file or module does not exist.
@@ -102,20 +102,20 @@ def load(names: Iterable[str], folder: Path | None = None) -> None:
 
 
 def load_plugin(plugin: str | Path) -> None:
-    """Import a plugin, a file or a module, once: its components can be used like dynabro's own.
+    """Import a plugin (a file or a module) once; its components can be used like dynabro's own.
 
     Args:
         plugin: A file (``my_rule.py``), or a module's name.
 
     Raises:
-        SpecError: It does not exist.
-        PluginError: It raised an exception; the message has file and line.
+        SpecError: The plugin does not exist.
+        PluginError: The plugin raised an exception; the message has file and line.
     """
     load([str(plugin)])
 
 
 def load_sent(plugins: Iterable[Plugin]) -> None:
-    """Import the plugins of another process, unless this process has them; write files that differ here to a folder of its own.
+    """Import another process's plugins that this process does not have; write files that differ here to a temporary folder.
 
     Raises:
         PluginError: A plugin raised an exception, a module is not installed here, or the process has another version of a file.
@@ -142,16 +142,16 @@ def load_sent(plugins: Iterable[Plugin]) -> None:
 
 
 def load_installed() -> None:
-    """Import the plugins of installed packages, their entry points ``dynabro.plugins``, once.
+    """Import the plugins of installed packages (their entry points ``dynabro.plugins``) once.
 
     Raises:
-        PluginError: One raised an exception.
+        PluginError: A plugin raised an exception.
     """
     global _installed_done
     if _installed_done:
         return
     _installed_done = True
-    from importlib.metadata import entry_points  # takes as long as all of this package that a command has loaded before
+    from importlib.metadata import entry_points  # takes as long as all earlier imports of this package by a command
 
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.value):
         package = entry.dist.name if entry.dist is not None else entry.module
@@ -177,7 +177,7 @@ def _importing() -> Iterator[None]:
 
 
 def _aside() -> contextlib.AbstractContextManager[object]:
-    """Within the context, let what a plugin prints go to standard error: standard output may be JSON of the command."""
+    """Send the output of plugins to stderr within the context, because stdout may be a command's JSON."""
     return contextlib.redirect_stdout(sys.stderr)  # noqa: TID251
 
 
@@ -196,7 +196,7 @@ def _read(given: str, name: str) -> bytes:
 
 
 class _Loader(SourceFileLoader):
-    """Execute the bytes that were read, whatever happens to the file, and write no bytecode beside it.
+    """Execute the bytes that were read, even if the file changes, and write no bytecode beside it.
 
     Args:
         name: The module.
@@ -215,10 +215,10 @@ class _Loader(SourceFileLoader):
 
 
 def _load_file(name: str, content: bytes, folder: Path | None = None) -> None:
-    """Import the file ``name``; its copy in ``folder``, if that is another one."""
+    """Import the file ``name``, or its copy in ``folder`` if that differs."""
     path = Path(name) if folder is None else folder / Path(name).name
     module_name = _module_name(path)
-    if _file_of(sys.modules.get(module_name)) == path:  # imported already, as by its test
+    if _file_of(sys.modules.get(module_name)) == path:  # already imported, for example by its test
         places.append(path)
         _loaded[name] = Plugin(name, ((path.name, content),))
         return
@@ -246,7 +246,7 @@ def _load_module(name: str) -> None:
         exists = importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
         exists = False
-    except (Exception, SystemExit) as error:  # of the package around it
+    except (Exception, SystemExit) as error:  # from the package around it
         raise PluginError(f"plugin={name}: {described(error)}. Try: python -m {name}") from error
     if not exists:
         raise SpecError(f"plugin={name}: there is no such module. Try: a file that ends in .py, or pip install of its package")
@@ -270,7 +270,7 @@ def _execute(action: Callable[[], object], name: str, command: str, undo: Callab
 
 
 def _add_place(module: str) -> None:
-    """Note where a module's code is; of a package, all modules in it."""
+    """Note the place of a module's code; for a package, all its modules count."""
     with contextlib.suppress(ImportError, AttributeError, ValueError):
         spec = importlib.util.find_spec(module.partition(".")[0])
         if spec is not None:
@@ -278,7 +278,7 @@ def _add_place(module: str) -> None:
 
 
 def _module_name(path: Path) -> str:
-    """Return the file's own name, by which files beside it import it; another name if that is taken."""
+    """Return the file's name, by which files beside it import it; another name if this name is taken."""
     stem = re.sub(r"\W", "_", path.stem)
     if stem in sys.modules:
         free = _file_of(sys.modules[stem]) == path
@@ -294,7 +294,7 @@ def _file_of(module: ModuleType | None) -> Path | None:
 
 
 def described(error: BaseException) -> str:
-    """Return an exception in one line, with the file and line of the plugin's code that raised it, if one did."""
+    """Return an exception in one line; if a plugin's code raised it, with file and line."""
     kind = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
     place = where(error)
     return kind if place is None else f"{place}: {kind}"
@@ -303,7 +303,7 @@ def described(error: BaseException) -> str:
 def where(error: BaseException) -> str | None:
     """Return ``FILE, line N`` of the plugin's code that raised an exception; None if no plugin's code did.
 
-    It is the last such line of the traceback, causes included.
+    The line is the last such line of the traceback, causes included.
     """
     if isinstance(error, SyntaxError) and error.filename and _is_plugins(error.filename):
         return f"{error.filename}, line {error.lineno}"
@@ -321,10 +321,10 @@ def where(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def guarded(what: str) -> Iterator[None]:
-    """Within the context, turn an exception that went through a plugin's code into a PluginError.
+    """Turn an exception that went through a plugin's code, within the context, into a PluginError.
 
     Raises:
-        PluginError: With file and line. Errors raised on purpose, and exceptions of other code, are unchanged.
+        PluginError: The error with file and line. Errors raised on purpose, and exceptions of other code, are unchanged.
     """
     try:
         with _aside():

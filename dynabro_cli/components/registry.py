@@ -1,8 +1,8 @@
 """Registries of components, and texts ``name:key=value,key=value`` read by them.
 
 An algorithm's file declares a frozen dataclass of parameters and decorates a factory with ``@registry.register``. Nothing else
-changes: discovery imports every module of the registry's package whose name does not begin with ``_``. A component whose module
-has its name is found without the others. Plugins register components in the same way.
+changes: discovery imports every module of the registry's package whose name does not begin with ``_``. If a component's module
+has the component's name, only this module is imported to find it. Plugins register components in the same way.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Registry(Generic[Factory]):
     """All algorithms of one kind, found by importing the modules of one package.
 
     Args:
-        kind: The word for one of them, as in ``unknown aggregator``.
-        package: The package whose modules register themselves.
+        kind: The word for one algorithm, as in ``unknown aggregator``.
+        package: The package whose modules register algorithms.
     """
 
     def __init__(self, kind: str, package: str) -> None:
@@ -52,14 +52,14 @@ class Registry(Generic[Factory]):
 
         A name that is taken raises NameTakenError, unless the same cell of a notebook is executed again.
 
-        ``check`` decides without building in which settings the component is legal, if building takes long.
+        If building takes long, ``check`` decides without building in which settings the component is legal.
         """
 
         def decorate(factory: Factory) -> Factory:
             ours = factory.__module__.startswith(f"{self.package}.")
             again = factory.__module__ == NOTEBOOK
             if not ours and (again or plugins.is_loading()):
-                self._discover()  # so that a name of dynabro's own is known to be taken
+                self._discover()  # so that dynabro's own names are known to be taken
             taken = self._entries.get(name)
             if taken is not None and not (again and taken.factory.__module__ == NOTEBOOK):
                 raise NameTakenError(f"{self.kind} {name!r} is registered twice; {taken.factory.__module__} has the first one")
@@ -73,7 +73,7 @@ class Registry(Generic[Factory]):
         return decorate
 
     def entries(self) -> dict[str, Entry[Factory]]:
-        """Return all entries by name, in alphabetical order: the package's, which are imported on first use, and plugins'."""
+        """Return all entries by name, in alphabetical order: the package's (imported on first use) and plugins'."""
         self._discover()
         plugins.load_installed()
         return dict(self._entries)
@@ -92,7 +92,7 @@ class Registry(Generic[Factory]):
         return self._entries[name]
 
     def _import_namesake(self, name: str) -> None:
-        """Import the module with a component's name, if there is one: ``centered_clipping`` for ``centered-clipping``."""
+        """Import the module with a component's name, if it exists: ``centered_clipping`` for ``centered-clipping``."""
         module = name.replace("-", "_")
         if self._discovered or name in self._entries or not module.isidentifier() or module.startswith("_"):
             return
@@ -110,7 +110,7 @@ class Registry(Generic[Factory]):
         self._discovered = True
 
     def parse(self, text: str) -> Component[Factory]:
-        """Read ``name:key=value,...``, each text once; raise SpecError that lists every problem in it."""
+        """Read ``name:key=value,...``, each text once; raise a SpecError that lists every problem in it."""
         if text not in self._parsed:
             self._parsed[text] = self._read(text)
         return self._parsed[text]

@@ -16,7 +16,7 @@ from dynabro_cli.store.read.frames import load
 from dynabro_cli.store.read.queries import query
 
 TARGETS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb-offline": "wandb"}
-"""Tools, and the package that each needs; the module here has the package's name."""
+"""Tools, and the package that each tool needs; the module here has the package's name."""
 CURVES = ("test_accuracy", "test_loss", "train_loss", "gap", "validation_accuracy", "validation_loss")
 FINAL = ("final_accuracy", "final_loss", "final_gap")
 KEY_DIGITS = 10
@@ -27,13 +27,13 @@ class Exported(NamedTuple):
 
     Attributes:
         name: Its id and the beginning of its key.
-        group: Its sweep; ``runs`` if it belongs to none.
+        group: Its sweep; ``runs`` without a sweep.
         fields: Its fields that have a value, and all parameters of its components, such as ``method.beta``.
         tags: Tags.
         note: The note, or an empty text.
         started: Start time, in seconds since 1970.
         ended: End time.
-        points: For each evaluation the budget, which is the step of all tools, and finite numbers by name.
+        points: For each evaluation, the budget (the step of all tools) and finite numbers by name.
         final: Final scores.
     """
 
@@ -53,8 +53,8 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
 
     Raises:
         SpecError: The tool is unknown, or its package is not installed.
-        NotFoundError: There are no such runs.
-        CannotWriteError: The folder exists, and is not empty, or cannot be written.
+        NotFoundError: No such run has a result.
+        CannotWriteError: The folder exists and is not empty, or cannot be written.
     """
     package = TARGETS[to]
     try:

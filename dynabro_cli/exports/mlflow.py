@@ -8,7 +8,7 @@ from pathlib import Path
 from dynabro_cli.exports import Exported
 
 AT_ONCE = 100
-"""Parameters, and a tenth of the numbers, that one call takes."""
+"""Largest number of parameters in a call; a tenth of the largest number of metrics."""
 
 
 def write(runs: Sequence[Exported], out: Path) -> None:

@@ -1,4 +1,4 @@
-"""Devices of runs; without the driver of a GPU, their kind is found without torch."""
+"""Devices of runs; without a GPU's driver, their kind is found without torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NVIDIA_DRIVER = "libcuda.so.1"
 
 @functools.cache
 def gpu_driver() -> bool:
-    """True if the driver of an NVIDIA or AMD GPU is installed; without one, torch has no GPU."""
+    """Return True if the driver of an NVIDIA or AMD GPU is installed; without a driver, torch has no GPU."""
     if AMD_DRIVER.exists():
         return True
     try:
@@ -34,7 +34,7 @@ def gpu_driver() -> bool:
 def kind_of(name: str) -> Literal["cpu", "cuda"]:
     """Return the kind of the device that ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` stands for here.
 
-    Torch is loaded only if that needs a look at a GPU.
+    Torch is loaded only if a GPU has to be examined.
 
     Raises:
         SpecError: The device does not exist.
@@ -45,7 +45,7 @@ def kind_of(name: str) -> Literal["cpu", "cuda"]:
 
 
 def devices_of(name: str) -> list[str]:
-    """Return the devices that a sweep may use: all GPUs for ``cuda``, and for ``auto`` if there are any; else the one.
+    """Return the devices that a sweep may use: all GPUs for ``cuda``, and for ``auto`` if any exist; otherwise one device.
 
     Raises:
         SpecError: The device does not exist.
@@ -67,11 +67,11 @@ def pick_device(name: str) -> torch.device:
 
 
 def current(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Make a GPU the current one, where streams, graphs and Triton's kernels go; nothing for a CPU."""
+    """Make a GPU the current one, for streams, graphs and Triton's kernels; do nothing for a CPU."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def spoilt() -> bool:
-    """Return True if the next run needs another process, as the capture of a CUDA graph has failed in this one."""
+    """Return True if the next run needs another process, because the capture of a CUDA graph has failed in this process."""
     graphs = sys.modules.get("dynabro_cli.gradients.graphs")
     return graphs is not None and graphs.KernelCapture.failed > 0

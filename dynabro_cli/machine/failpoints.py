@@ -1,4 +1,4 @@
-"""Named places at which a test kills or stops a process; in ordinary use they do nothing.
+"""Named places at which a test kills or stops a process; otherwise they do nothing.
 
 ``DYNABRO_FAILPOINT=NAME[:N]=SIGNAL`` sends this process the signal when it reaches the place for the Nth time (by default the
 first): ``after-commit:3=KILL``.
@@ -27,7 +27,7 @@ _reached: Counter[str] = Counter()
 
 
 def failpoint(name: str) -> None:
-    """Reach the place called ``name``, one of ``NAMES``."""
+    """Reach the place ``name``, one of ``NAMES``."""
     planned = os.environ.get("DYNABRO_FAILPOINT")
     if planned is not None:
         place, number, sent = check_plan(planned)
@@ -41,7 +41,7 @@ def check_plan(text: str) -> tuple[str, int, signal.Signals]:
     """Read ``NAME[:N]=SIGNAL``: a place, a count, and a signal.
 
     Raises:
-        ValueError: The text is not of this form, or there is no such place or signal.
+        ValueError: The text does not have this form, or the place or signal does not exist.
     """
     match = re.fullmatch(r"([^:=]*)(?::([1-9][0-9]{0,8}))?=(.*)", text)
     if match is None:

@@ -12,10 +12,10 @@ PAGE = resource.getpagesize()
 
 
 def free_host_memory() -> int | None:
-    """Return the bytes that this process can still take; None if nothing is known.
+    """Return the bytes that this process can still use; None if nothing is known.
 
-    It is the minimum of the system's available memory, the rest of each control group (version 1 or 2) of the process and the
-    groups above it, and the rest of the limits of address space and data (``ulimit -v`` and ``-d``).
+    The number is the minimum of three: the system's available memory; the rest of each control group (version 1 or 2) of the
+    process and the groups above it; and the rest of the limits of address space and data (``ulimit -v`` and ``-d``).
     """
     known = [*_available(), *_left_in_groups(OWN, GROUPS), *_left_of_limits(OWN)]
     return max(0, min(known)) if known else None
@@ -54,7 +54,7 @@ def _left_in_groups(own: Path, groups: Path) -> Iterator[int]:
         else:
             continue
         for root in dict.fromkeys(roots):
-            folder = root / path.strip("/")  # it may be missing: a container may see its own group as the root
+            folder = root / path.strip("/")  # may be missing: a container may see its own group as the root
             places = (folder, *(parent for parent in folder.parents if parent.is_relative_to(root)))
             yield from (left for place in places for left in _left_in_group(place, *names))
 

@@ -1,8 +1,8 @@
-"""C++ kernels that are compiled for this machine when they are first needed, and cached.
+"""C++ kernels, compiled for this machine when they are first needed, and cached.
 
-A kernel is one source file with numbers that are fixed when it is compiled (sizes); it may include ``team.hpp``. It is loaded
-with ctypes and uses only torch's threads: ``team`` is the function of torch's own OpenMP runtime that starts them.
-``library_of`` is for kernels without sizes; ``Library`` calls the functions of a kernel with tensors.
+A kernel is one source file with numbers (sizes) that are fixed at compile time; it may include ``team.hpp``. It is loaded with
+ctypes and uses only torch's threads: ``team`` is the function of torch's OpenMP runtime that starts them. ``library_of`` is for
+kernels without sizes; ``Library`` calls the functions of a kernel with tensors.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ class NativeError(Exception):
 
 
 class Kernel:
-    """A source file and the numbers that are fixed in it, such as ``{"C": 20, "H": 12}``."""
+    """A source file and its fixed numbers, such as ``{"C": 20, "H": 12}``."""
 
     def __init__(self, source: Path, numbers: Mapping[str, int]) -> None:
         self.source = source
         self.defines = tuple(f"-D{name}={value}" for name, value in sorted(numbers.items()))
 
     def load(self) -> ctypes.CDLL:
-        """Return the loaded library, compiled now unless the cache or this process has it.
+        """Return the loaded library; compile it now unless the cache or this process has it.
 
         Raises:
-            NativeError: There is no compiler, or it failed or took longer than ``SECONDS``, or its result does not load.
+            NativeError: No compiler was found, it failed or took longer than ``SECONDS``, or its result does not load.
         """
         return _load(self.source, self.defines)
 
     def at_hand(self) -> ctypes.CDLL | None:
-        """Return the library for functions that are not compiled, which torch computes, too; None to leave it to torch.
+        """Return the library for functions that are not compiled and that torch can also compute; None to leave them to torch.
 
-        That is so if ``set_first_use`` forbids the kernel, or if it cannot be loaded.
+        None is returned if ``set_first_use`` forbids the kernel, or if it cannot be loaded.
         """
         return None if _first_use == "leave" else _at_hand(self.source, self.defines, _first_use == "compile")
 
 
 FirstUse = Literal["compile", "cached", "leave"]
-_first_use: FirstUse = "compile"  # of the process, as torch's number of threads is: every run sets it
+_first_use: FirstUse = "compile"  # belongs to the process, like torch's number of threads: every run sets it
 
 
 def set_first_use(choice: FirstUse) -> None:
-    """Set for this process if a kernel that is needed now is compiled, or only taken from the cache, or neither."""
+    """Set for this process if a needed kernel is compiled, only taken from the cache, or not used."""
     global _first_use
     _first_use = choice
 
@@ -87,20 +87,20 @@ def load_all(kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
     """
     if len(kernels) < 2:
         return [kernel.load() for kernel in kernels]
-    import concurrent.futures  # it is needed where a compiler is called, and this module is loaded by every command
+    import concurrent.futures  # needed only to call a compiler, but every command loads this module
 
     with concurrent.futures.ThreadPoolExecutor(len(kernels)) as pool:
         return list(pool.map(Kernel.load, kernels))
 
 
 def compiler() -> str | None:
-    """Return the C++ compiler to use: ``CXX``, or the first known one on the path; None if there is none."""
+    """Return the C++ compiler to use: ``CXX``, or the first known compiler on the path; None without a compiler."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     return next((name for name in names if shutil.which(name)), None)
 
 
 def processor() -> str:
-    """Return a name for this kind of processor: compiled code is for one kind, and several machines may share a home folder."""
+    """Return a name for this kind of processor: compiled code serves one kind, but several machines may share a home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -112,13 +112,13 @@ def processor() -> str:
 
 @functools.cache
 def team() -> ctypes.c_void_p | None:
-    """Return ``GOMP_parallel`` of the OpenMP runtime that torch computes with, so that there is one pool of threads.
+    """Return ``GOMP_parallel`` of the OpenMP runtime that torch uses, so that all share one pool of threads.
 
     None if torch's runtime has no such function.
     """
     import torch
 
-    try:  # a symbol is searched in the library and in the libraries that it has loaded
+    try:  # a symbol is searched for in the library and in the libraries that it has loaded
         function = ctypes.CDLL(torch._C.__file__).GOMP_parallel
     except (OSError, AttributeError):
         return None
@@ -145,7 +145,7 @@ def _cached(source: Path, defines: tuple[str, ...]) -> ctypes.CDLL | None:
 
 
 def _plan(source: Path, defines: tuple[str, ...]) -> tuple[Sequence[str], str, Path | None]:
-    """Return the compiler's command, the beginning of the library's name in the cache, and the cache if it can be used."""
+    """Return the compiler's command, the start of the library's name in the cache, and the cache if it can be used."""
     cxx = compiler()
     if cxx is None:
         raise NativeError("no C++ compiler")
@@ -173,7 +173,7 @@ def _version(cxx: str) -> str:
 
 
 def _run(command: Sequence[str], seconds: float) -> str:
-    """Return the output of a command; kill it with all its children if it takes longer or is interrupted."""
+    """Return the output of a command; kill it with all its children if it takes too long or is interrupted."""
     try:
         process = subprocess.Popen(
             command,
@@ -200,7 +200,7 @@ def _run(command: Sequence[str], seconds: float) -> str:
 
 
 def _compile(command: Sequence[str], source: Path, folder: Path, name: str) -> Path:
-    """Compile under a temporary name and rename, so that no process ever sees half a library; return its path.
+    """Compile under a temporary name and rename, so that no process ever sees half a library; return the library's path.
 
     The name contains the SHA-256 of the library, so that damage is detected.
     """
@@ -221,7 +221,7 @@ def _digest(path: Path) -> str:
 
 
 def _sound(path: Path) -> bool:
-    """Return True if the file belongs to this user only and its content matches its name; otherwise delete it."""
+    """Return True if the file belongs only to this user and its content matches its name; otherwise delete it."""
     try:
         state = path.lstat()
         ours = stat.S_ISREG(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o022
@@ -248,14 +248,14 @@ def _cache() -> Path | None:
 
 
 def _trusted(state: os.stat_result) -> bool:
-    """Return True if only its owner, who is root or this user, can replace files in a folder."""
+    """Return True if only root or this user can replace files in a folder."""
     return state.st_uid in (0, os.geteuid()) and (not state.st_mode & 0o002 or bool(state.st_mode & stat.S_ISVTX))
 
 
 class Library:
-    """Functions of a loaded kernel, called with tensors (or None) as pointers, integers as ``long``, and floats as ``double``.
+    """Functions of a loaded kernel: tensors (or None) are passed as pointers, integers as ``long``, and floats as ``double``.
 
-    A list of integers is an array of ``long``; ctypes' own values are passed as they are.
+    A list of integers is an array of ``long``; values of ctypes are passed unchanged.
 
     Args:
         loaded: The kernel.
@@ -266,7 +266,7 @@ class Library:
 
     @property
     def threads(self) -> int:
-        """The number of threads that ``run`` gives to a function."""
+        """The number of threads that ``run`` passes to a function."""
         import torch
 
         return torch.get_num_threads() if team() is not None else 1

@@ -1,4 +1,4 @@
-"""Untrusted files: opened so that neither their kind nor their size nor their links block the program."""
+"""Untrusted files, opened so that their kind, size or links cannot block the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 MOST_ENTRIES = 10_000_000
-"""Most files and folders visited under one folder."""
+"""Largest number of files and folders visited under one folder."""
 SQLITE_MAGIC = b"SQLite format 3\0"
 """The first bytes of an SQLite database."""
 
@@ -18,7 +18,7 @@ SQLITE_MAGIC = b"SQLite format 3\0"
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file for reading.
 
-    Opening a FIFO waits for its writer, and a device may have no end: both are refused unread.
+    Opening a FIFO would wait for its writer, and a device may be endless: both are refused unread.
 
     Raises:
         OSError: The file cannot be opened.
@@ -61,18 +61,18 @@ def open_log(path: Path) -> int:
 
 
 def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_at: int = 0) -> tuple[list[str], int]:
-    """The paths of all files under ``folder`` whose name is ``wanted``; in order of folders, then of names.
+    """Find all files under ``folder`` whose name is ``wanted``, ordered by folder, then by name.
 
-    Links to files and folders are followed as long as they stay inside of ``root``.
+    Links to files and folders are followed if they stay inside ``root``.
 
     Args:
-        folder: Where to look, at any depth.
-        root: A resolved folder that nothing may be out of.
-        wanted: Whether a file of this name counts.
-        looked_at: How many entries were looked at before, as ``MOST_ENTRIES`` limits all of them.
+        folder: The folder to search, at any depth.
+        root: A resolved folder that everything must be inside.
+        wanted: Returns True if a file of this name counts.
+        looked_at: The number of entries visited before; ``MOST_ENTRIES`` limits their total.
 
     Returns:
-        The paths, and the number of entries looked at so far.
+        The paths, and the number of entries visited so far.
 
     Raises:
         OSError: A folder cannot be read.
@@ -100,7 +100,7 @@ def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_
 
 
 def _within(path: str, root: Path) -> str:
-    """The real path of what is to be inside of ``root``; raise ValueError if it is not."""
+    """Return the real path of a file that must be inside ``root``; raise ValueError if it is not."""
     real = os.path.realpath(path)
     if not Path(real).is_relative_to(root):
         raise ValueError(f"{path} is a link out of {root}, to {real}")

@@ -1,4 +1,4 @@
-"""Parts of all checks: the description of a component, and a run that uses it."""
+"""Common parts of all checks: the description of a component, and a run that uses it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def require(condition: object, promise: str) -> None:
 
 
 def component(kind: str, text: str, plugin: str | Path | None) -> Component[Any]:
-    """Load the plugin, and read the component; check that it describes itself.
+    """Load the plugin and read the component; check its description.
 
     Raises:
-        AssertionError: There is no docstring, or the text is not what the component writes.
+        AssertionError: The component has no docstring, or its text changes when it is read again.
     """
     if plugin is not None:
         load_plugin(plugin)
@@ -50,7 +50,7 @@ def same(first: Tensor, second: Tensor) -> bool:
 
 
 def check_run(text: str, **fields: Any) -> None:
-    """Make a short run twice, and once more from a checkpoint in its middle; on a quadratic objective, unless a task is given.
+    """Make a short run twice, and again from a checkpoint in its middle; on a quadratic objective unless a task is given.
 
     Raises:
         AssertionError: The numbers differ.
@@ -64,12 +64,12 @@ def check_run(text: str, **fields: Any) -> None:
 
     def events(resume: bytes | None = None, *, stop: bool = False) -> list[Event]:
         def wanted() -> bool:
-            return stop and next(asked) in (1, 5)  # some methods spend the budget in few rounds
+            return stop and next(asked) in (1, 5)  # some methods spend the budget in a few rounds
 
         return list(simulate_run(copy.copy(run), device="cpu", compile="off", resume=resume, wanted=wanted))
 
     first, second = events(stop=True), events()
-    require(_numbers(first) == _numbers(second), f"{text}: a run made twice has other numbers. Draw from the seed alone")
+    require(_numbers(first) == _numbers(second), f"{text}: a run made twice has other numbers. Draw only from the seed")
     checkpoint = [event for event in first if isinstance(event, Checkpointed)][-1]
     resumed = _numbers(events(checkpoint.data))
     require(
@@ -79,7 +79,7 @@ def check_run(text: str, **fields: Any) -> None:
 
 
 def _numbers(events: list[Event]) -> list[Any]:
-    """Return the numbers of rounds and evaluations; of each round, as events may hold any number of them."""
+    """Return the numbers of rounds and evaluations, one by one, because events may hold any number of rounds."""
     found: list[Any] = []
     for event in events:
         if isinstance(event, RoundsDone):

@@ -15,7 +15,7 @@ from dynabro_cli.testing._common import check_run, component, require
 
 
 def check_model(text: str, *, plugin: str | Path | None = None, shape: tuple[int, int, int, int] = (1, 8, 8, 10)) -> int:
-    """Check a model: it maps images to logits, and its parameters follow from torch's seed. A run is reproducible.
+    """Check a model: it maps images to logits, and its parameters depend only on torch's seed. A run is reproducible.
 
     Args:
         text: Such as ``my-model:width=32``.
@@ -41,7 +41,7 @@ def check_model(text: str, *, plugin: str | Path | None = None, shape: tuple[int
     require(logits.shape == (5, shape[3]), f"{text}: images [n, c, h, w] must give logits [n, {shape[3]}]")
     require(logits.isfinite().all(), f"{text}: its logits are not finite")
     alike = all(torch.equal(first, second) for first, second in zip(model.parameters(), again.parameters(), strict=True))
-    require(alike, f"{text}: with one seed of torch, its parameters differ; draw them by torch's own initialisation")
+    require(alike, f"{text}: with the same seed of torch, its parameters differ; draw them by torch's own initialisation")
     require(any(one.requires_grad for one in model.parameters()), f"{text}: it has nothing to train")
     if shape == (1, 8, 8, 10):
         check_run(text, task="digits", model=text)
@@ -49,7 +49,7 @@ def check_model(text: str, *, plugin: str | Path | None = None, shape: tuple[int
 
 
 def check_task(text: str, *, plugin: str | Path | None = None, data_dir: str | Path | None = None) -> Images | Objective:
-    """Check a task: its data have the declared shape and sizes, and loading them twice gives the same. A run is reproducible.
+    """Check a task: its data have the declared shape and sizes, and are equal if loaded twice. A run is reproducible.
 
     Args:
         text: Such as ``my-task``.
@@ -67,14 +67,17 @@ def check_task(text: str, *, plugin: str | Path | None = None, data_dir: str | P
     setting = TaskSetting(data_directory(data_dir))
     task = found.build(setting)
     data: Images | Objective = task.load()
-    require(isinstance(data, Images) == task.trains_model, f"{text}: load must return Images, or trains_model=False be said")
+    require(
+        isinstance(data, Images) == task.trains_model,
+        f"{text}: load must return Images, or the task must have trains_model=False",
+    )
     if isinstance(data, Images):
         _check_images(text, data, found.build(setting).load())
-        require(task.shape in (None, data.shape), f"{text}: its data have the shape {data.shape}, and it declares {task.shape}")
+        require(task.shape in (None, data.shape), f"{text}: its data have the shape {data.shape}, but it declares {task.shape}")
         sizes = len(data.train_labels), len(data.test_labels)
         declared = task.train_size, task.test_size
         fitting = all(own in (None, size) for own, size in zip(declared, sizes, strict=True))
-        require(fitting, f"{text}: its data have {sizes} samples, and it declares {declared}")
+        require(fitting, f"{text}: its data have {sizes} samples, but it declares {declared}")
         require(task.defaults.model is not None, f"{text}: its defaults need a model")
         check_run(text, task=text, batch_size=min(2, sizes[0]))
     else:
@@ -82,7 +85,7 @@ def check_task(text: str, *, plugin: str | Path | None = None, data_dir: str | P
         require(gradient.shape == data.start.shape, f"{text}: the gradient must be [d], as x is")
         require(float(data.gap(data.start)) >= 0, f"{text}: f(x) - f* is negative at the start")
         require(torch.equal(data.project(data.start), data.start), f"{text}: the start is outside the domain")
-        require(task.dimension in (None, data.start.numel()), f"{text}: dimension={task.dimension}, and x has another size")
+        require(task.dimension in (None, data.start.numel()), f"{text}: dimension={task.dimension}, but x has another size")
         check_run(text, task=text, attack="shift:lambda=1")
     return data
 
@@ -103,7 +106,7 @@ def _check_images(text: str, data: Images, again: Images) -> None:
 
 
 def check_partition(text: str, *, plugin: str | Path | None = None, workers: int = 5, samples: int = 203) -> list[int]:
-    """Check a partition: each sample is one worker's, no worker has none, and the seed alone decides. A run is reproducible.
+    """Check a partition: it gives each sample to one worker, and samples to every worker, by the seed. A run is reproducible.
 
     Args:
         text: Such as ``my-partition``.
@@ -130,6 +133,6 @@ def check_partition(text: str, *, plugin: str | Path | None = None, workers: int
     whole = np.array_equal(np.sort(np.concatenate(parts)), np.arange(samples))
     require(whole, f"{text}: the parts must have each sample once")
     require(min(map(len, parts)) > 0, f"{text}: a worker has no sample")
-    require(all(map(np.array_equal, parts, again)), f"{text}: with one seed its parts differ; draw from streams alone")
+    require(all(map(np.array_equal, parts, again)), f"{text}: with the same seed its parts differ; draw only from streams")
     check_run(text, task="digits", model="logistic", data=text)
     return [len(part) for part in parts]

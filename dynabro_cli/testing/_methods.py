@@ -18,9 +18,9 @@ M, D = 4, 3
 def check_method(text: str, *, plugin: str | Path | None = None) -> None:
     """Check a training method.
 
-    Its plans are drawn from the generator alone, with growing prefixes; it sends a message for each prefix, and its direction
-    has their shape. It says if it remembers gradients, and its rows belong to the workers. In a run, its numbers are
-    reproducible.
+    Its plans are drawn only from the generator, with growing prefixes. It sends a message for each prefix, and its direction
+    has the shape of a message. It declares if it remembers gradients, and its rows belong to the workers. In a run, its numbers
+    are reproducible.
 
     Args:
         text: Such as ``my-method:beta=0.5``.
@@ -36,7 +36,7 @@ def check_method(text: str, *, plugin: str | Path | None = None) -> None:
     require(plans == _plans(_made(text)), f"{text}: plans must be drawn from the generator that is passed")
     for plan in plans:
         prefixes = list(plan.prefixes)
-        require(prefixes and prefixes == sorted(prefixes), f"{text}: prefixes must grow, and are {prefixes}")
+        require(prefixes and prefixes == sorted(prefixes), f"{text}: prefixes must grow, but are {prefixes}")
         require(all(isinstance(one, int) for one in prefixes), f"{text}: prefixes must be ints, not {prefixes}")
     if isinstance(method, MeansMethod):
         _check_messages(text, plans)
@@ -45,7 +45,7 @@ def check_method(text: str, *, plugin: str | Path | None = None) -> None:
 
 
 def directions(text: str, aggregates: Sequence[float], *, plugin: str | Path | None = None) -> list[float]:
-    """Return a method's directions g_1, g_2, ... if these numbers are the aggregates of rounds with one mini-batch, d = 1."""
+    """Return a method's directions g_1, g_2, ... from the aggregates of rounds with one mini-batch, for d = 1."""
     component("methods", text, plugin)
     method, found = _made(text), []
     state: State = {}
@@ -79,7 +79,7 @@ def _check_messages(text: str, plans: list[Plan]) -> None:
         require(direction.shape == (D,), f"{text}: direct must return [d], not {list(direction.shape)}")
         require(direction.isfinite().all(), f"{text}: equal gradients have no finite direction")
         boolean = accepted is None or accepted.dtype == torch.bool
-        require(boolean, f"{text}: direct must return None or a bool tensor beside g_t")
+        require(boolean, f"{text}: direct must return None or a bool tensor besides g_t")
 
 
 def _check_memory(text: str) -> None:
@@ -98,4 +98,4 @@ def _check_memory(text: str) -> None:
     rows = {name: value.clone() for name, value in state.items()}
     both, _ = method.send(second.clone(), {name: value.clone() for name, value in rows.items()})
     some, _ = method.send(second[1:3].clone(), {name: value[1:3].clone() for name, value in rows.items()})
-    require(torch.equal(some, both[1:3]), f"{text}: by_row=True, and a worker's message depends on other workers' rows")
+    require(torch.equal(some, both[1:3]), f"{text}: by_row=True, but a worker's message depends on other workers' rows")

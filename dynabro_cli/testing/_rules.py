@@ -23,9 +23,9 @@ def check_aggregator(
 ) -> None:
     """Check an aggregation rule.
 
-    Its aggregate has the messages' type, is finite if they are, and is not finite if no message is. The rule leaves its input
-    unchanged, agrees in single and double precision, ignores workers whose message is not finite, can be compiled, and declares
-    a row of state for each worker. In a run, its numbers are reproducible.
+    Its aggregate has the messages' type. It is finite if the messages are finite, and not finite if no message is. The rule
+    leaves its input unchanged, agrees in single and double precision, ignores workers whose message is not finite, can be
+    compiled, and declares a row of state for each worker. In a run, its numbers are reproducible.
 
     Args:
         text: Such as ``my-rule:f=2``.
@@ -48,14 +48,14 @@ def check_aggregator(
 def check_pre_aggregator(
     text: str, *, plugin: str | Path | None = None, workers: int = 9, byzantine: int = 2, but: Collection[str] = ()
 ) -> None:
-    """Check a pre-aggregator: the number of its messages, and all promises of ``check_aggregator`` in front of the median.
+    """Check a pre-aggregator: the number of its messages, and all promises of ``check_aggregator`` before the median.
 
     Args:
         text: Such as ``my-stage``.
-        plugin: As of ``check_aggregator``.
-        workers: As of ``check_aggregator``.
-        byzantine: As of ``check_aggregator``.
-        but: As of ``check_aggregator``; clipping, for example, does not promise ``origin``.
+        plugin: See ``check_aggregator``.
+        workers: See ``check_aggregator``.
+        byzantine: See ``check_aggregator``.
+        but: See ``check_aggregator``; clipping, for example, does not promise ``origin``.
 
     Raises:
         AssertionError: A promise is broken; the message says which.
@@ -97,7 +97,7 @@ def _close(actual: Tensor, expected: Tensor, size: float = 1.0) -> bool:
 
 def _check_draw(text: str, make: Callable[[], BoundAggregator], messages: Tensor, but: Collection[str]) -> None:
     before, aggregate = messages.clone(), make()(messages)
-    require(aggregate.shape == messages.shape[1:], f"{text}: the aggregate must be [d], and is {list(aggregate.shape)}")
+    require(aggregate.shape == messages.shape[1:], f"{text}: the aggregate must be [d], but is {list(aggregate.shape)}")
     raw = make()._rule.aggregate(messages.clone(), {}, 1)[0]
     require(raw.dtype == messages.dtype, f"{text}: of {messages.dtype} the rule must return {messages.dtype}, not {raw.dtype}")
     kept = aggregate.clone()
@@ -134,9 +134,11 @@ def _check_finite(text: str, make: Callable[[], BoundAggregator], m: int, larges
     messages = _draw(1, m).to(dtype)
     without = messages.clone()
     messages[[0, 4], 1], without[[0, 4]] = math.nan, 0
-    require(torch.equal(make()(messages), make()(without)), f"{text}: a worker that sends NaN must count as one that sends 0")
+    require(
+        torch.equal(make()(messages), make()(without)), f"{text}: a worker that sends NaN must count like a worker that sends 0"
+    )
     none = torch.full((m, D), math.nan, dtype=dtype)
-    require(not make()(none).isfinite().any(), f"{text}: if no message is finite, neither may the aggregate be")
+    require(not make()(none).isfinite().any(), f"{text}: if no message is finite, the aggregate must not be finite")
 
 
 def _check_state(text: str, make: Callable[[], BoundAggregator], m: int) -> None:

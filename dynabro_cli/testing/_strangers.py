@@ -19,8 +19,8 @@ def check_attack(text: str, *, plugin: str | Path | None = None, beta: float | N
     """Check an attack.
 
     It is defined for any number of Byzantine workers from 0 to m, and leaves its input, the honest rows and its state
-    unchanged. It is finite where it says so, reads Byzantine workers' own vectors only if it says so, and draws from the seed
-    alone. In a run, its numbers are reproducible.
+    unchanged. It is finite if it declares so, reads Byzantine workers' own vectors only if it declares so, and draws only from
+    the seed. In a run, its numbers are reproducible.
 
     Args:
         text: Such as ``my-attack:scale=0.5``.
@@ -67,10 +67,13 @@ def _check_numbers(text: str, attack: Attack, workers: int) -> None:
         where = f"{text} with {count} of {workers} workers Byzantine"
         messages = _sent(attack, own, byzantine, state)
         require(same(own, before), f"{where}: it changes its input; clone it")
-        require(messages.shape == own.shape and messages.dtype == own.dtype, f"{where}: messages must be like the vectors")
-        require(same(messages[~byzantine], own[~byzantine]), f"{where}: the honest rows must stay as they are")
+        require(
+            messages.shape == own.shape and messages.dtype == own.dtype,
+            f"{where}: messages must have the vectors' shape and type",
+        )
+        require(same(messages[~byzantine], own[~byzantine]), f"{where}: the honest rows must not change")
         require(not attack.finite or messages.isfinite().all(), f"{where}: it sends NaN or Inf; say finite=False")
-        require(same(_sent(attack, own, byzantine, state), messages), f"{where}: asked again, it sends something else")
+        require(same(_sent(attack, own, byzantine, state), messages), f"{where}: called again, it sends other messages")
         following = _next(attack, own, byzantine, state)
         require(
             state.keys() == kept.keys() and all(same(state[name], kept[name]) for name in kept),
@@ -92,19 +95,19 @@ def _check_own(text: str, attack: Attack) -> None:
 
 
 def _check_labels(text: str, attack: Attack) -> None:
-    require(attack.entries, f"{text}: entries must name where it acts")
+    require(attack.entries, f"{text}: entries must name the places where it acts")
     if attack.labels is None:
         require(ON_DATA not in attack.entries, f"{text}: an attack on data must change labels")
         return
     labels, byzantine = torch.arange(45).view(M, 5) % 10, torch.arange(M) % 2 == 0
     before, changed = labels.clone(), attack.labels(labels, byzantine, 10)
     require(torch.equal(labels, before), f"{text}: it changes the labels in place")
-    require(torch.equal(changed[~byzantine], labels[~byzantine]), f"{text}: labels of honest workers must stay as they are")
-    require(((changed >= 0) & (changed < 10)).all(), f"{text}: its labels must be classes")
+    require(torch.equal(changed[~byzantine], labels[~byzantine]), f"{text}: labels of honest workers must not change")
+    require(((changed >= 0) & (changed < 10)).all(), f"{text}: its labels must be numbers of classes")
 
 
 def check_switching(text: str, *, plugin: str | Path | None = None, workers: int = M, byzantine: int = 3) -> None:
-    """Check a switching strategy: its masks are a function of the seed and the tick, in any order. A run is reproducible.
+    """Check a switching strategy: its masks depend only on the seed and the tick, in any order. A run is reproducible.
 
     Args:
         text: Such as ``my-switching:K=5``.
@@ -134,9 +137,9 @@ def check_switching(text: str, *, plugin: str | Path | None = None, workers: int
     torch.manual_seed(1)
     backwards = schedule(list(reversed(range(TICKS))))
     same_masks = all(torch.equal(forwards[tick], backwards[tick]) for tick in forwards)
-    require(same_masks, f"{text}: masks depend on the order of questions, or on a global generator; draw from seed and tick")
+    require(same_masks, f"{text}: masks depend on the order of calls, or on a global generator; draw from seed and tick")
     strategy = make_switching(text, workers=workers, byzantine=byzantine, seed=3)
     counts = {int(mask.sum()) for mask in forwards.values()}
     constant = strategy.always is None or counts == {strategy.always}
-    require(constant, f"{text}: always={strategy.always}, and masks have {counts}")
+    require(constant, f"{text}: always={strategy.always}, but masks have {counts}")
     check_run(text, switching=text, workers=workers, byzantine=byzantine)

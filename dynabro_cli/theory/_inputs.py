@@ -1,4 +1,4 @@
-"""Inputs of a search for a rule's worst case: hand-made lower bounds and random ones to start from, and random moves.
+"""Inputs of a search for a rule's worst case: hand-made and random starting points, and random moves.
 
 The first f rows are Byzantine, the last h = m - f are the honest set S.
 """
@@ -18,14 +18,14 @@ AROUND = (0.01, 0.1, 0.5, 0.75, 1.0, 2.0, 10.0, FAR)
 
 
 def made_by_hand(m: int, f: int, d: int, generator: np.random.Generator) -> list[Matrix]:
-    """Yield honest vectors that are equal, in two clusters, or normal, each with several kinds of Byzantine vectors."""
+    """Yield honest vectors (equal, in two clusters, or normal), each with several kinds of Byzantine vectors."""
     lines = [*_equal(m, f), *_clusters(m, f)]
     embedded = [np.outer(line, np.eye(1, d)[0]) for line in lines]
     return embedded + list(_normal(m, f, d, generator))
 
 
 def random_start(m: int, f: int, d: int, generator: np.random.Generator) -> Matrix:
-    """Return normal vectors around a random centre, with the Byzantine ones at a random distance: [m, d]."""
+    """Return normal vectors around a random centre, with Byzantine vectors at a random distance: [m, d]."""
     scale, reach = 10 ** generator.uniform(-1, 1), 10 ** generator.uniform(-1, 2)
     messages: Matrix = scale * generator.standard_normal((m, d))
     messages[:f] = reach * scale * (generator.standard_normal(d) + 0.1 * generator.standard_normal((f, d)))
@@ -34,9 +34,7 @@ def random_start(m: int, f: int, d: int, generator: np.random.Generator) -> Matr
 
 
 def _equal(m: int, f: int) -> Iterator[Vector]:
-    """Yield honest vectors that agree exactly, so that any error is unbounded: at several places, as a rule may prefer the
-    origin.
-    """
+    """Yield equal honest vectors, for which any error is unbounded, at several places: a rule may prefer the origin."""
     for place in (0.0, 0.01, 1.0, 100.0):
         for distance in AROUND:
             for sign in (1, -1) if f else ():
@@ -44,7 +42,7 @@ def _equal(m: int, f: int) -> Iterator[Vector]:
 
 
 def _clusters(m: int, f: int) -> Iterator[Vector]:
-    """Yield p honest vectors at 1 and h - p at 0; the Byzantine ones are with either, between, slightly beyond, or far away."""
+    """Yield p honest vectors at 1 and h - p at 0; Byzantine vectors join one, or are between, beyond, or far away."""
     h = m - f
     sizes = np.unique(np.linspace(1, h - 1, min(h - 1, MOST_CLUSTERS)).astype(int)) if h > 1 else np.array([], int)
     for p in sizes:
@@ -54,7 +52,7 @@ def _clusters(m: int, f: int) -> Iterator[Vector]:
 
 
 def _normal(m: int, f: int, d: int, generator: np.random.Generator) -> Iterator[Matrix]:
-    """Yield normal honest vectors, with ALIE's Byzantine vectors at several z, copies of an extreme one, or far away."""
+    """Yield normal honest vectors, with Byzantine vectors of ALIE at several z, copies of an extreme vector, or far away."""
     honest = generator.standard_normal((m - f, d))
     mean, deviation = honest.mean(0), honest.std(0)
     extreme = honest[np.abs(honest[:, 0] - mean[0]).argmax()]
@@ -70,7 +68,7 @@ def move(messages: Matrix, byzantine: int, generator: np.random.Generator) -> Ma
 
     Args:
         messages: [m, d]; not modified.
-        byzantine: f, the number of the first rows that are Byzantine.
+        byzantine: f, the number of Byzantine rows, which come first.
         generator: The source of randomness.
     """
     moved = messages.copy()

@@ -1,7 +1,7 @@
 """The paper's bounds on (1/T) sum_t E|grad f(x_t)|^2; numbers only, no torch.
 
-"log T" is log2 T, which is what the proofs need (2^J <= T); the log within C is the natural one, as in the concentration
-inequality that it comes from.
+"log T" is log2 T, because the proofs need 2^J <= T. The log within C is the natural logarithm, as in the concentration
+inequality from which C comes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def kappa_cwmed(workers: int, byzantine: int) -> float:
 
 
 def kappa_nnm_cwmed(workers: int, byzantine: int) -> float:
-    """Return the proved kappa of the coordinate-wise median behind nearest-neighbour mixing (Allouah et al., Lemma 5)."""
+    """Return the proved kappa of the coordinate-wise median after nearest-neighbour mixing (Allouah et al., Lemma 5)."""
     return 8 * byzantine / (workers - byzantine) * (kappa_cwmed(workers, byzantine) + 1)
 
 
@@ -45,7 +45,8 @@ def dynamic_bound(T: float, gamma: float, CV: float, L: float, gap: float, dynam
 def adaptive_bound(T: float, gamma: float, CV: float, zeta: float, workers: int, dynamic: float = 0) -> float:
     """Return the bound of ``thm:nonconvex-adaptive`` with its constants (Appendix, Theorem 5.2); gamma = 32 delta^2 + 1/m.
 
-    zeta = 2M/eta_0 + eta_0 L, M a bound of |f|. C~ = 2 sqrt(2) C, as where it is used; its definition has 4 m^2 T once.
+    zeta = 2M/eta_0 + eta_0 L, M a bound of |f|. C~ = 2 sqrt(2) C, as in the places that use it; its definition once has 4 m^2
+    T.
     """
     log, CV = math.log2(T), 2 * math.sqrt(2) * CV
     first = 27 * math.sqrt(dynamic * log) / T + 8 * math.sqrt(gamma * log / T) + 6 * log / (workers * math.pow(T, 1.5))

@@ -1,4 +1,4 @@
-"""Measure how long one gradient influences a method's updates: the window sizes of the paper's Table 1."""
+"""Measurement of how long one gradient influences a method's updates: the window sizes of the paper's Table 1."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Window(NamedTuple):
     """A method's history window.
 
     Attributes:
-        rounds: From the disturbed round to the last one that it changes, both included.
+        rounds: Number of rounds from the disturbed round to the last round that it changes, both included.
         ended: True if the window ended before the measurement.
         filters: True if the method filters workers by their history; otherwise it aggregates all messages.
     """
@@ -43,14 +43,14 @@ class Window(NamedTuple):
 def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | None = None) -> Window:
     """Measure how long one gradient of one worker influences g_t.
 
-    The method runs twice, in the plane and along the same path, without attack: a worker's gradient is x_t and noise of length
-    V. In one of the two, a vector 10,000 V long is added to the first worker's first gradient of the first round, which is
-    where windows begin; it points away from that gradient's noise, so that any median changes. The window counts the rounds up
-    to the last one in which g_t differs by more than a thousandth of the largest difference.
+    The method runs twice, in the plane and along the same path, without attack. A worker's gradient is x_t plus noise of length
+    V. In one of the two runs, a vector of length 10,000 V is added to the first worker's first gradient in the first round,
+    where windows begin. It points away from that gradient's noise, so that any median changes. The window counts the rounds up
+    to the last round in which g_t differs by more than a thousandth of the largest difference.
 
-    As the path is the same, this measures the memory of workers and server, not of the model. The aggregator is the run's own,
-    with its memory. While it treats a worker's momentum as an outlier, it bounds the change without ending it. So a window
-    grows with the logarithm of the added length.
+    The path is the same, so this measures the memory of workers and server, not of the model. The run's aggregator is used,
+    with its memory. While the aggregator treats a worker's momentum as an outlier, it bounds the change without ending it. So a
+    window grows with the logarithm of the added length.
 
     Args:
         run: The run; its task and its attack do not matter.
@@ -78,11 +78,11 @@ def history_window(run: Run, rounds: int = MOST_ROUNDS, noise_bound: float | Non
 
 
 def window_of(row: Mapping[str, Any], most: int = MOST_ROUNDS) -> Window:
-    """Return the history window of a stored run, followed for its rounds, at most ``most``.
+    """Return the history window of a stored run, measured over its rounds, at most ``most``.
 
     Args:
         row: Its columns of the table ``runs``.
-        most: Rounds.
+        most: The largest number of rounds.
 
     Raises:
         SpecError: This version does not have a component.
@@ -93,17 +93,17 @@ def window_of(row: Mapping[str, Any], most: int = MOST_ROUNDS) -> Window:
 
 
 def _plain(value: Any, kind: type) -> Any:
-    """Return a value of a table of numbers as a spec has it: None for NaN."""
+    """Return a value from a table as a spec stores it: None for NaN."""
     return None if value is None or value != value else kind(value)
 
 
 class _Course:
-    """A method's rounds along a path that does not depend on its updates; in the first round, one gradient is moved."""
+    """A method's rounds along a path that does not depend on its updates; in the first round, one gradient can be moved."""
 
     def __init__(self, parts: Parts, noise: float, disturbance: float) -> None:
         self._parts, self._noise, self._disturbance = parts, noise, disturbance
         self._server = make_server(parts)
-        self._workers = rule_setting(parts.spec, parts.method).workers  # whose messages are aggregated in a round
+        self._workers = rule_setting(parts.spec, parts.method).workers  # the workers whose messages are aggregated in a round
         self._nobody = torch.zeros(self._workers, dtype=torch.bool)
         self._round = 0
         self._spread: Tensor | None = None
@@ -139,11 +139,11 @@ class _Course:
         return answer.aggregate
 
     def like(self, other: _Course, tolerance: float) -> bool:
-        """Return True if both remember the same, up to ``tolerance`` in every number."""
+        """Return True if both have the same memory, up to ``tolerance`` in every number."""
         return all(_alike(mine, theirs, tolerance) for mine, theirs in zip(self._states, other._states, strict=True))
 
     def gradients(self, computation: int, points: Tensor | None = None) -> Tensor:
-        """As ``methods._api.Computing`` has it."""
+        """Return mini-batch gradients of all workers, as ``methods._api.Computing`` defines them."""
         draws = self._parts.streams.generator("noise", self._round, computation).standard_normal((self._workers, 2))
         noise = torch.from_numpy(draws)
         found: Tensor = (self.x if points is None else points) + self._noise * noise / noise.norm(dim=1, keepdim=True)
@@ -152,11 +152,11 @@ class _Course:
         return found
 
     def large(self, batches: int) -> Tensor:
-        """As ``methods._api.Computing`` has it."""
+        """Return the mean of ``batches`` mini-batch gradients of each worker."""
         return torch.stack([self.gradients(computation) for computation in range(batches)]).mean(0)
 
     def attacked(self, gradients: Tensor, _: int) -> Tensor:
-        """As ``methods._api.Computing`` has it."""
+        """Return the gradients unchanged: nobody attacks."""
         return gradients
 
 

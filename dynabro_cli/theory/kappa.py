@@ -1,4 +1,4 @@
-"""The empirical kappa of a rule: a search for the input at which Definition 3.2 is closest to failing."""
+"""The empirical kappa of a rule: a search for the input at which Definition 3.2 comes closest to failing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dynabro_cli.theory._inputs import Matrix, made_by_hand, move, random_start
 from dynabro_cli.theory.subjects import Effort, Subject
 
 ROUNDING = 1e-7
-"""A distance of this share of the largest number may be rounding; it is subtracted from the error and added to the spread."""
+"""Distance that may be rounding, as a share of the largest number; it is subtracted from the error and added to the spread."""
 LARGE = 1e6
-"""At this ratio, or at a hundred times the proved kappa if that is larger, a search ends: no bound is in sight."""
+"""Ratio at which a search ends, because no bound is in sight; a hundred times the proved kappa, if that is larger."""
 SLACK = 1e-6
 
 
@@ -31,10 +31,10 @@ class Found(NamedTuple):
         effort: The effort of the search.
         empirical: The largest ratio, a lower bound of the true kappa; at most ``LARGE``, or a hundred times the proved kappa.
         unbounded: True if it reached this limit.
-        proved: The proved kappa; None if there is none.
+        proved: The proved kappa; None if no kappa is proved.
         evaluations: Number of inputs tried.
         complete: True if the search was not cut short, so that it is the same on every machine.
-        gradient: True if the gradient of the ratio was used beside random steps.
+        gradient: True if the gradient of the ratio was used besides random steps.
         stateful: True if the rule has a state; its initial state was searched.
         worst: The input: [m, d], its first f rows Byzantine.
     """
@@ -61,13 +61,13 @@ class Found(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """Notes on how to read the result."""
-        told = {
+        """Notes on the result."""
+        notes = {
             "no bound in sight": self.unbounded,
             "has a state: its initial one is searched": self.stateful,
             f"stopped after {self.effort.seconds:g} s": not self.complete,
         }
-        return [note for note, holds in told.items() if holds]
+        return [note for note, holds in notes.items() if holds]
 
     @property
     def violated(self) -> bool:
@@ -76,10 +76,11 @@ class Found(NamedTuple):
 
 
 def ratio(rule: Aggregator, messages: Tensor, byzantine: int) -> Tensor:
-    """Return |A - mean_S|^2 over (1/|S|) sum_{i in S} |g_i - mean_S|^2, S all but the first rows; never too large by rounding.
+    """Return |A - mean_S|^2 over (1/|S|) sum_{i in S} |g_i - mean_S|^2, with S all rows except the Byzantine ones.
 
-    The distances above and below are as far apart as rounding may have put them, so that an honest set without spread gives 0
-    if the rule returns its value, and a large number otherwise. An aggregate with NaN is infinitely far.
+    Rounding is subtracted from the numerator and added to the denominator, and so never makes the ratio too large. An honest
+    set without spread gives 0 if the rule returns its value, and a large number otherwise. An aggregate with NaN is infinitely
+    far.
     """
     aggregate, _ = rule.aggregate(messages, {}, 1)
     honest = messages[byzantine:]
@@ -123,7 +124,7 @@ class _Search:
         return found
 
     def climb(self, messages: Matrix, generator: np.random.Generator, *, gradient: bool) -> None:
-        """Climb from an input: by its gradient for a third of the steps, if it has one; then by random moves."""
+        """Climb from an input: a third of the steps along its gradient, if it has one, and then random moves."""
         steps, value = self._effort.steps, self.value(messages)
         if gradient:
             messages, value = self._ascend(messages, value, steps // 3)
@@ -136,7 +137,7 @@ class _Search:
                 messages, value = moved, found
 
     def _ascend(self, messages: Matrix, value: float, steps: int) -> tuple[Matrix, float]:
-        """Take steps along the gradient, longer after each step up, and shorter after any other."""
+        """Take steps along the gradient: longer after each step up, shorter after any other step."""
         step, slope = 0.1, self.slope(messages)
         for _ in range(steps):
             if self.over or slope is None or step < 1e-9:
@@ -151,7 +152,7 @@ class _Search:
         return messages, value
 
     def slope(self, messages: Matrix) -> Matrix | None:
-        """Return the direction of the ratio's gradient; None if there is none, or if autograd does not reach the rule."""
+        """Return the direction of the ratio's gradient; None without a gradient, or if autograd does not reach the rule."""
         tensor = torch.from_numpy(messages).requires_grad_()
         try:
             value = ratio(self._subject.rule, tensor, self._subject.byzantine)
@@ -173,15 +174,15 @@ def differentiable(subject: Subject, dimension: int) -> bool:
 
 
 def search(subject: Subject, effort: Effort, progress: Callable[[int, int], None] = lambda done, total: None) -> Found:
-    """Search the largest ratio of Definition 3.2 of a rule.
+    """Search for the largest ratio of Definition 3.2 of a rule.
 
-    A lower bound of the true kappa: the best of many climbs, from inputs made by hand and random ones, in double precision.
-    Any honest set of m - f workers can be the last rows, as rules do not depend on the order except for ties. The Byzantine
-    rows come first, as ties go to the lowest index.
+    The result is a lower bound of the true kappa: the best of many climbs from hand-made and random inputs, in double
+    precision. Rules depend on the order only in ties, so the last m - f rows stand for any honest set. Byzantine rows come
+    first, because ties go to the lowest index.
 
     Args:
         subject: The rule.
-        effort: The length of the search; with the same effort the result is the same, unless ``seconds`` end it.
+        effort: The length of the search; the same effort gives the same result, unless ``seconds`` end the search.
         progress: Called with the number of climbs done, and the number of all climbs.
     """
     generator = np.random.default_rng(effort.seed)

@@ -1,6 +1,6 @@
 """Dependence of the mean squared gradient on T, delta and dynamic rounds, from the runs of ``verify-rate``.
 
-Numbers only, no torch: figures are drawn from this.
+Numbers only, no torch; figures are drawn from them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dynabro_cli.theory.slopes import PowerLaw, power_law
 
 SWEEP = "verify-rate"
 MOST_KEYS = 500
-"""Most runs in one statement."""
+"""Largest number of runs in one SQL statement."""
 
 
 class Part(NamedTuple):
@@ -42,8 +42,8 @@ PARTS = {
 }
 """Experiments by their names in ``dynabro verify rate``, with the exponents that the paper's text names.
 
-They are limits: for large T, and for delta with MFM (gamma in O(delta^2)) and with a kappa in O(delta). CWMed has no kappa in
-O(delta), as its kappa tends to 4, so the paper gives no exponent for it.
+The exponents are limits for large T; for delta they hold with MFM (gamma in O(delta^2)) and with a kappa in O(delta). CWMed has
+no kappa in O(delta), because its kappa tends to 4, so the paper gives no exponent for it.
 """
 AGREES, STEEPER, FLATTER = "agrees", "steeper than theory", "flatter than theory"
 
@@ -57,15 +57,15 @@ class Slope(NamedTuple):
         against: The varied quantity.
         quantity: The measured quantity.
         points: Number of points in the fit.
-        left_out: Number of points that are not above 0 and therefore not in the fit.
+        left_out: Number of points that are left out of the fit because they are not above 0.
         seeds: The smallest number of runs per point.
         slope: The exponent.
-        low: Lower end of its 95% confidence interval; NaN if there is none.
-        high: Upper end of the interval; NaN if there is none.
-        predicted: The exponent that the paper's text names; NaN if it names none.
-        of_bound: The exponent of the theorem's bound itself over these points, with all its terms and logarithms, and over the
-            same floor as the measured quantity.
-        share: The largest share of the theorem's bound that a point has; NaN if there is no bound.
+        low: Lower end of its 95% confidence interval; NaN without an interval.
+        high: Upper end of the interval; NaN without an interval.
+        predicted: The exponent that the paper's text names; NaN if it names no exponent.
+        of_bound: The exponent of the theorem's bound over these points, with all its terms and logarithms, and with the same
+            floor as the measured quantity.
+        share: The largest share of the theorem's bound that a point reaches; NaN without a bound.
     """
 
     part: str
@@ -92,7 +92,7 @@ class Slope(NamedTuple):
 
 
 def part_of(run: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the part and the setting of a run of the sweep, given its columns ``clock``, ``spec``, ..."""
+    """Return the part and the setting of a run of the sweep from its columns ``clock``, ``spec``, ..."""
     spec = run["spec"]
     rule = "+".join([*(stage["name"] for stage in spec["pre_aggregators"]), spec["aggregator"]["name"]])
     if run["clock"] == "computation":
@@ -131,10 +131,10 @@ def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
 def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     """Return one row per run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``whole``, ``bound`` and ``theory``.
 
-    ``whole`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. ``value`` is the same, but in two
-    parts the excess over the run of the same seed that has the floor: of ``switches`` the run with static identities, and of
-    ``delta`` the run without Byzantine workers. ``bound`` is the theorem's bound of ``whole``; NaN without a
-    theorem.
+    ``whole`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. ``value`` is the same, except in two
+    parts: there it is the excess over the run of the same seed that has the floor. For ``switches`` this is the run with static
+    identities; for ``delta`` it is the run without Byzantine workers. ``bound`` is the theorem's bound of ``whole``; NaN
+    without a theorem.
     """
     rows = []
     groups = dict(tuple(evaluations.groupby("run_id")))
@@ -222,14 +222,14 @@ def series(points: pd.DataFrame, part: str, setting: str) -> pd.DataFrame:
 
 
 def _x(part: str, run: Mapping[str, Any]) -> float:
-    """Return the value on the axis: the planned T, which the learning rate is for; delta; or the share of dynamic rounds."""
+    """Return the value on the axis: the planned T (which sets the learning rate), delta, or the share of dynamic rounds."""
     if part == "rounds":
         return float(planned(run["budget"], run["spec"]["method"]["jmax"])[0])
     return float(run["byzantine"] / run["workers"] if part == "delta" else run["dynamic_rounds"] / run["rounds"])
 
 
 def _mean_square(run: Mapping[str, Any]) -> float:
-    """Return the mean of |grad f(x_t)|^2 over a run's rounds; NaN if it is not known, as it is infinite."""
+    """Return the mean of |grad f(x_t)|^2 over a run's rounds; NaN if it is unknown because it is infinite."""
     total = run["squared_gradients"]
     return math.nan if total is None else float(total) / run["rounds"]
 

@@ -13,7 +13,7 @@ from dynabro_cli.pre_aggregators import _api as pre_aggregators
 from dynabro_cli.pre_aggregators._chain import build_chain, split_chain
 
 UNIT = 1.0
-"""Threshold of rules that need a length; any value would do, as the search chooses its own scale."""
+"""Threshold of rules that need a length; any value works, because the search chooses its own scale."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ def subjects(
     """Return the rules to search, and the reasons why others cannot be searched, by name.
 
     Args:
-        texts: Rules, each with pre-aggregators of its own if joined by ``+``; empty for every rule.
+        texts: Rules, each with its own pre-aggregators if joined by ``+``; empty for every rule.
         pre: Pre-aggregators before all of them.
         workers: m.
         byzantine: f.
-        effort: The effort, which is checked with the rest.
+        effort: The effort, which is also checked.
 
     Raises:
         SpecError: A named rule, m, f or the effort is not legal.
@@ -91,7 +91,7 @@ def subjects(
 
 
 def subject(text: str, pre: Sequence[str], workers: int, byzantine: int) -> Subject:
-    """Return the rule that ``text`` names, behind the pre-aggregators ``pre``; raise SpecError if it is not legal."""
+    """Return the rule that ``text`` names, after the pre-aggregators ``pre``; raise SpecError if it is not legal."""
     *own, rule = split_chain(text) or [text]
     registry, setting = pre_aggregators.REGISTRY, AggregatorSetting(workers, byzantine, UNIT)
     chain = [registry.parse(part) for part in [*(word for item in pre for word in split_chain(item)), *own]]

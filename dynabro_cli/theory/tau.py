@@ -1,4 +1,4 @@
-"""Measure the ratio that ``dynabro:filter=adaptive`` compares with tau, where all workers are honest."""
+"""Measurement of the ratio that ``dynabro:filter=adaptive`` compares with tau, when all workers are honest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dynabro_cli.simulation.setup import simulate_run
 from dynabro_cli.vectors.lengths import length
 
 METHOD = "dynabro:filter=adaptive,tau=1e30"
-"""The filter's own path through a run, with a limit that accepts every finite correction."""
+"""The method with the adaptive filter, and a limit that accepts every finite correction."""
 TAU = 2.0
 """The default of tau."""
 
@@ -31,7 +31,7 @@ class Ratios(NamedTuple):
     Attributes:
         rule: The aggregation rule.
         seeds: Number of runs.
-        corrections: Number of corrections, one a round of level 1 to jmax.
+        corrections: Number of corrections, one for each round of level 1 to jmax.
         median: Median ratio.
         q99: The 0.99 quantile.
         q999: The 0.999 quantile: the tau that rejects one honest correction in a thousand.

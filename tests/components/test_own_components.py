@@ -198,10 +198,10 @@ BROKEN = [
     ("aggregators", rule("g.mean(0)"), "finite messages of size"),
     ("aggregators", rule("g.mean(0)").replace('    "Bad."\n', ""), "needs a docstring"),
     ("attacks", attack("own.neg_()"), "it changes its input"),
-    ("attacks", attack("-own"), "the honest rows must stay"),
+    ("attacks", attack("-own"), "the honest rows must not change"),
     ("attacks", attack(REPLACED.format("float('nan')")), "it sends NaN or Inf"),
     ("attacks", attack(REPLACED.format("-own"), "reads_own=False"), "reads Byzantine workers' own vectors"),
-    ("attacks", attack(REPLACED.format("torch.randn(())")), "asked again, it sends something else"),
+    ("attacks", attack(REPLACED.format("torch.randn(())")), "called again, it sends other messages"),
     (
         "switching",
         bad("switching", "return switching.Switching(lambda t: torch.rand(setting.workers) < 0.5)"),
@@ -210,7 +210,7 @@ BROKEN = [
     (
         "switching",
         bad("switching", "return switching.Switching(lambda t: torch.arange(setting.workers) < t % 3, always=2)"),
-        "always=2, and masks have",
+        "always=2, but masks have",
     ),
     (
         "methods",

@@ -1,4 +1,4 @@
-"""Byzantine workers send the honest mean, turned around."""
+"""Byzantine workers send the negative of the honest mean."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Workers with ever more samples."""
+"""Workers with a growing number of samples."""
 
 from typing import Any
 

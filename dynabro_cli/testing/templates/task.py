@@ -1,4 +1,4 @@
-"""Stripes that a network learns to tell apart."""
+"""Stripes that a network learns to distinguish."""
 
 from typing import Any
 
