@@ -44,7 +44,7 @@ KEPT = ("CHANGELOG.md",)
 """Not checked: release notes."""
 MOST = 0
 """Findings that are allowed for now; it only ever shrinks."""
-LATER = re.compile(r"dynabro_cli/(cli|store|executors|figures|search|grid)/|(benchmarks|docs|\.ci)/")
+LATER = re.compile(r"dynabro_cli/(cli|store|executors|figures|search|grid)/")
 """Files whose docstrings are not yet checked for ``SENTENCE`` and ``TRANSLATED``; it only ever shrinks."""
 ITSELF = "prose.py"
 """The name of this file, which has to name the phrases."""

@@ -27,7 +27,7 @@ Repeats = Annotated[int, typer.Option(min=1, help="Times that each side is measu
 
 @app.callback()
 def benchmarks() -> None:
-    """Measurements that anyone can repeat: both sides in one run, in turn."""
+    """Measurements that anyone can repeat: both sides run in the same call, in turn."""
 
 
 @app.command()
@@ -65,7 +65,7 @@ def scaling(
     threads: Threads = None,
     repeats: Repeats = 3,
 ) -> None:
-    """Our iteration as workers and parameters become more."""
+    """Our iteration with growing numbers of workers and parameters."""
     from benchmarks.scaling import How, measure
 
     print(measure(workers, dimension, How(rule, batch_size, threads, repeats, rounds, compile)))
@@ -151,7 +151,7 @@ def precision(
     threads: Threads = None,
     repeats: Repeats = 5,
 ) -> None:
-    """The workers' gradients on a CPU in fp32 and in bf16: times, and how far bf16's are off."""
+    """The workers' gradients on a CPU in fp32 and in bf16: times, and the errors of bf16."""
     from benchmarks.floor import cases
     from benchmarks.precision import measure
 
@@ -166,7 +166,7 @@ def layers(
     threads: Threads = None,
     repeats: Repeats = 5,
 ) -> None:
-    """The convolutions of a network: operations a second forward, and of the input's and the weights' gradients."""
+    """The convolutions of a network: operations per second of the forward pass and of both gradients."""
     from benchmarks.floor import cases
     from benchmarks.layers import measure
 
@@ -185,7 +185,7 @@ def memory(
     device: Device = "cpu",
     data_dir: DataDir = None,
 ) -> None:
-    """The most memory that a run holds at a time."""
+    """The peak memory of a run."""
     from benchmarks.memory import How, measure
 
     print(measure(task, budget, level, workers, batch_size, How(data_dir, device, threads, compile)))
@@ -198,7 +198,7 @@ def overhead(
     budget: Annotated[int, typer.Option(min=1, help="Of each run.")] = 20,
     repeats: Repeats = 5,
 ) -> None:
-    """Measure the cost of a sweep of tiny runs beside its simulations."""
+    """Measure the cost of a sweep of tiny runs besides its simulations."""
     from benchmarks.overhead import measure
 
     print(measure(task, runs, budget, repeats))
@@ -210,7 +210,7 @@ def search(
     trials: Annotated[int, typer.Option(min=20, help="Trials of the search.")] = 1000,
     repeats: Repeats = 1,
 ) -> None:
-    """Measure the time that Optuna costs a trial."""
+    """Measure the time that Optuna needs per trial."""
     from benchmarks.search import measure
 
     print(measure(name, trials, repeats))
@@ -253,7 +253,7 @@ def gpu(
     tiny: Annotated[bool, typer.Option("--tiny", help="Sizes of a trial.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Find out all that is to be known of a GPU: right or wrong, fast or slow, many runs at once."""
+    """Examine a GPU: right or wrong, fast or slow, many runs at once."""
     from benchmarks.gpu.drive import FolderError, measure
     from benchmarks.gpu.steps import STEPS, How
 
@@ -276,7 +276,7 @@ def same(
     compile_: Annotated[str, typer.Option("--compile", help="Compile kernels: on, off or auto.")] = "off",
     data_dir: DataDir = None,
 ) -> None:
-    """Compare numbers and CPU time of short runs with another checkout's; ends with 1 if numbers differ."""
+    """Compare numbers and CPU time of short runs with another checkout's; exit with 1 if numbers differ."""
     from benchmarks.same import measure
 
     text, equal = measure(other, repeats, threads, compile_, data_dir)
@@ -289,7 +289,7 @@ def launches(
     rule: Annotated[list[str], typer.Option(help="Aggregation rule; repeat for more.")] = ["cwtm", "gm"],  # noqa: B006
     method: Annotated[str, typer.Option(help="Of one computation a round.")] = "momentum:beta=0.9",
 ) -> None:
-    """Count the operations that a round launches on a GPU; needs none."""
+    """Count the operations that a round launches on a GPU; no GPU is needed."""
     from benchmarks.launches import measure
 
     print(measure(rule, method))
@@ -304,7 +304,7 @@ def counts() -> None:
 
 
 def main() -> None:
-    """Run the command line; an expected error is a line on standard error, and its exit code."""
+    """Run the command line; an expected error is a line on stderr and an exit code."""
     try:
         app()
     except DynabroError as error:

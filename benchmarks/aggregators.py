@@ -1,4 +1,4 @@
-"""Every aggregation rule of ours beside its counterparts in ByzFL and ByzPy, on one [m, d] matrix in memory."""
+"""Each of our aggregation rules beside its counterparts in ByzFL and ByzPy, on one [m, d] matrix in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dynabro_cli.simulation.compilation import Compiler, missing_tool
 from dynabro_cli.vectors.gram import around, gram
 
 ROUNDING = 1e-6
-"""Nearer to the minimiser than this no rule in single precision can be asked to come."""
+"""Smallest distance from the minimiser that can be expected of a rule in single precision."""
 
 MOST_STEPS = 400
 HEADER = [
@@ -35,7 +35,7 @@ HEADER = [
 
 @dataclass(frozen=True)
 class Bench:
-    """The matrix that rules are measured on, and how often, and against whom."""
+    """The matrix that rules are measured on, the number of repeats, and the peers."""
 
     matrix: Tensor
     f: int
@@ -46,7 +46,7 @@ class Bench:
 
     @property
     def compiler(self) -> Compiler | None:
-        """Return the compiler of our rules; None if it is not wanted, or nothing can be compiled."""
+        """Return the compiler of our rules; None if it is not requested, or compiling is impossible."""
         return (
             None
             if not self.compiled or missing_tool(self.matrix.device)
@@ -55,9 +55,9 @@ class Bench:
 
 
 def messages(m: int, d: int, f: int, device: str, seed: int = 0) -> Tensor:
-    """Vectors [m, d] as workers send them, the last f negated: few directions that matter, and noise.
+    """Make vectors [m, d] like workers' messages, the last f negated: a few important directions, and noise.
 
-    Distances between them are spread, so that no rule's choice among them is a matter of rounding.
+    Distances between them differ widely, so that rounding does not decide a rule's choice.
     """
     generator = torch.Generator().manual_seed(seed)
     directions = torch.randn(m, 8, generator=generator) @ torch.randn(8, d, generator=generator)
@@ -77,7 +77,7 @@ def measure(
     byzfl: bool = True,
     compiled: bool = True,
 ) -> str:
-    """Measure every rule, alone and behind nnm, and nnm itself, or the ``rules`` given; return a table."""
+    """Measure every rule, alone and after nnm, and nnm itself, or the given ``rules``; return a table."""
     keep_pages()
     bench = Bench(messages(m, d, f, device), f, repeats, byzfl, peers.has_byzpy(), compiled)
     names = chosen(rules, all_rules(), "rule")
@@ -90,13 +90,13 @@ def measure(
 
 
 def all_rules() -> list[str]:
-    """Every pre-aggregator, then every rule alone and behind ``nnm``."""
+    """Return every pre-aggregator, then every rule alone and after ``nnm``."""
     rules = REGISTRIES["aggregators"].entries()
     return [*REGISTRIES["pre_aggregators"].entries(), *(f"{chain}{rule}" for rule in rules for chain in ("", "nnm+"))]
 
 
 def rows_of(name: str, bench: Bench) -> Iterator[list[object]]:
-    """The row of one rule, and for the geometric median the row of ByzFL's at our accuracy."""
+    """Return the row of one rule, and for the geometric median also the row of ByzFL's rule at our accuracy."""
     *chain, rule = name.split("+")
     m = len(bench.matrix)
     most = {"krum": (m - 3) // 2, "multi-krum": (m - 3) // 2, "bulyan": (m - 3) // 4, "bucketing": ((m + 1) // 2 - 1) // 2}
@@ -137,7 +137,7 @@ def rows_of(name: str, bench: Bench) -> Iterator[list[object]]:
 
 
 def _our_rule(rule: str, chain: list[str], f: int, matrix: Tensor) -> Rule:
-    """Our rule, or pre-aggregator, as a function of the matrix; with the peers' parameters where theirs are other ones."""
+    """Return our rule or pre-aggregator as a function of the matrix, with the peers' parameters if they differ."""
     setting = AggregatorSetting(len(matrix), f)
     registry = REGISTRIES["pre_aggregators"]
     if rule in registry.entries():
@@ -164,7 +164,7 @@ def _row(
     byzpy: Rule | None,
     compare: Callable[[Tensor, Tensor], float],
 ) -> list[object]:
-    """Time one rule on all sides, in turn with a copy of the matrix, which tells the bandwidth of the memory."""
+    """Time one rule on all sides, in turn with a copy of the matrix, which measures the memory's bandwidth."""
     matrix, compiler = bench.matrix, bench.compiler
     rules = {"ours": ours, "ByzFL": byzfl, "ByzPy": byzpy, "compiled": compiler(ours) if compiler else None}
     results: dict[str, Tensor | str] = {name: _try(rule, matrix) for name, rule in rules.items() if rule is not None}
@@ -204,14 +204,14 @@ def _try(rule: Rule, matrix: Tensor) -> Tensor | str:
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> float:
-    """The largest difference of two results, relative to the largest value."""
+    """Return the largest difference of two results, relative to the largest value."""
     return float((ours - theirs).abs().max() / ours.abs().max())
 
 
 def _error_of(points: Tensor) -> Callable[[Tensor], float]:
-    """Return the distance of a vector from the geometric median of ``points``, over their mean distance from it.
+    """Return a function for a vector's distance from the geometric median of ``points``, over their mean distance from it.
 
-    The median is found in double precision, by so many steps that another is no longer than rounding.
+    The median is found in double precision, with steps until another step is no longer than rounding.
     """
     exact = points.double()
     products = gram(exact)
@@ -221,9 +221,9 @@ def _error_of(points: Tensor) -> Callable[[Tensor], float]:
 
 
 def _accurate(matrix: Tensor, error: Callable[[Tensor], float], ours: float, f: int, *, mixed: bool) -> tuple[str, Rule] | None:
-    """ByzFL's geometric median with the fewest steps that come as near to the minimiser as ours, and its parameters in words.
+    """Return ByzFL's geometric median with the fewest steps that come as near to the minimiser as ours, and its parameters.
 
-    nu is lowered tenfold, from its default, where more steps no longer help.
+    nu is divided by ten, from its default, if more steps no longer help.
     """
     steps, nu, last = 1, 0.1, math.inf
     while steps <= MOST_STEPS and nu > 1e-12:

@@ -1,4 +1,4 @@
-"""A database of many runs: the processor time of the commands that read it, or find everything stored."""
+"""A database of many runs: processor time of commands that read it, or find everything already stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dynabro_cli.store.tables import byzantine_counts, evaluations, recovery, ro
 
 SWEEP = "digits-worst-case"
 STORED = 2736
-"""Runs of the sweep as it is shipped; the seeds after those make the rest of the database."""
+"""Runs of the shipped sweep; further seeds make the rest of the database."""
 BUDGET = 500
 EVERY = 50
 KEPT = (*range(0, BUDGET, EVERY), BUDGET - 1)
@@ -52,10 +52,10 @@ def measure(count: int, points: int, repeats: int, keep: Path | None) -> str:
     """Make a database, and time each command on it.
 
     Args:
-        count: How many runs the database has.
-        points: How many points the larger dry-run has.
-        repeats: Times that each command is measured.
-        keep: Where the database is made, and left; None: in a folder that is removed.
+        count: The number of runs in the database.
+        points: The number of points of the larger dry-run.
+        repeats: The number of measurements of each command.
+        keep: The place of the database, which is kept; None for a temporary folder.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = keep or Path(folder) / "big.db"
@@ -79,7 +79,7 @@ def measure(count: int, points: int, repeats: int, keep: Path | None) -> str:
 
 
 def fill(path: Path, count: int) -> None:
-    """Make a database with ``count`` finished runs: the runs of the sweep with more and more seeds, with made-up results."""
+    """Make a database with ``count`` finished runs: the runs of the sweep with further seeds and made-up results."""
     engine = open_for_writing(str(path))
     seeds = math.ceil(count / (STORED / 2))
     made = plan(load_sweep(SWEEP, [f"seeds=0..{seeds - 1}"])).runs
@@ -99,7 +99,7 @@ def fill(path: Path, count: int) -> None:
 
 
 def _insert(engine: Engine, into: Table, rows: Iterator[dict[str, Any]]) -> None:
-    """Insert rows, past SQLAlchemy, which takes a minute for so many."""
+    """Insert rows without SQLAlchemy, which would take a minute."""
     first = next(rows)
     statement = f"INSERT INTO {into.name} ({', '.join(first)}) VALUES ({', '.join('?' * len(first))})"
     with engine.begin() as connection:
@@ -110,7 +110,7 @@ def _insert(engine: Engine, into: Table, rows: Iterator[dict[str, Any]]) -> None
 
 
 def _run(number: int, run: Run) -> dict[str, Any]:
-    """A row of ``runs``."""
+    """Return a row of ``runs``."""
     return asdict(run.spec) | {
         "id": number,
         "run_key": run.key,
@@ -140,7 +140,7 @@ def _accuracy(at: int) -> float:
 
 
 def _evaluation(number: int, at: int) -> dict[str, Any]:
-    """A row of ``evaluations``."""
+    """Return a row of ``evaluations``."""
     return {
         "run_id": number,
         "round": at,
@@ -153,7 +153,7 @@ def _evaluation(number: int, at: int) -> dict[str, Any]:
 
 
 def _round(number: int, at: int) -> dict[str, Any]:
-    """A row of ``rounds``."""
+    """Return a row of ``rounds``."""
     return {
         "run_id": number,
         "round": at,
@@ -168,7 +168,7 @@ def _round(number: int, at: int) -> dict[str, Any]:
 
 
 def _commands(points: int) -> list[tuple[str, ...]]:
-    """The commands, as they are typed."""
+    """Return the commands as they are typed."""
     more = f"seeds=0..{max(1, points // (STORED // 2)) - 1}"
     return [
         ("sweep", SWEEP, "--dry-run"),
@@ -181,7 +181,7 @@ def _commands(points: int) -> list[tuple[str, ...]]:
 
 
 def _time(words: Sequence[str], database: Path) -> Cost:
-    """Run a command in a process of its own, which is to succeed."""
+    """Run a command in a new process, which must succeed."""
     before, began = os.times(), time.perf_counter()
     subprocess.run(_command(words, database), check=True, stdout=subprocess.DEVNULL)
     wall, after = time.perf_counter() - began, os.times()

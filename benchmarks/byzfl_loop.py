@@ -17,7 +17,7 @@ PHASES = ("data", "gradients", "momentum", "attack", "aggregation", "send")
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of an experiment of ByzFL, in its words."""
+    """Settings of an experiment of ByzFL, under its names."""
 
     aggregator: str
     attack: str
@@ -39,7 +39,7 @@ class Settings:
 
 
 def iterations(settings: Settings, data_dir: Path | None, device: str, length: int) -> Iterator[Block]:
-    """Train as ByzFL's ``start_training`` does, without its evaluations; yield a block for each ``length`` iterations."""
+    """Train like ByzFL's ``start_training``, without evaluations; yield a block for each ``length`` iterations."""
     clients, server, byzantine = _set_up(settings, data_dir, device)
     waiting = [0.0]
     for client in clients:
@@ -58,7 +58,7 @@ def iterations(settings: Settings, data_dir: Path | None, device: str, length: i
 
 
 def _iterate(clients: list[Any], server: Any, byzantine: Any, seconds: dict[str, float]) -> None:
-    """Run one iteration; add the time of each phase to ``seconds``, including the data's time among the gradients."""
+    """Run one iteration; add the time of each phase to ``seconds``, including the time of data within gradients."""
     marks = [time.perf_counter()]
     for client in clients:
         client.compute_gradients()
@@ -78,7 +78,7 @@ def _iterate(clients: list[Any], server: Any, byzantine: Any, seconds: dict[str,
 
 
 def _watch_data(client: Any, waiting: list[float]) -> None:
-    """Have a client add the time that it waits for its mini-batches to ``waiting``."""
+    """Make a client add the time that it waits for mini-batches to ``waiting``."""
     sample = client._sample_train_batch
 
     def watched() -> Any:
@@ -91,7 +91,7 @@ def _watch_data(client: Any, waiting: list[float]) -> None:
 
 
 def _set_up(settings: Settings, data_dir: Path | None, device: str) -> tuple[list[Any], Any, Any]:
-    """The honest clients, the server and the Byzantine client."""
+    """Return the honest clients, the server and the Byzantine client."""
     from byzfl import ByzantineClient, Client, DataDistributor, Server
     from byzfl.utils.misc import set_random_seed
 
@@ -127,7 +127,7 @@ def _set_up(settings: Settings, data_dir: Path | None, device: str) -> tuple[lis
 
 
 def _data(data_dir: Path | None) -> tuple[Any, Any]:
-    """MNIST's training set as a Subset, and a loader of its test set, both normalised."""
+    """Return MNIST's training set as a Subset, and a loader of its test set, both normalised."""
     from torch.utils.data import DataLoader, random_split
     from torchvision import datasets, transforms
 

@@ -27,17 +27,17 @@ BYZPY = {
 
 
 def ours(kind: str) -> list[str]:
-    """Return the names of a kind in our registry; ``none`` does not count, as it is not an attack."""
+    """Return the names of a kind in our registry; ``none`` does not count, because it is not an attack."""
     return [name for name in REGISTRIES[kind].entries() if name != "none"]
 
 
 def byzfl(kind: str) -> list[str]:
-    """ByzFL's classes of a kind; all that is public in one module."""
+    """Return ByzFL's classes of a kind: all public classes of one module."""
     return _classes(importlib.import_module(BYZFL[kind]))
 
 
 def byzpy(kind: str) -> list[str]:
-    """ByzPy's classes of a kind: what is derived from the kind's base."""
+    """Return ByzPy's classes of a kind: the classes derived from the kind's base."""
     package, base = BYZPY[kind]
     root = importlib.import_module(package)
     for found in pkgutil.walk_packages(root.__path__, f"{package}."):
@@ -51,7 +51,7 @@ PEERS = {"byzfl": byzfl, "byzpy": byzpy}
 
 
 def count() -> str:
-    """A table of counts, and below it the names."""
+    """Return a table of counts, with the names below it."""
     sides = {"dynabro": ours} | {name: find for name, find in PEERS.items() if importlib.util.find_spec(name) is not None}
     names = {(side, kind): find(kind) for side, find in sides.items() for kind in KINDS}
     head = ["", *(f"{side} {importlib.metadata.version(side)}" for side in sides)]
@@ -61,7 +61,7 @@ def count() -> str:
 
 
 def _classes(module: ModuleType) -> list[str]:
-    """The public classes that a module defines."""
+    """Return the public classes that a module defines."""
     found = inspect.getmembers(module, inspect.isclass)
     return [name for name, kind in found if kind.__module__ == module.__name__ and not name.startswith("_")]
 

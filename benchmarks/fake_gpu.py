@@ -1,7 +1,7 @@
-"""A GPU that is not there: tensors with shapes, types and devices, and no values.
+"""A fake GPU: tensors with shapes, types and devices, but without values.
 
-CPU tensors are real. Tensors on ``cuda`` are torch's fake tensors, so that an operation on two devices raises as it would on
-a GPU. What would make the host wait for the GPU raises ``HiddenWaitError``, unless it is ``allowed``; then every value is 1.
+CPU tensors are real. Tensors on ``cuda`` are torch's fake tensors, so that an operation on two devices raises as on a GPU. An
+operation that would make the host wait for the GPU raises ``HiddenWaitError``, unless it is ``allowed``; then every value is 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class HiddenWaitError(AssertionError):
 
 
 class _NoDriver(FakeTensorMode):
-    """Torch's mode, which asks no driver, though dynabro is told that there is a GPU."""
+    """Torch's mode, which uses no driver, although dynabro sees a GPU."""
 
     avoid_device_init = True  # type: ignore[assignment]
 
@@ -43,13 +43,13 @@ class FakeGPU(TorchDispatchMode):
         sent: Tensors of the CPU that were sent to the GPU.
     """
 
-    _mode_key = torch._C._TorchDispatchModeKey.FAKE  # torch initialises no device while there is such a mode
+    _mode_key = torch._C._TorchDispatchModeKey.FAKE  # torch initialises no device while such a mode exists
 
     def __init__(self) -> None:
         super().__init__()
         self.follows = _NoDriver(allow_non_fake_inputs=True)
         with self.follows:
-            pass  # torch's guard of devices is then one that asks no driver
+            pass  # torch's guard of devices then uses no driver
         self._allowed = False
         self.counts: dict[str, int] = {}
         self.sent = 0
@@ -99,14 +99,14 @@ class FakeGPU(TorchDispatchMode):
 
     @staticmethod
     def _masked(func: Any, args: Any) -> bool:
-        """Return True for indices that are masks, whose number of places is not known to the host."""
+        """Return True for indices that are masks; the host does not know their number of places."""
         if func not in (aten.index.Tensor, aten.index_put_.default, aten.index_put.default):
             return False
         return any(isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in args[1])
 
     @contextlib.contextmanager
     def allowed(self, yes: bool = True) -> Iterator[None]:
-        """Let the host read values, all of which are 1; or let it not."""
+        """Allow the host to read values, which are all 1; or forbid it."""
         before, self._allowed = self._allowed, yes
         try:
             yield
@@ -114,7 +114,7 @@ class FakeGPU(TorchDispatchMode):
             self._allowed = before
 
     def counted(self) -> dict[str, int]:
-        """Return the operations since the last call, by name, and begin anew."""
+        """Return the operations since the last call, by name, and reset the counts."""
         found, self.counts = self.counts, {}
         return found
 
@@ -136,8 +136,8 @@ class Current:
 
 @contextlib.contextmanager
 def one_gpu(devices: int = 1) -> Iterator[FakeGPU]:
-    """Have torch find one GPU, or several, whose tensors have no values."""
-    mode = FakeGPU()  # before torch believes in a GPU, so that it asks no driver about it
+    """Make torch find one GPU, or several, whose tensors have no values."""
+    mode = FakeGPU()  # before torch finds a GPU, so that it asks no driver about it
     found: dict[str, Callable[..., object]] = {
         "is_current_stream_capturing": lambda: False,
         "is_available": lambda: True,
@@ -167,7 +167,7 @@ def one_gpu(devices: int = 1) -> Iterator[FakeGPU]:
 
 
 def launches(counts: dict[str, int]) -> int:
-    """Return how many of the counted operations compute or copy: views, empty tensors and questions launch nothing."""
+    """Return the number of operations that compute or copy; views, empty tensors and queries launch nothing."""
     return sum(number for name, number in counts.items() if not _is_free(name))
 
 
@@ -180,7 +180,7 @@ def _is_free(name: str) -> bool:
 
 
 def on_gpu(value: Any) -> Any:
-    """Return nested tensors on the GPU that is not there."""
+    """Return nested tensors on the fake GPU."""
     return tree_map(lambda leaf: leaf.to("cuda", non_blocking=True) if isinstance(leaf, Tensor) else leaf, value)
 
 
@@ -202,7 +202,7 @@ def backward(tensor: Tensor) -> None:
             run = getattr(node, "apply", node)
             found = run(*gradients.pop(node))
             found = found if isinstance(found, tuple) else (found,)
-            found = found[: len(node.next_functions)]  # of functions in Python only the first argument has a gradient here
+            found = found[: len(node.next_functions)]  # for functions in Python, only the first argument has a gradient here
             for (following, place), gradient in zip(node.next_functions, found, strict=True):
                 if following is None or gradient is None:
                     continue

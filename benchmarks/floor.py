@@ -1,4 +1,4 @@
-"""The gradients of all workers, beside the time that their multiplications alone would take on this machine."""
+"""The gradients of all workers, compared with the time that only their multiplications would take on this machine."""
 
 from __future__ import annotations
 
@@ -38,15 +38,14 @@ CASES = (
 
 
 def products(size: int) -> list[tuple[int, int, int]]:
-    """Shapes (rows, inner, columns) of matrix products: square ones, and long ones as convolutions have."""
+    """Return shapes (rows, inner, columns) of matrix products: square, and long as in convolutions."""
     return [(size, size, size), (size // 2, size // 2, size // 2), (16 * size, size // 4, size // 8), (32 * size, 64, 64)]
 
 
 def probes(size: int, device: str) -> dict[str, tuple[Callable[[], object], int]]:
-    """Operations that measure the machine's rate, with their floating-point operations: matrix products, and a 1 x 1
-    convolution.
+    """Return calls that measure the machine's rate, with their floating-point operations.
 
-    The convolution is a matrix product too, by another library, which is the faster one on some processors.
+    They are matrix products, and a 1 x 1 convolution: a matrix product by another library, which is faster on some processors.
     """
     found: dict[str, tuple[Callable[[], object], int]] = {}
     for rows, inner, columns in products(size):
@@ -61,7 +60,7 @@ def probes(size: int, device: str) -> dict[str, tuple[Callable[[], object], int]
 
 
 def cases(models: Sequence[str], workers: int | None, batch_size: int | None) -> list[Case]:
-    """The cases of these models, by default all, with other numbers where given; raise SpecError for an unknown model."""
+    """Return the cases of these models (default: all), with other numbers if given; raise SpecError for an unknown model."""
     names = chosen(models, [case.model for case in CASES], "model")
     return [
         case._replace(workers=workers or case.workers, batch_size=batch_size or case.batch_size)
@@ -91,7 +90,7 @@ def measure(
 
 
 def row(case: Case, size: int, repeats: int, device: str, compile: str) -> list[object]:  # noqa: A002
-    """One case: its time, its operations, the machine's rate in the same run, and their ratio."""
+    """Return the row of a case: its time, its operations, the machine's rate in the same run, and their ratio."""
     gradients, kind = _gradients(case, device, compile)
     calls: dict[str, Callable[[], object]] = {"gradients": gradients}
     tried = probes(size, device)
@@ -108,7 +107,7 @@ def row(case: Case, size: int, repeats: int, device: str, compile: str) -> list[
 
 
 def forward_operations(case: Case) -> int:
-    """Floating-point operations of the forward pass over all workers' images, counted without computing it."""
+    """Count the floating-point operations of the forward pass over all workers' images, without computing it."""
     with torch.device("meta"):
         model = REGISTRIES["models"].parse(case.model).build(case.shape)
         images = torch.empty(case.workers * case.batch_size, case.shape.channels, case.shape.height, case.shape.width)
@@ -118,7 +117,7 @@ def forward_operations(case: Case) -> int:
 
 
 def _gradients(case: Case, device: str, compile: str) -> tuple[Callable[[], Any], Callable[[], str]]:  # noqa: A002
-    """A call that computes the gradients of all workers on images of noise, and one that tells how it does so."""
+    """Return a call that computes the gradients of all workers on images of noise, and a call that describes its way."""
     generator = torch.Generator().manual_seed(0)
     model = REGISTRIES["models"].parse(case.model).build(case.shape).to(device)
     engine = WorkerGradients(model, case.workers, compile=compile)

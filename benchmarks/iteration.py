@@ -1,7 +1,7 @@
-"""One iteration of ours against one of ByzFL's: MNIST, m = 17, f = 8, 32 images per worker, momentum 0.9.
+"""Our iteration against ByzFL's: MNIST, m = 17, f = 8, 32 images per worker, momentum 0.9.
 
-Each side runs in processes of its own. ByzFL computes the gradients of the honest workers, ours also the gradients of the
-Byzantine ones if the attack needs them; the numbers are in the tables.
+Each side runs in its own processes. ByzFL computes the gradients of the honest workers. Ours also computes the gradients of
+Byzantine workers if the attack needs them; the tables have the numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OUR_PHASES = ("data", "gradients", "rest")
 
 
 class Case(NamedTuple):
-    """One experiment, as either side is told of it."""
+    """One experiment, in the terms of both sides."""
 
     title: str
     spec: RunSpec
@@ -32,8 +32,7 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Iterations a second of all processes together, median and each turn's; an iteration's phases in ms and gradients, in one
-    of them."""
+    """Iterations per second of all processes (median, and each turn's), and an iteration's phases in ms and gradients."""
 
     rate: float
     rates: list[float]
@@ -42,7 +41,7 @@ class Result(NamedTuple):
 
 
 def _case(title: str, model: str, attack: str, rule: str, byzfl_attack: str, byzfl_parameters: dict[str, float]) -> Case:
-    """A case with our rule written ``cwtm`` or ``nnm+cwtm``."""
+    """Return a case with our rule written ``cwtm`` or ``nnm+cwtm``."""
     *chain, name = rule.split("+")
     spec = RunSpec(
         task="mnist",
@@ -62,8 +61,10 @@ def _case(title: str, model: str, attack: str, rule: str, byzfl_attack: str, byz
 
 
 def cases() -> dict[str, Case]:
-    """The same work under every rule, the paper's cell beside the nearest that ByzFL has, and 784-100-10 units in place of a
-    convolutional network, by their short names.
+    """Return all cases by their short names.
+
+    They are the same work under every rule, the paper's cell beside the nearest case of ByzFL, and a small network of
+    784-100-10 units instead of convolutions.
     """
     rules = [chain + name for name in BYZFL_NAMES for chain in ("", "nnm+")]
     same = {
@@ -80,13 +81,13 @@ class How:
     """Settings of both sides.
 
     Attributes:
-        data_dir: Where MNIST is.
-        device: Where both compute.
+        data_dir: The folder with MNIST.
+        device: The device of both sides.
         threads: CPU threads of each process; None for torch's own number.
         processes: Processes of each side that run together.
         turns: Timed blocks of each side.
         length: Iterations of one of ByzFL's blocks; ours have 16.
-        compile: Whether ours is compiled, as in ``dynabro run --compile``.
+        compile: ``dynabro run --compile`` for our side.
     """
 
     data_dir: Path | None
@@ -121,7 +122,7 @@ def measure(names: Sequence[str], how: How) -> str:
 
 
 def _both(case: Case, how: How) -> tuple[Result, Result]:
-    """One case on both sides: ours, and ByzFL's."""
+    """Measure one case on both sides: ours, and ByzFL's."""
     place = {"data_dir": how.data_dir, "device": how.device}
     sides: dict[str, tuple[Side, dict[str, Any]]] = {
         "ours": (ours.rounds, place | {"spec": case.spec, "threads": how.threads, "compile": how.compile}),
@@ -133,7 +134,7 @@ def _both(case: Case, how: How) -> tuple[Result, Result]:
 
 
 def summary(turns: Sequence[Sequence[Block]]) -> Result:
-    """Medians over the turns of one side, each of which has a block of every process."""
+    """Return medians over the turns of one side; each turn has a block of every process."""
     rates = [sum(block.iterations / block.seconds for block in blocks) for blocks in turns]
     every = [block for blocks in turns for block in blocks]
     phases = {

@@ -1,4 +1,4 @@
-"""Operations that a round launches on a GPU, counted on a fake one: numbers of kernels, and no times."""
+"""Operations that a round launches on a GPU, counted on a fake GPU: numbers of kernels, not times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.problem.images import ImageProblem
 
 ROUNDS = 6
-"""Rounds of a run; the last one is counted, as the first ones send tables that stay."""
+"""Rounds of a run; the last round is counted, because the first rounds send tables that stay on the GPU."""
 PHASES = ("batches", "gradients", "server", "rest")
 HEADER = ["round", *PHASES, "all", "with graphs", "sent by the host"]
 CELLS = (("mnist", 17), ("cifar10", 25))
@@ -27,7 +27,7 @@ CELLS = (("mnist", 17), ("cifar10", 25))
 
 
 def measure(rules: list[str], method: str) -> str:
-    """Return a table of the launches of a round: of each task's cell, with its m, and with m = 5."""
+    """Return a table of the launches of a round, for each task's cell with its m and with m = 5."""
     rows = []
     for task, workers in CELLS:
         for rule in rules:
@@ -38,7 +38,7 @@ def measure(rules: list[str], method: str) -> str:
 
 
 def count(spec: RunSpec) -> list[int]:
-    """Return the launches of a run's last round by phase, in all, in all if a pass is a graph, and the tensors sent."""
+    """Return the launches of a run's last round (by phase, in total, and in total if a pass is a graph) and sent tensors."""
     with one_gpu() as gpu, gpu.allowed():
         phases = _Phases(gpu)
         with contextlib.ExitStack() as stack:
@@ -74,7 +74,7 @@ def _plainly(graphed: GraphedGradients, *arguments: Any) -> Any:
 
 
 class _Phases:
-    """Counter of the launches of functions; a launch belongs to the innermost one. A new round begins anew."""
+    """Counter of the launches of functions; a launch belongs to the innermost function. Each round starts from 0."""
 
     def __init__(self, gpu: FakeGPU) -> None:
         self._gpu = gpu

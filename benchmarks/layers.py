@@ -1,6 +1,7 @@
-"""The convolutions of a network one by one: floating-point operations a second forward, and of both gradients.
+"""The convolutions of a network, one by one: floating-point operations per second of forward pass and both gradients.
 
-With its batch norms: their time as torch computes them, and compiled."""
+Its batch norms, too: their time in torch, and compiled.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ HEADER = ["convolution", "GFLOP", "forward, GFLOP/s", "input gradient", "weight 
 
 
 class Seen(NamedTuple):
-    """A convolution with the input that it has had."""
+    """A convolution with its last input."""
 
     layer: WorkerConv2d
     input: Tensor
@@ -73,7 +74,7 @@ def normalised(case: Case) -> list[tuple[int, int, int]]:
 
 
 def norm_row(shape: tuple[int, int, int], case: Case, repeats: int) -> list[object]:
-    """One batch norm: the time of both passes over all workers' mini-batches, by torch and by the kernel."""
+    """Return the row of a batch norm: the time of both passes over all workers' mini-batches, by torch and by the kernel."""
     channels, height, width = shape
     x, gy = torch.randn(2, case.workers, case.batch_size * height * width, channels)
     weight, bias = torch.ones(channels), torch.zeros(channels)
@@ -91,7 +92,7 @@ def norm_row(shape: tuple[int, int, int], case: Case, repeats: int) -> list[obje
 
 
 def row(seen: Seen, workers: int, repeats: int, rate: float | None) -> list[object]:
-    """One layer: its operations, and their rate in each of the three products."""
+    """Return the row of a layer: its operations, and their rate in each of the three products."""
     layer, x = seen
     weight = layer.weight.detach()
     arguments = weight, None, layer.stride, layer.padding, layer.dilation, layer.groups

@@ -1,4 +1,4 @@
-"""Common parts of the benchmarks: the machine in a line, calls timed in turn, and a table."""
+"""Common parts of the benchmarks: a line about the machine, calls timed in turn, and a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dynabro_cli.machine.native import Kernel, NativeError
 
 
 def machine(device: str = "cpu", threads: int | None = None) -> str:
-    """The machine that a result holds for: processor, cores, threads of a process, torch's version and the date."""
+    """Describe the machine of a result: processor, cores, threads of a process, torch's version and the date."""
     threads = threads or torch.get_num_threads()
     parts = [_processor(), f"{cores()} cores", f"threads: {threads}", f"torch {torch.__version__}"]
     rate = peak()
@@ -30,9 +30,9 @@ def machine(device: str = "cpu", threads: int | None = None) -> str:
 
 
 def peak(seconds: float = 0.2) -> float | None:
-    """Floating-point operations a second of one core, by a loop of fused multiply-adds; None without a C++ compiler.
+    """Return one core's floating-point operations per second in a loop of fused multiply-adds; None without a C++ compiler.
 
-    The best of short stretches of CPU time in ``seconds``, which other processes on the machine disturb least.
+    The best of many short stretches within ``seconds`` counts, because other processes disturb it least.
     """
     try:
         library = Kernel(Path(__file__).with_name("peak.cpp"), {}).load()
@@ -48,12 +48,12 @@ def peak(seconds: float = 0.2) -> float | None:
 
 
 def cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:
-    """The processor's name as the system gives it."""
+    """Return the system's name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -63,7 +63,7 @@ def _processor() -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table with aligned columns: the first to the left, all others to the right."""
+    """Return a Markdown table with aligned columns: the first to the left, all others to the right."""
     cells = [list(header), *([_shown(cell) for cell in row] for row in rows)]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
@@ -75,7 +75,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _shown(cell: object) -> str:
-    """A number with three digits that count, text as it is, and ``-`` for nothing."""
+    """Return a number with three significant digits, text unchanged, and ``-`` for None."""
     if cell is None:
         return "-"
     if not isinstance(cell, float):
@@ -84,7 +84,7 @@ def _shown(cell: object) -> str:
 
 
 def synchronise(device: torch.device | str) -> None:
-    """Wait for a GPU; on a CPU there is nothing to wait for."""
+    """Wait for a GPU; do nothing for a CPU."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -105,12 +105,12 @@ def in_turn(calls: Mapping[str, Callable[[], object]], repeats: int, device: tor
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """The least, the median and the largest of ``values``."""
+    """Return the least, the median and the largest of ``values``."""
     return min(values), statistics.median(values), max(values)
 
 
 def chosen(names: Sequence[str] | None, known: Sequence[str], kind: str) -> list[str]:
-    """``names``, or all that are ``known`` where none is given; raise SpecError for one that is not."""
+    """Return ``names``, or all ``known`` names if None; raise SpecError for an unknown name."""
     for name in names or []:
         if name not in known:
             raise SpecError(f"no {kind} {name!r}{did_you_mean(name, known)}; legal: {', '.join(known)}")
@@ -118,5 +118,5 @@ def chosen(names: Sequence[str] | None, known: Sequence[str], kind: str) -> list
 
 
 def ratio(one: float | None, other: float | None) -> float | None:
-    """``one / other``, or None where one of them was not measured."""
+    """Return ``one / other``, or None if one of them was not measured."""
     return None if one is None or not other else one / other

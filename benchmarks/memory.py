@@ -1,4 +1,4 @@
-"""The most memory that a run holds at a time, each in a process of its own."""
+"""The peak memory of runs, each in a new process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ HEADER = ["run", "peak RSS, MiB", "s", "rounds"]
 class How:
     """Device and options of the runs, as in ``dynabro run``.
 
-    A short run would not be compiled by itself, and compiling takes memory, so it is asked for, as a run of full length has
-    it.
+    Compiling takes memory, and ``auto`` would not compile a short run. So it is requested, because a run of full length
+    compiles.
     """
 
     data_dir: Path | None = None
@@ -34,7 +34,7 @@ class How:
 
 
 def measure(task: str, budget: int, level: int, m: int, batch_size: int, how: How) -> str:
-    """The peak memory of a short run of ``task``, and of one round of DynaBRO at ``level`` on CIFAR-10's shape."""
+    """Return the peak memory of a short run of ``task``, and of one round of DynaBRO at ``level`` on CIFAR-10's shape."""
     least = RunSpec(task="digits", method="sgd", budget=1)
     rows = [_row("one round on digits", least, how), _row(f"{task}, momentum, budget {budget}", _short(task, budget), how)]
     title = f"one round at level {level}, cnn-cifar, m = {m}, B = {batch_size}"
@@ -53,7 +53,7 @@ def _short(task: str, budget: int) -> RunSpec:
 
 
 def one_round(task: str, level: int, m: int, batch_size: int) -> RunSpec:
-    """A run of DynaBRO that is one round of ``level``: the budget ends with it, and the seed is one that draws it first."""
+    """Return a run of DynaBRO with one round of ``level``: the seed draws this level, and the budget ends with the round."""
     seed = next(seed for seed in range(2**16) if Streams(seed).generator("level", 0).geometric(0.5) == level)
     return RunSpec(
         task=task,
@@ -84,7 +84,7 @@ def write_noise(folder: Path, batch_size: int) -> None:
 
 
 def _row(title: str, spec: RunSpec, how: How) -> list[object]:
-    """Run ``spec`` in a process of its own."""
+    """Run ``spec`` in a new process; return its row."""
     arguments = {"spec": spec, "data_dir": how.data_dir, "device": how.device, "compile": how.compile}
     try:
         with workers({"ours": (ours.whole_run, arguments)}, how.threads) as groups:

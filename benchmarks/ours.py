@@ -1,4 +1,4 @@
-"""Our side: the package's own simulation, driven event by event, so that rounds alone are timed."""
+"""Our side: the package's simulation, driven event by event, so that only rounds are timed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dynabro_cli.simulation.problem.images import ImageProblem
 
 WARM_UP = 2
 FOREVER = 10**9
-"""A budget, and a distance between evaluations, that no benchmark reaches."""
+"""Budget, and distance between evaluations, that no benchmark reaches."""
 
 
 def rounds(
@@ -49,9 +49,9 @@ def rounds(
 
 
 class Watch:
-    """Stops the time of a process's mini-batches and gradients, and counts the gradients.
+    """Stopwatch of a process's mini-batches and gradients; it also counts the gradients.
 
-    It stands in for two methods of ``ImageProblem`` for the rest of the process.
+    It replaces two methods of ``ImageProblem`` for the rest of the process.
     """
 
     def __init__(self) -> None:
@@ -80,12 +80,12 @@ class Watch:
         ImageProblem._batches, ImageProblem.sum_gradients = watched_batches, watched_gradients  # type: ignore[method-assign]
 
     def reset(self) -> None:
-        """Begin again from zero."""
+        """Restart from zero."""
         self.data = self.both = 0.0
         self.gradients = 0
 
     def phases(self, total: float) -> dict[str, float]:
-        """Seconds spent on mini-batches, on gradients without them, and on the rest of ``total``."""
+        """Return the seconds of mini-batches, of gradients without them, and of the rest of ``total``."""
         return {"data": self.data, "gradients": self.both - self.data, "rest": total - self.both}
 
 
@@ -95,7 +95,7 @@ def whole_run(
     device: str,
     compile: str = "auto",  # noqa: A002
 ) -> Iterator[Block]:
-    """Run ``spec`` to its end, evaluations included, as one block; for what a run costs in memory."""
+    """Run ``spec`` to its end, evaluations included, as one block, to measure its memory."""
     before, rounds_done = time.perf_counter(), 0
     for event in simulate(spec, data_dir=data_dir, device=device, compile=compile):
         rounds_done += len(event.rounds) if isinstance(event, RoundsDone) else 0

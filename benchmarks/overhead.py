@@ -1,4 +1,4 @@
-"""Measure the cost of a sweep beside its simulations: tiny runs by ``dynabro sweep``, and the same by ``simulate`` alone."""
+"""Cost of a sweep besides its simulations: tiny runs by ``dynabro sweep``, and the same runs by ``simulate``."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Cost(NamedTuple):
 
 
 def measure(task: str, runs: int, budget: int, repeats: int) -> str:
-    """Make few runs and many, in turn, by a sweep and without; the difference is what a run costs, without the start.
+    """Make few and many runs in turn, with and without a sweep; the difference is the cost of a run without the start.
 
     Args:
         task: ``quadratic``, or any task with data that need no download.
-        runs: How many runs more the many are.
-        budget: Of each run.
-        repeats: Times that everything is measured.
+        runs: The difference between many and few.
+        budget: The budget of each run.
+        repeats: The number of measurements.
     """
     found: dict[str, list[Cost]] = {"sweep": [], "simulate": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def measure(task: str, runs: int, budget: int, repeats: int) -> str:
 
 
 def _sweep(folder: Path, task: str, budget: int, runs: int) -> Path:
-    """A sweep file with so many seeds of one small run."""
+    """Write a sweep file with ``runs`` seeds of one small run."""
     path = folder / f"{runs}.yaml"
     path.write_text(
         f"name: overhead-{runs}\nbase: {{task: {task}, method: sgd, attack: sf, budget: {budget}, eval_every: {budget}}}\n"
@@ -71,7 +71,7 @@ def _sweep(folder: Path, task: str, budget: int, runs: int) -> Path:
 
 
 def _time(name: str, sweep: Path, database: Path) -> Cost:
-    """Run all of a sweep file in a process of its own."""
+    """Run all of a sweep file in a new process."""
     command = {
         "sweep": [
             *("-m", "dynabro_cli", "sweep", str(sweep), "--db", str(database), "--jobs", "1"),

@@ -1,4 +1,4 @@
-"""The libraries that we are measured beside: whether they are there, and their rules as plain functions of a matrix."""
+"""The libraries that we are compared with: a check that they are installed, and their rules as functions of a matrix."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ TAU, C = 100.0, 2.0
 """ByzFL's defaults of centered and of static clipping."""
 
 Rule = Callable[[Tensor], Any]
-"""A function of the matrix [m, d]; what mixes returns [m, d] or a list of rows, any other [d]."""
+"""Function of the matrix [m, d]; a mixing function returns [m, d] or a list of rows, any other function [d]."""
 
 
 def need_byzfl() -> None:
-    """Raise SpecError where ByzFL cannot be imported."""
+    """Raise SpecError if ByzFL cannot be imported."""
     if importlib.util.find_spec("byzfl") is None:
         raise SpecError("byzfl, which this benchmark compares with, is not installed. Try: pip install '.[bench]'")
 
@@ -29,10 +29,10 @@ def has_byzpy() -> bool:
 
 
 def byzfl_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
-    """ByzFL's counterpart of our rule ``name``, behind its NNM where ``mixed``; None where it has none.
+    """Return ByzFL's counterpart of our rule ``name``, after its NNM if ``mixed``; None without a counterpart.
 
-    SMEA is left out: a product with the whole matrix for each subset takes minutes. The rule is given the [m, d] matrix,
-    which spares it the stacking of a list that its own training loop has.
+    SMEA is left out: a product with the whole matrix for each subset takes minutes. The rule gets the [m, d] matrix, and so
+    does not have to stack a list, as it has to in ByzFL's training loop.
     """
     import byzfl
 
@@ -57,16 +57,16 @@ def byzfl_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
 
 
 def byzfl_geometric_median(T: int, nu: float, f: int, *, mixed: bool) -> Rule:
-    """ByzFL's geometric median with T steps and smoothing nu."""
+    """Return ByzFL's geometric median with T steps and smoothing nu."""
     import byzfl
 
     return _behind(byzfl.GeometricMedian(nu=nu, T=T), byzfl.NNM(f) if mixed else None)
 
 
 def byzpy_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
-    """ByzPy's counterpart of our rule ``name``, behind its NNM where ``mixed``; None where it has none.
+    """Return ByzPy's counterpart of our rule ``name``, after its NNM if ``mixed``; None without a counterpart.
 
-    It is given the list of rows, which is what its ``aggregate`` takes.
+    The rule gets a list of rows, as ``aggregate`` requires.
     """
     from byzpy.aggregators.coordinate_wise import CoordinateWiseMedian, CoordinateWiseTrimmedMean
     from byzpy.aggregators.geometric_wise import GeometricMedian, Krum
@@ -88,7 +88,7 @@ def byzpy_rule(name: str, f: int, *, mixed: bool) -> Rule | None:
 
 
 def _of_a_copy(rule: Rule) -> Rule:
-    """ByzFL's clipping writes into its input."""
+    """Wrap a rule that writes into its input, such as ByzFL's clipping."""
     return lambda matrix: rule(matrix.clone())
 
 

@@ -1,4 +1,4 @@
-"""The gradients of all workers in fp32 and in bf16 on a CPU, in turn: their times, and how far bf16's are off."""
+"""The gradients of all workers in fp32 and in bf16 on a CPU, in turn: their times, and the errors of bf16."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measure(chosen: Sequence[Case], repeats: int, threads: int | None) -> str:
 
 
 def instructions() -> str:
-    """Return the processor's instructions for bf16, as the system tells them."""
+    """Return the processor's instructions for bf16 that the system reports."""
     try:
         flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     except OSError:
@@ -37,7 +37,7 @@ def instructions() -> str:
 
 
 def row(case: Case, repeats: int) -> list[object]:
-    """One case: times, their ratio, and the largest of the workers' |g_bf16 - g_fp32| / |g_fp32|."""
+    """Return the row of a case: times, their ratio, and the largest of the workers' |g_bf16 - g_fp32| / |g_fp32|."""
     engines = {name: _engine(case, dtype) for name, dtype in TYPES.items()}
     size = case.shape.channels, case.shape.height, case.shape.width
     images = torch.randn(case.workers, case.batch_size, *size, generator=torch.Generator().manual_seed(0))

@@ -1,8 +1,8 @@
-"""Sides that run in processes of their own, as their users run them, and take turns.
+"""Sides that run in separate processes, as their users run them, and take turns.
 
-A side is a generator of ``Block``: a few iterations, and how long they took. What it does before its first block is not
-timed. A process runs blocks when it is told to; told to go on, it stays busy after its timed block, so that in a sweep no
-process is timed while another is idle.
+A side is a generator of ``Block``: a few iterations, and their seconds. Its work before the first block is not timed. A process
+runs blocks on request. With ``go_on`` it stays busy after its timed block, so that in a sweep no process is timed while another
+is idle.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Side = Callable[..., Iterator[Block]]
 
 
 class Worker:
-    """One side in a process of its own.
+    """One side in a separate process.
 
     Args:
         side: A function of a module, which makes the generator of blocks.
-        arguments: What it is called with.
+        arguments: Its arguments.
         threads: CPU threads of the process; None for torch's own number.
 
     Attributes:
@@ -60,7 +60,7 @@ class Worker:
         return block
 
     def start(self, *, go_on: bool = False) -> None:
-        """Run one timed block, and where it is to ``go_on`` more of them, untimed, until ``stop``."""
+        """Run one timed block and, with ``go_on``, more untimed blocks until ``stop``."""
         self._pipe.send("go on" if go_on else "run")
 
     def stop(self) -> None:
@@ -69,14 +69,14 @@ class Worker:
         self._receive()
 
     def close(self) -> int:
-        """End the process; return the most memory that it has held at a time, in bytes."""
+        """End the process; return its peak memory in bytes."""
         self._pipe.send("close")
         peak: int = self._receive()
         self._process.join()
         return peak
 
     def kill(self) -> None:
-        """End the process whatever it does."""
+        """End the process, whatever it is doing."""
         self._process.kill()
         self._process.join()
 
@@ -96,7 +96,7 @@ Groups = dict[str, list[Worker]]
 
 @contextlib.contextmanager
 def workers(sides: Mapping[str, tuple[Side, Mapping[str, Any]]], threads: int | None, count: int = 1) -> Iterator[Groups]:
-    """``count`` warm processes of each side, by its name; they are ended on leaving."""
+    """Start ``count`` warm processes of each side, by its name; end them when the context is left."""
     groups: Groups = {}
     try:
         for name, (side, arguments) in sides.items():
@@ -126,7 +126,7 @@ def take_turns(groups: Mapping[str, Sequence[Worker]], turns: int) -> dict[str, 
 
 @contextlib.contextmanager
 def _threads_of_children(threads: int | None) -> Iterator[None]:
-    """Have processes that start within use ``threads`` threads from the first; OpenMP reads its number once."""
+    """Make processes that start within the context use ``threads`` threads from the start; OpenMP reads the number once."""
     before = os.environ.get("OMP_NUM_THREADS")
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
@@ -164,10 +164,9 @@ def _serve(pipe: Connection, side: Side, arguments: dict[str, Any], threads: int
 
 
 def peak_memory() -> int:
-    """The most memory that this process has held at a time, in bytes.
+    """Return the peak memory of this process in bytes.
 
-    ``ru_maxrss`` is inherited from the parent on Linux, so the high-water mark of the process itself is read where there is
-    one.
+    ``ru_maxrss`` is inherited from the parent on Linux, so the process's own high-water mark is read if the system has it.
     """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():

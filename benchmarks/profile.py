@@ -39,7 +39,7 @@ class How:
 
 
 class Stopwatch:
-    """The time spent in each of several functions, without the time that the others spend when they are called in it."""
+    """The time spent in each of several functions, without the time of the other functions that it calls."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PARTS, 0.0)
@@ -89,7 +89,7 @@ class Stopwatch:
 
 
 def measure(tasks: list[str], how: How) -> str:
-    """Run the tasks, each in a process of its own; return the table of shares."""
+    """Run each task in a new process; return the table of shares."""
     rows = []
     for task in tasks:
         with tempfile.TemporaryDirectory() as folder:
@@ -116,10 +116,10 @@ def _row(task: str, how: How, folder: Path) -> list[object]:
 
 
 def spec_of(task: str) -> RunSpec:
-    """Return the run that is timed: the default run of digits, else worker momentum under sign flip; ``small`` has a
-    small network on digits.
+    """Return the run that is timed: digits' default run, otherwise worker momentum under sign flip.
 
-    A round on CIFAR-10 takes seconds, so there is an evaluation after every second one, on few images.
+    ``small`` has a small network on digits. A round on CIFAR-10 takes seconds, so evaluations come after every second round, on
+    few images.
     """
     if task == "digits":
         return RunSpec()
@@ -130,7 +130,7 @@ def spec_of(task: str) -> RunSpec:
 
 
 def whole(spec: RunSpec, how: How, database: str) -> Any:
-    """Make a run with a recorder until its rounds are done; yield one block, of all but the first batch, which warms up."""
+    """Make a run with a recorder until its rounds are done; yield one block of all batches except the first, which warms up."""
     watch = Stopwatch()
     watch.install()
     recorder = Recorder(open_for_writing(database))
@@ -146,5 +146,5 @@ def whole(spec: RunSpec, how: How, database: str) -> Any:
             begin = time.perf_counter()
         if done >= how.rounds:
             break
-    recorder.interrupted()  # stores the rounds since its last commit, so that their time counts however few rounds there are
+    recorder.interrupted()  # stores the rounds since its last commit, so that their time counts even if they are few
     yield Block(done, time.perf_counter() - begin, watch.seconds)

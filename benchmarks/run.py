@@ -1,4 +1,4 @@
-"""A whole run, evaluations included: what writing it to the database costs, and what its evaluations take."""
+"""A whole run, evaluations included: the cost of writing it to the database, and of its evaluations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def measure(spec: RunSpec, repeats: int, data_dir: Path | None, device: str, thr
 
 
 def _time(spec: RunSpec, recorder: Recorder | None, data_dir: Path | None, device: str, threads: int | None) -> Times:
-    """Run ``spec`` once. What lies between an event and an ``Evaluated`` that follows it is the evaluation alone."""
+    """Run ``spec`` once; the time between an event and a following ``Evaluated`` is the evaluation's time."""
     writing = evaluating = 0.0
     begin = last = time.perf_counter()
     for event in simulate(spec, data_dir=data_dir, device=device, threads=threads):

@@ -1,4 +1,4 @@
-"""Numbers and time of short runs here and in another checkout, such as of an earlier commit."""
+"""Numbers and time of short runs here and in another checkout, for example of an earlier commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure the cost of our iteration as the workers and the parameters become more."""
+"""Cost of our iteration with growing numbers of workers and parameters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.tasks.digits import SHAPE
 
 COPIES = 6
-"""Matrices [m, d] that an iteration is taken to hold at a time, to leave out what cannot fit."""
+"""Number of matrices [m, d] that an iteration is assumed to hold at a time; sizes that cannot fit are left out."""
 
 
 def hidden_units(dimension: int) -> int:
-    """The width of the ``mlp`` on digits whose number of parameters is nearest to ``dimension``."""
+    """Return the width of the ``mlp`` on digits whose number of parameters is nearest to ``dimension``."""
     inputs = SHAPE.channels * SHAPE.height * SHAPE.width
     return max(1, round((dimension - SHAPE.classes) / (inputs + 1 + SHAPE.classes)))
 
@@ -61,7 +61,7 @@ def measure(counts: Sequence[int], dimensions: Sequence[int], how: How) -> str:
 
 
 def spec_of(m: int, dimension: int, how: How) -> RunSpec:
-    """A run of m workers, just under half of them Byzantine, on a network of about ``dimension`` parameters."""
+    """Return a run of m workers, just under half of them Byzantine, on a network of about ``dimension`` parameters."""
     return RunSpec(
         task="digits",
         model=f"mlp:hidden={hidden_units(dimension)}",
@@ -77,7 +77,7 @@ def spec_of(m: int, dimension: int, how: How) -> RunSpec:
 
 
 def _one(spec: RunSpec, how: How) -> tuple[float, int]:
-    """Milliseconds of an iteration, and the peak memory of its process in bytes."""
+    """Return the milliseconds of an iteration, and the peak memory of its process in bytes."""
     arguments: dict[str, Any] = {
         "spec": spec,
         "data_dir": None,
@@ -85,7 +85,7 @@ def _one(spec: RunSpec, how: How) -> tuple[float, int]:
         "threads": how.threads,
         "compile": how.compile,
     }
-    arguments["force"] = True  # what is too much is left out before, by less cautious an estimate than a run's own
+    arguments["force"] = True  # too large sizes are already left out, by a less cautious estimate than a run's own
     with workers({"ours": (ours.rounds, arguments)}, how.threads) as groups:
         result = summary(take_turns(groups, how.turns)["ours"])
         return 1000 / result.rate, groups["ours"][0].close()

@@ -1,4 +1,4 @@
-"""Measure what Optuna costs a trial: proposals with few and many stored trials, by the model (TPE) and at random."""
+"""Time that Optuna needs per trial: proposals with few and many stored trials, by the model (TPE) and at random."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.searches import Trial, trials_of
 
 AROUND = 20
-"""Trials over which a cost is a mean."""
+"""Number of trials over which a cost is averaged."""
 
 
 def measure(search: str, most: int, repeats: int) -> str:
-    """Make trials of a search whose values are a formula, with their rows in a database; return the processor time of all else.
+    """Make trials of a search whose values are a formula, with rows in a database; return the processor time without them.
 
     Args:
         search: The name of a search.
         most: Number of trials.
-        repeats: Times that each sampler is measured, in turn.
+        repeats: The number of measurements of each sampler, in turn.
     """
     samplers = ("random", "tpe")
     found = {sampler: [_measured(search, sampler, most) for _ in range(repeats)] for sampler in samplers}
@@ -39,7 +39,7 @@ def measure(search: str, most: int, repeats: int) -> str:
 
 
 def _measured(name: str, sampler: str, most: int) -> tuple[float, float, float]:
-    """Return ms a trial at the beginning and at the end, and seconds to rebuild the study of all trials, of processor time."""
+    """Return processor time: ms per trial at the beginning and at the end, and seconds to rebuild the study of all trials."""
     search = set_values(load_search(name), [f"sampler={sampler}", f"trials={most}"])
     (label, fixed), *_ = search.points()
     with TemporaryDirectory() as folder:

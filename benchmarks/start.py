@@ -1,4 +1,4 @@
-"""Processor time of commands that do not compute, beside the import of the packages that print."""
+"""Processor time of commands that do not compute, compared with the import of the packages that print."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ ROUND = """
 from dynabro_cli import RunSpec, simulate
 list(simulate(RunSpec(task="digits", model="mlp", method="momentum", budget=1), device="cpu"))
 """
-"""One round, as a worker process makes it."""
+"""Program that makes one round like a worker process."""
 FIRST_RUN = "run --task digits --model mlp --method momentum --budget 1 --quiet"
 MOST_IMPORTS = 10
 
 
 def first_round(repeats: int, checkout: Path | None) -> str:
-    """Time the import of torch, a first round, and a whole run of one round; return tables of them and of imports.
+    """Time the import of torch, a first round, and a whole run of one round; return tables of the times and of imports.
 
     Args:
-        repeats: Times that each is measured, after one that is not.
-        checkout: Another checkout, such as of an earlier commit, measured in the same turns.
+        repeats: The number of measurements, after one that does not count.
+        checkout: Another checkout, for example of an earlier commit, measured in the same turns.
     """
     places = {"here": ROOT} | ({} if checkout is None else {"there": checkout.resolve()})
     commands = {TORCH: ["-c", TORCH], "first round": ["-c", ROUND], FIRST_RUN: ["-m", "dynabro_cli", *FIRST_RUN.split()]}
@@ -59,7 +59,7 @@ def first_round(repeats: int, checkout: Path | None) -> str:
 
 
 def _imports() -> list[list[object]]:
-    """Return the imports of a first round that take longest beside torch: of each package's modules, the slowest."""
+    """Return the slowest imports of a first round besides torch: of each package, its slowest module."""
     command = [sys.executable, "-X", "importtime", "-c", f"{TORCH}\nimport sys; sys.stderr.write('behind\\n')\n{ROUND}"]
     text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr.partition("behind\n")[2]
     lines = (line.removeprefix("import time:").split("|") for line in text.splitlines() if line.startswith("import time:"))
@@ -68,11 +68,11 @@ def _imports() -> list[list[object]]:
 
 
 def measure(repeats: int, other: Path | None) -> str:
-    """Call every command in turn on a copy of the example database, with one run more, and time its process.
+    """Call every command in turn on a copy of the example database with an additional run, and time its process.
 
     Args:
-        repeats: Times that each command is measured, after one that is not.
-        other: The Python of another environment with dynabro, measured in the same turns; None for this one alone.
+        repeats: The number of measurements of each command, after one that does not count.
+        other: The Python of another environment with dynabro, measured in the same turns; None for only this environment.
     """
     pythons = {"here": sys.executable} | ({} if other is None else {"other": str(other.absolute())})
     with tempfile.TemporaryDirectory() as name:
@@ -88,7 +88,7 @@ def measure(repeats: int, other: Path | None) -> str:
         for turn in range(repeats + 1):
             for call, command in calls.items():
                 seconds = _seconds(command, folder)
-                if turn:  # the first one writes bytecode
+                if turn:  # the first call writes bytecode
                     found[call].append(seconds)
     rows = []
     for (words, side), seconds_of in found.items():
@@ -124,7 +124,7 @@ def _seconds(command: Sequence[str], folder: Path, settings: Mapping[str, str] =
     """Run a command in ``folder`` and return the processor time of its process, in user and system mode.
 
     Raises:
-        DynabroError: It ended with an error.
+        DynabroError: The command ended with an error.
     """
     usual = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as errors:

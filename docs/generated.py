@@ -62,7 +62,7 @@ def _sentence(text: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Return a line of a docstring as Markdown: only what is in backticks, and an indented line, is not text."""
+    """Return a line of a docstring as Markdown: text in backticks and indented lines stay code."""
     if text.startswith("    "):
         return text
     parts = re.split(r"(`+[^`]+`+)", text)

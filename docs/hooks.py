@@ -52,7 +52,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 class _Linked:
-    """Replaces the name of a component by a link to its page; remembers the kind from the last heading."""
+    """Replacement of a component's name by a link to its page; the last heading gives the kind."""
 
     def __init__(self) -> None:
         self.kind = ""

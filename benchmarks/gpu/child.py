@@ -15,26 +15,26 @@ from benchmarks.gpu.steps import Found, How, Step
 from dynabro_cli.machine.devices import spoilt
 
 STICKY = ("CUDA error", "device-side assert", "illegal memory access", "cudaError")
-"""Texts of errors after which a process can use its GPU no more."""
+"""Texts of errors after which a process can no longer use its GPU."""
 PATIENCE = 3.0
 """Seconds between SIGTERM and SIGKILL."""
 
 
 def main(name: str, place: str, how: str, known: str) -> None:
     """Make the checks of a step that are not ``known``."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what a check has started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # processes that a check has started are ended
     threading.Thread(target=follow, args=(os.dup(0),), daemon=True).start()
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print goes to the log
+    os.dup2(2, 1)  # the output of libraries goes to the log
 
     def tell(**message: object) -> None:
         out.write(json.dumps(message) + "\n")
         out.flush()
 
     done, where = set(json.loads(known)), How(**json.loads(how))
-    if where.tiny:  # a trial has next to nothing to compute
+    if where.tiny:  # a trial computes almost nothing
         import torch
 
         torch.set_num_threads(1)
@@ -51,13 +51,13 @@ def main(name: str, place: str, how: str, known: str) -> None:
         tell(kind="done", outcome=outcome)
         sticky = any(text in str(outcome.get("error")) for text in STICKY) and "out of memory" not in str(outcome["error"])
         if sticky or spoilt():
-            tell(kind="lost")  # this process can use its GPU no more, and may take long to end
+            tell(kind="lost")  # this process can no longer use its GPU, and may take long to end
             return
     tell(kind="end")
 
 
 def follow(parent: int) -> None:
-    """End this process and its children if the command that started them is killed, which closes the pipe from it."""
+    """End this process and its children if the command that started them is killed, which closes the pipe."""
     os.read(parent, 1)
     os.killpg(os.getpgrp(), signal.SIGTERM)
     time.sleep(PATIENCE)
@@ -65,7 +65,7 @@ def follow(parent: int) -> None:
 
 
 def outcome_of(find: Any) -> dict[str, Any]:
-    """Return what a check finds, with its state: ``done``, ``wrong``, ``left out`` or ``error``."""
+    """Return the result of a check, with its state: ``done``, ``wrong``, ``left out`` or ``error``."""
     try:
         found: Found = find()
     except Exception as error:

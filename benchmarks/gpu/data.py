@@ -1,4 +1,4 @@
-"""Images for the checks: MNIST if the folder has it, else made ones of the same shape and number."""
+"""Images for the checks: MNIST if the folder has it, otherwise artificial images of the same shape and number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def has_mnist(how: How) -> bool:
 
 
 def made(shape: ImageShape, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Make images [n, c, h, w] that can be learnt: a picture for each class, under noise; and their labels."""
+    """Make learnable images [n, c, h, w] (a picture for each class, under noise) and their labels."""
     pictures = np.random.default_rng(0).integers(0, 256, (shape.classes, shape.channels, shape.height, shape.width))
     source = np.random.default_rng(seed)
     labels = source.integers(0, shape.classes, count)
@@ -52,7 +52,7 @@ def _mnist(folder: Path) -> tuple[torch.Tensor, ...]:
 
 
 def folder_with_mnist(how: How) -> str:
-    """Return a folder with MNIST's files for other processes; made images if there are no others."""
+    """Return a folder with MNIST's files for other processes; if MNIST is missing, with artificial images."""
     if has_mnist(how):
         return str(how.data_dir)
     folder = Path(tempfile.mkdtemp(prefix="dynabro-gpu-"))

@@ -1,4 +1,4 @@
-"""Run the steps in processes of their own, within a time, and write down what is known after every check."""
+"""Run the steps in separate processes, within a time limit, and write the results after every check."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from benchmarks.gpu.report import tables
 from benchmarks.gpu.steps import STEPS, How, Step, fetching, here, missing
 
 RESERVE = 6.0
-"""Seconds at the end that belong to ending a process and writing the files."""
+"""Seconds at the end that are reserved for ending a process and writing the files."""
 POLITE = 3.0
-"""Seconds that a process has to end by itself after SIGTERM, as it may have started a service."""
+"""Seconds that a process has to end itself after SIGTERM, because it may have started a service."""
 START = 45.0
-"""Seconds that a process may take before its first check: torch and the driver are loaded, at first from a cold disk."""
+"""Time limit of a process before its first check: torch and the driver are loaded, the first time from a cold disk."""
 LEAST = 15.0
-"""A step begins only if so many seconds are left."""
+"""Smallest number of seconds that must be left for a step to begin."""
 GRACE = 10.0
 """Seconds between two checks."""
 
 STARTING = "start"
-"""Name of the outcome of a process that did not come to its first check."""
+"""Name of the outcome of a process that did not reach its first check."""
 
 NO_GPU = {"state": "left out", "error": "no GPU"}
 """Outcome of a step without a GPU."""
@@ -40,7 +40,7 @@ Results = dict[str, dict[str, dict[str, Any]]]
 
 
 class FolderError(Exception):
-    """The folder has results that do not belong to this command's."""
+    """The folder has results of another command."""
 
 
 def _in_words(how: How) -> str:
@@ -48,7 +48,7 @@ def _in_words(how: How) -> str:
 
 
 class Book:
-    """The file ``gpu.json`` of a folder, and ``gpu.md`` beside it: everything that is known so far."""
+    """The file ``gpu.json`` of a folder, and ``gpu.md`` beside it: all results so far."""
 
     def __init__(self, folder: Path, how: How) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -67,12 +67,12 @@ class Book:
         return set(self.results.get(step, {}))
 
     def write(self, step: str, check: str, outcome: dict[str, Any]) -> None:
-        """Put down the outcome of a check, and write the files."""
+        """Add the outcome of a check, and write the files."""
         self.results.setdefault(step, {})[check] = outcome
         self.save()
 
     def forget(self, *steps: str, all_of_them: bool = False) -> None:
-        """Drop the outcomes of the steps that are not ``done``, or all, so that they are found again."""
+        """Drop the outcomes of the steps that are not ``done``, or all outcomes, so that their checks are repeated."""
         for step in steps:
             checks = self.results.get(step, {}).items()
             self.results[step] = {name: found for name, found in checks if found["state"] == "done" and not all_of_them}
@@ -83,11 +83,11 @@ class Book:
 
     @property
     def no_gpu(self) -> bool:
-        """True if a GPU was asked for, and there is none."""
+        """True if a GPU was requested and does not exist."""
         return any(found.get("error") == NO_GPU["error"] for found in self.results.get("machine", {}).values())
 
     def save(self) -> None:
-        """Write both files, each by a rename, so that none is ever half there."""
+        """Write both files, each by a rename, so that no file is ever incomplete."""
         whole = self._head | {
             "written": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
             "results": self.results,
@@ -116,10 +116,10 @@ def measure(
     """Make as much of the steps as fits into the time; return True if nothing is left to do.
 
     Args:
-        folder: For ``gpu.json``, ``gpu.md`` and ``log.txt``; what is in the first already is not made again.
-        how: Where and how large.
-        minutes: The time.
-        only: Names of steps; none for all.
+        folder: Folder for ``gpu.json``, ``gpu.md`` and ``log.txt``; results in the first file are not made again.
+        how: Place and size of the checks.
+        minutes: The time limit.
+        only: Names of steps; empty for all.
         again: Repeat the checks that have failed.
         anew: Repeat everything.
         say: Prints a line.
@@ -163,7 +163,7 @@ def measure(
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[None]:
-    """Exit on SIGTERM and SIGHUP as on an error, so that the process of a step is ended, too."""
+    """Exit on SIGTERM and SIGHUP like on an error, so that the process of a step is also ended."""
 
     def leave(number: int, _: object) -> None:
         sys.exit(128 + number)
@@ -177,7 +177,7 @@ def _stoppable() -> Iterator[None]:
 
 
 def _whole_step(step: Step, how: How, book: Book, folder: Path, end: float, say: Callable[[str], None]) -> bool:
-    """Start the step's process, and again after each that was lost, until no check is left or the time is up."""
+    """Start the step's process, again after each lost process, until no check is left or the time is up."""
     until = min(end, time.monotonic() + step.seconds)
     while (left := until - time.monotonic()) > 0:
         if end - time.monotonic() < LEAST and left < step.seconds:
@@ -189,13 +189,13 @@ def _whole_step(step: Step, how: How, book: Book, folder: Path, end: float, say:
 
 
 def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say: Callable[[str], None]) -> bool:
-    """Make the checks of a step that are left, in one process; return True if it came to its end."""
+    """Make the remaining checks of a step in one process; return True if the process reached its end."""
     command = [sys.executable, "-m", "benchmarks.gpu.child", step.name, step.place, json.dumps(asdict(how))]
     log.write(f"--- {step.name}\n".encode())
     log.flush()
     child = subprocess.Popen(
         [*command, json.dumps(sorted(book.known(step.name)))],
-        stdin=subprocess.PIPE,  # the process ends if this end is closed, so if this process is killed
+        stdin=subprocess.PIPE,  # the process ends if this end is closed, and so if this process is killed
         stdout=subprocess.PIPE,
         stderr=log,
         start_new_session=True,
@@ -230,7 +230,7 @@ def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say
     text = f"longer than {time.monotonic() - before:.0f} s" if lines.late else f"the process ended with code {code}"
     book.write(step.name, name, {"state": "hung" if lines.late else "crashed", "error": text})
     say(f"{step.name}: {name}: {text}")
-    return begun is None  # a process that does not even start is not started again
+    return begun is None  # a process that does not start is not started again
 
 
 class _Lines:
@@ -244,7 +244,7 @@ class _Lines:
         self.late = False
 
     def next(self, limit: float) -> str | None:
-        """Return the next message; None if the process is at its end, or the time is."""
+        """Return the next message; None if the process has ended or the time is up."""
         while True:
             line, found, rest = self._left.partition(b"\n")
             if found:
@@ -263,7 +263,7 @@ class _Lines:
 
 
 def _end(child: subprocess.Popen[bytes], patience: float) -> int:
-    """End the process with all its children, if it does not end by itself, and return its exit code."""
+    """End the process with all its children, unless it ends itself, and return its exit code."""
     for number, seconds in ((None, patience), (signal.SIGTERM, POLITE), (signal.SIGKILL, 0.0)):
         with contextlib.suppress(ProcessLookupError):
             if number is not None:

@@ -1,4 +1,4 @@
-"""Fast or slow: the ceilings of the GPU, and what the paper's cells take beside them."""
+"""Fast or slow: the ceilings of the GPU, compared with the paper's cells."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dynabro_cli.tasks import mnist as mnist_task
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 WARM = 48
-"""Rounds before the clock starts: compiling and capturing are among them."""
+"""Rounds before the clock starts; they include compiling and capturing."""
 
 
 def median_seconds(call: Callable[[], object], how: How, repeats: int = 10) -> float:
@@ -49,7 +49,7 @@ def median_seconds(call: Callable[[], object], how: How, repeats: int = 10) -> f
 
 
 def ceilings(how: How) -> Iterator[Check]:
-    """Matrix products in each precision, and a copy."""
+    """Time matrix products in each precision, and a copy."""
     for name in PRECISIONS if how.gpu else ("fp32", "bf16"):
         yield Check(f"product, {name}", functools.partial(_product, name, how), 20)
     yield Check("copy", functools.partial(_copy, how), 20)
@@ -71,7 +71,7 @@ def _copy(how: How) -> Found:
 
 
 def mnist(how: How) -> Iterator[Check]:
-    """The MNIST cell in full, as ``dynabro run`` computes it, evaluations included."""
+    """Time the full MNIST cell, as ``dynabro run`` computes it, evaluations included."""
     for method in ("sgd", "momentum:beta=0.9", "dynabro"):
         for rule in ("cwtm", "gm"):
             more = {"budget": how.of(5000, 12), "eval_every": how.of(100, 6)}
@@ -112,7 +112,7 @@ def _how(record: dict[str, Any], changed: dict[str, object]) -> Found:
 
 
 def twice(how: How) -> Iterator[Check]:
-    """Whole runs on MNIST one after another in one process: with eager functions, compiled, and eager again."""
+    """Time whole runs on MNIST one after another in one process: with eager functions, compiled, and eager again."""
     more = {"budget": how.of(5000, 12), "eval_every": how.of(1000, 6)}
     spec = cell("mnist", "momentum:beta=0.9", "cwtm", **more)
     spec = smaller(spec) if how.tiny else spec
@@ -121,13 +121,13 @@ def twice(how: How) -> Iterator[Check]:
 
 
 def _with_graphs(spec: RunSpec, how: How, compiled: str) -> Found:
-    """Make a run; on a GPU it is wrong if it has no graphs."""
+    """Make a run; on a GPU a run without graphs is wrong."""
     found = _full(spec, how, compiled)
     return found | ({"ok": str(found["graphs"]).startswith("on")} if how.gpu else {})
 
 
 def convolutions(how: How) -> Iterator[Check]:
-    """The weight gradients of each convolution of the CIFAR-10 cell, in each way, by graph."""
+    """Time the weight gradients of each convolution of the CIFAR-10 cell, in each way, by graph."""
     spec = resolve(cell("cifar10", "momentum:beta=0.9", "cwmed")).spec
     workers, samples = how.of(spec.workers, 3), how.of(spec.batch_size, 2)
     seen: list[tuple[nn.Conv2d, torch.Size]] = []
@@ -162,14 +162,14 @@ def _ways_of(layer: nn.Conv2d, shape: torch.Size, workers: int, samples: int, na
             replay = capture(compute)[0] if how.gpu else compute
             found[f"{title} ms"] = 1000 * median_seconds(replay, how, how.of(5, 1))
             found[f"{title} differs"] = float((compute().float() - expected).norm() / expected.norm())
-        except RuntimeError as error:  # the other ways are timed all the same
+        except RuntimeError as error:  # the other ways are still timed
             found[f"{title} ms"] = f"{type(error).__name__}: {error}".splitlines()[0][:80]
     worst = max(float(value) for title, value in found.items() if title.endswith("differs"))  # type: ignore[arg-type]
     return found | {"ok": worst <= (2e-2 if name != "fp32" else LIMIT)}
 
 
 def cifar(how: How) -> Iterator[Check]:
-    """The CIFAR-10 cell, extrapolated from 300 rounds, in each precision; momentum without compiled functions, too."""
+    """Time the CIFAR-10 cell, extrapolated from 300 rounds, in each precision; momentum also without compiled functions."""
     for name in reversed(PRECISIONS) if how.gpu else ("fp32",):
         for method in ("momentum:beta=0.9", "dynabro"):
             spec = cell("cifar10", method, "cwmed", precision=name, budget=8000)
@@ -179,7 +179,7 @@ def cifar(how: How) -> Iterator[Check]:
 
 
 def _part(spec: RunSpec, how: How, most: int, limit: float, compile: str = "auto") -> Found:  # noqa: A002
-    """Time a run's rounds after the first ones, and extrapolate to its whole budget; one evaluation is timed beside."""
+    """Time a run's rounds after the first ones, and extrapolate to its whole budget; one evaluation is timed separately."""
     spec = dataclasses.replace(smaller(spec), eval_every=2) if how.tiny else spec
     record: dict[str, Any] = {}
     warm, rounds, spent, first_spent = (WARM if not how.tiny else 1), 0, 0, 0
@@ -213,7 +213,7 @@ def _part(spec: RunSpec, how: How, most: int, limit: float, compile: str = "auto
 
 
 def kernels(how: How) -> Iterator[Check]:
-    """Kernels, copies and host time of a round, and the share of the ceiling that the gradients reach."""
+    """Measure kernels, copies and host time of a round, and the share of the ceiling that the gradients reach."""
     for task, method, rule, name in (
         ("mnist", "sgd", "cwtm", "fp32"),
         ("mnist", "dynabro", "gm", "fp32"),
@@ -277,7 +277,7 @@ def _flops(spec: RunSpec) -> float:
 
 
 def ways(how: How) -> Iterator[Check]:
-    """The MNIST cell by precision, compiled or not, with graphs or without."""
+    """Time the MNIST cell in each precision, compiled or not, with or without graphs."""
     for name in PRECISIONS if how.gpu else ("fp32",):
         for compiled in ("on", "off"):
             for graphed in (True, False):
@@ -295,7 +295,7 @@ def _way(name: str, compiled: str, graphed: bool, how: How) -> Found:
 
 @contextlib.contextmanager
 def _no_graphs() -> Iterator[None]:
-    """Have every capture fail before it begins."""
+    """Make every capture fail before it begins."""
     before = KernelCapture.__call__
 
     def refuse(*_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The host's share of a round, and what one graph of the server's function would save of it."""
+"""The host's share of a round, and the part of it that one graph of the server's function would save."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dynabro_cli.simulation.loop import Simulation
 
 
 def checks(how: How) -> Iterator[Check]:
-    """Time that the host takes to begin a round, and what one graph of the whole server function would save."""
+    """Measure the time that the host needs to begin a round, and the time that one graph of the server function would save."""
     for task, method, rule in (("mnist", "momentum:beta=0.9", "cwtm"), ("mnist", "sgd", "gm"), ("cifar10", "sgd", "cwmed")):
         for compiled in ("on", "off") if how.gpu else ("off",):
             spec = cell(task, method, rule, budget=8000)
@@ -55,7 +55,7 @@ def _host(spec: RunSpec, compiled: str, how: How) -> Found:
 
 @contextlib.contextmanager
 def _remembered(asked: list[Any]) -> Iterator[None]:
-    """Put down the simulation, its server function and the function's arguments whenever it is called."""
+    """Note the simulation, its server function and the function's arguments whenever it is called."""
     sent = Simulation._sent
 
     def remembering(simulation: Simulation, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The machine: versions, the GPU, and whether it computes at all."""
+"""The machine: versions, the GPU, and a first computation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.gpu.steps import Check, Found, How
 
 
 def checks(how: How) -> Iterator[Check]:
-    """Yield what is to be known before all else."""
+    """Yield the checks that come before all others."""
     yield Check("versions", lambda: _versions(how), 30)
     yield Check("computes", lambda: _computes(how), 30)
 

@@ -30,7 +30,7 @@ HIDDEN = (1_000, 10_000, 50_000, 200_000)
 
 
 def jobs(how: How) -> Iterator[Check]:
-    """Sweeps with more and more runs at a time on the GPU, with and without CUDA's service for several processes."""
+    """Time sweeps with a growing number of runs at a time on the GPU, with and without CUDA's multi-process service."""
     data = functools.cache(functools.partial(folder_with_mnist, how))
     for count in AT_ONCE[: how.of(len(AT_ONCE), 2)]:
         yield Check(f"{count} at a time", functools.partial(_jobs, count, how, data, False), 100)
@@ -40,7 +40,7 @@ def jobs(how: How) -> Iterator[Check]:
 
 
 def _jobs(count: int, how: How, data: object, shared: bool) -> Found:
-    """Time a sweep of as many runs as make each process compute two; the grid's time is extrapolated from it."""
+    """Time a sweep in which each process computes two runs; the grid's time is extrapolated from it."""
     runs, budget = max(2 * count, how.of(4, 2)), how.of(1000, 2)
     task = "mnist" if not how.tiny else "digits"
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ def _mps(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def largest(how: How) -> Iterator[Check]:
-    """A round with more and more workers, and of larger and larger networks, until the memory does not suffice."""
+    """Make a round with growing numbers of workers, and with growing networks, until the memory does not suffice."""
     for m in WORKERS[: how.of(len(WORKERS), 1)]:
         spec = RunSpec(task="mnist", method="sgd", aggregator="cwtm", attack="sf", workers=m, byzantine=m // 4, budget=16)
         yield Check(f"m = {m}", functools.partial(_fits, spec, how), 40)

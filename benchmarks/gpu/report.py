@@ -1,4 +1,4 @@
-"""Tables of what ``gpu.json`` has, in Markdown."""
+"""Tables of the results in ``gpu.json``, in Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HIDDEN = ("state", "ok", "error", "seconds")
 
 
 def tables(whole: dict[str, Any]) -> str:
-    """Return a table of each step, with a summary before them."""
+    """Return a table for each step, after a summary."""
     results = whole["results"]
     states = [outcome["state"] for checks in results.values() for outcome in checks.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "nothing yet"

@@ -26,7 +26,7 @@ NEEDED = {
     "momentum-tailored": "momentum-tailored:lambda=2,beta=0.9",
     "mixed": "mixed:parts=sf/ipm",
 }
-"""Components with parameters that have no default."""
+"""Components whose parameters have no default."""
 VARIANTS = ("gaussian:around=mean,sigma=1", "mimic:target=learned", "min-max:perturbation=sign", "fang-krum:direction=mean")
 BEHIND = ("mean", "cwtm", "gm")
 LIMIT = 1e-4
@@ -37,7 +37,7 @@ RGB = ImageShape(3, 16, 16, 10)
 def relative(found: Tensor, reference: Tensor) -> float:
     """Return |found - reference|/|reference|, on the CPU in double precision; equal numbers that are not finite are left out.
 
-    NaN if one of the two is finite where the other is not.
+    The result is NaN if a number is finite in only one of the two.
     """
     found, reference = found.detach().cpu().double(), reference.detach().cpu().double()
     odd = ~reference.isfinite()
@@ -49,12 +49,12 @@ def relative(found: Tensor, reference: Tensor) -> float:
 
 
 def judged(error: float, limit: float = LIMIT, **more: object) -> Found:
-    """Return an error with its limit and whether it is small enough."""
+    """Return an error with its limit, and True if it is small enough."""
     return {"relative error": error, "limit": limit, "ok": error <= limit, **more}
 
 
 def vectors(how: How) -> Tensor:
-    """Messages [m, d] in single precision: honest ones around a common vector, and a few far away."""
+    """Make messages [m, d] in single precision: honest messages around a common vector, and a few far away."""
     source = torch.Generator().manual_seed(1)
     d = how.of(100_003, 257)
     messages = torch.randn(WORKERS, d, generator=source) + torch.randn(d, generator=source)
@@ -68,7 +68,7 @@ def texts(kind: str) -> list[str]:
 
 
 def rules(how: How) -> Iterator[Check]:
-    """Every rule alone, and every pre-aggregator before rules of each kind: two calls, as rules have state."""
+    """Check every rule alone, and every pre-aggregator before rules of each kind, with two calls, because rules have state."""
     chains = [f"{stage}+{rule}" for stage in texts("pre_aggregators") for rule in BEHIND]
     for text in [*texts("aggregators"), *chains]:
         yield Check(text, functools.partial(_rule, text, how))
@@ -87,7 +87,7 @@ def _rule(text: str, how: How) -> Found:
 
 
 def attacks(how: How) -> Iterator[Check]:
-    """Every attack: two calls, as attacks have state."""
+    """Check every attack with two calls, because attacks have state."""
     for text in [*texts("attacks"), *VARIANTS]:
         yield Check(text, functools.partial(_attack, text, how))
 
@@ -103,11 +103,11 @@ def _attack(text: str, how: How) -> Found:
         with_defence = (rule.preview,) if sees else ()
         found = ours((own * scale).to(how.device), byzantine.to(how.device), *with_defence)
         errors.append(relative(found, exact((own * scale).double(), byzantine, *with_defence)))
-    return judged(max(errors), 1e-3 if sees else LIMIT)  # a search ends at one of several factors that are equally good
+    return judged(max(errors), 1e-3 if sees else LIMIT)  # a search ends at one of several equally good factors
 
 
 def smooth(model: nn.Module) -> nn.Module:
-    """Swap kinks for smooth layers, and drop nothing: rounding flips kinks, and then no bound holds."""
+    """Replace kinks by smooth layers, and drop nothing: rounding flips kinks, and then no bound holds."""
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.ReLU):
             model.set_submodule(name, nn.Tanh())
@@ -134,7 +134,7 @@ def batch(workers: int, samples: int, shape: ImageShape = RGB) -> tuple[Tensor, 
 
 
 def gradients(how: How) -> Iterator[Check]:
-    """Every network under every way of computing gradients that it allows, kinks smoothed; and the paper's with kinks."""
+    """Check every network with smooth layers, in every way of computing its gradients; the paper's also with kinks."""
     for place, kind in enumerate(KINDS):
         for name in REGISTRIES["models"].entries():
             build = functools.partial(_smooth, name)
@@ -172,7 +172,7 @@ def _gradients(build: Callable[[], nn.Module], shape: ImageShape, kinds: tuple[s
 
 
 def graphs(how: How) -> Iterator[Check]:
-    """Gradients by graph against gradients without, for shapes that come again; last with layers that Inductor compiles."""
+    """Compare gradients by graph with gradients without, for repeated shapes; last with layers that Inductor compiles."""
     for name, shape in (("mlp", RGB), ("cnn-mnist", ImageShape(1, 28, 28, 10)), ("cnn-cifar", RGB)):
         yield Check(name, functools.partial(_graphs, name, shape, how))
     yield Check("cnn-cifar, layers compiled", functools.partial(_layers, how), 180)
@@ -196,7 +196,7 @@ def _graphs(name: str, shape: ImageShape, how: How) -> Found:
 
 
 def _layers(how: How) -> Found:
-    """Compiled batch norm, ReLU and dropout, for sizes that change, by graph from the second call of a size on."""
+    """Check compiled batch norm, ReLU and dropout for changing sizes, by graph from the second call of a size on."""
     precision.apply("fp32", torch.device(how.device))
     workers = how.of(WORKERS, 2)
     plain, engine = (WorkerGradients(network("cnn-cifar").to(how.device), workers) for _ in range(2))
@@ -214,7 +214,7 @@ def _layers(how: How) -> Found:
 
 
 def memory(how: How) -> Iterator[Check]:
-    """Passes that do not fit into the memory: they are halved until they do."""
+    """Check passes that do not fit into the memory: they are halved until they fit."""
     yield Check("out of memory", functools.partial(_out_of_memory, how))
 
 

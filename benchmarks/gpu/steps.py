@@ -1,4 +1,4 @@
-"""The steps of ``python -m benchmarks gpu``, and what their checks are made of; no torch is loaded here."""
+"""The steps of ``python -m benchmarks gpu``, and the parts of their checks; torch is not loaded here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 Found = dict[str, object]
-"""Numbers and texts of a check; ``ok`` tells right from wrong, if the check judges."""
+"""Numbers and texts of a check; ``ok`` is True for right and False for wrong, if the check judges."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class How:
 
 
 class Check(NamedTuple):
-    """One thing to find out: its name, a function that finds it out, and the seconds that it may take."""
+    """One thing to find out: its name, a function that finds it out, and its time limit in seconds."""
 
     name: str
     find: Callable[[], Found]
@@ -54,8 +54,8 @@ class Step:
         name: Its name.
         part: 0 for the machine, 1 for right or wrong, 2 for fast or slow, 3 for many at once.
         place: Module and function that yield the checks.
-        seconds: How long it may take in all; checks that are left wait for the next call.
-        needs: Modules that it needs beside torch's and numpy's.
+        seconds: Its total time limit; remaining checks wait for the next call.
+        needs: Modules that it needs besides torch and numpy.
     """
 
     name: str
@@ -83,12 +83,12 @@ STEPS = (
     Step("waiting", 1, "whole:waiting", 75, RUNS),
     Step("twice", 2, "fast:twice", 150, RUNS),
     Step("convolutions", 2, "fast:convolutions", 90, RUNS),
-    # the second one
+    # the second call
     Step("kernels", 2, "fast:kernels", 80, RUNS),
     Step("mnist", 2, "fast:mnist", 150, RUNS),
     Step("cifar", 2, "fast:cifar", 180, RUNS),
     Step("host", 2, "host:checks", 90, RUNS),
-    # the third one
+    # the third call
     Step("repeats", 1, "whole:repeats", 60, RUNS),
     Step("jobs", 3, "many:jobs", 240, (*STORED, "torchvision")),
     Step("rules", 1, "right:rules", 60, RUNS),
@@ -101,10 +101,10 @@ STEPS = (
     Step("ways", 2, "fast:ways", 150, RUNS),
     Step("largest", 3, "many:largest", 90, RUNS),
 )
-"""The steps, the most telling ones first: a GPU may be at hand for half an hour."""
+"""The steps, the most important first: a GPU may be available for only half an hour."""
 
 WHEELS = {"yaml": "pyyaml", "sklearn": "scikit-learn"}
-"""The names of packages that differ from their modules' names."""
+"""Names of packages that differ from their modules' names."""
 
 
 def missing() -> list[str]:
@@ -114,10 +114,10 @@ def missing() -> list[str]:
 
 
 def fetching(names: Sequence[str]) -> list[str]:
-    """Return what to type for packages that are missing: where there is a network, and here, where there may be none."""
+    """Return the commands to install missing packages: on a machine with a network, and here, perhaps without a network."""
     version, machine = f"{sys.version_info.major}.{sys.version_info.minor}", platform.machine()
     common = f"pip download --only-binary=:all: --python-version {version} --platform manylinux_2_28_{machine} -d wheels"
-    alone = [name for name in names if name.startswith("torch")]  # with what it needs, it would be another torch
+    alone = [name for name in names if name.startswith("torch")]  # with its dependencies, it would install another torch
     others = [name for name in names if name not in alone]
     lines = [f"{common} {' '.join(others)}"] if others else []
     lines += [f"{common} --no-deps {' '.join(alone)}"] if alone else []

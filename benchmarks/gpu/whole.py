@@ -31,15 +31,15 @@ from dynabro_cli.simulation.setup import simulate_run
 
 FOREVER = 10**9
 METHODS = {"momentum": "momentum:beta=0.9", "dynabro": "dynabro:filter=option1", "local-steps": "local-steps:H=2"}
-"""Variants with more to do than the defaults."""
+"""Variants with more work than the defaults."""
 LEGAL = ("records.py", "graphs.py")
 """Files whose lines may let the host wait."""
 FIRST = 10
-"""Rounds of which every one is compared: later ones differ as rounding grows."""
+"""Number of rounds that are compared one by one; later rounds differ because rounding grows."""
 
 
 def cell(task: str, method: str, aggregator: str, **more: Any) -> RunSpec:
-    """A cell of the paper's figures, without evaluations unless asked for."""
+    """Return a cell of the paper's figures, without evaluations unless requested."""
     attack = {"mnist": "sf", "cifar10": "ipm", "digits": "sf"}[task]
     defaults = {"attack": attack, "switching": "periodic:K=20", "eval_every": FOREVER}
     return RunSpec(task=task, method=method, aggregator=aggregator, **(defaults | more))
@@ -51,14 +51,14 @@ def smaller(spec: RunSpec) -> RunSpec:
 
 
 def stream(spec: RunSpec, how: How, device: str | None = None, compile: str = "auto") -> Iterator[events.Event]:  # noqa: A002
-    """Simulate a run on made images, or on real ones if they are there."""
+    """Simulate a run on real images if they exist, otherwise on artificial images."""
     images = images_of(str(spec.task), how)
     yield from simulate_run(resolve(spec), device=device or how.device, compile=compile, load=lambda *_: images)
 
 
 @contextlib.contextmanager
 def simulations() -> Iterator[list[Simulation]]:
-    """Note the simulations that are made, for what a run that is broken off does not tell."""
+    """Note the simulations that are made, to examine a run that was broken off."""
     made: list[Simulation] = []
     begin = Simulation.__init__
 
@@ -71,7 +71,7 @@ def simulations() -> Iterator[list[Simulation]]:
 
 
 def rounds_of(events_: Iterator[events.Event], most: int, seconds: float = math.inf) -> list[events.Round]:
-    """Return the first rounds of a run, fewer if they take longer than so many seconds."""
+    """Return the first rounds of a run, fewer if they take longer than ``seconds``."""
     found: list[events.Round] = []
     end = time.monotonic() + seconds
     for event in events_:
@@ -83,7 +83,7 @@ def rounds_of(events_: Iterator[events.Event], most: int, seconds: float = math.
 
 
 def waiting(how: How) -> Iterator[Check]:
-    """Rounds of every method in which the host must not wait for the device."""
+    """Check rounds of every method: the host must not wait for the device."""
     for name in REGISTRIES["methods"].entries():
         for rule in ("cwtm", "gm") if name in ("sgd", "dynabro") else ("cwtm",):
             yield Check(f"{name}, {rule}", functools.partial(_waiting, name, rule, how))
@@ -93,13 +93,13 @@ def waiting(how: How) -> Iterator[Check]:
 def _waiting(name: str, rule: str, how: How, task: str = "digits") -> Found:
     """Count synchronisations, by the line of dynabro that causes them.
 
-    Reading 16 rounds at once is one, and legal, and so is the capture of a shape that comes for the second time.
+    Reading 16 rounds at once is one legal synchronisation; another is the capture of a shape at its second use.
     """
     if not how.gpu:
         return {"left out": "no GPU"}
     rule = "mean" if name in ("byzantine-sgd", "safeguard") else rule
     run = stream(cell(task, METHODS.get(name, name), rule, budget=5000), how, compile="off")
-    rounds_of(run, 33)  # every shape has been captured, or has failed to be
+    rounds_of(run, 33)  # every shape has been captured, or its capture has failed
     places: collections.Counter[str] = collections.Counter()
 
     def note(message: Any, category: Any, filename: str, lineno: int, *_: Any) -> None:
@@ -125,7 +125,7 @@ def _waiting(name: str, rule: str, how: How, task: str = "digits") -> Found:
 
 
 def repeats(how: How) -> Iterator[Check]:
-    """Two runs of one spec: every number of every event is the same, bit for bit."""
+    """Check two runs of one spec: every number of every event is equal, bit for bit."""
     for task, method, rule in (
         ("mnist", "momentum:beta=0.9", "cwtm"),
         ("mnist", "dynabro", "gm"),
@@ -145,7 +145,7 @@ def _repeats(task: str, method: str, rule: str, how: How) -> Found:
 
 
 def methods(how: How) -> Iterator[Check]:
-    """200 rounds of each method on digits, on the device and on the CPU."""
+    """Check 200 rounds of each method on digits, on the device and on the CPU."""
     for name in REGISTRIES["methods"].entries():
         yield Check(name, functools.partial(_method, METHODS.get(name, name), how))
 
@@ -177,7 +177,7 @@ def _method(text: str, how: How) -> Found:
 
 
 def stopping(how: How) -> Iterator[Check]:
-    """A run that gets SIGTERM and is resumed ends as the same run that was left alone."""
+    """Check that a run that gets SIGTERM and is resumed ends like an undisturbed run."""
     yield Check("SIGTERM and resume", functools.partial(_stopping, how), 85)
 
 

@@ -1,14 +1,14 @@
 // Order statistics of each column of an [m, d] matrix: the mean of the middle values, and of the values nearest to it.
 //
 // The comparators of the caller's sorting network are applied to vectors of columns. All sums, differences and quotients are
-// rounded as torch rounds the same steps in `_order.py`, so that the results are equal bit for bit (but for the sign of a zero).
+// rounded as torch rounds the same steps in `_order.py`, so that the results are equal bit for bit (except for the sign of a zero).
 #include <cmath>
 
 #include "team.hpp"
 
 namespace {
 
-constexpr long BLOCK = 4096;  // columns that a thread takes at a time
+constexpr long BLOCK = 4096;  // columns that a thread processes at a time
 constexpr int WIDE = 4;       // vectors of columns that go through the network together
 
 template <class T> struct Columns {
@@ -41,7 +41,7 @@ template <class T> struct Middle {
     for (long start = item * BLOCK; start < end; start += C::ALL) {
       const long columns = end - start < C::ALL ? end - start : C::ALL;
       load(own, start, columns);
-      decltype(own[0] != own[0]) nan[WIDE] = {};  // columns with a NaN, whose results are NaN, as of torch's minimum and maximum
+      decltype(own[0] != own[0]) nan[WIDE] = {};  // columns with a NaN; their results are NaN, as in torch's minimum and maximum
       for (long i = 0; i < m; i++)
         UNROLL for (int w = 0; w < WIDE; w++) nan[w] |= own[i * WIDE + w] != own[i * WIDE + w];
       sort(own);
@@ -83,7 +83,7 @@ template <class T> struct Middle {
     }
   }
 
-  // As `vectors.means.mean_of_rows`.
+  // The same as `vectors.means.mean_of_rows`.
   static Vector mean(const Vector* own, long count) {
     if (count == 1) return own[0];
     if constexpr (sizeof(T) == sizeof(double)) {

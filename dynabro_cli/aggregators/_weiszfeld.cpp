@@ -1,7 +1,7 @@
 // Weiszfeld's steps on the Gram matrix [m, m] of the points around the start; ``weiszfeld`` in gm.py, line by line.
 #include <cmath>
 
-// Write the weights [m]; scratch is [4, m], and smallest the least distance that counts.
+// Write the weights [m]; scratch is [4, m], and smallest is the least distance that counts.
 extern "C" void weiszfeld(const double* gram, long m, double smallest, double tolerance, long most_steps, double* scratch, double* weights) {
   double *distances = scratch, *inner = scratch + m, *moved = scratch + 2 * m, *product = scratch + 3 * m;
   for (long i = 0; i < m; i++) {

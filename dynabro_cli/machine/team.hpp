@@ -1,6 +1,6 @@
 // Common parts of the kernels: vectors of this processor, and a team of torch's own threads.
 //
-// Any C++17 compiler with GNU vector extensions will do. There is no OpenMP here: the caller passes the function of torch's
+// Any C++17 compiler with GNU vector extensions works. OpenMP is not used here: the caller passes the function of torch's
 // own OpenMP runtime that starts a team.
 #pragma once
 
@@ -34,8 +34,8 @@ template <int N> struct Vectors {
 typedef Vectors<LANES>::Aligned Floats;
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), may_alias));
 
-// The vector at a place, read into a register once. The compilers would read a vector that several products need again for each
-// of them, and two reads a cycle is all that a core can do.
+// The vector at a place, read into a register once. If several products need a vector, the compilers would read it again for each
+// product, and a core can make only two reads per cycle.
 static inline Floats kept(const float* place) { return *(const volatile Vectors<LANES>::Anywhere*)place; }
 
 constexpr bool LITTLE = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;

@@ -1,7 +1,7 @@
-// Inner products of all pairs of m vectors of d numbers, and which vectors are equal, in one pass over memory.
+// Inner products of all pairs of m vectors of d numbers, and equal vectors, in one pass over memory.
 //
-// Products are added up in single precision over BLOCK columns, and from there in double precision. The columns are cut into
-// chunks, whose size depends on d alone: a chunk is computed by one thread, and the chunks are added up in their order. So the
+// Products are added up in single precision over BLOCK columns; these sums are added up in double precision. The columns are cut
+// into chunks whose size depends only on d. One thread computes a chunk, and the chunks are added up in their order. So the
 // result does not depend on the number of threads, and equal vectors have equal products.
 #include "team.hpp"
 
@@ -12,7 +12,7 @@ constexpr int DOWN = 3, ACROSS = 4;  // pairs whose sums stay in registers
 typedef Vectors<LANES>::Anywhere Anywhere;
 
 inline long pairs(long m) { return m * (m + 1) / 2; }
-inline long place(long i, long j) { return j * (j + 1) / 2 + i; }  // of i <= j
+inline long place(long i, long j) { return j * (j + 1) / 2 + i; }  // for i <= j
 inline long chunk_of(long d) {
   const long size = (d + CHUNKS - 1) / CHUNKS;
   return (size + BLOCK - 1) / BLOCK * BLOCK;
@@ -75,7 +75,7 @@ struct Products {
     return each[0];
   }
 
-  // Vectors that were equal so far, and are not in this block, part; a NaN equals nothing.
+  // Vectors that were equal so far but differ in this block are separated; a NaN equals nothing.
   void refine(const float* rows, long step, int* label, int* old) const {
     for (long j = 0; j < m; j++) old[j] = label[j];
     for (long j = 0; j < m; j++) {
@@ -105,7 +105,7 @@ extern "C" long scratch(long threads, long m, long d) {
   return chunks * pairs(m) * (long)sizeof(double) + (chunks + threads) * m * (long)sizeof(int) + threads * m * BLOCK * (long)sizeof(float);
 }
 
-// Write the products [m, m], and of each vector the first that equals it [m].
+// Write the products [m, m], and for each vector the first vector that equals it [m].
 extern "C" void products(Team team, long threads, char* scratch, const float* x, long m, long d, long stride, double* out, int* first) {
   const long chunk = chunk_of(d), chunks = (d + chunk - 1) / chunk;
   double* sums = (double*)scratch;

@@ -1,8 +1,8 @@
-// Batch normalisation of G mini-batches [G, P, C], each by its own statistics over its P values a channel, after ReLU if wanted;
-// forward and backward.
+// Batch normalisation of G mini-batches [G, P, C], forward and backward. Each mini-batch uses its own statistics over its P values
+// per channel, after an optional ReLU.
 //
-// A mini-batch is taken in chunks that stay in the cache: their sums first, in single precision, then the totals of all chunks in
-// double, in their order, whoever computes them; then the results. Rules for NaN are torch's.
+// A mini-batch is cut into chunks that stay in the cache. First come their sums, in single precision; then the totals of all
+// chunks in double precision, in their order, whichever thread computes them; then the results. Rules for NaN are torch's.
 #include <cmath>
 
 #include "team.hpp"
@@ -10,7 +10,7 @@
 namespace {
 
 typedef Vectors<LANES>::Anywhere Anywhere;
-constexpr long CHUNK = 8192;  // numbers, about
+constexpr long CHUNK = 8192;  // about this many numbers
 
 struct Sizes {
   long groups, places, channels, relu;
@@ -36,7 +36,7 @@ template <bool WHOLE> static inline void put(float* to, Floats value, long count
 
 static inline Floats opened(Floats x, bool relu) { return relu ? x <= 0 ? Floats{} : x : x; }  // a NaN stays
 
-// Call f<vectors, whole>(channel, count) for tiles of all channels; the last vector may have a part of its channels only.
+// Call f<vectors, whole>(channel, count) for tiles of all channels; the last vector may have only a part of its channels.
 template <class F> static inline void tiles(long channels, const F& f) {
   long c = 0;
   for (; c + 4 * LANES <= channels; c += 4 * LANES) f.template tile<4, true>(c, LANES);
@@ -44,7 +44,7 @@ template <class F> static inline void tiles(long channels, const F& f) {
   if (c < channels) f.template tile<1, false>(c, channels - c);
 }
 
-// The sums of a chunk: of x its mean, and the squares of what is left.
+// The sums of a chunk: the mean of x, and the squares of the deviations.
 struct Moments {
   const float* x;
   float* sums;
@@ -92,7 +92,7 @@ struct Normal {  // (x - mean) scale + bias
 
 struct Forward {
   const float *x, *weight, *bias;  // weight and bias are [C]
-  float *y, *mean, *variance, *inverse, *scale, *sums;  // [G, P, C]; four times [G, C]; two rows a chunk
+  float *y, *mean, *variance, *inverse, *scale, *sums;  // [G, P, C]; four times [G, C]; two rows per chunk
   Sizes z;
   float eps;
 
@@ -127,7 +127,7 @@ struct Forward {
   }
 };
 
-// The sums of a chunk: of the output's gradient, and of that times (x - mean).
+// The sums of a chunk: of the output's gradient, and of this gradient times (x - mean).
 struct Products {
   const float *gy, *x, *mean;
   float* sums;
@@ -151,7 +151,7 @@ struct Products {
   }
 };
 
-struct Input {  // the input's gradient, scale gy - shift - slope (x - mean), and 0 where ReLU lets none pass
+struct Input {  // the input's gradient, scale gy - shift - slope (x - mean), and 0 where ReLU stops it
   const float *gy, *x, *mean, *scale, *shift, *slope;
   float* gx;
   long rows, channels;
@@ -175,7 +175,7 @@ struct Input {  // the input's gradient, scale gy - shift - slope (x - mean), an
 
 struct Backward {
   const float *gy, *x, *mean, *inverse, *weight;  // [G, P, C] twice, [G, C] twice, [C]
-  float *gx, *weights, *biases, *scale, *shift, *slope, *sums;  // [G, P, C], or null; five times [G, C]; two rows a chunk
+  float *gx, *weights, *biases, *scale, *shift, *slope, *sums;  // [G, P, C], or null; five times [G, C]; two rows per chunk
   Sizes z;
 
   long place(long g, long k) const { return (g * z.places + k * z.rows()) * z.channels; }
@@ -208,7 +208,7 @@ struct Backward {
   }
 };
 
-// A mini-batch is an item if there are enough of them for all threads; if not, a chunk is.
+// An item is a mini-batch if there are enough mini-batches for all threads; otherwise it is a chunk.
 template <class Pass> struct Groups {
   const Pass& pass;
   void begin(long) const {}

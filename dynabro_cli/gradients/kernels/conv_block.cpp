@@ -1,11 +1,11 @@
-// Convolution (stride 1) + ReLU + 2 x 2 max-pooling, forward and backward, for one shape that is fixed when this is compiled:
+// Convolution (stride 1) + ReLU + 2 x 2 max-pooling, forward and backward, for one shape that is fixed at compile time:
 // C x H x W images, O kernels of KH x KW, zero padding of TOP rows and LEFT columns on either side.
 //
 // All tensors are channels last. The forward pass puts one image in each lane of a vector, and keeps the winner of each
 // pooling window as a byte: its place 0 to 3, or 4 if its value is not positive. At most a quarter of the convolution's
-// gradient is not zero, so the backward pass visits the winners only.
+// gradient is not zero, so the backward pass visits only the winners.
 //
-// Every result is computed by one thread in a fixed order, whoever that is.
+// One thread computes every result in a fixed order, whichever thread it is.
 #include "team.hpp"
 
 namespace {  // nothing is shared with the same names of another shape's library
@@ -18,7 +18,7 @@ constexpr int HP = H + 2 * TOP, WP = W + 2 * LEFT;      // the padded image
 constexpr int OH = HP - KH + 1, OW = WP - KW + 1;       // the convolution's output
 constexpr int PH = OH / 2, PW = OW / 2, P = PH * PW;    // the pooled output
 constexpr int TAPS = KH * KW * C;
-constexpr int CHUNK = 32;  // images whose gradients are summed in one go
+constexpr int CHUNK = 32;  // images whose gradients are summed together
 
 // ---- a transposition of LANES x LANES numbers ---------------------------------------------------------------------------
 
@@ -48,9 +48,9 @@ static inline Floats part(const float* from, int count) {
 
 // ---- forward ------------------------------------------------------------------------------------------------------------
 
-// Kernels are taken in tiles whose sums, four places of a window each, stay in registers.
+// Kernels are grouped in tiles whose sums, for the four places of a window, stay in registers.
 constexpr int TILE = (REGISTERS - 1) / 5, TILES = (O + TILE - 1) / TILE, WIDE = (O + TILES - 1) / TILES;
-constexpr int NARROW_FROM = O - TILES * (WIDE - 1);  // so many tiles have WIDE kernels, the others one less
+constexpr int NARROW_FROM = O - TILES * (WIDE - 1);  // this number of tiles have WIDE kernels, the others one fewer
 constexpr long IMAGE = up(HP * WP * C, 1) * (long)LANES, ROW = (long)PW * O * LANES;
 constexpr long FORWARD_SCRATCH = IMAGE + 2 * ROW;
 
@@ -74,7 +74,7 @@ template <int T> static inline void window(const Floats* x, const float* w, cons
     Ints place = {};
     UNROLL for (int q = 1; q < 4; q++) {
       const Floats value = sums[q][t];
-      const Ints wins = (value > best) | (value != value);  // of NaNs the last, of equal ones the first
+      const Ints wins = (value > best) | (value != value);  // of NaNs the last wins, of equal values the first
       best = wins ? value : best;
       place = wins ? Ints{} + q : place;
     }
@@ -120,7 +120,7 @@ struct Forward {
     }
   }
 
-  // Put LANES images side by side; those beyond the last are copies of the last.
+  // Put LANES images side by side; images beyond the last are copies of the last.
   void load(long first, Floats* image) const {
     constexpr int LENGTH = W * C;
     for (int row = 0; row < H; row++) {
@@ -171,8 +171,8 @@ struct Forward {
 
 // ---- backward -----------------------------------------------------------------------------------------------------------
 
-// A row of taps, KW x C numbers next to each other in a row of the image, is a row of vectors of SPAN numbers, of which the
-// last may be more than the REST of the row. So many vectors as have a register each are a group.
+// A row of taps, KW x C adjacent numbers in a row of the image, is a row of vectors of SPAN numbers; the last vector may be longer
+// than the REST of the row. A group has as many vectors as there are registers.
 constexpr int REACH = KW * C, SPAN = REACH <= 4 || LANES == 4 ? 4 : REACH <= 8 || LANES == 8 ? 8 : 16;
 constexpr int ROW_VECTORS = (REACH + SPAN - 1) / SPAN, VECTORS = KH * ROW_VECTORS, REST = REACH - (ROW_VECTORS - 1) * SPAN;
 constexpr int FREE = REGISTERS - 3;
@@ -246,7 +246,7 @@ struct Winners {  // of each place of each window: the kernels that won there, a
 };
 
 // Add to the input's gradient around each place the weights of the kernels that won there, times their gradients. The places go
-// down the columns, so that what is added to was not written just before.
+// down the columns, so that a sum is never updated just after it was written.
 template <int FIRST> static inline void spread(const float* w2, const Winners& winners, float* gradient) {
   constexpr int COUNT = Weights<FIRST>::COUNT;
   for (int x = 0; x < 2 * PW; x++)
@@ -307,7 +307,7 @@ struct Backward {
   static void weights(const uint8_t* at, const float* gy, const float* image, float* own, float (&bias)[O], int* from, float* g) {
     for (int p = 0; p < P; p++)
       for (int o = 0; o < O; o++) {
-        int32_t bits;  // kept or cleared without a branch, which could not be foreseen
+        int32_t bits;  // kept or cleared without a branch, which could not be predicted
         std::memcpy(&bits, gy + p * O + o, sizeof bits);
         bits &= -(at[p * O + o] < 4);
         float value;
@@ -350,7 +350,7 @@ struct Backward {
   }
 };
 
-struct Total {  // the sums of a worker's chunks, in their order, into the worker's row of the gradients
+struct Total {  // adds a worker's chunks, in their order, into the worker's row of the gradients
   const float* sums;
   float *dw, *db;
   long chunks, stride;
@@ -372,9 +372,9 @@ struct Total {  // the sums of a worker's chunks, in their order, into the worke
 
 }  // namespace
 
-// ---- what is called from Python -------------------------------------------------------------------------------------------
+// ---- functions for Python -----------------------------------------------------------------------------------------------
 
-// Floats of scratch memory that a call needs, whose workers have so many images each.
+// Return the floats of scratch memory that a call needs, for this number of images per worker.
 extern "C" long scratch(long threads, long workers, long batch) {
   const long chunks = (batch + CHUNK - 1) / CHUNK;
   const long forward = threads * FORWARD_SCRATCH + up(O * TAPS, 16);

@@ -1,16 +1,16 @@
-// Weight gradients of a convolution (stride 1, one group) that has no pooling behind it, for each worker the sum over its
-// samples and over all places of the outputs' gradients [O] times the inputs around them [KH, KW, C]. All tensors are channels last.
+// Weight gradients of a convolution (stride 1, one group) without pooling after it: for each worker, the sum over its samples and
+// over all places of the outputs' gradients [O] times the inputs around them [KH, KW, C]. All tensors are channels last.
 //
-// The outputs' gradients of a few rows of an image at a time are put into panels that stay in the cache, and multiplied with the
-// inputs, where they lie, by tiles that stay in registers. Meanwhile the next rows are on their way from the memory. Every number
-// is added up by one thread in a fixed order, whoever that is.
+// The outputs' gradients of a few rows of an image at a time are put into panels that stay in the cache. Tiles that stay in
+// registers multiply them with the inputs, which are read in place. Meanwhile the next rows are fetched from memory. One thread
+// adds up every number in a fixed order, whichever thread it is.
 #include "team.hpp"
 
 namespace {
 
 constexpr long ROWS = REGISTERS < 32 ? 6 : 8, PAIR = 2 * LANES;  // of a tile; its columns are two vectors of channels, or one
-constexpr long PLACES = 128, CHUNK = 16;  // places in a panel, if a row has no more; images whose gradients are summed in one go
-constexpr long LINE = 16;                 // numbers that the memory sends at once
+constexpr long PLACES = 128, CHUNK = 16;  // places in a panel, if a row has no more; images whose gradients are summed together
+constexpr long LINE = 16;                 // numbers in a line of memory
 
 typedef Vectors<LANES>::Anywhere Anywhere;
 
@@ -58,7 +58,7 @@ struct Gradients {
 
   long steps() const { return (z.C + PAIR - 1) / PAIR * z.KH * z.KW; }
 
-  struct Next {  // numbers that are asked for ahead, a share of them at each step
+  struct Next {  // numbers that are fetched ahead, a share at each step
     const float* from;
     long count, steps;
     void fetch() {
@@ -66,7 +66,7 @@ struct Gradients {
     }
   };
 
-  // The gradients of the outputs, for each tile of kernels one after the other.
+  // The gradients of the outputs, one tile of kernels after another.
   void put_outputs(long s, long row, long rows, float* outputs) const {
     const float* from = gy + (s * z.high() + row) * z.wide() * z.O;
     for (long o = 0; o < z.O; o += ROWS) {
@@ -110,11 +110,11 @@ struct Gradients {
   }
 };
 
-struct Total {  // the sums of a worker's chunks, in their order, into the worker's row of the gradients
+struct Total {  // adds a worker's chunks, in their order, into the worker's row of the gradients
   const float* sums;
   float* out;
   Sizes z;
-  long channels, chunks, stride;  // channels that are not only there to fill a vector
+  long channels, chunks, stride;  // channels that are not padding of a vector
 
   void begin(long) const {}
 
@@ -136,7 +136,7 @@ long chunks_of(long batch) { return (batch + CHUNK - 1) / CHUNK; }
 
 }  // namespace
 
-// The number of channels that the inputs are to be filled up to; 0 if there are too few of them.
+// Return the number of channels to which the inputs are padded; 0 if the inputs have too few channels.
 extern "C" long filled(long channels) {
   const long full = (channels + LANES - 1) / LANES * LANES;
   return 5 * channels >= 4 * full ? full : 0;

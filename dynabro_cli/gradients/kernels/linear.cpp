@@ -1,7 +1,7 @@
-// Weight gradients of a linear layer, for each worker the product of its outputs' gradients [n, O]^T with its inputs [n, I].
+// Weight gradients of a linear layer: for each worker, the product of its outputs' gradients [n, O]^T with its inputs [n, I].
 //
-// A worker has few samples, so a product is little more than its result, which is written straight into the workers' matrix.
-// Every number is added up over the samples in their order by one thread.
+// A worker has few samples, so most work is writing the result, which goes straight into the workers' matrix. One thread adds
+// up every number over the samples, in their order.
 #include "team.hpp"
 
 namespace {
@@ -21,7 +21,7 @@ struct Products {
     const long worker = item / shares, from = item % shares * SHARE, to = from + SHARE < rows ? from + SHARE : rows;
     const float *g = gy + worker * n * rows, *own = x + worker * n * columns;
     float* result = out + worker * stride;
-    for (long row = from; row < to; row += ROWS)  // the last tiles may overlap with those before
+    for (long row = from; row < to; row += ROWS)  // the last tiles may overlap the tiles before
       for (long column = 0; column < columns; column += COLUMNS)
         tile(g, own, result, row + ROWS <= rows ? row : rows - ROWS, column + COLUMNS <= columns ? column : columns - COLUMNS);
   }
@@ -43,7 +43,7 @@ struct Products {
 
 }  // namespace
 
-// True if a layer of this size has a whole tile.
+// Return true if a layer of this size has a whole tile.
 extern "C" long serves(long rows, long columns) { return rows >= ROWS && columns >= COLUMNS; }
 
 // Write the products of all workers, ``stride`` numbers apart.
