@@ -60,7 +60,7 @@ class SweepError(DynabroError):
 
 
 class IncompleteError(DynabroError):
-    """A figure was drawn without all runs of its grid, and all were required."""
+    """A figure was drawn without all runs of its grid, but all were required."""
 
     exit_code = 4
 

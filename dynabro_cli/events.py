@@ -15,7 +15,7 @@ SaveAt = Literal["never", "end", "evaluations"]
 
 @dataclass(frozen=True)
 class Round:
-    """One server update. ``budget`` is the gradient computations per worker at its end.
+    """One server update. ``budget`` is the number of gradient computations per worker, up to and including this round.
 
     ``acceptance`` is the acceptance ratio of the Byzantine messages, if it is measured in the round.
     """

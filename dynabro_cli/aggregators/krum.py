@@ -65,25 +65,30 @@ def proved_kappa(m: int, f: int) -> float:
 
     (1) For i in S, score(k) <= score(i) <= q/(h-1) sum_{j in S} |g_i - g_j|^2 = q/(h-1) (h |g_i - x|^2 + h V), because the q
     nearest of all others are no farther than the q nearest of the h - 1 others in S.
+
     (2) By Minkowski's inequality over T, sqrt(n) |g_k - x| <= sqrt(score(k)) + sqrt(a h V).
 
     q = h - 1, n = h - f: the mean of (1) over S is score(k) <= 2 h V, and a <= 1. By (2) |g_k - x|^2 <= (1 + sqrt 2)^2 h V/n,
     and (1 + sqrt 2)^2 < 6, h/n = 1 + f/(m - 2f).
 
     q = h - 2, n = h - s with s = f + 1: put c = q/(h-1), p = h/s > 1, e = p - 1, b = 1/s. Then h/n = p/e, c <= 1 - b/p, and
-    b <= e/2, as h >= s + 2. The mean of (1) over S outside of T is score(k) <= c h V (1 + p (1 - a)), and over T it is
+    b <= e/2, because h >= s + 2. The mean of (1) over S outside of T is score(k) <= c h V (1 + p (1 - a)), and over T it is
     score(k) <= c h V (1 + a p/e). By (2) |g_k - x|^2 <= B V, B the largest value over a of
     (p/e) (sqrt a + sqrt(c r))^2, r the smaller one of 1 + p (1 - a) and 1 + a p/e.
     To be shown: B <= 6 (1 + f/(m - 2f)) = 6 h/(h - f) = 6 p/(e + b).
-    The second expression in r grows with a, the first one falls, and they are equal, 2, at a = e/p.
-    For a <= e/p the value is therefore at most the value at a = e/p. For a >= e/p it is (sqrt a + sqrt(c (1 + p - p a)))^2 p/e,
-    which has one maximum, (1/p + c)(1 + p) p/e (Cauchy-Schwarz), at a = (1 + p)/(p (1 + c p)), and falls beyond it. Case c p e
-    <= 2: B <= (1 + c p)(1 + p)/e <= (2 + e)(2 + e - b)/e by c p <= p - b. That is at most 6 p/(e + b) if (2 + e)(2 + e - b)(e +
-    b) <= 6 e (1 + e). The left side grows with b <= e/2, to e (2 + e)(3 + 3e/4), which is at most the right side for e <= 2;
-    and c p e <= 2 with c >= 1/2 implies e < 2. Case c p e >= 2: the maximum is at a <= e/p, so B = (1 + sqrt(2 c p/e))^2 <= (1
-    + t)(1 + 2 (p - b)/(t e)) for any t > 0. For e <= 2 take t = 2: (1 + 2e - b)(e + b) <= 2 e (1 + e) is to be shown, or b (1 +
-    e - b) <= e; the left side grows with b <= e/2, to (e/2)(1 + e/2) <= e. For e > 2 take t = sqrt 2: (1 + sqrt 2)(e sqrt 2 + 2
-    + 2e - 2b)(e + b) <= 6 sqrt(2) e (1 + e) is to be shown; the left side grows with b <= 1, to (1 + sqrt 2)(2 + sqrt 2) e (e +
-    1), and (1 + sqrt 2)(2 + sqrt 2) < 8.25 < 6 sqrt 2.
+
+    The second expression in r grows with a, the first one falls, and they are equal, 2, at a = e/p. So for a <= e/p the value
+    is at most the value at a = e/p. For a >= e/p it is (sqrt a + sqrt(c (1 + p - p a)))^2 p/e, which has one maximum,
+    (1/p + c)(1 + p) p/e (Cauchy-Schwarz), at a = (1 + p)/(p (1 + c p)), and falls beyond it.
+
+    Case c p e <= 2: B <= (1 + c p)(1 + p)/e <= (2 + e)(2 + e - b)/e by c p <= p - b. That is at most 6 p/(e + b) if
+    (2 + e)(2 + e - b)(e + b) <= 6 e (1 + e). The left side grows with b <= e/2, to e (2 + e)(3 + 3e/4). For e <= 2 this is at
+    most the right side, and c p e <= 2 with c >= 1/2 implies e < 2.
+
+    Case c p e >= 2: the maximum is at a <= e/p, so B = (1 + sqrt(2 c p/e))^2 <= (1 + t)(1 + 2 (p - b)/(t e)) for any t > 0.
+    For e <= 2 take t = 2. It remains to show (1 + 2e - b)(e + b) <= 2 e (1 + e), or b (1 + e - b) <= e. The left side grows
+    with b <= e/2, to (e/2)(1 + e/2) <= e. For e > 2 take t = sqrt 2. It remains to show
+    (1 + sqrt 2)(e sqrt 2 + 2 + 2e - 2b)(e + b) <= 6 sqrt(2) e (1 + e). The left side grows with b <= 1, to
+    (1 + sqrt 2)(2 + sqrt 2) e (e + 1), and (1 + sqrt 2)(2 + sqrt 2) < 8.25 < 6 sqrt 2.
     """
     return 6 * (1 + f / (m - 2 * f))

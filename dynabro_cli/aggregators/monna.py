@@ -46,7 +46,7 @@ def monna(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         )
 
     def rule(messages: Tensor) -> Tensor:
-        # halves, as a difference may overflow
+        # halves, because a difference may overflow
         return mean_of(messages, lowest(lengths(messages / 2 - messages[parameters.pivot] / 2), m - f))
 
     return stateless(rule, None)._replace(by_number=True)

@@ -31,7 +31,7 @@ def split_chain(text: str) -> list[str]:
 def build_chain(
     aggregator: Component[Any], pre_aggregators: Sequence[Component[Any]], setting: AggregatorSetting
 ) -> Aggregator:
-    """Build ``aggregator`` behind ``pre_aggregators``, with the kappa of the whole chain if one is proved.
+    """Build ``aggregator`` after ``pre_aggregators``, with the kappa of the whole chain if it is proved.
 
     Raises:
         SpecError: A part of the chain is not defined for its number of workers and f.

@@ -2,7 +2,7 @@
 
 The estimate is the sum of the data set, some copies of the messages [m, d] and of the model [d], and activations. It agrees
 with measurements within a factor of about two. It does not include tables of pairs of thousands of workers, activations of a
-model that cannot be traced, and missing images.
+model that cannot be traced, or missing images.
 """
 
 from __future__ import annotations

@@ -317,7 +317,7 @@ def _record(
 
 
 def versions() -> dict[str, object]:
-    """Return the versions of the programs behind the numbers, the number of threads, and the plugins if there are any."""
+    """Return the versions of the programs behind the numbers, the number of threads, and the plugins if any are loaded."""
     named = [plugin.name for plugin in plugins.loaded()]
     return ({"plugins": named} if named else {}) | {
         "dynabro": __version__,

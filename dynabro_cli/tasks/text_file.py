@@ -43,7 +43,7 @@ class Parameters:
     context: int = parameter(32, minimum=1, maximum=4096, help="characters of a window, from which the next one is predicted")
 
 
-@REGISTRY.register("text-file", Parameters, reference="character-level language modelling, as Karpathy's char-rnn, 2015")
+@REGISTRY.register("text-file", Parameters, reference="character-level language modelling; compare Karpathy's char-rnn, 2015")
 def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
     """Text file: predict a character from the ``context`` characters before it; nothing is downloaded.
 

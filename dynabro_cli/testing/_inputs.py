@@ -82,7 +82,7 @@ def check_task(text: str, *, plugin: str | Path | None = None, data_dir: str | P
         check_run(text, task=text, batch_size=min(2, sizes[0]))
     else:
         gradient = data.gradient(data.start)
-        require(gradient.shape == data.start.shape, f"{text}: the gradient must be [d], as x is")
+        require(gradient.shape == data.start.shape, f"{text}: the gradient must be [d], like x")
         require(float(data.gap(data.start)) >= 0, f"{text}: f(x) - f* is negative at the start")
         require(torch.equal(data.project(data.start), data.start), f"{text}: the start is outside the domain")
         require(task.dimension in (None, data.start.numel()), f"{text}: dimension={task.dimension}, but x has another size")

@@ -49,7 +49,7 @@ AGREES, STEEPER, FLATTER = "agrees", "steeper than theory", "flatter than theory
 
 
 class Slope(NamedTuple):
-    """A fitted exponent beside theory's.
+    """A fitted exponent, compared with theory's.
 
     Attributes:
         part: The experiment.
