@@ -1,8 +1,8 @@
 """Modules such as NumPy that are imported at their first use, and values made from them equally late.
 
-``from dynabro_cli.deferred import np`` at the head of a module replaces ``import numpy as np`` where a run is described before
-it is computed. The name stands for the module itself: the first access to an attribute, or the first ``import numpy`` anywhere,
-loads NumPy into the same object. Once loaded, it does not differ from the module of a plain ``import numpy``.
+``from dynabro_cli.deferred import np`` at the head of a module replaces ``import numpy as np`` in modules that describe a run
+before it is computed. The name stands for the module itself: the first access to an attribute, or the first ``import numpy``
+anywhere, loads NumPy into the same object. Once loaded, it does not differ from the module of a plain ``import numpy``.
 """
 
 from __future__ import annotations

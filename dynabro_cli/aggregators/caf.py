@@ -33,7 +33,7 @@ class Parameters:
 def caf(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Covariance-bound agnostic filter (CAF): take weight from the messages that spread most; keep the mean of least spread.
 
-    With weights c_i = 1 at first, and while sum_i c_i > m - 2f: mu = sum_i c_i g_i / sum_i c_i, lambda and v the largest
+    The weights are c_i = 1 at first. While sum_i c_i > m - 2f: mu = sum_i c_i g_i / sum_i c_i, lambda and v are the largest
     eigenvalue and its eigenvector of the covariance (1/sum_i c_i) sum_i c_i (g_i - mu)(g_i - mu)^T, tau_i = <g_i - mu, v>^2,
     and c_i <- c_i (1 - tau_i/max_j tau_j). A is the mu with the smallest lambda, in a tie the first. The eigenvectors are
     exact; they come from the m x m Gram matrix.

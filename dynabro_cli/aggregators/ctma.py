@@ -38,7 +38,7 @@ def ctma(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """Centred trimmed meta-aggregation (CTMA): the mean of the m - f messages that are nearest to another rule's result.
 
     a_0 = rule(g_1, ..., g_m), S = the m - f messages with the smallest |g_i - a_0|, ties to the lowest index, and A = mean of
-    the g_i with i in S. Behind pre-aggregators, both steps see the messages that come out of them.
+    the g_i with i in S. After pre-aggregators, both steps see the messages that come out of them.
 
     kappa = 4 f/(m - f) (1 + kappa of the rule). For m - f honest messages H with mean g_H: S and H differ in k <= f messages
     each way. The messages in S are no farther from a_0, so |A - g_H| <= 2/(m - f) sum over H without S of |g_i - a_0|, which is

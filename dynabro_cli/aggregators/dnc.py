@@ -29,7 +29,7 @@ class Parameters:
 
 @REGISTRY.register("dnc", Parameters, reference="Shejwalkar & Houmansadr, NDSS 2021 (Algorithm 2)")
 def dnc(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
-    """Divide and conquer (DnC): outliers along the direction of largest variance are removed.
+    """Divide and conquer (DnC): the mean without outliers along the direction of largest variance.
 
     Each iteration uses b random coordinates. With mu the messages' mean there and v the leading right singular vector of the
     matrix of rows g_i - mu, the floor(c f) messages with the largest <g_i - mu, v>^2 are bad. In a tie (up to 2^-40 of the

@@ -42,8 +42,9 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     shares of positive, zero and negative coordinates, among ceil(share d) random ones; A(g_1, ..., g_m) = mean over S_1 and
     S_2 of g_i min(1, M/|g_i|), and 0 if no message is in both. Clusters are found by mean shift (``largest_cluster``).
 
-    The coordinates depend only on the seed and on the call's number, which is the rule's state. No kappa is proved. Costs O(m d
-    + m^3). Raises SpecError if 2f >= m with f the declared number of Byzantine workers, which the rule itself does not use.
+    The coordinates depend only on the seed and on the call's number, which is the rule's state. No kappa is proved. Costs
+    O(m d + m^3). Raises SpecError if 2f >= m with f the declared number of Byzantine workers, which the rule itself does not
+    use.
 
     Differs from the paper: one coordinate is drawn from each of ceil(share d) equally long stretches, instead of any
     coordinates. The paper does not define the aggregate if no message is in both sets.

@@ -22,7 +22,7 @@ def foe(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Fall of Empires (FOE): minus the mean of the honest vectors; the formula of ipm with another default.
 
     g~_i = -epsilon g_bar, g_bar the mean over the honest workers, epsilon = 1: foe is ipm:epsilon=1, and foe:epsilon=0.1 is
-    ipm. The paper of that title calls its attack inner-product manipulation; others call it FOE and write g_bar + zeta a with
+    ipm. The paper with this title calls its attack inner-product manipulation; others call it FOE and write g_bar + zeta a with
     a = -g_bar (Allouah et al., AISTATS 2023), which is epsilon = zeta - 1. Runs under the two names have different keys.
     """
 

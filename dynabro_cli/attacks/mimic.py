@@ -41,8 +41,8 @@ def mimic(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Mimic: all Byzantine workers copy one honest worker, which is then over-represented.
 
     g~_i = g_j. With target=fixed, j is the first honest worker from worker= on, cyclically. With target=learned,
-    j = argmax |s_j| over honest j, s_j the mean of z.g_j over the rounds of the warm-up in which j was honest, and z the
-    direction of largest variance between workers, by Oja's rule over these rounds t = 0, 1, ...:
+    j = argmax |s_j| over honest j. s_j is the mean of z.g_j over the warm-up rounds in which j was honest. z is the direction
+    of largest variance between workers, learned by Oja's rule over these rounds t = 0, 1, ...:
     mu = (t mu + g_bar)/(t + 1), z ~ (t z + u/|u|)/(t + 1), u = sum_j (g_j - mu)(g_j - mu)'z over honest j, |z| = 1.
     In the first round j is as with target=fixed. If all workers are Byzantine, all count as honest. If all workers have the
     same data (--data iid), no worker stands out for long; only the weight of the copies remains.

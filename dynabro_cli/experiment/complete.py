@@ -44,7 +44,7 @@ def answering_count(participation: float, workers: int) -> int:
 
 
 def answering(seed: int, participation: float, workers: int, round_: int) -> np.ndarray[Any, Any]:
-    """Return the numbers of the workers that answer in a round, from 0, in ascending order: n of them, drawn uniformly.
+    """Return the n workers that answer in a round, drawn uniformly: their numbers from 0, in ascending order.
 
     The workers depend only on the seed and the round. They have a separate random stream, so identities and mini-batches do not
     change.

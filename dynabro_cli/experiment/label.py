@@ -21,7 +21,7 @@ def cell(run: Fields, also: Iterable[str] = ()) -> str:
     """Name a run in a few words, such as ``digits, sgd, cwtm, sf, periodic:K=10, seed 0``.
 
     Args:
-        run: Its fields, complete, by name.
+        run: All its fields by name.
         also: The names of fields to add.
     """
     chain = "" if run["pre_aggregators"] == "none" else f"{run['pre_aggregators']}+"

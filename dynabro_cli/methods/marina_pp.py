@@ -66,9 +66,9 @@ def marina_pp(parameters: Parameters, setting: MethodSetting) -> GatheringMethod
     workers, floor(C f/m) of them Byzantine.
 
     A full gradient is the mean over ``batches`` mini-batches. If these make up all training samples, each sample is used once
-    and without random flips (Algorithm 1). Otherwise the mini-batches are fresh, also if the objective is an expectation
-    (Appendix G, Algorithm 4). A round costs ``batches`` computations, or 2; the cost is counted for all workers, although only
-    C compute.
+    and without random flips (Algorithm 1). Otherwise the mini-batches are fresh, as they always are if the objective is an
+    expectation (Appendix G, Algorithm 4). A round costs ``batches`` computations, or 2; the cost is counted for all workers,
+    although only C compute.
 
     The state is ``x`` (x_t) and ``g`` (g_t). An attack acts on a worker's vector, full gradient or difference, with the
     Byzantine set of the round's last computation. The attack also knows the vectors of the workers that do not take part.

@@ -33,8 +33,8 @@ def momentum(parameters: Parameters, setting: MethodSetting) -> MeansMethod:
     """Worker momentum: workers send an average of their past gradients.
 
     m_{t,i} = beta m_{t-1,i} + (1 - beta) g_{t,i} (form=ema), m_{0,i} = 0, and g_t = A(m_{t,1}, ..., m_{t,m}). form=heavy-ball
-    omits the factor (1 - beta): the same direction at 1/(1 - beta) times the learning rate. With start=gradient
-    m_{1,i} = g_{1,i}, as it always is with form=heavy-ball; every worker must then answer in every round.
+    omits the factor (1 - beta): the same direction at 1/(1 - beta) times the learning rate. start=gradient sets
+    m_{1,i} = g_{1,i}, as form=heavy-ball always does. With start=gradient every worker must answer in every round.
 
     The state is ``momentum`` [m, d]. An attack that enters at the gradient poisons it for about 1/(1 - beta) rounds, unless
     Byzantine workers keep their old memory (byzantine=frozen) or restart from 0 when they recover (reset).

@@ -65,7 +65,7 @@ def _long(block: Parameters, setting: MethodSetting) -> int:
     reference="Allen-Zhu, Ebrahimian, Li & Alistarh, ICLR 2021, Algorithms 1 and 2",
 )
 def safeguard(parameters: Parameters, setting: MethodSetting) -> JudgingMethod:
-    """SafeguardSGD: SGD on the mean of the workers whose sum over a window of rounds agrees with the majority's.
+    """SafeguardSGD: SGD on the mean of the workers whose sum over a window of rounds agrees with the majority's sum.
 
     B_i = sum_s g_{s,i}/|good_s| over the rounds since the last multiple of T0, A_i over those since the last of T1. A worker
     stays good while |B_i - B_med| <= 2 threshold0 and |A_i - A_med| <= 2 threshold1, where B_med is the first B_i of a good
@@ -83,10 +83,11 @@ def safeguard(parameters: Parameters, setting: MethodSetting) -> JudgingMethod:
 
     Raises SpecError if T1 is given with guards=single, or is under T0.
 
-    Differs from the paper: the good workers after this round's judgement count. (step=before is exactly Algorithm 1, which
-    assumes that no gradient is farther than V from the true one, because that would be noticed at once.) All workers are good
-    again at the end of the longest window (reset=never is Algorithm 1). The Gaussian noise that helps to leave saddle points is
-    not added. Lemma 4.2's threshold is for sums that are not divided by |good_s|; here the threshold is divided by m, too.
+    Differs from the paper: g_t is the mean over the workers that are good after this round's judgement. (step=before is exactly
+    Algorithm 1, which assumes that no gradient is farther than V from the true one, because that would be noticed at once.) All
+    workers are good again at the end of the longest window (reset=never is Algorithm 1). The Gaussian noise that helps to leave
+    saddle points is not added. Lemma 4.2's threshold is for sums that are not divided by |good_s|; here the threshold is
+    divided by m, too.
     """
     m, rounds = setting.workers, setting.budget
     double = parameters.guards == "double"

@@ -20,7 +20,7 @@ COMPILE_BYTES = 2e10
 
 
 class BatchNorm:
-    """The two functions of the compiled library, on float32 tensors, in place of the two of ``fusible``."""
+    """The compiled library's two functions, on float32 tensors; they replace the two functions of ``fusible``."""
 
     def __init__(self, library: native.Library) -> None:
         self._library = library
