@@ -22,14 +22,14 @@ FROM fig1 WHERE method = 'dynabro' AND reading = :reading;
 
 -- claim: fig1-declines | mnist-sf-cwtm | Section 6, MNIST | for worker-momentum, performance declines as K decreases
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('%s %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
+       group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
 FROM (SELECT method, trend(k, final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE k = 5) AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM fig1_runs WHERE reading = :reading AND method IN ('momentum', 'momentum:beta=0.99') GROUP BY method ORDER BY method);
 
 -- claim: fig1-larger-beta | mnist-sf-cwtm | Section 6, MNIST | with higher momentum values experiencing more significant effects
 SELECT CASE WHEN larger > smaller THEN 'agrees' ELSE 'no' END,
-       printf('lost between static and K = 5: %.3f (0.9), %.3f (0.99)', smaller, larger)
+       printf('loss from static to K = 5: %.3f (0.9), %.3f (0.99)', smaller, larger)
 FROM (SELECT max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND switching = 'static')
              - max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS larger,
              max(mean) FILTER (WHERE method = 'momentum' AND switching = 'static')
@@ -51,7 +51,7 @@ FROM (SELECT k, mean, iif(method = 'momentum', 10, 100) AS point FROM fig1 WHERE
 -- claim: fig1-similar | mnist-alie-gm | Section 6, MNIST | an analogous experiment with a different pair of attack and aggregator, demonstrating a similar trend
 SELECT CASE WHEN spread <= 0.02 AND max(p) <= 0.05 THEN 'agrees' WHEN spread > 0.02 OR max(last < first) THEN 'no' ELSE 'undecided' END,
        printf('DynaBRO''s means differ by %.3f; momentum: ', max(spread))
-       || group_concat(printf('%s %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
+       || group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
 FROM (SELECT method, trend(k, final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE k = 5) AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last,
              (SELECT max(mean) - min(mean) FROM fig6 WHERE reading = :reading AND method = 'dynabro') AS spread
@@ -62,13 +62,13 @@ SELECT CASE WHEN min(mean) >= 0.9 THEN 'agrees' ELSE 'no' END, printf('lowest me
 
 -- claim: fig5-random-guess | mnist-sf-cwtm-curves | Appendix, MNIST | when K is smaller than 1/(1 - beta), momentum SGD fails to learn something meaningful and performs similarly to a random guess
 SELECT CASE WHEN max(mean) <= 0.3 THEN 'agrees' ELSE 'no' END,
-       printf('0.9 at K = 5: %.3f; 0.99 at K = 5 to 20: %.3f to %.3f', max(mean) FILTER (WHERE method = 'momentum'),
+       printf('beta = 0.9 at K = 5: %.3f; beta = 0.99 at K = 5 to 20: %.3f to %.3f', max(mean) FILTER (WHERE method = 'momentum'),
               min(mean) FILTER (WHERE method <> 'momentum'), max(mean) FILTER (WHERE method <> 'momentum'))
 FROM fig1 WHERE reading = :reading AND (method = 'momentum:beta=0.99' AND k < 100 OR method = 'momentum' AND k < 10);
 
 -- claim: fig5-better | mnist-sf-cwtm-curves | Appendix, MNIST | when K is larger, momentum performs better
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('%s p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), p), '; ')
+       group_concat(printf('beta = %s: p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), p), '; ')
 FROM (SELECT method, trend(k, final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE k = 5) AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM fig1_runs WHERE reading = :reading AND method IN ('momentum', 'momentum:beta=0.99') GROUP BY method ORDER BY method);
@@ -88,7 +88,7 @@ FROM fig6 WHERE method = 'dynabro' AND reading = :reading;
 
 -- claim: fig6-improves | mnist-alie-gm-curves | Appendix, MNIST | momentum improves as K increases
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('%s %.3f (K = 5) to %.3f (static), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), first, last, p), '; ')
+       group_concat(printf('beta = %s: %.3f (K = 5) to %.3f (static), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), first, last, p), '; ')
 FROM (SELECT method, trend(k, final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE k = 5) AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM fig6_runs WHERE reading = :reading AND method IN ('momentum', 'momentum:beta=0.99') GROUP BY method ORDER BY method);
@@ -251,7 +251,7 @@ WHERE (setting LIKE 'iterations%' AND mnist = '5,000' AND cifar = '8,000') OR (s
 -- claim: tab2-networks | training-details | Table 2 | Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-FC(10) for MNIST [and four convolutions of 64, 64, 128 and 128 channels with BatchNorm, Dropout(0.25) and FC(128) for CIFAR-10] | setting
 SELECT CASE WHEN mnist LIKE 'Conv(20)-ReLU-MaxPool-Conv(20)-ReLU-MaxPool-FC(500)-ReLU-FC(10)%' AND cifar LIKE 'Conv(64)-ReLU-BatchNorm-Conv(64)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-Conv(128)-ReLU-BatchNorm-Conv(128)-ReLU-BatchNorm-MaxPool-Dropout(0.25)-FC(128)-ReLU-Dropout(0.25)-FC(10)%'
        THEN 'agrees' ELSE 'no' END,
-       (SELECT printf('layer by layer, but for the last; %s parameters for MNIST', mnist) FROM training WHERE setting LIKE 'parameters%')
+       (SELECT printf('layer by layer, except the last one; %s parameters for MNIST', mnist) FROM training WHERE setting LIKE 'parameters%')
 FROM training WHERE setting = 'architecture';
 
 -- claim: jmax | training-details | Appendix, training | we limit the maximal value of J to be smaller than floor(log T), specifically Jmax = 7, which we found to perform well in practice
@@ -310,23 +310,23 @@ SELECT CASE WHEN abs(z - 1.22) < 0.005 THEN 'agrees' ELSE 'no' END, printf('%.3f
 FROM (SELECT normal_quantile((17 - 8 - (9 - 8)) / (17.0 - 8)) AS z);
 
 -- claim: rate-static | rate | Theorem on Algorithm 1 | the mean squared gradient falls like 1/sqrt(T), up to logarithms
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent %.2f [%.2f, %.2f], the bound''s own %.2f', slope, low, high, of_bound)
+SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent %.2f [%.2f, %.2f], exponent of the bound %.2f', slope, low, high, of_bound)
 FROM csv_rate WHERE part = 'rounds' AND setting = 'static' LIMIT 1;
 
 -- claim: rate-option1 | rate | Theorem on Algorithm 2, Option 1 | the same with identities that change
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent %.2f [%.2f, %.2f], the bound''s own %.2f', slope, low, high, of_bound)
+SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent %.2f [%.2f, %.2f], exponent of the bound %.2f', slope, low, high, of_bound)
 FROM csv_rate WHERE part = 'rounds' AND setting = 'option 1' LIMIT 1;
 
 -- claim: rate-option2 | rate | Theorem on Algorithm 2, Option 2 | the same with AdaGrad-Norm and MFM
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent %.2f [%.2f, %.2f], the bound''s own %.2f', slope, low, high, of_bound)
+SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent %.2f [%.2f, %.2f], exponent of the bound %.2f', slope, low, high, of_bound)
 FROM csv_rate WHERE part = 'rounds' AND setting = 'option 2, adaptive' LIMIT 1;
 
 -- claim: rate-mfm | rate | Section 5, Option 2 | the error grows linearly in delta with MFM
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent of the excess %.2f [%.2f, %.2f], the bound''s own %.2f: %s', slope, low, high, of_bound, verdict)
+SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent of the excess %.2f [%.2f, %.2f], exponent of the bound %.2f: %s', slope, low, high, of_bound, verdict)
 FROM csv_rate WHERE part = 'delta' AND setting = 'mfm' LIMIT 1;
 
 -- claim: rate-nnm | rate | Sections 3 and 4 | the error grows like sqrt(delta) with a kappa in O(delta)
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('CWMed behind NNM: exponent of the excess %.2f [%.2f, %.2f], the bound''s own %.2f', slope, low, high, of_bound)
+SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('CWMed behind NNM: exponent of the excess %.2f [%.2f, %.2f], exponent of the bound %.2f', slope, low, high, of_bound)
 FROM csv_rate WHERE part = 'delta' AND setting = 'nnm+cwmed' LIMIT 1;
 
 -- claim: rate-switches | rate | Section 4 | the error grows linearly in the share of dynamic rounds
@@ -356,13 +356,13 @@ SELECT iif(max(mean) - min(mean) <= 0.02, 'agrees', 'no'), printf('%.3f to %.3f'
 
 -- claim: fig1-digits-declines | digits-periodic | Section 6, MNIST (here: digits) | for worker-momentum, performance declines as K decreases
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('%s %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
+       group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
 FROM (SELECT method, trend(k(switching), final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE switching = 'periodic:K=5') AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM results.runs AS r WHERE run_key IN (SELECT run_key FROM csv_digits_periodic_runs) AND method IN ('momentum', 'momentum:beta=0.99') GROUP BY method ORDER BY method);
 
 -- claim: fig1-digits-larger-beta | digits-periodic | Section 6, MNIST (here: digits) | with higher momentum values experiencing more significant effects
-SELECT CASE WHEN larger > smaller THEN 'agrees' ELSE 'no' END, printf('lost between static and K = 5: %.3f (0.9), %.3f (0.99)', smaller, larger)
+SELECT CASE WHEN larger > smaller THEN 'agrees' ELSE 'no' END, printf('loss from static to K = 5: %.3f (0.9), %.3f (0.99)', smaller, larger)
 FROM (SELECT max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k > 1e9) - max(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS larger,
              max(mean) FILTER (WHERE method = 'momentum' AND k > 1e9) - max(mean) FILTER (WHERE method = 'momentum' AND k = 5) AS smaller FROM digits_sf);
 
@@ -389,7 +389,7 @@ SELECT iif(max(mean) - min(mean) <= 0.02, 'agrees', 'no'), printf('%.3f to %.3f'
 
 -- claim: fig6-digits-improves | digits-alie-gm | Appendix, MNIST (here: digits) | momentum improves as K increases
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('%s %.3f (K = 5) to %.3f (static), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), first, last, p), '; ')
+       group_concat(printf('beta = %s: %.3f (K = 5) to %.3f (static), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), first, last, p), '; ')
 FROM (SELECT method, trend(k(switching), final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE switching = 'periodic:K=5') AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM results.runs AS r WHERE run_key IN (SELECT run_key FROM csv_digits_alie_gm_runs) AND method LIKE 'momentum%' GROUP BY method ORDER BY method);
