@@ -274,12 +274,13 @@ def same(
     repeats: Repeats = 3,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads of a process.")] = 1,
     compile_: Annotated[str, typer.Option("--compile", help="Compile kernels: on, off or auto.")] = "off",
+    small: Annotated[bool, typer.Option("--small", help="Small networks instead, of 17 workers.")] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Compare numbers and CPU time of short runs with another checkout's; exit with 1 if numbers differ."""
     from benchmarks.same import measure
 
-    text, equal = measure(other, repeats, threads, compile_, data_dir)
+    text, equal = measure(other, repeats, threads, compile_, data_dir, small)
     print(text)
     sys.exit(0 if equal else 1)
 

@@ -24,9 +24,18 @@ RUNS = (
     ("mnist", "cnn-mnist", "momentum:beta=0.9", "cwtm", "sf", 40),
 )
 """Task, model, method, pre-aggregators and rule, attack, and budget; mnist is left out without a folder of data sets."""
+SMALL_COMMON = {"workers": 17, "byzantine": 8, "switching": "periodic:K=5"}
+SMALL = (
+    ("digits", "mlp", "momentum:beta=0.9", "cwtm", "sf", 1000),
+    ("digits", "mlp", "dynabro", "cwtm", "sf", 1000),
+    ("digits", "mlp", "momentum:beta=0.9", "gm", "sf", 1000),
+    ("digits", "mlp", "momentum:beta=0.9", "nnm+cwtm", "sf", 1000),
+    ("quadratic", "", "momentum:beta=0.9", "cwmed", "shift:lambda=1", 2000),
+)
+"""The same of small networks, in which a round takes a few milliseconds."""
 
 PROGRAM = """
-import hashlib, json, sys, time
+import dataclasses, hashlib, json, sys, time
 from dynabro_cli import RunSpec, simulate
 spec, place, threads, compile = json.loads(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3]), sys.argv[4]
 digest = hashlib.sha256()
@@ -34,31 +43,35 @@ stream = simulate(RunSpec(**spec), data_dir=place, device="cpu", compile=compile
 next(stream)  # set-up
 before = time.process_time()
 for event in stream:
-    digest.update(repr(event).encode())
+    fields = dataclasses.asdict(event)
+    digest.update(repr({name: fields[name] for name in fields if fields[name] not in (None, ())}).encode())
 import dynabro_cli
 print(json.dumps([digest.hexdigest(), time.process_time() - before, dynabro_cli.__file__]))
 """
 
 
-def measure(other: Path, repeats: int, threads: int, compile_: str, data_dir: Path | None) -> tuple[str, bool]:
+def measure(
+    other: Path, repeats: int, threads: int, compile_: str, data_dir: Path | None, small: bool = False
+) -> tuple[str, bool]:
     """Run each spec here and there in turn; return a table with the least times, and True if all numbers are the same."""
     here, there = Path(__file__).parents[1], other.resolve()
     if not (there / "dynabro_cli").is_dir():
         raise SpecError(f"{other}: has no folder dynabro_cli. Try: git worktree add FOLDER COMMIT")
     rows: list[Sequence[object]] = []
-    for task, model, method, chain, attack, budget in RUNS:
+    for task, model, method, chain, attack, budget in SMALL if small else RUNS:
         if task == "mnist" and data_dir is None:
             continue
         *stages, rule = chain.split("+")
-        fields = COMMON | {"task": task, "model": model, "method": method, "attack": attack, "aggregator": rule}
+        fields = (SMALL_COMMON if small else COMMON) | {"task": task, "method": method, "attack": attack, "aggregator": rule}
         fields |= {"pre_aggregators": "+".join(stages) or "none", "budget": budget, "eval_every": budget}
+        fields |= {"model": model} if model else {}
         found: dict[Path, list[tuple[str, float]]] = {here: [], there: []}
         for _ in range(repeats):
             for checkout, results in found.items():
                 results.append(_run(checkout, fields, data_dir, threads, compile_))
         numbers = {digest for results in found.values() for digest, _ in results}
         least = [min(seconds for _, seconds in results) for results in found.values()]
-        rows.append([f"{model}, {method}, {chain}, {attack}", "yes" if len(numbers) == 1 else "NO", *least, ratio(*least)])
+        rows.append([f"{model or task}, {method}, {chain}, {attack}", "yes" if len(numbers) == 1 else "NO", *least, ratio(*least)])
     return f"{machine()}\n\n{table(HEADER, rows)}", all(row[1] == "yes" for row in rows)
 
 

@@ -61,20 +61,21 @@ def turn_taken(url: str, waiting: int) -> Iterator[None]:
 
 
 @contextmanager
-def empty_database(like: str | None = None) -> Iterator[str]:
+def empty_database(like: str | None = None, on: str | None = None) -> Iterator[str]:
     """Make a database, give its URL, and remove it; skip the test where there is no server.
 
-    With ``like``, the URL of a database to which nobody is connected, it is not empty but a copy of that one.
+    With ``like``, the URL of a database to which nobody is connected, it is not empty but a copy of that one. ``on`` is the URL
+    of another server than that of all tests.
     """
-    server = os.environ.get(VARIABLE)
+    server = on or os.environ.get(VARIABLE)
     if not server:
         pytest.skip(f"{VARIABLE} names no server, such as postgresql+psycopg://user:password@host/postgres")
     name = f"dynabro_test_{secrets.token_hex(8)}"
-    on_server(f"CREATE DATABASE {name}" + (f" TEMPLATE {make_url(like).database}" if like else ""))
+    on_server(f"CREATE DATABASE {name}" + (f" TEMPLATE {make_url(like).database}" if like else ""), on)
     try:
         yield make_url(server).set(database=name).render_as_string(hide_password=False)
     finally:
-        on_server(f"DROP DATABASE {name} WITH (FORCE)")
+        on_server(f"DROP DATABASE {name} WITH (FORCE)", on)
 
 
 class OwnServer:

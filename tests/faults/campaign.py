@@ -5,6 +5,10 @@
 that it was making, and the run was in progress. Kills of workers and nodes are told by the runs' logs, kills of the scheduler
 by the runs that it left ``running``, kills in a transaction by the signal that the command ended with.
 
+Outages are no kills: ``.ci/postgres python -m tests.faults.campaign --kind outages --db postgres --kills 12 --every 300`` makes
+the sweep by two commands at once for an hour, on a server of its own that is restarted, or drops its connections, every five
+minutes. Both commands have to wait, and to end well.
+
 A table says what was found, and the exit code is 1 if rows differ, or if a process, a row or a file is left that should not be.
 With ``--folder`` a campaign that was stopped goes on. PostgreSQL: ``.ci/postgres python -m tests.faults.campaign``.
 """
@@ -30,7 +34,7 @@ from pathlib import Path
 from tests.faults import ray_nodes
 from tests.faults.oracle import DYNABRO, MOMENTUM, SEEDS, TABLES, Content, Place, check_part, check_whole, end, read, run, sweep
 from tests.faults.processes import of_place, within
-from tests.postgres import VARIABLE, empty_database
+from tests.postgres import VARIABLE, OwnServer, cut_connections, empty_database, own_server
 
 PATIENCE = 3600
 """Seconds after which a command that does not end is a failure, on a machine that does other things, too."""
@@ -114,15 +118,18 @@ class Campaign:
 
     Args:
         folder: Where the sweeps are made.
-        kind: ``workers``, ``scheduler``, ``transaction`` or ``ray``.
+        kind: ``workers``, ``scheduler``, ``transaction``, ``ray`` or ``outages``.
         database: ``sqlite`` or ``postgres``.
         seeds: Seeds of each of the sweep's two cells.
         clean: What an undisturbed sweep stores.
         seed: Of all chance.
+        every: Seconds between two outages.
     """
 
-    def __init__(self, folder: Path, kind: str, database: str, seeds: int, clean: Content, seed: int) -> None:
+    def __init__(self, folder: Path, kind: str, database: str, seeds: int, clean: Content, seed: int, every: float = 0) -> None:
         self._folder, self.kind, self.database, self._seeds, self._clean = folder, kind, database, seeds, clean
+        self._every, self._next = every, time.monotonic() + every
+        self._server: OwnServer | None = None
         self._file = folder / f"{kind}-{database}.json"
         self.tally = Tally(**json.loads(self._file.read_text())) if self._file.exists() else Tally()
         self._chance = random.Random(f"{seed} {kind} {database} {self.tally.kills}")
@@ -133,6 +140,8 @@ class Campaign:
         with contextlib.ExitStack() as stack:
             if self.kind == "ray" and self.tally.kills < kills:
                 self._nodes = stack.enter_context(ray_nodes.two())
+            if self.kind == "outages" and self.tally.kills < kills:
+                self._server = stack.enter_context(own_server())
             while self.tally.kills < kills and self.tally.good:
                 began, before = time.monotonic(), self.tally.kills
                 with self._place() as place:
@@ -159,7 +168,8 @@ class Campaign:
         """A place for one sweep, with what is left of its processes killed in the end."""
         folder = Path(tempfile.mkdtemp(prefix=f"{self.kind}-", dir=self._folder))
         with contextlib.ExitStack() as stack:
-            server = stack.enter_context(empty_database()) if self.database == "postgres" else None
+            on = None if self._server is None else self._server.url
+            server = stack.enter_context(empty_database(on=on)) if self.database == "postgres" else None
             place = Place(folder, server)
             stack.callback(place.close)
             yield place
@@ -247,6 +257,25 @@ class Campaign:
         process.wait(PATIENCE)
         self.tally.kills = before + watch.look().lost
 
+    def _outages(self, place: Place, process: subprocess.Popen[str], kills: int) -> None:
+        """Make the sweep by a second command, too, while the server fails now and then; both must end well."""
+        assert self._server is not None
+        second = place.start(*self._command(place, done=True)[0])
+        self.tally.commands += 1
+        while process.poll() is None and second.poll() is None and self.tally.kills < kills:
+            if time.monotonic() < self._next:
+                time.sleep(POLL)
+                continue
+            outage = self._chance.choice(["fast", "immediate", "connections"])
+            if outage == "connections":
+                cut_connections(str(place.database), self._server.url)
+            else:
+                self._server.restart(outage, pause=self._chance.uniform(0, 10))
+            self.tally.kills += process.poll() is None or second.poll() is None
+            self._next = time.monotonic() + self._every
+        for ended in (end(process, PATIENCE), end(second, PATIENCE)):
+            assert ended.code == 0, ended
+
     def _left(self, place: Place) -> list[int]:
         """Processes of the commands that have ended."""
         return of_place(place.folder) + (self._nodes.tasks() if self._nodes is not None else [])
@@ -309,6 +338,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "scheduler": Campaign._scheduler,
     "transaction": Campaign._transaction,
     "ray": Campaign._ray,
+    "outages": Campaign._outages,
 }
 
 
@@ -316,10 +346,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Make the campaign; return the exit code."""
     parser = argparse.ArgumentParser(description="Kill processes in the middle of runs, and compare what is stored.")
     parser.add_argument("--kills", type=int, default=20, help="kills of each kind on each database (20)")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="what is killed; all but ray by default")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="what is killed; all but ray and outages by default")
     parser.add_argument("--db", action="append", choices=("sqlite", "postgres"), help="where runs are stored (sqlite)")
     parser.add_argument("--seed", type=int, default=0, help="of all chance (0)")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds of the sweep's two cells ({SEEDS})")
+    parser.add_argument("--every", type=float, default=60, help="seconds between two outages (60)")
     parser.add_argument("--folder", type=Path, help="go on with the campaign in this folder, or begin one in it")
     given = parser.parse_args(arguments)
     kinds, databases = given.kind or ["workers", "scheduler", "transaction"], given.db or ["sqlite"]
@@ -332,7 +363,7 @@ def main(arguments: list[str] | None = None) -> int:
         folder = (given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynabro-campaign-")))).resolve()
         clean = undisturbed(folder, given.seeds)
         tallies = {
-            (kind, database): Campaign(folder, kind, database, given.seeds, clean, given.seed).until(given.kills)
+            (kind, database): Campaign(folder, kind, database, given.seeds, clean, given.seed, given.every).until(given.kills)
             for kind in kinds
             for database in databases
         }

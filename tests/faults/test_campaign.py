@@ -31,12 +31,13 @@ KEY = "ab" * 32
         pytest.param("transaction", "postgres", 2, marks=pytest.mark.slow),
         pytest.param("workers", "postgres", 2, marks=pytest.mark.slow),
         pytest.param("scheduler", "postgres", 2, marks=pytest.mark.slow),
+        pytest.param("outages", "postgres", 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_short_campaign(kind: str, database: str, kills: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if database == "postgres" and not os.environ.get(VARIABLE):
         pytest.skip(f"{VARIABLE} names no server")
-    words = ["--kind", kind, "--db", database, "--kills", str(kills), "--seeds", "1", "--folder", str(tmp_path)]
+    words = ["--kind", kind, "--db", database, "--kills", str(kills), "--seeds", "1", "--every", "5", "--folder", str(tmp_path)]
     code = main(words)
     captured = capsys.readouterr()
     assert code == 0, captured
