@@ -71,7 +71,8 @@ def measure(
                 results.append(_run(checkout, fields, data_dir, threads, compile_))
         numbers = {digest for results in found.values() for digest, _ in results}
         least = [min(seconds for _, seconds in results) for results in found.values()]
-        rows.append([f"{model or task}, {method}, {chain}, {attack}", "yes" if len(numbers) == 1 else "NO", *least, ratio(*least)])
+        name = f"{model or task}, {method}, {chain}, {attack}"
+        rows.append([name, "yes" if len(numbers) == 1 else "NO", *least, ratio(*least)])
     return f"{machine()}\n\n{table(HEADER, rows)}", all(row[1] == "yes" for row in rows)
 
 
