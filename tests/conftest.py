@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,11 @@ from tests.postgres import empty_database  # noqa: E402
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # the processes of tests share the cores; tests of threads set their number
     torch.set_num_threads(max(1, cores() // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
+
+
+def pytest_collection_finish() -> None:
+    """Keep all that is imported and collected out of the searches for unused objects, which last a second without this."""
+    gc.freeze()
 
 
 @pytest.fixture

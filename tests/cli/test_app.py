@@ -31,7 +31,12 @@ PROGRAM = [sys.executable, "-m", "dynabro_cli"]
 
 def example(dynabro: Dynabro, command: Sequence[str]) -> list[str]:
     """The words of the example that a command's help has, after the program's name."""
-    (line,) = [line.strip() for line in dynabro(*command, "--help").out.splitlines() if "Example: " in line]
+    return words_of_example(dynabro(*command, "--help").out)
+
+
+def words_of_example(text: str) -> list[str]:
+    """The words of the example of a help, after the program's name."""
+    (line,) = [line.strip() for line in text.splitlines() if "Example: " in line]
     program, *words = shlex.split(line.removeprefix("Example: "))
     assert program == "dynabro"
     return words
@@ -42,19 +47,6 @@ def test_every_command_is_known() -> None:
 
 
 # --- help
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_help_ends_in_an_example_that_parses(command: tuple[str, ...], dynabro: Dynabro) -> None:
-    outcome = dynabro(*command, "--help")
-    assert (outcome.code, outcome.err) == (0, "")
-    assert dynabro(*command, "-h") == outcome
-    words = example(dynabro, command)
-    assert tuple(words[: len(command)]) == command
-    parse(words)
-    # the last thing said before the options, as what comes last is what is read
-    text = re.split(r"\n╭─", outcome.out)[0].rstrip()
-    assert text.splitlines()[-1].strip().startswith("Example: ")
 
 
 OTHERWISE = (
@@ -115,11 +107,16 @@ def test_the_help_of_run_shows_meanings_and_defaults(dynabro: Dynabro) -> None:
 
 
 @pytest.mark.parametrize("command", [(), ("db",), ("verify",), *COMMANDS], ids=" ".join)
-def test_help_shows_every_word_and_every_default(command: tuple[str, ...], dynabro: Dynabro) -> None:
+def test_help_shows_every_word_and_every_default_and_ends_in_an_example_that_parses(
+    command: tuple[str, ...], dynabro: Dynabro
+) -> None:
     known: Any = typer.main.get_command(application())
     for word in command:
         known = known.commands[word]
-    text = dynabro(*command, "--help").out
+    outcome = dynabro(*command, "-h" if command[:1] == ("db",) else "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    text = outcome.out
+    assert [line for line in text.splitlines() if re.search(r" --help +-h ", line)]
     assert " ".join(known.help.split("\n\n")[0].split()) in " ".join(text.split())
     for parameter in known.params:
         # a parameter without a line here is hidden
@@ -127,6 +124,13 @@ def test_help_shows_every_word_and_every_default(command: tuple[str, ...], dynab
         if isinstance(parameter.default, str | int | float | Path) and not isinstance(parameter.default, bool):
             assert f"[default: {parameter.default}]" in line, parameter.name
         assert "\\" not in line
+    if command in COMMANDS:
+        words = words_of_example(text)
+        assert tuple(words[: len(command)]) == command
+        parse(words)
+        # the last thing said before the options, as what comes last is what is read
+        before = re.split(r"\n╭─", text)[0].rstrip()
+        assert before.splitlines()[-1].strip().startswith("Example: ")
 
 
 def test_help_of_what_would_be_markup(dynabro: Dynabro) -> None:

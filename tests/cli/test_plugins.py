@@ -277,9 +277,11 @@ def forking(messages, *, f: int):
 """
 
 
-@pytest.mark.parametrize("copy", ["pass", "raise ValueError('bang')", "raise SystemExit(0)"])
-@pytest.mark.parametrize("jobs", ["0", "1"])
-def test_a_component_that_forks_fails_its_run_and_no_other(dynabro: Dynabro, folder: Path, copy: str, jobs: str) -> None:
+WAYS = [(jobs, copy) for jobs in ("1", "0") for copy in ("raise ValueError('bang')", "raise SystemExit(0)", "pass")]
+
+
+@pytest.mark.parametrize(("jobs", "copy"), [WAYS[0], *(pytest.param(*way, marks=pytest.mark.thorough) for way in WAYS[1:])])
+def test_a_component_that_forks_fails_its_run_and_no_other(dynabro: Dynabro, folder: Path, jobs: str, copy: str) -> None:
     (folder / "rule.py").write_text(FORKING.format(copy=copy))
     (folder / "own.yaml").write_text(SWEEP.format(plugins="[rule.py]").replace("[cwmed, own]", "[forking, cwmed, mean]"))
     words = [sys.executable, "-m", "dynabro_cli", "sweep", "own.yaml", "--jobs", jobs, "--quiet"]

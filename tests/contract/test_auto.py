@@ -37,7 +37,7 @@ FIELDS = {
 }
 
 # Settings in which components are tried; what each cannot do without is 1.
-BRIEF: dict[str, Any] = {"task": "quadratic", "workers": 9, "byzantine": 3, "budget": 60, "eval_every": 20}
+BRIEF: dict[str, Any] = {"task": "quadratic", "workers": 9, "byzantine": 3, "budget": 20, "eval_every": 10}
 SETTINGS: list[dict[str, Any]] = [
     BRIEF | {"method": "momentum"},
     BRIEF | {"method": "dynabro:filter=option2,noise_bound=1", "workers": 8},

@@ -16,7 +16,7 @@ from tests.postgres import cut_connections, own_server, turn_taken
 from tests.store.made import read
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 20
+SEEDS = 8
 
 
 def two_schedulers(database: str, folder: Path, seeds: int) -> list[subprocess.Popen[str]]:
@@ -51,7 +51,7 @@ def test_two_at_once_make_each_run_once(postgres: str, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_restarts_of_the_server_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seeds = 4 * SEEDS
+    seeds = 80
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
     with own_server() as server:
         outages = (

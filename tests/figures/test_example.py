@@ -28,8 +28,12 @@ def runs() -> pd.DataFrame:
         connection.close()
 
 
-def test_it_is_whole_and_small(dynabro: Dynabro) -> None:
+def test_it_is_small() -> None:
     assert EXAMPLE.stat().st_size < MOST_BYTES
+
+
+@pytest.mark.thorough
+def test_it_is_whole(dynabro: Dynabro) -> None:
     outcome = dynabro("db", "check", "--db", str(EXAMPLE))
     assert outcome.code == 0
     assert outcome.out.endswith("no problem found\n")

@@ -60,9 +60,14 @@ def test_shapes(
     inverse, largest = float((exact[2] + EPS).rsqrt().max()), float(x.abs().max())
     factor = 1.0 if vectors is None else 1 + float(vectors[0].abs().max())
     normal = 1 + largest * inverse  # what a rounding of the input does to a normalised value
-    sums = places * float(gy.abs().max())
-    limits = [factor * normal, largest, largest * (1 + largest), factor * inverse * normal * float(gy.abs().max())]
-    for ours, theirs, limit in zip(found, exact, [*limits, sums * normal, sums], strict=True):
+    given = float(gy.abs().max())
+    # x_hat multiplies the relative error of 1/sigma in the output; in the gradient by the input, which is
+    # weight/sigma (gy - mean gy - x_hat mean(gy x_hat)), the error of the last mean, too, which the sum below has as well
+    values = x.double().relu() if relu else x.double()
+    spread = 1 + float(((values - exact[1]) * (exact[2] + EPS).rsqrt()).abs().max())
+    limits = [factor * normal * spread, largest, largest * (1 + largest), factor * inverse * normal * given * spread]
+    limits += [places * given * normal, places * given]
+    for ours, theirs, limit in zip(found, exact, limits, strict=True):
         assert float((ours - theirs).abs().max()) <= 4e-6 * limit
     torch.set_num_threads(1)
     for ours, again in zip(found, results(kernel(), x, gy, vectors, relu, workers), strict=True):

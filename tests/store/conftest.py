@@ -24,11 +24,10 @@ def path(tmp_path: Path) -> Path:
     return folder / "results.db"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def backend(request: pytest.FixtureRequest) -> str:
-    """The kind of database; a test of one kind only names it by ``parametrize``."""
-    kind: str = request.param
-    return kind
+@pytest.fixture
+def backend() -> str:
+    """The kind of database: a file. Files of tests with other needs have their own fixture, and a test asks by ``both``."""
+    return "sqlite"
 
 
 @pytest.fixture

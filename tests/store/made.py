@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine, create_engine
 
 from dynabro_cli import events
 from dynabro_cli.store import row_digests
+from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.open.schema import _tokens
 from dynabro_cli.store.recorder import Recorder
 from tests import postgres
 
+both = pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+"""A test with ``database`` or ``engine`` is for a file and for a server: where the two differ in SQL, types or locks."""
 KEY = "ab" * 32
 RECORD: dict[str, Any] = {
     "task": "digits",
@@ -147,6 +152,24 @@ def record(engine: Engine, happenings: Iterable[events.Event], **settings: Any) 
     for event in happenings:
         recorder.record(event)
     return recorder
+
+
+@contextmanager
+def made_once(fill: Callable[[Engine], None], folder: Path) -> Iterator[Callable[[str], str]]:
+    """A function from a kind of database to one that ``fill`` has filled: made in ``folder`` when it is first asked for."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def original(kind: str) -> str:
+            path = folder / "results.db"
+            database = str(path) if kind == "sqlite" else stack.enter_context(postgres.empty_database())
+            engine = open_for_writing(database)
+            fill(engine)
+            engine.dispose()
+            assert kind != "sqlite" or [*folder.iterdir()] == [path]  # a copy of it is complete
+            return database
+
+        yield original
 
 
 def silent(database: Path | str, recorder: Recorder) -> Recorder:

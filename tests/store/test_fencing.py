@@ -38,6 +38,13 @@ from tests.store.made import (
 )
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Both kinds; a test of one kind only names it by ``parametrize``."""
+    kind: str = request.param
+    return kind
+
+
 @pytest.fixture
 def files(engine: Engine, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> SideFiles:
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))

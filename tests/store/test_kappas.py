@@ -13,11 +13,12 @@ from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
 from tests.store import made, sound
-from tests.store.made import change, finding, read
+from tests.store.made import both, change, finding, read
 
 COLUMNS = "rule, workers, byzantine, dimension, restarts, steps, seed, empirical, proved, evaluations, worst, version"
 
 
+@both
 def test_what_is_stored(engine: Engine, database: str) -> None:
     kappas.store(engine, [finding(), finding(rule="mean", unbounded=True, proved=None)], "1.0")
     assert read(database, f"SELECT {COLUMNS} FROM verified_kappa ORDER BY id") == [
@@ -74,6 +75,7 @@ def test_what_is_wrong_is_told_and_not_merged(changed: str, problem: str, path: 
     assert check(str(target)).problems == []
 
 
+@both
 def test_merging(engine: Engine, database: str, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     theirs = open_for_writing(str(other))

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event
 from dynabro_cli.errors import LostRunError
 from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.recorder import Recorder
-from tests.store.made import KEY, change, read, whole_run
+from tests.store.made import KEY, both, change, read, whole_run
 
 OTHER = "cd" * 32
 
@@ -24,6 +24,7 @@ def opened(engine: Engine) -> list[Any]:
     return connections
 
 
+@both
 def test_recorders_share_a_connection_until_it_is_closed(engine: Engine, database: str, opened: list[Any]) -> None:
     kept = KeptConnection(engine)
     recorders = [Recorder(kept), Recorder(kept)]
@@ -51,6 +52,7 @@ def test_a_closed_connection_leaves_no_log_beside_the_file(engine: Engine) -> No
     assert not log.exists()
 
 
+@both
 def test_an_error_rolls_back_and_closes(engine: Engine, database: str, opened: list[Any]) -> None:
     kept = KeptConnection(engine)
     recorder = Recorder(kept)

@@ -213,7 +213,7 @@ SPOILED = [
     ("UPDATE runs SET started_at = 'aaaaaaaaaaaaaaaaaaaaa' WHERE id = 1", "started_at is not a valid timestamp"),
     ("UPDATE runs SET host = x'00' WHERE id = 1", "runs.host"),
     ("UPDATE runs SET host = CAST(x'ff41' AS TEXT) WHERE id = 1", "its rows are not as they were stored"),
-    ("UPDATE runs SET run_key = zeroblob(100000000) WHERE id = 1", "runs.run_key"),
+    ("UPDATE runs SET run_key = zeroblob(10000000) WHERE id = 1", "runs.run_key"),
     ("UPDATE rounds SET cost = 'x' WHERE run_id = 1 AND round = 2", "rounds.cost"),
     ("UPDATE rounds SET cost = -9223372036854775808 WHERE run_id = 1", "rounds.cost"),
     ("UPDATE rounds SET learning_rate = 9e999 WHERE run_id = 1 AND round = 2", "rounds.learning_rate"),
@@ -317,8 +317,14 @@ def test_a_server_database_is_not_merged_into_itself(postgres: str) -> None:
             merge(name, postgres)
 
 
+KILLED = [("mid-merge", 0), ("after-merge", 1), ("mid-merge:8", 1), ("mid-merge:14", 1), ("after-merge:2", 2)]
+"""Where a merge is killed, and how many of three runs it has stored whole by then."""
+
+
 @pytest.mark.parametrize(
-    ("place", "whole"), [("mid-merge", 0), ("after-merge", 1), ("mid-merge:8", 1), ("mid-merge:14", 1), ("after-merge:2", 2)]
+    ("pair", "place", "whole"),
+    [*(("sqlite-sqlite", *where) for where in KILLED), *((pair, *KILLED[3]) for pair in PAIRS[1:])],
+    indirect=["pair"],
 )
 def test_a_merge_that_is_killed_can_be_repeated(place: str, whole: int, pair: tuple[str, str]) -> None:
     other, database = pair

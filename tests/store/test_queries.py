@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
@@ -12,18 +14,45 @@ from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.read import queries
 from dynabro_cli.store.tables import metadata
 from tests.store import sound
-from tests.store.made import read, record, rounds, started, whole_run
+from tests.store.made import made_once, read, record, rounds, started, whole_run
 
 KEYS = ["1a" + "0" * 62, "1b" + "0" * 62, "7" * 64]
 
 
-@pytest.fixture
-def reader(engine: Engine, database: str) -> Engine:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Both kinds; a test of one kind only names it by ``parametrize``."""
+    kind: str = request.param
+    return kind
+
+
+def fill(engine: Engine) -> None:
     """Three runs: two with results, and one that was interrupted."""
     record(engine, whole_run(3, accuracy=0.25, key=KEYS[0], seed=5))
     record(engine, whole_run(5, accuracy=0.75, key=KEYS[1], method="sgd", seed=4))
     record(engine, [started(KEYS[2], method="dynabro", seed=3), rounds(0, 1, level=1, accepted=True)]).interrupted()
-    return open_read_only(database)
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Databases that ``fill`` has filled, by kind, which no test changes."""
+    with made_once(fill, tmp_path_factory.mktemp("queries")) as original:
+        yield original
+
+
+@pytest.fixture
+def stored(backend: str, originals: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with three runs, to be read only."""
+    monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
+    return originals(backend)
+
+
+@pytest.fixture
+def reader(stored: str) -> Iterator[Engine]:
+    """A reader of ``stored``."""
+    engine = open_read_only(stored)
+    yield engine
+    engine.dispose()
 
 
 # --- runs
@@ -63,10 +92,10 @@ def test_a_condition_is_one_condition(reader: Engine) -> None:
 # --- one run
 
 
-def test_a_run_by_its_id(reader: Engine, database: str) -> None:
+def test_a_run_by_its_id(reader: Engine, stored: str) -> None:
     row = queries.find_run(reader, "2")
     assert list(row) == [column.name for column in metadata.tables["runs"].columns]
-    (expected,) = read(database, "SELECT * FROM runs WHERE id = 2")
+    (expected,) = read(stored, "SELECT * FROM runs WHERE id = 2")
     assert list(map(str, row.values())) == list(map(str, expected))
 
 
@@ -140,10 +169,10 @@ EXPORTED = {
 
 @pytest.mark.parametrize("where", [None, "method = 'sgd'", "method = 'sgd' OR method LIKE 'm%'"])
 @pytest.mark.parametrize("what", EXPORTED)
-def test_an_export_has_every_row_and_column(what: str, where: str | None, reader: Engine, database: str) -> None:
+def test_an_export_has_every_row_and_column(what: str, where: str | None, reader: Engine, stored: str) -> None:
     table = queries.export(reader, what, where)
     rows = list(table.rows)
-    expected = read(database, EXPORTED[what].format(f"WHERE {where}" if where else ""))
+    expected = read(stored, EXPORTED[what].format(f"WHERE {where}" if where else ""))
     assert expected
     names = ["run_id", *(part.split(".")[-1] for part in EXPORTED[what].split(" FROM ")[0].split(", ")[1:])]
     if what == "final":
@@ -224,13 +253,13 @@ def test_a_wrong_condition_is_told_in_a_line(where: str, reader: Engine) -> None
 @pytest.mark.parametrize(
     "sql", ["DELETE FROM runs", "UPDATE runs SET seed = 1", "DROP TABLE rounds", "PRAGMA user_version = 99"]
 )
-def test_sql_that_writes_is_refused(sql: str, reader: Engine, database: str) -> None:
-    before = read(database, "SELECT * FROM runs")
+def test_sql_that_writes_is_refused(sql: str, reader: Engine, stored: str) -> None:
+    before = read(stored, "SELECT * FROM runs")
     with pytest.raises(SpecError, match="only reading is allowed here"):
         queries.query(reader, sql)
-    assert read(database, "SELECT * FROM runs") == before
-    if "://" not in database:
-        assert read(database, "PRAGMA user_version") != [(99,)]
+    assert read(stored, "SELECT * FROM runs") == before
+    if "://" not in stored:
+        assert read(stored, "PRAGMA user_version") != [(99,)]
 
 
 def test_special_characters_of_drivers_are_plain_here(reader: Engine) -> None:

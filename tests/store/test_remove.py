@@ -18,7 +18,7 @@ from dynabro_cli.store.care.remove import choose, remove
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.store import made, sound
-from tests.store.made import change, read, record
+from tests.store.made import both, change, read, record
 
 ROOT = Path(__file__).parents[2]
 TABLES = ("rounds", "byzantine_counts", "identities", "evaluations", "recovery", "worker_labels")
@@ -55,6 +55,7 @@ def ids(database: str) -> list[int]:
     return [row[0] for row in read(database, "SELECT id FROM runs ORDER BY id")]
 
 
+@both
 def test_all_of_a_run_goes_and_nothing_else(engine: Engine, database: str, files: SideFiles) -> None:
     fill(engine, files)
     change(database, "INSERT INTO identities (run_id, tick, byzantine) VALUES (4, 0, '[1]')")
@@ -134,6 +135,7 @@ def test_a_run_of_a_dead_process_is_removed(engine: Engine, database: str, files
     assert ids(database) == []
 
 
+@both
 @pytest.mark.parametrize("meanwhile", ["DELETE FROM runs WHERE id = 3", "UPDATE runs SET run_key = 'x' WHERE id = 3"])
 def test_what_has_changed_meanwhile_is_not_removed(meanwhile: str, engine: Engine, database: str, files: SideFiles) -> None:
     fill(engine, files)

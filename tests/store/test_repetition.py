@@ -13,7 +13,7 @@ from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing, UpTo, changed, never, repetition, stand
 from dynabro_cli.store.sweep_entry import SweepEntry
-from tests.store.made import read, record, started, whole_run
+from tests.store.made import both, read, record, started, whole_run
 
 OTHER = json.dumps({"attacks/sf": "0" * 20})
 KEYS = {letter: letter * 64 for letter in "abcdef"}
@@ -29,6 +29,7 @@ def fill(engine: Engine) -> None:
     record(engine, [started(KEYS["e"])]).failed("bang")
 
 
+@both
 def test_what_is_made_again(engine: Engine, database: str) -> None:
     fill(engine)
     expected = {
@@ -85,6 +86,7 @@ def test_a_rerun_of_all_goes_on_until_it_is_complete(engine: Engine, database: s
         assert repetition(connection, "s", "changed") is changed
 
 
+@both
 def test_without_tables_there_is_nothing_to_make_again(database: str) -> None:
     found = stand(database, "s", "all")
     assert found.repeat == UpTo(0)

@@ -20,7 +20,7 @@ from dynabro_cli.store.read.status import gist, read_status
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing
 from dynabro_cli.store.sweep_entry import SweepEntry
-from tests.store.made import KEY, RECORD, a_round, change, evaluated, read, record, rounds, started, whole_run
+from tests.store.made import KEY, RECORD, a_round, both, change, evaluated, read, record, rounds, started, whole_run
 from tests.store.test_sweep_entry import gone
 
 OTHERS = [letter * 64 for letter in "bcdef"]
@@ -52,6 +52,7 @@ def test_an_empty_database(engine: Engine, database: str) -> None:
     assert now.last_sweep is None
 
 
+@both
 def test_a_sweep_in_progress(engine: Engine, database: str) -> None:
     record(engine, whole_run(key=OTHERS[4]), sweep="small")  # before
     record(engine, whole_run(key=OTHERS[3]), sweep="other")
@@ -74,6 +75,7 @@ def test_a_sweep_in_progress(engine: Engine, database: str) -> None:
     assert (now.last_sweep.name, now.last_sweep.status, now.last_sweep.finished) == ("small", "finished", 1)
 
 
+@both
 def test_the_time_to_go(engine: Engine, database: str) -> None:
     """So far: 50 of a finished run, 20 of one in progress, 10 of one that had 10 before; 30, 30 and twice 50 are left."""
     with entry(engine, runs=5), half_way(engine), half_way(engine, OTHERS[1]) as resumed:
@@ -117,6 +119,7 @@ def test_runs_of_other_processes_are_not_the_sweeps(engine: Engine, database: st
         change(database, "UPDATE runs SET owner = ?", other.owner)
 
 
+@both
 def test_what_looks_dead(engine: Engine, database: str) -> None:
     with entry(engine), half_way(engine) as recorder:
         change(database, "UPDATE runs SET owner = ?", gone())
@@ -133,6 +136,7 @@ def test_what_looks_dead(engine: Engine, database: str) -> None:
     assert read_status(database).dead_sweeps == ()
 
 
+@both
 def test_a_sweep_counts_the_runs_on_its_list_whatever_the_clock_says(
     engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from dynabro_cli.store.ownership import database_time, heartbeats, new_owner, pr
 from dynabro_cli.store.repetition import Standing
 from dynabro_cli.store.sweep_entry import SweepEntry
 from dynabro_cli.store.tables import sweeps
-from tests.store.made import change, finished, read, record, started, whole_run
+from tests.store.made import both, change, finished, read, record, started, whole_run
 
 
 def entry(engine: Engine, name: str = "small", keys: str = "abcde") -> SweepEntry:
@@ -37,6 +37,7 @@ def is_dead(engine: Engine) -> bool:
         return presumed_dead(row, database_time(connection))
 
 
+@both
 def test_a_sweep_in_progress_and_finished(engine: Engine, database: str) -> None:
     with entry(engine) as mine:
         (row,) = read(database, "SELECT name, runs, stored_before, jobs, executor, status, owner, host, pid FROM sweeps")
@@ -85,6 +86,7 @@ def test_every_sweep_has_a_row_of_its_own(engine: Engine, database: str) -> None
     assert sorted(read(database, "SELECT name, status FROM sweeps")) == [("inner", "failed"), ("outer", "finished")]
 
 
+@both
 def test_heartbeats_keep_it_alive(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process cannot be looked at from another machine, so only its last sign of life counts there."""
     monkeypatch.setenv("DYNABRO_LEASE_SECONDS", "0.2")
@@ -143,6 +145,7 @@ def test_what_is_to_be_made(engine: Engine) -> None:
     assert standing.to_make([], retry_failed=False) == {}
 
 
+@both
 def test_the_runs_of_a_sweep_are_listed_and_those_of_its_former_times_are_not(engine: Engine, database: str) -> None:
     with entry(engine, keys="ab"), entry(engine, "other", keys="c"):
         pass

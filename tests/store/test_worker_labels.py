@@ -14,7 +14,7 @@ from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
 from tests.store import made, sound
-from tests.store.made import change, read, record
+from tests.store.made import both, change, read, record
 
 ALL = "SELECT worker, label, count FROM worker_labels ORDER BY worker, label"
 
@@ -37,6 +37,7 @@ def test_they_are_there_from_the_beginning_and_once(engine: Engine, database: st
     assert read(database, ALL) == []
 
 
+@both
 def test_a_run_that_goes_on_has_them_already(engine: Engine, database: str, rows: list[tuple[int, ...]]) -> None:
     start, first, *_ = sound.shared(1)
     recorder = record(engine, [start, first, made.rounds(0, 2), made.checkpointed(3)])
