@@ -137,7 +137,7 @@ def floor(
     compile: Annotated[str, typer.Option(help="auto, on or off, for the kernels.")] = "auto",  # noqa: A002
     device: Device = "cpu",
 ) -> None:
-    """The workers' gradients against the time of their multiplications alone."""
+    """The workers' gradients against the time of their multiplications alone, and against torch.func.vmap."""
     from benchmarks.floor import cases, measure
 
     print(measure(cases(model or [], workers, batch_size), size, repeats, device, threads, compile))

@@ -1,4 +1,4 @@
-"""The gradients of all workers, compared with the time that only their multiplications would take on this machine."""
+"""The gradients of all workers, compared with the time of their multiplications alone on this machine, and with ``vmap``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.measuring import chosen, in_turn, machine, table
@@ -17,11 +19,21 @@ from dynabro_cli.simulation import precision
 from dynabro_cli.tasks import cifar10, digits, mnist
 from dynabro_cli.tasks._api import ImageShape
 
-HEADER = ["gradients", "ms", "forward GFLOP", "rate, GFLOP/s", "best product", "floor, ms", "ratio"]
+HEADER = [
+    "gradients",
+    "ms",
+    "forward GFLOP",
+    "rate, GFLOP/s",
+    "best product",
+    "floor, ms",
+    "ratio",
+    "vmap, ms",
+    "vmap over ours",
+]
 
 
 class Case(NamedTuple):
-    """A network on images of a shape, for m workers of B images each."""
+    """A network on images of a shape, for m workers of B images each; of height 1, windows of characters."""
 
     model: str
     shape: ImageShape
@@ -34,6 +46,7 @@ CASES = (
     Case("cnn-mnist-50", mnist.SHAPE, 17, 32),
     Case("cnn-cifar", cifar10.SHAPE, 25, 64),
     Case("cnn-digits", digits.SHAPE, 17, 16),
+    Case("gpt", ImageShape(1, 1, 32, 103), 17, 16),  # the shape of text-file
 )
 
 
@@ -90,9 +103,9 @@ def measure(
 
 
 def row(case: Case, size: int, repeats: int, device: str, compile: str) -> list[object]:  # noqa: A002
-    """Return the row of a case: its time, its operations, the machine's rate in the same run, and their ratio."""
-    gradients, kind = _gradients(case, device, compile)
-    calls: dict[str, Callable[[], object]] = {"gradients": gradients}
+    """Return the row of a case: its time, its operations, the machine's rate in the same run, and the ratios."""
+    gradients, kind, mapped = _gradients(case, device, compile)
+    calls: dict[str, Callable[[], object]] = {"gradients": gradients} | ({} if mapped is None else {"vmap": mapped})
     tried = probes(size, device)
     seconds = in_turn(calls | {name: call for name, (call, _) in tried.items()}, repeats, device)
     rates = {name: operations / seconds[name] for name, (_, operations) in tried.items()}
@@ -100,9 +113,15 @@ def row(case: Case, size: int, repeats: int, device: str, compile: str) -> list[
     forward = forward_operations(case)
     floor = 3 * forward / rates[best]
     title = f"{case.model}, m = {case.workers}, B = {case.batch_size} ({kind()})"
+    by_vmap = None if mapped is None else 1000 * seconds["vmap"]
     return [
         *(title, 1000 * seconds["gradients"], forward / 1e9, rates[best] / 1e9, best),
-        *(1000 * floor, seconds["gradients"] / floor),
+        *(
+            1000 * floor,
+            seconds["gradients"] / floor,
+            by_vmap,
+            None if mapped is None else seconds["vmap"] / seconds["gradients"],
+        ),
     ]
 
 
@@ -116,17 +135,51 @@ def forward_operations(case: Case) -> int:
     return int(counter.get_total_flops())
 
 
-def _gradients(case: Case, device: str, compile: str) -> tuple[Callable[[], Any], Callable[[], str]]:  # noqa: A002
-    """Return a call that computes the gradients of all workers on images of noise, and a call that describes its way."""
-    generator = torch.Generator().manual_seed(0)
+def _gradients(
+    case: Case,
+    device: str,
+    compile: str,  # noqa: A002
+) -> tuple[Callable[[], Any], Callable[[], str], Callable[[], Any] | None]:
+    """Return calls for the gradients of all workers on noise: dynabro's, a description of its way, and ``torch.func.vmap``.
+
+    ``vmap`` of a model that draws, or that changes its buffers, is None.
+    """
     model = REGISTRIES["models"].parse(case.model).build(case.shape).to(device)
     engine = WorkerGradients(model, case.workers, compile=compile)
-    samples = (case.workers, case.batch_size)
-    size = (*samples, case.shape.channels, case.shape.height, case.shape.width)
-    images = torch.randn(size, generator=generator).to(device)
-    labels = torch.randint(case.shape.classes, samples, generator=generator).to(device)
+    labels = torch.randint(case.shape.classes, (case.workers, case.batch_size), generator=torch.Generator().manual_seed(1))
+    inputs, labels = noise(case).to(device), labels.to(device)
     seeds = list(range(case.workers)) if engine.random else []
-    return lambda: engine(images, labels, 1, seeds), lambda: engine.kind
+    mapped = None if engine.random or list(model.buffers()) else by_vmap(model, inputs, labels)
+    return lambda: engine(inputs, labels, 1, seeds), lambda: engine.kind, mapped
+
+
+def noise(case: Case) -> Tensor:
+    """Return random inputs of all workers, [m, B, c, h, w]: images of noise, or numbers of characters."""
+    size = case.workers, case.batch_size, case.shape.channels, case.shape.height, case.shape.width
+    generator = torch.Generator().manual_seed(0)
+    if case.shape.height == 1:
+        return torch.randint(case.shape.classes, size, generator=generator).float()
+    return torch.randn(size, generator=generator)
+
+
+def by_vmap(model: nn.Module, inputs: Tensor, labels: Tensor) -> Callable[[], dict[str, Tensor]]:
+    """Return a call of ``vmap`` over the workers of one functional gradient, as torch's tutorial has it.
+
+    Attention is computed by plain products: ``vmap`` has no rule for torch's fused one on a CPU, and loops over the workers.
+    """
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def loss(weights: dict[str, Tensor], batch: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(torch.func.functional_call(model, weights, (batch,)), target)
+
+    mapped = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+
+    def call() -> dict[str, Tensor]:
+        with sdpa_kernel(SDPBackend.MATH):
+            found: dict[str, Tensor] = mapped(weights, inputs, labels)
+        return found
+
+    return call
 
 
 def _product(rows: int, inner: int, columns: int, device: str) -> Callable[[], object]:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.floor import Case
+from benchmarks.floor import Case, noise
 from benchmarks.measuring import in_turn, machine, peak, table
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.gradients import fusible
@@ -55,7 +55,7 @@ def convolutions(case: Case) -> list[Seen]:
     for name, module in model.named_modules():
         if name in layers:
             module.register_forward_pre_hook(lambda _, inputs, layer=layers[name]: found.append(Seen(layer, inputs[0])))
-    images = torch.randn(case.workers * case.batch_size, case.shape.channels, case.shape.height, case.shape.width)
+    images = noise(case).flatten(0, 1)
     with torch.no_grad():
         model.to(memory_format=torch.channels_last)(images.contiguous(memory_format=torch.channels_last))
     return found

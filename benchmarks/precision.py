@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.floor import Case
+from benchmarks.floor import Case, noise
 from benchmarks.measuring import in_turn, machine, table
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.gradients.engine import WorkerGradients
@@ -39,8 +39,7 @@ def instructions() -> str:
 def row(case: Case, repeats: int) -> list[object]:
     """Return the row of a case: times, their ratio, and the largest of the workers' |g_bf16 - g_fp32| / |g_fp32|."""
     engines = {name: _engine(case, dtype) for name, dtype in TYPES.items()}
-    size = case.shape.channels, case.shape.height, case.shape.width
-    images = torch.randn(case.workers, case.batch_size, *size, generator=torch.Generator().manual_seed(0))
+    images = noise(case)
     labels = torch.arange(case.batch_size).remainder(case.shape.classes).expand(case.workers, -1)
     calls: dict[str, Callable[[], object]] = {
         name: lambda engine=engine: engine(images, labels, 1, list(range(case.workers)) if engine.random else [])

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import __main__ as command_line
-from benchmarks import aggregators, counts, iteration, memory, ours
+from benchmarks import aggregators, counts, floor, iteration, memory, ours
 from benchmarks.processes import take_turns, workers
 from dynabro_cli import RunSpec, __version__
 from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.machine import native
 
 pytestmark = pytest.mark.thorough
@@ -78,6 +80,25 @@ def test_floor_counts_the_forward_pass(call: Any) -> None:
     assert row["gradients"] == "cnn-digits, m = 3, B = 2 (shared pass)"
     assert number(row["forward GFLOP"]) > 0
     assert number(row["ratio"]) > 0
+
+
+def test_floor_has_vmap_beside_it_if_it_can_be_mapped(call: Any) -> None:
+    sizes = ("--workers", "2", "--batch-size", "2", "--size", "32", "--repeats", "1", "--threads", "1")
+    code, out, _ = call("floor", "--model", "gpt", "--model", "cnn-cifar", *sizes)
+    assert code == 0
+    found = {row["gradients"].partition(",")[0]: row for row in rows(out)}
+    ratio = number(found["gpt"]["vmap, ms"]) / number(found["gpt"]["ms"])
+    assert number(found["gpt"]["vmap over ours"]) == pytest.approx(ratio, rel=0.02)
+    assert found["cnn-cifar"]["vmap over ours"] == "-"  # it draws, and keeps statistics
+
+
+def test_vmap_of_the_benchmark_has_our_gradients() -> None:
+    case = floor.cases(["gpt"], 2, 3)[0]
+    model = REGISTRIES["models"].parse("gpt:width=8,layers=1,heads=2").build(case.shape)
+    labels, engine = torch.arange(6).view(2, 3), WorkerGradients(model, 2)
+    engine(floor.noise(case), labels, 1, [])
+    mapped = torch.cat([one.flatten(1) for one in floor.by_vmap(model, floor.noise(case), labels)().values()], 1)
+    torch.testing.assert_close(mapped, engine.matrix)
 
 
 def test_layers_has_a_row_for_each_convolution(call: Any) -> None:
