@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks import peers
 from benchmarks.measuring import chosen, in_turn, machine, ratio, table
 from benchmarks.peers import Rule
-from dynabro_cli.aggregators._api import AggregatorSetting
+from dynabro_cli.aggregators._api import SERVER, AggregatorSetting
 from dynabro_cli.aggregators.gm import start_of, weiszfeld
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
@@ -152,7 +152,8 @@ def _our_rule(rule: str, chain: list[str], f: int, matrix: Tensor) -> Rule:
     }
     component = REGISTRIES["aggregators"].parse(texts.get(rule, rule))
     aggregator = build_chain(component, [registry.parse(part) for part in chain], setting)
-    return lambda messages: aggregator.aggregate(messages, {}, 1)[0]
+    given = {SERVER: matrix.mean(0)} if aggregator.needs_server else {}
+    return lambda messages: aggregator.aggregate(messages, given, 1)[0]
 
 
 def _row(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import AggregatorSetting
+from dynabro_cli.aggregators._api import SERVER, AggregatorSetting
 from dynabro_cli.attacks._api import Attack, AttackSetting, Defence, honest_mean
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.pre_aggregators._api import PreAggregator
@@ -40,8 +40,10 @@ class BoundAggregator:
         """The proved constant of (delta, kappa)-robustness at delta = f/m; None if no constant is proved."""
         return self._rule.kappa
 
-    def __call__(self, messages: Tensor, computations: int = 1) -> Tensor:
+    def __call__(self, messages: Tensor, computations: int = 1, server: Tensor | None = None) -> Tensor:
         """Aggregate messages [m, d], each the mean of ``computations`` mini-batches, to [d], of their type.
+
+        ``server`` is the server's gradient [d], of the type and on the device of the messages, for a rule that needs it.
 
         The messages are floating-point numbers on any device, contiguous or not. Half-precision types are computed in single
         precision. Gradients flow through rules that are differentiable.
@@ -49,20 +51,23 @@ class BoundAggregator:
         Raises:
             TypeError: The messages are not a tensor.
             ValueError: The messages have another shape or type, or no columns; or their shape, type or device differs from the
-                vectors that the rule remembers.
+                vectors that the rule remembers. Or the rule needs the server's gradient, and it is not given.
         """
-        result, self._state = self._aggregated(messages, computations)
+        result, self._state = self._aggregated(messages, computations, server)
         return result
 
-    def preview(self, messages: Tensor, computations: int = 1) -> Tensor:
+    def preview(self, messages: Tensor, computations: int = 1, server: Tensor | None = None) -> Tensor:
         """Return the result of a call without changing a stateful rule."""
-        return self._aggregated(messages, computations)[0]
+        return self._aggregated(messages, computations, server)[0]
 
-    def _aggregated(self, messages: Tensor, computations: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def _aggregated(self, messages: Tensor, computations: int, server: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         _check_vectors("messages", messages, self._workers)
+        given: dict[str, Tensor] = {}
+        if self._rule.needs_server:
+            given[SERVER] = _checked_server(server, messages)
         for value in self._state.values():
             _check_remembered(messages, value)
-        result, state = self._rule.aggregate(_computed_with(messages), self._state, computations)
+        result, state = self._rule.aggregate(_computed_with(messages), self._state | given, computations)
         return result.to(messages.dtype), {name: value.detach() for name, value in state.items()}
 
 
@@ -185,6 +190,20 @@ def _check_vectors(name: str, matrix: Tensor, workers: int) -> None:
         raise ValueError(f"{name} must be floating-point numbers ({legal}), not {matrix.dtype}{advice}")
     if matrix.layout != torch.strided or matrix.is_meta:
         raise ValueError(f"{name} must be a dense tensor with values, not {matrix.layout} on {matrix.device}")
+
+
+def _checked_server(server: Tensor | None, messages: Tensor) -> Tensor:
+    """Return the server's gradient as rules compute with it; raise ValueError unless it fits the messages."""
+    if server is None:
+        raise ValueError("the rule needs the server's gradient; pass server=GRADIENT, a vector [d]")
+    _check_tensor("server", server)
+    _check_vectors("server", server[None], 1)
+    if (server.shape, server.dtype, server.device) != (messages.shape[1:], messages.dtype, messages.device):
+        raise ValueError(
+            f"server is {server.dtype} {list(server.shape)} on {server.device}; the messages need {messages.dtype} "
+            f"{list(messages.shape[1:])} on {messages.device}"
+        )
+    return _computed_with(server)
 
 
 def _check_remembered(messages: Tensor, remembered: Tensor) -> None:

@@ -1,9 +1,9 @@
 """A user's components, one function each: ``@aggregator``, ``@attack``, ``@model``, ``@task``, ...
 
 Positional arguments are the function's data. A keyword-only argument is a parameter of the component (``name:key=value``),
-unless the run provides it: ``m``, ``f``, ``seed``, ``beta``, ``generator`` and ``data_dir`` are passed by name to a function
-that asks for them. A component with state, a proof, or another number of messages needs a factory, like those in the package of
-its kind.
+unless the run provides it: ``m``, ``f``, ``seed``, ``beta``, ``generator``, ``data_dir`` and ``server`` are passed by name to a
+function that asks for them. A component with state, a proof, or another number of messages needs a factory, like those in the
+package of its kind.
 
 Example:
     >>> from dynabro_cli.plugins import aggregator
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar, get_args, get_origin
 
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
-from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting, stateless, tolerated
+from dynabro_cli.aggregators._api import SERVER, Aggregator, AggregatorSetting, tolerated
 from dynabro_cli.attacks._api import REGISTRY as ATTACKS
 from dynabro_cli.attacks._api import Attack, AttackSetting, honest_mean, honest_spread, replace, stay
 from dynabro_cli.components import Registry, parameter
@@ -36,7 +36,7 @@ from dynabro_cli.lazy import Late, nn, torch
 from dynabro_cli.models._api import METRICS, LabelledInputs
 from dynabro_cli.models._api import REGISTRY as MODELS
 from dynabro_cli.partitions._api import REGISTRY as PARTITIONS
-from dynabro_cli.partitions._api import Partition, PartitionSetting
+from dynabro_cli.partitions._api import Partition, PartitionSetting, at_server
 from dynabro_cli.pre_aggregators._api import REGISTRY as PRE_AGGREGATORS
 from dynabro_cli.pre_aggregators._api import PreAggregator
 from dynabro_cli.streams import Streams
@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-GIVEN = ("m", "f", "seed", "beta", "generator", "data_dir")
+GIVEN = ("m", "f", "seed", "beta", "generator", "data_dir", "server")
 """Names that a run can provide; each kind has some of them."""
 TYPES = (int, float, bool, str)
 
@@ -91,13 +91,22 @@ class Range:
 
 
 def aggregator(name: str, *, reference: str = "own") -> Decorator:
-    """Register ``function(messages [m, d]) -> [d]``; it may ask for ``m``, ``f`` and ``seed``. With ``f``, 2f < m must hold."""
+    """Register ``function(messages [m, d]) -> [d]``; it may ask for ``m``, ``f``, ``seed`` and ``server``.
+
+    With ``f``, 2f < m must hold. ``server`` is the server's own gradient [d], of the samples that it holds (``--data
+    iid:server=100``).
+    """
 
     def build(call: Callable[..., Any], asked: set[str], setting: AggregatorSetting) -> Aggregator:
         call = _of_messages(name, call, asked, setting)
-        return stateless(lambda messages: _checked(f"aggregator {name!r}", call, messages, "d"), kappa=None)
 
-    return _registered(AGGREGATORS, name, reference, ("m", "f", "seed"), build)
+        def aggregate(messages: Tensor, state: dict[str, Tensor], _: int | Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            own = functools.partial(call, server=state[SERVER]) if "server" in asked else call
+            return _checked(f"aggregator {name!r}", own, messages, "d"), {}
+
+        return Aggregator(aggregate, None, needs_server="server" in asked)
+
+    return _registered(AGGREGATORS, name, reference, ("m", "f", "seed", "server"), build)
 
 
 def pre_aggregator(name: str, *, reference: str = "own") -> Decorator:
@@ -192,7 +201,7 @@ def metrics(function: Function) -> Function:
 def partition(name: str, *, reference: str = "own") -> Decorator:
     """Register ``function(labels [n])``, which returns m arrays with the indices of each worker's samples.
 
-    It may ask for ``m``, ``seed`` and ``generator`` (NumPy's).
+    The server's samples (``server=N``) are not among them. It may ask for ``m``, ``seed`` and ``generator`` (NumPy's).
     """
 
     def build(call: Callable[..., Any], asked: set[str], setting: PartitionSetting) -> Partition:
@@ -207,7 +216,7 @@ def partition(name: str, *, reference: str = "own") -> Decorator:
 
         return Partition(split)
 
-    return _registered(PARTITIONS, name, reference, ("m", "seed", "generator"), build)
+    return _registered(PARTITIONS, name, reference, ("m", "seed", "generator"), build, (("server", int, at_server()),))
 
 
 def task(name: str, *, reference: str = "own") -> Decorator:
@@ -224,13 +233,23 @@ def task(name: str, *, reference: str = "own") -> Decorator:
 
 
 def _registered(
-    registry: Registry[Any], name: str, reference: str, offered: tuple[str, ...], build: Callable[..., Any]
+    registry: Registry[Any],
+    name: str,
+    reference: str,
+    offered: tuple[str, ...],
+    build: Callable[..., Any],
+    more: tuple[tuple[str, type, Any], ...] = (),
 ) -> Decorator:
-    """Return the decorator: the function's parameters become a block, and a factory passes their values to the function."""
+    """Return the decorator: the function's parameters become a block, and a factory passes their values to the function.
+
+    ``more`` are fields of the block that every component of the kind has, and that the function does not get.
+    """
 
     def decorate(function: Function) -> Function:
         block, asked = _read(function, f"{registry.kind} {name!r}", offered)
         keys = [field.name for field in dataclasses.fields(block)]
+        if more:
+            block = dataclasses.make_dataclass("Parameters", more, bases=(block,), frozen=True)
 
         @functools.wraps(function)
         def factory(parameters: Any, setting: Any) -> Any:

@@ -25,6 +25,8 @@ Name = Literal[
     "probe",
     "partition",
     "validation",
+    "trusted",
+    "server",
 ]
 
 

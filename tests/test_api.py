@@ -13,6 +13,7 @@ from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.api import make_aggregator, make_attack, make_switching
 from dynabro_cli.attacks._api import REGISTRY as KINDS
 from dynabro_cli.errors import SpecError
+from dynabro_cli.testing._rules import made
 
 
 def test_examples_in_docstrings() -> None:
@@ -67,7 +68,7 @@ ATTACKS = [
 def test_what_no_rule_can_compute_with_is_refused_by_every_rule(
     rule: str, given: Any, error: type[Exception], line: str
 ) -> None:
-    aggregator = make_aggregator(rule, workers=3, byzantine=0)
+    aggregator = made(rule, workers=3, byzantine=0)
     for call in (aggregator, aggregator.preview):
         with pytest.raises(error, match=f"messages.*{line}"):
             call(given)
@@ -87,9 +88,9 @@ def test_what_no_attack_can_compute_with_is_refused_by_every_attack(
 @pytest.mark.parametrize("rule", RULES)
 def test_half_precision_is_computed_with_in_single_precision(rule: str, dtype: torch.dtype) -> None:
     messages = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).to(dtype)
-    aggregate = make_aggregator(rule, workers=3, byzantine=0)(messages)
+    aggregate = made(rule, workers=3, byzantine=0)(messages)
     assert aggregate.dtype == dtype
-    assert torch.equal(aggregate, make_aggregator(rule, workers=3, byzantine=0)(messages.float()).to(dtype))
+    assert torch.equal(aggregate, made(rule, workers=3, byzantine=0)(messages.float()).to(dtype))
 
 
 @pytest.mark.parametrize("text", ATTACKS)
@@ -109,7 +110,7 @@ def median(messages: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("rule", RULES)
 def test_messages_may_have_any_strides_and_a_gradient(rule: str) -> None:
     columns = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
-    aggregators = [make_aggregator(rule, workers=3, byzantine=0) for _ in range(3)]
+    aggregators = [made(rule, workers=3, byzantine=0) for _ in range(3)]
     plain = aggregators[0](columns.T.contiguous())
     torch.testing.assert_close(aggregators[1](columns.T), plain)
     learned = columns.T.clone().requires_grad_()
@@ -180,7 +181,7 @@ def test_unknown_names_are_refused_with_a_hint() -> None:
 def test_a_number_of_byzantine_workers_that_cannot_be_is_refused(byzantine: int) -> None:
     for rule in ("cwmed", "cwtm", "gm", "krum", "nnm+cwtm"):
         with pytest.raises(SpecError):
-            make_aggregator(rule, workers=3, byzantine=byzantine)
+            made(rule, workers=3, byzantine=byzantine)
     for strategy in ("static", "periodic:K=2"):
         with pytest.raises(SpecError):
             make_switching(strategy, workers=3, byzantine=byzantine)

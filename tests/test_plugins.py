@@ -118,7 +118,7 @@ def test_a_run_of_own_parts() -> None:
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (lambda messages, *, generator: messages, "generator is not known to it. Try: m, f, seed, or a factory"),
+        (lambda messages, *, generator: messages, "generator is not known to it. Try: m, f, seed, server, or a factory"),
         (lambda messages, *, table={}: messages, "table is of type <class 'dict'>, which no text can set"),
     ],
 )
@@ -177,3 +177,31 @@ def test_arrays_that_are_no_task(arrays: Any, problem: str) -> None:
 
 def test_a_public_name_is_there() -> None:
     assert all(hasattr(plugins, name) for name in plugins.__all__)
+
+
+def test_a_rule_may_ask_for_the_servers_gradient() -> None:
+    @aggregator("own-trusting")
+    def trusting(messages: Any, *, server: Any, share: float = 0.5) -> Any:
+        """Some of the mean, and some of the server's gradient."""
+        return share * messages.mean(0) + (1 - share) * server
+
+    server = torch.tensor([1.0, -1.0])
+    found = make_aggregator("own-trusting:share=0.25", workers=5, byzantine=1)(MESSAGES, server=server)
+    assert found.tolist() == [0.25 * 4 + 0.75, 0.25 * 5 - 0.75]
+    fields = {"aggregator": "own-trusting", "model": "logistic", "method": "sgd", "budget": 2}
+    with pytest.raises(SpecError, match="aggregator 'own-trusting' needs samples at the server"):
+        list(simulate(RunSpec(**fields)))
+    assert list(simulate(RunSpec(**fields, data="iid:server=9")))
+
+
+def test_a_partition_shares_what_the_server_leaves() -> None:
+    @partition("own-halves")
+    def halves(labels: Any, *, m: int, first: int = 0) -> Any:
+        """Equal parts."""
+        return np.array_split(np.roll(np.arange(len(labels)), first), m)
+
+    fields = {"model": "logistic", "method": "sgd", "budget": 2, "workers": 3, "byzantine": 1}
+    started = next(iter(simulate(RunSpec(**fields, data="own-halves:first=1,server=37"))))
+    assert sum(count for *_, count in started.labels) == 1437 - 37  # type: ignore[union-attr]
+    with pytest.raises(TypeError, match="server is not known to it"):
+        partition("own-server")(lambda labels, *, server=1: [])

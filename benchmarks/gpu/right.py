@@ -16,6 +16,7 @@ from dynabro_cli.gradients.engine import KINDS, LOOP, SHARED, WorkerGradients
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.simulation import precision
 from dynabro_cli.tasks._api import ImageShape
+from dynabro_cli.testing._rules import made
 
 WORKERS, BYZANTINE = 17, 3
 NEEDED = {
@@ -75,7 +76,7 @@ def rules(how: How) -> Iterator[Check]:
 
 
 def _rule(text: str, how: How) -> Found:
-    ours, exact = (make_aggregator(text, workers=WORKERS, byzantine=BYZANTINE) for _ in range(2))
+    ours, exact = (made(text, workers=WORKERS, byzantine=BYZANTINE) for _ in range(2))
     messages = vectors(how)
     errors = []
     for scale in (1.0, 0.5):

@@ -8,6 +8,11 @@ Every rule treats a worker that sends a NaN or an Inf as Byzantine: zeros replac
 (``vectors.finite``), so rules see finite messages. If no worker's message is finite, the run has diverged. Rules then see only
 NaN, return an aggregate that is not finite, and raise nothing.
 
+A rule that needs trusted data finds the server's gradient of the round in its state, under ``SERVER``, and does not return it.
+It is a mini-batch gradient at x_t of the samples that the server holds; of a prefix of 2^j mini-batches, the mean over the
+server's own first 2^j (levels of ``dynabro``), so that it has the noise of an honest worker. Methods that gather their vectors
+have one mini-batch. It is never attacked, and not part of the budget, which counts computations of workers.
+
 Finite messages have a finite aggregate, however large they are. So a rule takes means, lengths and inner products from
 ``dynabro_cli.vectors``, which is safe from overflow and underflow. A rule itself neither sums nor squares.
 """
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 State: TypeAlias = "dict[str, Tensor]"
+SERVER = "server"
+"""Name of the server's gradient [d] in the state that a rule is given."""
 Aggregate: TypeAlias = "Callable[[Tensor, State, int | Tensor], tuple[Tensor, State]]"
 
 
@@ -54,6 +61,7 @@ class Aggregator(NamedTuple):
         weigh: Maps the messages' Gram matrix [m, m] (``vectors.gram``) to weights [m], whose weighted mean of the messages is
             the aggregate. None if the rule does not have this form. After pre-aggregators that also mix by a Gram matrix, the
             whole chain computes only one Gram matrix and one mean of the messages.
+        needs_server: True if the rule needs the server's gradient.
         at_threshold: Maps Algorithm 2's T^0 to the rule with this threshold. None if the rule has no such threshold, or sets
             its own.
     """
@@ -63,6 +71,7 @@ class Aggregator(NamedTuple):
     of_sound: Aggregate | None = None
     by_number: bool = False
     weigh: Callable[[Tensor], Tensor] | None = None
+    needs_server: bool = False
     at_threshold: Callable[[float], Aggregator] | None = None
 
 

@@ -69,6 +69,7 @@ def around(rule: Aggregator, m: int, f: int, setting: AggregatorSetting) -> Aggr
         aggregate,
         None if rule.kappa is None else proved(4 * f / (m - f) * (1 + rule.kappa), f, setting),
         by_number=rule.by_number,
+        needs_server=rule.needs_server,
         at_threshold=None if at_threshold is None else lambda threshold: around(at_threshold(threshold), m, f, setting),
     )
 

@@ -15,7 +15,7 @@ from dynabro_cli.errors import Problems, SpecError
 from dynabro_cli.experiment.complete import CompleteSpec, answering_count
 from dynabro_cli.lazy import torch
 from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Known, Method, MethodSetting, senders
-from dynabro_cli.partitions._api import Partition, PartitionSetting
+from dynabro_cli.partitions._api import Partition, PartitionSetting, server_samples
 from dynabro_cli.pre_aggregators._chain import build_chain, build_stages
 from dynabro_cli.switching._api import Switching, SwitchingSetting
 from dynabro_cli.tasks._api import ImageShape, Task
@@ -54,11 +54,16 @@ def held_out(share: float, samples: int) -> int:
     return max(1, round(share * samples)) if share else 0
 
 
+def workers_samples(spec: CompleteSpec, samples: int) -> int:
+    """Return the number of training samples that are left to the workers, at least 0."""
+    return max(0, samples - held_out(spec.validation, samples) - server_samples(spec.data))
+
+
 def samples_each(spec: CompleteSpec, task: Task) -> int | None:
     """Return the number of training samples of a worker (the average if they differ); None if it is unknown."""
     if task.train_size is None:
         return None
-    left = task.train_size - held_out(spec.validation, task.train_size)
+    left = workers_samples(spec, task.train_size)
     return left if spec.data.partition(":")[0] == "iid" else -(-left // spec.workers)
 
 
@@ -160,6 +165,8 @@ def build(
         )
     if chain_setting(spec).workers < spec.workers and attack is not None and aggregator is not None and fits:
         problems.lines += _need_all(spec, method, aggregator, attack)
+    if aggregator is not None:
+        problems.lines += _needs_server(spec, task, aggregator)
     partition: Partition | None = problems.attempt(data.build, PartitionSetting(spec.workers))
     if parts["model"] is not None and task.shape is not None:
         problems.attempt(_check_model, parts["model"], task.shape)
@@ -204,6 +211,15 @@ def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Atta
     ]
     why = f"needs every worker in every round, and participation={format_value(spec.participation)}. Try: --participation 1"
     return [f"{name} {why}" for name, needs in found if needs]
+
+
+def _needs_server(spec: CompleteSpec, task: Task, rule: Aggregator) -> list[str]:
+    """Return the problem of a rule that needs trusted data, if the server holds none; an objective has a gradient for it."""
+    if not rule.needs_server or not task.trains_model or server_samples(spec.data):
+        return []
+    joined = "," if ":" in spec.data else ":"
+    needs = f"aggregator {spec.aggregator!r} needs samples at the server, and data={spec.data} leaves it none"
+    return [f"{needs}. Try: --data {spec.data}{joined}server=100"]
 
 
 def _check_model(model: Component[Any], shape: ImageShape) -> None:
@@ -265,17 +281,21 @@ def _sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | Non
         found = []
         if data is not None and data.name != "iid":
             found.append(f"task {spec.task!r} has no samples to share out, and data={spec.data}. Try: --data iid")
+        elif server_samples(spec.data):
+            found.append(f"task {spec.task!r} has no samples for the server, and data={spec.data}. Try: --data iid")
         if spec.validation:
             shown = format_value(spec.validation)
             found.append(f"task {spec.task!r} has no samples to hold out, and validation={shown}. Try: --validation 0")
         return found
     if task.train_size is None:
         return []
-    workers, left = spec.workers, task.train_size - held_out(spec.validation, task.train_size)
+    workers, left = spec.workers, workers_samples(spec, task.train_size)
     rest = f" that validation={format_value(spec.validation)} leaves" if spec.validation else ""
+    if server := server_samples(spec.data):
+        rest = f"{rest} and server={server} leave" if rest else f" that server={server} leaves"
     if spec.batch_size > left:
         usual = min(task.defaults.batch_size, left)
-        typed = f"--batch-size {usual}" if usual else "a smaller --validation"
+        typed = f"--batch-size {usual}" if usual else "a smaller server=" if server else "a smaller --validation"
         return [f"batch_size={spec.batch_size} is larger than the {left} training samples of {spec.task!r}{rest}. Try: {typed}"]
     if data is not None and data.name != "iid" and workers > left:
         return [f"data={spec.data} cannot share {left} training samples{rest} among workers={workers}. Try: fewer --workers"]

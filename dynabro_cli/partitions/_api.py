@@ -3,6 +3,10 @@
 A partition is a factory ``(parameters, PartitionSetting) -> Partition``. Each worker draws its mini-batches uniformly with
 replacement from its own part, whether it is honest or Byzantine. The parts depend only on the data set, the number of workers
 and the seed: two methods with the same seed share the data in the same way.
+
+The server may have samples, too: the parameter ``server`` of a partition is their number. They are drawn uniformly before the
+workers' parts, from a separate random stream. No worker has them, whatever the rule, so that rules with and without trusted
+data train on the same samples.
 """
 
 from __future__ import annotations
@@ -11,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from dynabro_cli.components import Registry
+from dynabro_cli.components import Registry, parameter
 from dynabro_cli.deferred import np
+from dynabro_cli.errors import SpecError
 from dynabro_cli.streams import Streams
 
 Whole: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -42,6 +47,19 @@ class Partition(NamedTuple):
 
 
 REGISTRY: Registry[Callable[..., Partition]] = Registry("partition", "dynabro_cli.partitions")
+
+
+def at_server() -> Any:
+    """Declare the parameter ``server`` of a partition."""
+    return parameter(0, minimum=0, later=True, help="samples that the server holds, and no worker: trusted data of its rule")
+
+
+def server_samples(text: str) -> int:
+    """Return the number of samples that the server holds; 0 if the partition has no such parameter, or is not legal."""
+    try:
+        return getattr(REGISTRY.parse(text).parameters, "server", 0)
+    except SpecError:
+        return 0  # resolve reports it
 
 
 def sorted_by_label(labels: Whole, places: Whole) -> Whole:

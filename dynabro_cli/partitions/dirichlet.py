@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dynabro_cli.components import format_value, parameter
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import SpecError
-from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole
+from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole, at_server
 from dynabro_cli.streams import Streams
 
 MOST_DRAWS = 100
@@ -22,6 +22,7 @@ class Parameters:
         choices=("worker", "label"),
         help="draw the proportions of labels for each worker, or the proportions of workers for each label",
     )
+    server: int = at_server()
 
 
 @REGISTRY.register("dirichlet", Parameters, reference="Hsu, Qi & Brown, 2019 (arXiv:1909.06335), Section 3")

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
-from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole, deal, sorted_by_label
+from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole, at_server, deal, sorted_by_label
 from dynabro_cli.streams import Streams
 
 
 @dataclass(frozen=True)
 class Parameters:
     similarity: float = parameter(above=0, maximum=1, help="gamma, the share dealt at random (at 0 it would be sorted)")
+    server: int = at_server()
 
 
 @REGISTRY.register(

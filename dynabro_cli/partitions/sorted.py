@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dynabro_cli.components import NoParameters
-from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole, deal, sorted_by_label
+from dataclasses import dataclass
+
+from dynabro_cli.partitions._api import REGISTRY, Partition, PartitionSetting, Whole, at_server, deal, sorted_by_label
 from dynabro_cli.streams import Streams
 
 
-@REGISTRY.register("sorted", reference="Karimireddy et al., ICML 2020 (SCAFFOLD): 0% similarity; extreme of ByzFL")
-def sorted_(_: NoParameters, setting: PartitionSetting) -> Partition:
+@dataclass(frozen=True)
+class Parameters:
+    server: int = at_server()
+
+
+@REGISTRY.register("sorted", Parameters, reference="Karimireddy et al., ICML 2020 (SCAFFOLD): 0% similarity; extreme of ByzFL")
+def sorted_(_: Parameters, setting: PartitionSetting) -> Partition:
     """Sorted by label: the training set in the order of its labels is cut into m pieces of equal size, one per worker.
 
     Parts of equal size cannot differ more: worker 1 has the first labels and worker m the last, and most workers have one or

@@ -88,7 +88,7 @@ def _chained(stages: Sequence[PreAggregator], rule: Aggregator) -> Aggregator:
 
     later = rule.at_threshold
     at_threshold = None if later is None else lambda threshold: _chained(stages, later(threshold))
-    return Aggregator(aggregate, kappa, of_sound, rule.by_number, at_threshold=at_threshold)
+    return Aggregator(aggregate, kappa, of_sound, rule.by_number, needs_server=rule.needs_server, at_threshold=at_threshold)
 
 
 def _weights(stages: Sequence[PreAggregator], rule: Aggregator, products: Tensor) -> Tensor:

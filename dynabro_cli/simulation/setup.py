@@ -27,6 +27,7 @@ from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.machine.devices import current, pick_device
 from dynabro_cli.machine.native import check_choice
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
+from dynabro_cli.partitions._api import server_samples
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, use_kernels
@@ -35,7 +36,7 @@ from dynabro_cli.simulation.need import check_room, model_size
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.interface import Problem, measure_noise
 from dynabro_cli.simulation.problem.objective import ObjectiveProblem
-from dynabro_cli.simulation.problem.shares import Counts, hold_out, share_out
+from dynabro_cli.simulation.problem.shares import Counts, for_server, hold_out, share_out
 from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.weights import weights_of
 from dynabro_cli.streams import Streams
@@ -286,6 +287,7 @@ def _problem(
     if not isinstance(data, Images):
         return ObjectiveProblem(data, workers, batch_size, streams), ()
     data, validation = hold_out(data, spec.validation)
+    data, server = for_server(data, server_samples(spec.data), streams)
     if batch_size > len(data.train_labels):
         raise SpecError(
             f"batch_size={batch_size} is larger than the {len(data.train_labels)} training samples of {spec.task!r}. "
@@ -297,7 +299,7 @@ def _problem(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(streams.integer("init", 0))
         model = run.model.build(data.shape)
-    where = model.to(device), workers, batch_size, streams, device, dtype, shares, validation
+    where = model.to(device), workers, batch_size, streams, device, dtype, shares, validation, server
     problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, gpu_share=gpu_share)
     return problem, () if shares is None else shares.counts
 

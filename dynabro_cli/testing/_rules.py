@@ -9,9 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from dynabro_cli.aggregators._api import SERVER, State
 from dynabro_cli.api import BoundAggregator, make_aggregator, make_pre_aggregator
 from dynabro_cli.errors import first_line
 from dynabro_cli.testing._common import check_run, component, require
+from dynabro_cli.vectors.finite import sound
 
 PROMISES = ("order", "origin", "scale", "identical", "large")
 """Promises that some sound rules do not make; ``but`` names them."""
@@ -41,7 +43,7 @@ def check_aggregator(
         SpecError: The rule does not exist, or not for m and f.
     """
     component("aggregators", text, plugin)
-    _check(text, lambda: make_aggregator(text, workers=workers, byzantine=byzantine), workers, but)
+    _check(text, lambda: made(text, workers=workers, byzantine=byzantine), workers, but)
     check_run(text, aggregator=text, workers=workers, byzantine=byzantine)
 
 
@@ -68,8 +70,22 @@ def check_pre_aggregator(
     require(mixed.ndim == 2 and mixed.shape == (stage.workers, D), f"{text}: it declares {stage.workers} messages [m', d]")
     require(mixed.dtype == messages.dtype, f"{text}: its messages have another type")
     chain = f"{text}+cwmed"
-    _check(chain, lambda: make_aggregator(chain, workers=workers, byzantine=byzantine), workers, but)
+    _check(chain, lambda: made(chain, workers=workers, byzantine=byzantine), workers, but)
     check_run(text, pre_aggregators=text, workers=workers, byzantine=byzantine)
+
+
+def made(text: str, *, workers: int, byzantine: int) -> BoundAggregator:
+    """Make a rule; half the median of the messages stands for the server's gradient, if it needs one."""
+    bound = make_aggregator(text, workers=workers, byzantine=byzantine)
+    rule = bound._rule
+
+    def aggregate(messages: Tensor, state: State, batches: int | Tensor) -> tuple[Tensor, State]:
+        server = sound(messages)[0].median(0).values / 2
+        return rule.aggregate(messages, state | {SERVER: server}, batches)
+
+    if rule.needs_server:
+        bound._rule = rule._replace(aggregate=aggregate, of_sound=None, needs_server=False)
+    return bound
 
 
 def _draw(seed: int, m: int, d: int = D) -> Tensor:

@@ -97,6 +97,8 @@ def subject(text: str, pre: Sequence[str], workers: int, byzantine: int) -> Subj
     chain = [registry.parse(part) for part in [*(word for item in pre for word in split_chain(item)), *own]]
     component: Component[Any] = REGISTRY.parse(rule)
     built = build_chain(component, chain, setting)
+    if built.needs_server:
+        raise SpecError(f"aggregator {text!r} needs the server's gradient, and Definition 3.2 has none. Try: another rule")
     shown = []
     for stage in chain:
         shown.append(stage.canonical(setting).text)

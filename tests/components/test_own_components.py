@@ -295,6 +295,7 @@ BUT = {
     "bulyan": ["order"],
     "bucketing": ["order"],
     "cge": ["origin"],
+    "fltrust": ["origin", "identical"],
     "signguard": ["origin"],
     "centered-clipping": ["origin", "scale", "identical"],
     "rfa": ["origin", "scale"],

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dynabro_cli.aggregators._api import AggregatorSetting
-from dynabro_cli.api import BoundAggregator, make_aggregator
+from dynabro_cli.api import BoundAggregator
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.testing._rules import made
 
 # What a component cannot do without, beside m and f; {short} < {length} grow with the messages, and lie between the honest
 # spread and the outliers of ``draw``.
@@ -36,13 +37,18 @@ ORDER_MATTERS = {
 }
 ORIGIN_MATTERS = {
     "cge": "compares lengths",
+    "fltrust": "compares angles",
     "signguard": "compares lengths and signs",
     "centered-clipping": "begins at 0",
     "rfa": "begins at 0",
     "clipping": "shortens towards 0",
     "arc": "shortens towards 0",
 }
-LENGTH_MATTERS = {"centered-clipping": "gets no further than tau from 0 at once", "clipping": "lets nothing longer than c pass"}
+LENGTH_MATTERS = {
+    "centered-clipping": "gets no further than tau from 0 at once",
+    "clipping": "lets nothing longer than c pass",
+    "fltrust": "gives every message the length of the server's gradient",
+}
 
 RULES = [NEEDED.get(name, name) for name in REGISTRIES["aggregators"].entries()]
 STAGES = [NEEDED.get(name, name) for name in REGISTRIES["pre_aggregators"].entries()]
@@ -63,7 +69,7 @@ def names(text: str) -> set[str]:
 
 
 def make(text: str, m: int, f: int, scale: float = 1.0) -> BoundAggregator:
-    return make_aggregator(text.format(length=60 * scale, short=20 * scale), workers=m, byzantine=f)
+    return made(text.format(length=60 * scale, short=20 * scale), workers=m, byzantine=f)
 
 
 @functools.cache

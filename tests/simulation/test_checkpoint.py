@@ -112,6 +112,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         "dnc": "dnc:b=50",
     }
     specs = {name: RunSpec(**DIGITS, method="dynabro:jmax=2", aggregator=fitting.get(name, name)) for name in rules}
+    specs["fltrust"] = dataclasses.replace(specs["fltrust"], data="iid:server=50")
     for name in PRE_AGGREGATORS.entries():
         chain = {"clipping": "clipping:c=1", "bucketing": "bucketing+bucketing:s=1"}.get(name, name)
         fields = {"byzantine": 2, "aggregator": "signguard"}

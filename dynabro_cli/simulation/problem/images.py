@@ -41,6 +41,7 @@ class ImageProblem:
         dtype: The type of numbers in forward and backward passes.
         shares: The samples of each worker; None if every worker has all samples.
         held_out: Samples that are not in the training set, for evaluation.
+        server: Samples of the server, which are not in the training set; None if it has none.
         compile: Compile kernels: ``on``, ``off`` or ``auto``.
         budget: Gradient computations per worker in the whole run; ``auto`` depends on it.
         gpu_share: The share of a GPU's memory that belongs to this process.
@@ -57,6 +58,7 @@ class ImageProblem:
         dtype: torch.dtype = torch.float32,
         shares: Shares | None = None,
         held_out: Labelled | None = None,
+        server: Labelled | None = None,
         *,
         compile: str = "off",  # noqa: A002
         budget: int = 0,
@@ -66,6 +68,7 @@ class ImageProblem:
         self._train = images.train_images.to(device), images.train_labels.to(device)
         self._test = images.test_images.to(device), images.test_labels.to(device)
         self._held_out = None if held_out is None else (held_out[0].to(device), held_out[1].to(device))
+        self._server = None if server is None else (server[0].to(device), server[1].to(device))
         scale = torch.tensor(images.std, device=device).mul(images.scale)
         self._gain = (1 / scale)[:, None, None]
         self._offset = (-torch.tensor(images.mean, device=device) * images.scale / scale)[:, None, None]
@@ -189,6 +192,31 @@ class ImageProblem:
             return total.add_(padded.index_select(0, places), alpha=n)
 
         return add
+
+    def server_gradient(self, round_: int, computations: Sequence[int]) -> Tensor:
+        images, labels = cast(Labelled, self._server)
+        total, step = torch.zeros_like(self.x), self._computations_a_pass(1)
+        for start in range(0, len(computations), step):
+            part = computations[start : start + step]
+            places, flips, seeds = self._of_server(round_, part)
+            pixels = self._normalise(images[places])
+            if self._images.flip:
+                pixels = torch.where(flips[:, None, None, None], pixels.flip(-1), pixels)
+            self._compute(pixels[None], labels[places][None], len(part), seeds if self._engine.random else [])
+            total.add_(self._engine.matrix[0], alpha=len(part))
+        return total
+
+    def _of_server(self, round_: int, computations: Sequence[int]) -> tuple[Tensor, Tensor, list[int]]:
+        """Return the server's draws: places and flips of its mini-batches, [n B], and the seeds of dropout, [n]."""
+        size, samples = self._batch_size, len(cast(Labelled, self._server)[1])
+        places, flips, seeds = list[np.ndarray](), list[np.ndarray](), list[int]()
+        for computation in computations:
+            generator = self._streams.moved("server", round_, computation)
+            places.append(generator.integers(samples, size=size))
+            flips.append(generator.random(size) < 0.5)
+            seeds.append(int(generator.integers(2**63)))
+        first, second = (send(torch.from_numpy(np.concatenate(drawn)), self._device) for drawn in (places, flips))
+        return first, second, seeds
 
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
         samples = len(self._train[1]) if self._shares is None else -(-len(self._train[1]) // self._workers)

@@ -38,6 +38,13 @@ class ObjectiveProblem:
             result[: len(workers)] += drawn[workers]
         return result
 
+    def server_gradient(self, round_: int, computations: Sequence[int]) -> Tensor:
+        total = len(computations) * self._objective.gradient(self.x)
+        for computation in computations:
+            generator = self._streams.moved("server", round_, computation)
+            total += self._objective.noise(generator, self._batch_size).mean(0)
+        return total
+
     def large_gradients(self, round_: int, batches: int, relabel: Relabel | None = None) -> Tensor:
         return mean_gradients(self, round_, batches, self._workers, relabel)
 

@@ -1,4 +1,4 @@
-"""Training samples of each worker, and held-out samples; both are drawn once, before the first round."""
+"""Training samples of each worker and of the server, and held-out samples; all are drawn once, before the first round."""
 
 from __future__ import annotations
 
@@ -30,8 +30,24 @@ def hold_out(images: Images, share: float) -> tuple[Images, Labelled | None]:
     """
     if not share:
         return images, None
-    count = held_out(share, len(images.train_labels))
-    order = torch.from_numpy(SAME_FOR_ALL.generator("validation", 0).permutation(len(images.train_labels)))
+    return _taken(images, held_out(share, len(images.train_labels)), SAME_FOR_ALL.generator("validation", 0))
+
+
+def for_server(images: Images, count: int, streams: Streams) -> tuple[Images, Labelled | None]:
+    """Take the samples that the server holds out of the training set, drawn uniformly by the run's seed; return the rest, too.
+
+    Raises:
+        SpecError: Nothing is left for the workers.
+    """
+    if not count:
+        return images, None
+    if count >= len(images.train_labels):
+        raise SpecError(f"server={count} leaves no sample of {len(images.train_labels)} to the workers. Try: a smaller server=")
+    return _taken(images, count, streams.generator("trusted", 0))
+
+
+def _taken(images: Images, count: int, generator: np.random.Generator) -> tuple[Images, Labelled]:
+    order = torch.from_numpy(generator.permutation(len(images.train_labels)))
     taken, kept = order[:count].sort().values, order[count:].sort().values
     rest = replace(images, train_images=images.train_images[kept], train_labels=images.train_labels[kept])
     return rest, (images.train_images[taken], images.train_labels[taken])

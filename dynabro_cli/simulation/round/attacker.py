@@ -41,7 +41,15 @@ def make_attacker(parts: Parts, decide: Decide) -> Attacker:
 
 
 def attack_computation(
-    parts: Parts, state: State, attacker: Attacker, own: Tensor, tick: Tick, answering: Tensor | None, *, learns: bool
+    parts: Parts,
+    state: State,
+    attacker: Attacker,
+    own: Tensor,
+    tick: Tick,
+    answering: Tensor | None,
+    server: Tensor | None,
+    *,
+    learns: bool,
 ) -> Tensor:
     """Attack the gradients [m, d] of one computation; put the attack's next state into ``state``.
 
@@ -54,6 +62,7 @@ def attack_computation(
         own: The gradients.
         tick: The Byzantine set of this computation.
         answering: The numbers of the workers that answer, on the device; None if all answer.
+        server: The server's gradient of this computation, if attack and rule need it; else None.
         learns: True if the attack learns from the gradients and its state advances, as after a round.
     """
     question = Question(
@@ -66,6 +75,7 @@ def attack_computation(
         judged=False,
         x=parts.problem.x if isinstance(parts.method, JudgingMethod) else None,
         answering=answering,
+        server=server,
     )
     vectors = attacker(own, question, state.attack, state.method, state.aggregator)
     if learns:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from dynabro_cli.aggregators._api import Aggregate, Aggregator
+from dynabro_cli.aggregators._api import SERVER, Aggregate, Aggregator
 from dynabro_cli.methods._api import GatheringMethod, JudgingMethod
 from dynabro_cli.simulation.round.parts import Parts, Question, States
 from dynabro_cli.vectors.finite import sound
@@ -76,14 +76,15 @@ def make_decide(parts: Parts, *, compiled: bool = False) -> Decide:
         clean, finite = (messages, None) if all_finite else sound(messages)
         if finite is not None and (question.cohort is not None or question.answering is not None):
             clean = clean.nan_to_num(nan=0.0)  # no worker sent finite numbers: the rule learns nothing in this round
+        given = {} if question.server is None else {SERVER: question.server}
         if judge is not None and question.x is not None:
             good, of_method = judge(messages, question.x, of_method)
             result = mean_of(messages, good)
         elif parts.cohort is not None:
             name, rule = (ALL, whole) if question.cohort is None else (SOME, some)
-            result, of_aggregator = _apart(name, rule, clean, of_aggregator)
+            result, of_aggregator = _apart(name, rule, clean, of_aggregator, given)
         else:
-            result, of_aggregator = whole(clean, of_aggregator, 1 if question.batches is None else question.batches)
+            result, of_aggregator = whole(clean, of_aggregator | given, 1 if question.batches is None else question.batches)
         return Decision(result, clean, finite, ever, of_method, of_aggregator)
 
     return decide
@@ -105,9 +106,9 @@ def _of_sound(parts: Parts, rule: Aggregator, compiled: bool) -> Aggregate:
     return parts.compiler(aggregate) if compiled else aggregate
 
 
-def _apart(kind: str, rule: Aggregate, messages: Tensor, state: States) -> tuple[Tensor, States]:
+def _apart(kind: str, rule: Aggregate, messages: Tensor, state: States, given: States) -> tuple[Tensor, States]:
     """Aggregate messages of all workers or of a cohort; each of the two kinds has a separate state of the rule."""
     own = {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
     others = {name: value for name, value in state.items() if not name.startswith(kind)}
-    result, own = rule(messages, own, 1)
+    result, own = rule(messages, own | given, 1)
     return result, others | {kind + name: value for name, value in own.items()}

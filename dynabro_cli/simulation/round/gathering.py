@@ -10,7 +10,7 @@ from dynabro_cli.methods._api import GatheringMethod, Plan
 from dynabro_cli.simulation.problem.interface import Relabel
 from dynabro_cli.simulation.round.attacker import Attacker, attack_computation, learn
 from dynabro_cli.simulation.round.identities import Identities, relabelling
-from dynabro_cli.simulation.round.parts import Parts, Question, State
+from dynabro_cli.simulation.round.parts import Parts, Question, State, server_gradient
 
 
 def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who: Identities, attacker: Attacker) -> Question:
@@ -19,6 +19,7 @@ def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who:
     The attack acts on the vectors of workers that are Byzantine at the round's last computation, unless it has already acted on
     their gradients.
     """
+    server = server_gradient(parts, state)
     gathered = method.gather(RoundGradients(parts, state, plan, who, attacker), plan, state.method)
     state.method = gathered.state
     return Question(
@@ -33,6 +34,7 @@ def gather(parts: Parts, method: GatheringMethod, state: State, plan: Plan, who:
         cohort=None if plan.cohort is None else send(torch.tensor(plan.cohort), parts.problem.x.device),
         answering=who.answering,
         gradients=gathered.gradients,
+        server=server,
     )
 
 
@@ -80,7 +82,8 @@ class RoundGradients:
             return gradients
         parts, state, who = self._parts, self._state, self._who
         tick = who.ticks[min(computation, len(who.ticks) - 1)]
-        vectors = attack_computation(parts, state, self._attacker, gradients, tick, who.answering, learns=who.dynamic)
+        seen = server_gradient(parts, state, computation) if parts.attack.sees_defence else None
+        vectors = attack_computation(parts, state, self._attacker, gradients, tick, who.answering, seen, learns=who.dynamic)
         if computation == self._last and not who.dynamic:
             learn(parts, state, gradients, tick.byzantine)
         return vectors

@@ -78,6 +78,7 @@ class Question(NamedTuple):
         answering: The numbers of the workers that answer, in the order of the rows; None if all answer.
         first: True for the vectors of the first prefix; the method may need their spread.
         gradients: The gradients [m, d] in the sums, for an attack on gradients; None if the sums are the gradients.
+        server: The server's gradient [d], if the rule needs it; else None.
         everyone: Like ``ever``, but among all workers, if the server aggregates the last messages of all; else None.
     """
 
@@ -94,7 +95,13 @@ class Question(NamedTuple):
     answering: Tensor | None = None
     first: bool = False
     gradients: Tensor | None = None
+    server: Tensor | None = None
     everyone: Tensor | None = None
+
+
+def server_gradient(parts: Parts, state: State, computation: int = 0) -> Tensor | None:
+    """Return the server's gradient of one mini-batch at x_t, [d]; None if the rule does not need it."""
+    return parts.problem.server_gradient(state.round, (computation,)) if parts.aggregator.needs_server else None
 
 
 def own_rows(state: States, question: Question) -> States:

@@ -9,7 +9,7 @@ from dynabro_cli.gradients.memory import send_once
 from dynabro_cli.methods._api import JudgingMethod, Plan, senders
 from dynabro_cli.simulation.round.attacker import Attacker, attack_computation
 from dynabro_cli.simulation.round.identities import Identities, relabelling
-from dynabro_cli.simulation.round.parts import Parts, Question, State
+from dynabro_cli.simulation.round.parts import Parts, Question, State, server_gradient
 
 
 class Prefixes:
@@ -28,6 +28,7 @@ class Prefixes:
         self._rows = parts.spec.workers if parts.answering is None else len(parts.answering(0))
         self._total = parts.problem.x.new_zeros(self._rows, parts.problem.x.numel())
         self._counts: dict[int, Tensor] = {}
+        self._server = torch.zeros_like(parts.problem.x)
 
     def attacked(self, who: Identities) -> bool:
         """Return True if the attack acts on each computation of the round."""
@@ -38,6 +39,7 @@ class Prefixes:
         parts, attacked, last = self._parts, self.attacked(who), who.ticks[-1]
         prefix, done = plan.prefixes[place], plan.prefixes[place - 1] if place else 0
         ends = place == len(plan.prefixes) - 1
+        server = self._of_server(range(done, prefix), state)  # first: it may overwrite the buffer of the workers' gradients
         return Question(
             total=self._add(range(done, prefix), plan, who, state, attacked),
             places=None if attacked else last.places,
@@ -50,8 +52,19 @@ class Prefixes:
             x=parts.problem.x if isinstance(parts.method, JudgingMethod) else None,
             answering=who.answering,
             first=not place,
+            server=server,
             everyone=self._everyone(who),
         )
+
+    def _of_server(self, computations: range, state: State) -> Tensor | None:
+        """Return the server's mean over the prefix that ends with these computations; None if the rule does not need it."""
+        if not self._parts.aggregator.needs_server:
+            return None
+        if not computations.start:
+            self._server.zero_()
+        if computations:
+            self._server += self._parts.problem.server_gradient(state.round, computations)
+        return self._server / computations.stop
 
     def _everyone(self, who: Identities) -> Tensor | None:
         """Return the mask of the round's Byzantine workers among all workers, if the method aggregates delayed messages."""
@@ -81,9 +94,10 @@ class Prefixes:
             self._total.zero_()
         for computation in computations:
             tick = who.ticks[computation]
+            seen = server_gradient(parts, state, computation) if parts.attack.sees_defence else None
             own = parts.problem.sum_gradients(state.round, (computation,), tick.computed, None, relabel)
             own = own[: self._rows] if tick.places is None else own.index_select(0, tick.places)
-            self._total += attack_computation(parts, state, self._attacker, own, tick, who.answering, learns=True)
+            self._total += attack_computation(parts, state, self._attacker, own, tick, who.answering, seen, learns=True)
 
     def _count(self, prefix: int) -> Tensor:
         """Return ``prefix`` as a tensor on the device: a plain number would be compiled into the server's function."""
