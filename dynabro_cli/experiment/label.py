@@ -54,7 +54,7 @@ def command_of(run: Fields) -> str:
 
 
 def telling_apart(runs: Sequence[Fields], names: Iterable[str] = OTHERS, given: Iterable[str] = CELL) -> list[str]:
-    """Return the fields of ``names`` that distinguish runs with equal values in ``given`` and in the names before.
+    """Return the fields of ``names`` that distinguish runs with equal values in ``given`` and in the names before them.
 
     Args:
         runs: Their fields by name; a missing field counts as None.

@@ -106,7 +106,7 @@ def _check_images(text: str, data: Images, again: Images) -> None:
 
 
 def check_partition(text: str, *, plugin: str | Path | None = None, workers: int = 5, samples: int = 203) -> list[int]:
-    """Check a partition: it gives each sample to one worker, and samples to every worker, by the seed. A run is reproducible.
+    """Check a partition: each sample has one worker, each worker has samples, and only the seed decides. A run is reproducible.
 
     Args:
         text: Such as ``my-partition``.

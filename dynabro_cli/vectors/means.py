@@ -130,7 +130,7 @@ def _combined(weights: Tensor, rows: Tensor) -> Tensor:
 
 
 def _shrinking(count: int) -> float:
-    """Return a power of two under 1/(2 count): multiplied by it, a sum of ``count`` differences is not too large."""
+    """Return a power of two under 1/(2 count): scaled by it, a sum of ``count`` differences is no larger than the numbers."""
     return 2.0 ** -(count.bit_length() + 1)
 
 
