@@ -59,7 +59,7 @@ def forget() -> None:
 
 @contextlib.contextmanager
 def fresh() -> Iterator[None]:
-    """Within the context, plugins can be loaded; afterwards none of them is."""
+    """Allow plugins to be loaded within the context; afterwards no plugin is loaded."""
     registries = [*REGISTRIES.values(), figures.REGISTRY]
     for registry in registries:
         registry.entries()

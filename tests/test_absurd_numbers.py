@@ -46,7 +46,7 @@ def written(entry: Entry[object]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def nothing_large(most: float = 50e6) -> Iterator[None]:
-    """While entered, no more than so many bytes are taken by Python and NumPy."""
+    """Limit the bytes that Python and NumPy use while the context is entered."""
     tracemalloc.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""What importing loads, in a fresh interpreter: help and listings must not wait for torch."""
+"""Modules that imports load, in a fresh interpreter: help and listings must not wait for torch."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 """README and the pages of docs/."""
 MOST_BYTES = 10_000
-"""Of README."""
+"""Largest size of README."""
 
 
 def page(name: str) -> str:
@@ -64,7 +64,7 @@ def tables(text: str) -> Iterator[tuple[str, list[list[str]]]]:
 
 
 def quoted(text: str) -> list[str]:
-    """What stands between backticks."""
+    """Texts between backticks."""
     return re.findall(r"`([^`]+)`", text)
 
 

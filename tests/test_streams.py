@@ -17,7 +17,7 @@ NAMES: tuple[Name, ...] = typing.get_args(Name)
 
 
 def test_golden() -> None:
-    """What stored runs were made of: where these change, so does every run, and ``KEY_VERSION`` has to be raised."""
+    """The numbers behind stored runs: if they change, so does every run, and ``KEY_VERSION`` has to be increased."""
     generator = Streams(0).generator("identities", 0)
     assert generator.random() == 0.11984045255772335
     assert generator.choice(17, 8, replace=False).tolist() == [12, 0, 1, 4, 8, 6, 15, 5]

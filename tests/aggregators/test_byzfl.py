@@ -60,7 +60,7 @@ def test_the_same_steps_of_centered_clipping() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_subset_of_smea_on_a_line(seed: int) -> None:
-    """Where its one step of the power method, from a random vector, finds the eigenvalue."""
+    """Messages for which one step of ByzFL's power method, from a random vector, finds the eigenvalue."""
     messages = draw(9, 1, 3, seed)
     torch.testing.assert_close(make_aggregator("smea", workers=9, byzantine=3)(messages), byzfl.SMEA(3)(messages))
 

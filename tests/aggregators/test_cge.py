@@ -25,7 +25,7 @@ def test_golden_tie_goes_to_the_lowest_index() -> None:
 
 @pytest.mark.parametrize("size", [1e18, 1e20, 3e38])
 def test_lengths_whose_squares_are_no_numbers(size: float) -> None:
-    # of those, too, the shorter are told from the longer
+    # among these, too, shorter messages are distinguished from longer ones
     messages = torch.full((3, 4), size)
     messages[1] /= 2
     messages[2] = 1

@@ -43,7 +43,7 @@ def test_equals_a_loop(inner: str) -> None:
 
 
 def test_kappa_is_the_rules_times_the_share_of_byzantine_workers() -> None:
-    """Of 9 messages 3 are left out: 4 3/6 (1 + kappa). With none, the mean has no error."""
+    """3 of 9 messages are left out: 4 3/6 (1 + kappa). If none is left out, the mean has no error."""
     setting = AggregatorSetting(9, 3)
     inner = REGISTRIES["aggregators"].parse("cwmed").build(setting).kappa
     assert REGISTRIES["aggregators"].parse("ctma:rule=cwmed").build(setting).kappa == pytest.approx(2 * (1 + inner))

@@ -15,7 +15,7 @@ def column(*values: float) -> torch.Tensor:
 
 
 def test_golden() -> None:
-    """Of 0, 1, 5, 8 and 10 the middle, 5, is 5 from both ends; 0, 1, 5, 5, 5, 8, 10 without two at each end is 5.
+    """The middle one of 0, 1, 5, 8, 10 is 5 from both ends; 0, 1, 5, 5, 5, 8, 10 without two at each end gives 5.
 
     Without copies, 0, 1, 5, 8, 10 without one at each end is 14/3; with two, 0, 1, 5, 5, 5, 8, 10 without one: 24/5.
     """
@@ -27,7 +27,7 @@ def test_golden() -> None:
 
 
 def test_golden_median() -> None:
-    """Of 0, 4, 6, 20 the third, 6, is 6 from 0 and 14 from 20, and the second 4: 0, 4, 6, 6, 20 has the median 6."""
+    """The third one of 0, 4, 6, 20 is 6 from 0 and 14 from 20, and the second 4; the median of 0, 4, 6, 6, 20 is 6."""
     assert make_aggregator("foundation:copies=1,rule=cwmed", workers=4, byzantine=1)(column(0, 4, 6, 20)).tolist() == [6.0]
     assert make_aggregator("foundation:copies=0,rule=cwmed", workers=4, byzantine=1)(column(0, 4, 6, 20)).tolist() == [5.0]
 

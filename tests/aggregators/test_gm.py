@@ -57,7 +57,7 @@ def test_golden_one_step() -> None:
 
 @pytest.mark.parametrize("nu", [1e-6, 0.1, 1.5])
 def test_few_steps_are_those_of_a_loop(nu: float) -> None:
-    """As RFA makes them, with the absolute smoothing that nu is of the median distance, from the coordinate-wise median."""
+    """The steps of RFA, from the coordinate-wise median, with an absolute smoothing of nu times the median distance."""
     messages = normal(9, 4, seed=3)
     z = messages.median(0).values
     smallest = nu * (messages - z).norm(dim=1).median()

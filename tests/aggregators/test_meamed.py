@@ -41,7 +41,7 @@ def by_loop(messages: Tensor, trim: int, left_out: int) -> Tensor:
 @pytest.mark.parametrize("columns", [3, _order.COLUMNS])
 @pytest.mark.parametrize("m", [1, 2, 5, 8, 17])
 def test_nearest_mean_equals_a_loop(m: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every number of values cut off and left out, also where it is more than half of them, as in Bulyan."""
+    """The kernel serves every number of values cut off and left out, also more than half of them, as in Bulyan."""
     monkeypatch.setattr(_order, "COLUMNS", columns)
     messages = torch.randn(m, 10, generator=torch.Generator().manual_seed(m), dtype=torch.float64)
     for trim in range((m + 1) // 2):

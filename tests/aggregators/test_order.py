@@ -15,7 +15,7 @@ from dynabro_cli.machine import native
 
 @pytest.fixture(autouse=True)
 def by_torch() -> Iterator[None]:
-    """Leave the kernel out: it has a test of its own."""
+    """Disable the kernel, which has its own test."""
     native.set_first_use("leave")
     yield
     native.set_first_use("compile")

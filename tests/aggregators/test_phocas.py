@@ -11,7 +11,7 @@ from dynabro_cli.errors import SpecError
 
 def test_golden() -> None:
     # f = 1: the trimmed mean of 0 6 7 7 13.5 is 20/3, from which 0 is at 6.67 and 13.5 at 6.83, which is left out: 20/4 = 5
-    # (meamed, around the median 7, would leave out 0); that of -2 5 -3 4 6 is 7/3, and -3 is left out: 13/4
+    # (meamed, around the median 7, would leave out 0); the trimmed mean of -2 5 -3 4 6 is 7/3, and -3 is left out: 13/4
     messages = torch.tensor([[0.0, -2.0], [13.5, 5.0], [7.0, -3.0], [6.0, 4.0], [7.0, 6.0]])
     torch.testing.assert_close(make_aggregator("phocas", workers=5, byzantine=1)(messages), torch.tensor([5.0, 13 / 4]))
     assert make_aggregator("meamed", workers=5, byzantine=1)(messages)[0] == 33.5 / 4

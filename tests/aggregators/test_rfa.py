@@ -22,7 +22,7 @@ def test_golden_two_steps() -> None:
 
 
 def test_golden_smoothing_is_absolute() -> None:
-    """With nu = 2 all three lengths up to 2 count as 2, so that the weights are equal; times 10 they are not."""
+    """Lengths up to nu = 2 all count as 2, so the three weights are equal; times 10 they differ."""
     messages = torch.tensor([[1.0], [2.0], [0.0]], dtype=torch.float64)
     one = make_aggregator("rfa:T=1,nu=2", workers=3, byzantine=1)
     assert one(messages).tolist() == [1.0]

@@ -25,7 +25,7 @@ MESSAGES = torch.tensor(
 
 
 def test_golden() -> None:
-    # The median length is 2: the last message is over 3 times as long, the fourth is in a cluster of its own, the second is
+    # The median length is 2: the last message is over 3 times as long, the fourth is alone in its cluster, the second is
     # clipped to (1, 1, -1, 1): (3, 1, 1, 1)/3
     rule = make_aggregator("signguard:share=1", workers=5, byzantine=1)
     torch.testing.assert_close(rule(MESSAGES), torch.tensor([1.0, 1 / 3, 1 / 3, 1 / 3]))

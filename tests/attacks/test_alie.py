@@ -63,7 +63,7 @@ def test_one_honest_worker_is_copied() -> None:
 
 
 def test_all_byzantine_take_their_own_statistics_for_the_honest_ones() -> None:
-    # 1, 3, 8: mean 4, deviation sqrt(13); z of its own, or 0 by the formula
+    # 1, 3, 8: mean 4, deviation sqrt(13); a given z, or 0 by the formula
     own, everyone = torch.tensor([[1.0], [3.0], [8.0]]), torch.ones(3, dtype=torch.bool)
     torch.testing.assert_close(make_attack("alie:z=1", workers=3)(own, everyone), torch.full((3, 1), 4 - math.sqrt(13)))
     torch.testing.assert_close(make_attack("alie", workers=3)(own, everyone), torch.full((3, 1), 4.0))

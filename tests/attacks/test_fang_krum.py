@@ -14,8 +14,9 @@ from dynabro_cli.errors import SpecError
 DOUBLE = torch.float64
 # m = 7, c = 2: Krum scores 3 neighbours. Among the honest -4, -3, 1, 5, 8 the sums of the 3 least squares are 107, 81, 57, 89
 # and 179, and m - 2c - 1 = 2: lambda <= sqrt(57/2) + 8 = 13.34. The two copies of -lambda are at distance 0 from each other.
-# At 13.34 their score is 9.34^2 + 10.34^2 = 194, and over that of -4, 1 + 25 + 81; at 6.67 it is 2.67^2 + 3.67^2 = 20.6, and
-# over that of -4, 1 + 2 (2.67^2) = 15.3; at 3.33 it is 0.67^2 + 0.33^2 = 0.55, and under those of -3, 1 + 2 (0.33^2), and all.
+# At 13.34 their score is 9.34^2 + 10.34^2 = 194, and over the score of -4, 1 + 25 + 81. At 6.67 it is 2.67^2 + 3.67^2 = 20.6,
+# and over the score of -4, 1 + 2 (2.67^2) = 15.3. At 3.33 it is 0.67^2 + 0.33^2 = 0.55, and under the score of -3,
+# 1 + 2 (0.33^2), and all others.
 HONEST = [-4.0, -3, 1, 5, 8]
 GOLDEN = (math.sqrt(57 / 2) + 8) / 4
 
@@ -88,7 +89,7 @@ def test_where_krum_selects_none_of_them() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6])
 def test_none_to_all(count: int) -> None:
-    """Where all are Byzantine all count as honest for the bound, and Krum has nothing else to select."""
+    """All workers count as honest for the bound if all are Byzantine, and Krum can select nothing else."""
     own = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)
     byzantine = torch.arange(6) < count
     sent = make_attack("fang-krum:direction=mean", workers=6)(own, byzantine)
@@ -96,7 +97,7 @@ def test_none_to_all(count: int) -> None:
     for row in sent[:count]:
         torch.testing.assert_close(row.sign(), -own.mean(0).sign())
         torch.testing.assert_close(row.abs(), row.abs()[:1].expand(3))
-    if count == 6:  # no neighbours to score, so the bound is that of the lengths
+    if count == 6:  # no neighbours to score, so only the lengths bound it
         assert float(sent[0].norm()) == pytest.approx(float(own.norm(dim=1).max()))
 
 

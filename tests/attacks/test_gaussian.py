@@ -152,7 +152,7 @@ def test_a_run_that_was_interrupted_is_the_run_that_was_not(around: str, clock: 
 
 
 def test_a_run_draws_by_its_seed() -> None:
-    """Where every worker is Byzantine and there is no other noise, nothing else depends on the seed."""
+    """If every worker is Byzantine and there is no other noise, nothing else depends on the seed."""
     fields = {"task": "quadratic:sigma=0", "method": "sgd", "workers": 5, "byzantine": 2, "budget": 3, "aggregator": "mean"}
     everyone = {"attack": "gaussian:sigma=2", "switching": "bernoulli:p=1,D=1,delta_max=1"}
     first, again, other = (

@@ -46,7 +46,7 @@ either = pytest.mark.parametrize("attack", ["inf", "nan"])
 @pytest.mark.parametrize("method", ["sgd", "dynabro:jmax=2"])
 @pytest.mark.parametrize("clock", ["round", "computation"])
 def test_a_run_that_withstands_it_has_finite_rows(attack: str, method: str, clock: str) -> None:
-    """The distance from the honest mean is a number, though the vectors of the others are none."""
+    """The distance from the honest mean is a finite number, although the other workers' vectors are not finite."""
     rounds = rounds_of(RunSpec(**KRUM, method=method, attack=attack, clock=clock))
     assert all(math.isfinite(row.gradient_norm) and math.isfinite(row.aggregation_error or 0.0) for row in rounds)
     assert all(row.aggregation_error is not None for row in rounds)

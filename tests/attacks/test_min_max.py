@@ -63,7 +63,7 @@ def test_the_only_honest_worker_is_copied_and_all_byzantine_count_as_honest(kind
 
 
 def test_precision_far_from_zero() -> None:
-    """In single precision, with a mean that is large beside the deviations: the distances are those of the deviations."""
+    """In single precision, with a mean much larger than the deviations, distances have the precision of the deviations."""
     deviations = torch.randn(9, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = by_search(deviations[4:], "std")
     sent = make_attack("min-max", workers=9)((deviations + 1000).float(), torch.arange(9) < 4)

@@ -44,7 +44,7 @@ def test_a_part_that_sees_the_defence_and_one_that_learns() -> None:
 
 
 def test_state_of_each_part() -> None:
-    # theta of the first part is that of its attack alone
+    # theta of the first part is the theta of its attack alone
     byzantine = torch.tensor([True, False, True, False, True])
     mixed = make_attack("mixed:parts=momentum-tailored:lambda=1:beta=0.5/sf/gaussian", workers=5)
     alone = make_attack("momentum-tailored:lambda=1,beta=0.5", workers=5)
@@ -55,7 +55,7 @@ def test_state_of_each_part() -> None:
 
 
 def test_labels_of_the_part_that_flips_them() -> None:
-    """Workers 1 and 3 are that part's; where it enters is told by the other parts, and sf acts on what is computed."""
+    """Workers 1 and 3 belong to label-flip. The other parts decide the entry, and sf acts on the computed vectors."""
     attack, byzantine = make_attack("mixed:parts=sf/label-flip", workers=5), torch.tensor([True, True, False, False, True])
     labels = torch.zeros(5, 2, dtype=torch.int64)
     assert attack.labels(labels, byzantine, 10).tolist() == [[0, 0], [9, 9], [0, 0], [0, 0], [0, 0]]

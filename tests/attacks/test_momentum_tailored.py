@@ -41,7 +41,7 @@ def test_golden() -> None:
 
 @pytest.mark.parametrize("steps", [6, 12, 30, 150, 300])
 def test_lemma_where_thirds_divide_evenly(steps: int) -> None:
-    """For alpha = 1/steps <= 1/6, 1/(3 alpha) whole: theta in [(5/6)^4, 1] after the first epoch of 1/alpha rounds."""
+    """theta is in [(5/6)^4, 1] after the first epoch of 1/alpha rounds, for alpha = 1/steps <= 1/6 and 1/(3 alpha) whole."""
     biases, masks = simulate(1 - 1 / steps, 4 * steps)
     later = biases[steps:]
     assert float(later.min()) >= BOUND - 1e-9
@@ -107,7 +107,7 @@ def test_the_printed_schedule() -> None:
 
 
 def test_the_printed_schedule_breaks_the_lemma() -> None:
-    """With beta = 0.9 the second and third worker are not boosted after the first epoch: their bias falls below (5/6)^4."""
+    """The second and third worker are not boosted after the first epoch at beta = 0.9: their bias falls below (5/6)^4."""
     attack = make_attack("momentum-tailored:lambda=1,schedule=printed", workers=3, beta=0.9)
     switching = make_switching("rotating", workers=3, byzantine=1, beta=0.9)
     momentum = torch.zeros(3, 1, dtype=torch.float64)

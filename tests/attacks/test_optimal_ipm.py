@@ -56,7 +56,7 @@ def test_golden(parameters: str, defence: Callable[[Tensor], Tensor], sent: floa
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5])
 def test_none_to_all(count: int) -> None:
-    """Where all are Byzantine, the mean of their own vectors stands for the honest one, and for the one to keep away from."""
+    """If all are Byzantine, the mean of their own vectors is the honest mean, and also the mean to move away from."""
     own = torch.randn(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     byzantine = torch.arange(5) < count
     sent = make_attack("optimal-ipm:evals=3,delta=2", workers=5)(own, byzantine, mean)

@@ -75,7 +75,7 @@ def test_the_entry_does_not_matter_to_a_method_without_memory(method: str) -> No
 
 
 def test_within_a_round_the_last_identity_decides_what_is_sent() -> None:
-    """With clock=computation and attack_entry=state a message is replaced whole, or not at all."""
+    """A message is replaced as a whole, or not at all, with clock=computation and attack_entry=state."""
     fields = {"task": "quadratic", "method": "dynabro:jmax=2", "aggregator": "mean", "attack": "sf:negates=gradient"}
     sizes = {"workers": 3, "byzantine": 1, "budget": 40, "attack_entry": "state", "clock": "computation", "eval_every": 20}
     events = list(simulate(RunSpec.from_mapping(fields | sizes | {"switching": "periodic:K=1"})))

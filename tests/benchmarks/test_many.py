@@ -35,7 +35,7 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told(said: Path) -> list[str]:
-    """Return the first words of what the control program was told."""
+    """Return the first words of each command that the control program received."""
     return [line.split()[0] for line in said.read_text().splitlines()]
 
 

@@ -22,7 +22,7 @@ SETTINGS = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind."""
+    """Result of a command."""
 
     code: int
     out: str

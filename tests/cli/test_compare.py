@@ -93,7 +93,7 @@ def test_a_seed_without_a_partner_is_left_out(dynabro: Dynabro, grid: Path) -> N
 
 
 def test_any_field_is_compared(dynabro: Dynabro, grid: Path) -> None:
-    """Other identities are told of."""
+    """Different identities are reported."""
     outcome = dynabro("compare", "switching=periodic:K=5", "switching=static", "--where", "method = 'sgd'")
     assert outcome.code == 0
     assert "do not have the same Byzantine workers" in outcome.err

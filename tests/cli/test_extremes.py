@@ -95,7 +95,7 @@ def accepted(all_cases: Iterator[Case]) -> tuple[dict[str, tuple[Case, Run]], in
 
 
 def events_of(case: Case, run: Run) -> Iterator[Any]:
-    """The events of a run: simulated, or as large as those of a run that would take too long."""
+    """The events of a run: simulated, or as large as the events of a run that would take too long."""
     if case.small:
         yield from simulate(RunSpec.from_text(case.values), device="cpu", threads=1, compile="off")
         return

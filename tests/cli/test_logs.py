@@ -79,7 +79,7 @@ def test_a_terminal_is_told_nothing_but_text(dynabro: Dynabro, log: Path, monkey
     assert "".join(shown) == "tab\tand ümlaut\n\\x1b]0;title\\x07\\x1b[2J 10%\n20%\n\\x9b \\u202e\\xff\n"
 
 
-# --- where there is none
+# --- without a log
 
 
 def test_no_log(dynabro: Dynabro, log: Path, folder: Path) -> None:

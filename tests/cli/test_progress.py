@@ -61,14 +61,14 @@ def test_a_long_round_and_short_ones_behind_it(capsys: pytest.CaptureFixture[str
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What time it is for rich."""
+    """Rich's clock."""
     now = [1000.0]
     monkeypatch.setattr("rich.console.monotonic", lambda: now[0])
     return now
 
 
 def test_a_budget_spent_before_the_first_round_does_not_count(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:
-    """As safeguard measures the noise: 10 of 100 at once, then a second for each."""
+    """Progress of safeguard's noise measurement: 10 of 100 at once, then a second for each."""
     with RunProgress(100, samples=1, quiet=False) as progress:
         tell(progress, started(), dataclasses.replace(evaluated(0, 0.1), budget=10))
         for spent in (20, 50, 100):

@@ -132,7 +132,7 @@ def test_every_option_reaches_the_database(dynabro: Dynabro, folder: Path) -> No
 def test_precision_and_compile_are_stored_and_shown(dynabro: Dynabro, folder: Path) -> None:
     commands: list[tuple[str, ...]] = [(), ("--compile", "off"), ("--precision", "bf16"), ("--precision", "fp32")]
     ids = [json.loads(dynabro(*DIGITS, *options, "--json", "--quiet").out)["id"] for options in commands]
-    assert ids == [1, 1, 2, 1]  # how it is compiled is no other run, and its precision is
+    assert ids == [1, 1, 2, 1]  # compile does not make another run, but precision does
     assert read(folder / "results.db", "SELECT precision FROM runs") == [("fp32",), ("bf16",)]
     assert [run["precision"] for run in json.loads(dynabro("runs", "--json").out)] == ["fp32", "bf16"]
     assert json.loads(dynabro("show", "runs/2", "--json").out)["versions"]["compile"] == "off: too little work"
@@ -181,7 +181,7 @@ def test_a_pre_aggregator_changes_the_numbers(dynabro: Dynabro, folder: Path) ->
 
 
 def test_a_chain_is_joined_or_repeated(dynabro: Dynabro, folder: Path) -> None:
-    """With options of either name, and it is one run."""
+    """Options of both names give the same run."""
     name, parts = "nnm+clipping:c=2+bucketing:s=1", ("nnm", "clipping:c=2", "bucketing:s=1")
     for given in (("--pre", name), ("--pre-aggregators", name), [word for part in parts for word in ("--pre", part)]):
         assert dynabro(*QUADRATIC, *given).code == 0
@@ -335,7 +335,7 @@ def test_a_repetition_gives_the_same_numbers(dynabro: Dynabro, folder: Path) -> 
 
 
 def _without_run(path: Path, sql: str) -> str:
-    """The columns of the table that ``sql`` reads, but for the run's id."""
+    """The columns of the table that ``sql`` reads, except the run's id."""
     columns = read(path, "SELECT name FROM pragma_table_info(?) WHERE name <> 'run_id'", sql.split()[-1])
     return ", ".join(name for (name,) in columns)
 
@@ -579,18 +579,18 @@ def test_an_exception_of_many_lines_is_told_in_one(dynabro: Dynabro, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("fault", "code", "told"),
+    ("fault", "code", "message"),
     [(bang, 70, "is stored as failed"), (ctrl_c, 130, "runs stored as interrupted: 0")],
 )
 def test_what_is_said_to_be_stored_is_stored(
-    fault: Callable[[], None], code: int, told: str, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Callable[[], None], code: int, message: str, dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before its first event, a run that fails has a row of its own, and one that is interrupted has none."""
+    """Before its first event, a run that fails gets a row, but an interrupted run does not."""
     monkeypatch.setattr(setup, "simulate_run", broken_off(fault, after=0))
     outcome = dynabro(*DIGITS, "--quiet")
     assert outcome.code == code
     (line,) = outcome.problems
-    assert told in line
+    assert message in line
     assert read(folder / "results.db", "SELECT status FROM runs") == ([("failed",)] if code == 70 else [])
 
 

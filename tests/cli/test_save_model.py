@@ -49,7 +49,7 @@ def about(path: Path | str) -> dict[str, str]:
 
 
 def models(folder: Path) -> dict[str, object]:
-    """What all saved models contain; the order of metadata differs from file to file."""
+    """Content of all saved models; the order of metadata differs from file to file."""
     files = sorted(folder.glob("*.safetensors"))
     return {path.name: (about(path), {name: tensor.tolist() for name, tensor in load_file(path).items()}) for path in files}
 

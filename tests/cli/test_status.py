@@ -39,7 +39,7 @@ def database(folder: Path) -> Path:
 
 @pytest.fixture
 def views(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Has something happen between two views of ``--watch``, then Ctrl-C."""
+    """Make something happen between two views of ``--watch``, then Ctrl-C."""
 
     def between(*happenings: Callable[[], object]) -> None:
         left = iter(happenings)

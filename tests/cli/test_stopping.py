@@ -28,7 +28,7 @@ from dynabro_cli.store.open import connections
 from dynabro_cli.store.open import engine
 from dynabro_cli.store.read import queries
 
-def told(function):
+def noted(function):
     def call(*arguments):
         value = function(*arguments)
         print("ready", flush=True, file=sys.stderr)
@@ -36,9 +36,9 @@ def told(function):
     return call
 
 if sys.argv[1] == "locked":
-    connections.busy_seconds = told(connections.busy_seconds)
+    connections.busy_seconds = noted(connections.busy_seconds)
 else:
-    queries._rows = told(queries._rows)
+    queries._rows = noted(queries._rows)
 sys.argv[1:] = sys.argv[2:]
 main()
 """

@@ -91,14 +91,14 @@ def test_a_terminal_gets_a_line_for_all_and_one_for_each_slot(
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What time it is for rich."""
+    """Rich's clock."""
     now = [1000.0]
     monkeypatch.setattr("rich.console.monotonic", lambda: now[0])
     return now
 
 
 def to_go(capsys: pytest.CaptureFixture[str]) -> str:
-    """What the last plain line says of the time to go."""
+    """The remaining time in the last plain line."""
     return capsys.readouterr().err.splitlines()[-1].partition("about ")[2]
 
 

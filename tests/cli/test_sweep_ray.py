@@ -32,7 +32,7 @@ def opened(options, most):
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
-    """What the back end is asked for; nothing is made, and every run is said to be finished."""
+    """Requests to the back end; nothing is computed, and every run is reported as finished."""
     calls = []
 
     @contextlib.contextmanager

@@ -99,7 +99,7 @@ def rows(database: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 @pytest.mark.thorough
 def test_four_shards_merged_are_the_whole(small: str, folder: Path) -> None:
-    """Four real processes at once, each with a database of its own."""
+    """Four real processes at once, each with a separate database."""
     command = [sys.executable, "-m", "dynabro_cli", "sweep", small, "--set", "seeds=0..4", "--jobs", "1", "--threads", "1"]
     parts = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What reaches a terminal: text of a stranger's shows and does nothing, and no stream or encoding is a crash."""
+"""Output to a terminal: a stranger's text is visible and harmless, and no stream or encoding causes a crash."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_a_sweep_from_a_closed_standard_input_is_empty(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (["query", "SELECT 'é€' AS 'ü'"], 0, "\\xe9\\u20ac"),
         (["query", "SELECT ü"], 2, "\\xfc"),
@@ -231,10 +231,10 @@ def test_a_sweep_from_a_closed_standard_input_is_empty(folder: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_terminal_without_the_letters(words: list[str], code: int, told: str, results: Path) -> None:
+def test_a_terminal_without_the_letters(words: list[str], code: int, message: str, results: Path) -> None:
     done = shell(words, "", results.parent, PYTHONIOENCODING="ascii:strict")
     assert done.returncode == code, done.stderr
-    assert told in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 

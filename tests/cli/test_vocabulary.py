@@ -1,4 +1,4 @@
-"""What a user types by guess: short names, chains with their rule, sweeps by name; and the words of errors."""
+"""Words that a user types by guess: short names, chains with their rule, sweeps by name; and the words of errors."""
 
 from __future__ import annotations
 

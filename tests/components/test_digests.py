@@ -166,13 +166,13 @@ def test_a_process_that_computes_knows_the_code_that_it_began_with(copy: Path) -
 
 
 def entry(file: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What a user's file registers."""
+    """The entry that a user's file registers."""
     monkeypatch.setitem(sys.modules, "a_users_rules", SimpleNamespace(__file__=str(file)))
     return SimpleNamespace(factory=SimpleNamespace(__module__="a_users_rules"))
 
 
 def test_a_file_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its digest covers files beside it and dynabro's, wherever it is, and not what is installed."""
+    """The digest of a user's file covers files beside it and dynabro's, wherever it is, but not installed packages."""
     found = []
     for place, helper, body in (("a", "1", "2"), ("b", "1", "2"), ("c", "0", "2"), ("d", "1", "0")):
         folder = tmp_path / place

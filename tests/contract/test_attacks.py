@@ -1,4 +1,4 @@
-"""What every attack promises: one table over the registry."""
+"""Promises of every attack: one table over the registry."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def median(messages: Tensor) -> Tensor:
 
 
 def sent(attack: Attack, own: Tensor, byzantine: Tensor, state: State, messages: Callable[..., Tensor] | None = None) -> Tensor:
-    """What the attack sends, by its ``messages`` or those given in place of them."""
+    """The messages of the attack, from its ``messages`` or from a function given instead."""
     seen = (Defence(honest_mean(own, byzantine), median),) if attack.sees_defence else ()
     return (messages or attack.messages)(own, byzantine, state, *seen)
 
 
 def same(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors are the same, and NaN where the other is."""
+    """Return True if two tensors are equal; NaN equals NaN."""
     return torch.equal(first.isnan(), second.isnan()) and torch.equal(first.nan_to_num(), second.nan_to_num())
 
 
@@ -67,7 +67,7 @@ def next_state(attack: Attack, own: Tensor, byzantine: Tensor, state: State) -> 
 @every_text
 @every_m
 def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> None:
-    """From none to all: messages are finite, honest rows bit for bit as they were, and the input is left alone."""
+    """From none to all Byzantine: messages are finite, honest rows unchanged bit for bit, and so is the input."""
     attack, own = made(text, m), draw(m)
     before, state = own.clone(), dict(attack.initial)
     for count in [*range(m + 1), 0]:  # one after the other, so that an attack with a memory meets them with one
@@ -122,7 +122,7 @@ def test_no_randomness_of_its_own(text: str) -> None:
 
 
 def rounds_of(text: str, own: Tensor, byzantine: Tensor) -> list[Tensor]:
-    """What an attack sends in three rounds."""
+    """The messages of an attack in three rounds."""
     attack, found = made(text, len(own)), []
     state = dict(attack.initial)
     for _ in range(3):
@@ -131,14 +131,14 @@ def rounds_of(text: str, own: Tensor, byzantine: Tensor) -> list[Tensor]:
     return found
 
 
-# Of which the vectors sent are of a size of their own, and not that of the gradients.
+# The vectors of these attacks have their own size, not the size of the gradients.
 SIZES = {"shift", "momentum-tailored", "gaussian", "mixed", "rop"}
 
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if text.partition(":")[0] not in SIZES])
 @pytest.mark.parametrize("exponent", [-75, -60, 60, 70])
 def test_scales_with_the_gradients_from_end_to_end_of_single_precision(text: str, exponent: int) -> None:
-    """A power of two changes no digit, and 2^70 is a number whose square is none."""
+    """A power of two changes no digit; the square of 2^70 overflows."""
     own, byzantine, scale = draw(9), torch.arange(9) < 4, 2.0**exponent
     for found, expected in zip(rounds_of(text, own * scale, byzantine), rounds_of(text, own, byzantine), strict=True):
         torch.testing.assert_close(found / scale, expected, rtol=1e-4, atol=1e-6, equal_nan=True)
@@ -182,7 +182,7 @@ def test_own_vectors_of_byzantine_workers_matter_where_declared(text: str) -> No
 @pytest.mark.thorough
 @every_text
 def test_it_can_be_compiled(text: str) -> None:
-    """As one graph, which the server's function needs; traced here and not compiled, so that it is quick.
+    """Each attack is one graph, which the server's function needs; here it is only traced, not compiled, to be quick.
 
     An attack that sees the defence is not compiled (the defence is), but it waits for no number either.
     """
@@ -203,7 +203,7 @@ def test_it_can_be_compiled(text: str) -> None:
 
 @every_text
 def test_an_attack_with_a_row_for_each_worker_says_so(text: str) -> None:
-    """It needs all workers to answer in every round."""
+    """An attack with ``by_number`` needs all workers to answer in every round."""
     attack = made(text, 9)
     state = next_state(attack, draw(9), torch.arange(9) < 4, dict(attack.initial))
     assert attack.by_number or not any(value.ndim and value.shape[0] == 9 for value in state.values())

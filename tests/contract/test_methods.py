@@ -1,4 +1,4 @@
-"""What every training method promises to the loop."""
+"""Promises of every training method to the loop."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_message_for_every_prefix_and_a_direction_of_them(text: str) -> None:
 
 @pytest.mark.parametrize("text", SENDERS)
 def test_directions_are_linear_in_the_gradients(text: str) -> None:
-    """With linear aggregation, round after round: doubling every gradient doubles every g_t."""
+    """Doubling every gradient doubles every g_t, round after round, if aggregation is linear."""
     single, double = build(text), build(text)
     states: list[dict[str, Tensor]] = [{}, {}]
     generator = torch.Generator().manual_seed(0)
@@ -104,7 +104,7 @@ def test_what_is_remembered_is_declared(text: str) -> None:
 
 @pytest.mark.parametrize("text", SENDERS)
 def test_a_state_of_rows_is_0_at_first_and_belongs_to_the_workers(text: str) -> None:
-    """What lets some workers send: a state of zeros is none, and each row depends on that worker's gradients alone."""
+    """Conditions for letting only some workers send: zeros are an empty state, and a row depends only on its worker."""
     method = build(text)
     if not method.by_row:
         return

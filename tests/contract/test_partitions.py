@@ -1,4 +1,4 @@
-"""What every partition promises: every sample is one worker's, no worker has none, and the seed alone tells whose it is."""
+"""Promises of every partition: each sample has one worker, each worker has samples, and only the seed decides."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ PINNED = {
 
 @pytest.mark.parametrize("text", PINNED)
 def test_the_draws_are_what_they_were(text: str) -> None:
-    """Not worked by hand: what seed 0 gave when it was written. With other draws stored runs could not be made again."""
+    """Result of seed 0 when this was written, not worked by hand. With other draws stored runs could not be repeated."""
     assert [part.tolist() for part in parts_of(text, np.tile(np.arange(3), 4), 3, 0)] == PINNED[text]

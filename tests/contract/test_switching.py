@@ -1,4 +1,4 @@
-"""What every switching strategy promises: one table over the registry."""
+"""Promises of every switching strategy: one table over the registry."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_who_is_byzantine_at_which_level_can_be_asked_for_in_any_order(name: str
 
 @every_name
 def test_what_follows_the_run_has_a_state_that_is_data(name: str) -> None:
-    """It begins as ``mask`` says, ``learn`` returns a new state, and its schedule is stored."""
+    """A strategy that follows the run starts with ``mask``, ``learn`` returns a new state, and the schedule is stored."""
     strategy = make(name)
     if strategy.follow is None:
         return

@@ -42,7 +42,7 @@ def serve_on_gpu(connection: Connection) -> None:
 
 
 def serve_once(connection: Any) -> None:
-    """Make up one run, and die after it, without a word."""
+    """Make up one run, and die after it without reporting anything."""
 
     def send(message: object) -> None:
         connection.send(message)

@@ -24,7 +24,7 @@ def quadratic(seed: int, **fields: object) -> Run:
 
 
 class Log:
-    """Keeps what it is told, as ``(seed, what)``."""
+    """Recorder that keeps every call as ``(seed, what)``."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[int, str]] = []

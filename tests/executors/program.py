@@ -18,7 +18,7 @@ if __name__ == "__mp_main__":  # in a worker process, before its first own line
 
 
 class Announcer:
-    """Says when all slots are in the middle of a run."""
+    """Progress that reports when all slots are in the middle of a run."""
 
     def __init__(self, slots: int) -> None:
         self._waiting = set(range(slots))

@@ -1,4 +1,4 @@
-"""What the nodes of a Ray cluster make runs with in tests: a folder that they get as that of data sets says what goes wrong."""
+"""Simulations for the nodes of a Ray cluster in tests; the folder of data sets says what goes wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.store.made import checkpointed, evaluated, finished, rounds, started,
 
 
 def made_up() -> Simulate:
-    """Makes up runs as ``faulty`` does."""
+    """Simulation that makes up runs like ``faulty``."""
 
     def simulate(request: Request, wanted: Callable[[], bool]) -> Iterator[events.Event]:
         os.environ["FAULTS"] = str(request.data_dir)
@@ -24,7 +24,7 @@ def made_up() -> Simulate:
 
 
 def half_way() -> Simulate:
-    """Makes runs that go no further than half-way before a checkpoint is wanted, and tell where they are."""
+    """Simulation that stops half-way until a checkpoint is requested, and reports where it is."""
 
     def simulate(request: Request, wanted: Callable[[], bool]) -> Iterator[events.Event]:
         print("on", request.device, "of GPUs", os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -46,7 +46,7 @@ def half_way() -> Simulate:
 
 
 def patient() -> Simulate:
-    """Makes real runs, which wait after their first checkpoint until nobody has the file ``gate`` locked."""
+    """Simulation of real runs that wait after their first checkpoint until nobody has locked the file ``gate``."""
     real = worker.simulation()
 
     def simulate(request: Request, wanted: Callable[[], bool]) -> Iterator[events.Event]:
@@ -60,7 +60,7 @@ def patient() -> Simulate:
 
 
 def of_another_version() -> Simulate:
-    """Takes every spec for another run's."""
+    """Simulation that takes every spec for another run's spec."""
     real = worker.simulation()
     return lambda request, wanted: real(Request(**vars(request) | {"key": "0" * 64}), wanted)
 

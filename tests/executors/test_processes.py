@@ -63,7 +63,7 @@ class Faults:
             file.unlink()
 
     def notes(self, word: str) -> list[str]:
-        """What was noted behind ``word``, in order."""
+        """Notes after ``word``, in order."""
         file = self.folder / "notes"
         lines = file.read_text().splitlines() if file.exists() else []
         return [line.removeprefix(word + " ") for line in lines if line.startswith(word + " ")]
@@ -129,7 +129,7 @@ def test_rows_are_those_of_runs_made_one_by_one_and_of_fresh_processes(engine: E
     told = log.of(2)
     assert (told[:3], told[-3:]) == (["started", "Started", "Evaluated"], ["Evaluated", "Finished", "finished"])
 
-    alone = tmp_path / "alone.db"  # the run that three others came before, in a process of its own
+    alone = tmp_path / "alone.db"  # the run that came after three others, now in a new process
     execute_all(runs[3:], open_for_writing(str(alone)), Options(jobs=1, device="cpu", threads=1, sweep="name"), Log())
     assert without_ids(content(alone)) == without_ids(content(path, "3"))
 
@@ -219,7 +219,7 @@ def test_fail_fast(engine: Engine, path: Path, faults: Faults) -> None:
     gate = os.open(faults.folder / "gate", os.O_RDWR)
 
     class OpensTheGate(Log):
-        """Lets run 1 fail when run 0 is in its middle."""
+        """Log that lets run 1 fail when run 0 is half-way."""
 
         def event(self, slot: int, run: Run, event: Event) -> None:
             super().event(slot, run, event)
@@ -296,7 +296,7 @@ def test_what_another_has_or_is_faster_with_is_waited_for(engine: Engine, path: 
     rivals = [Recorder(engine) for _ in range(3)]
 
     class Rival(Log):
-        """Takes runs between their beginning and their being claimed here."""
+        """Log that takes runs between their start and their claim here."""
 
         def started(self, slot: int, run: Run) -> None:
             super().started(slot, run)
@@ -369,7 +369,7 @@ def test_a_failure_does_not_take_what_is_anothers(engine: Engine, path: Path, fa
 
 @pytest.fixture
 def program(path: Path, faults: Faults) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a program in a session of its own, as a terminal does."""
+    """Start a program in a new session, like a terminal."""
     programs = []
 
     def call(jobs: int, seeds: int, **environment: str) -> subprocess.Popen[str]:

@@ -43,7 +43,7 @@ def sweep(path: Path | str, worker: str = "tests.executors.faulty:serve", **opti
 
 @pytest.fixture
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the workers note; beside it is what goes wrong."""
+    """Notes of the workers; the file beside them says what goes wrong."""
     folder = tmp_path / "faults"
     folder.mkdir()
     monkeypatch.setenv("FAULTS", str(folder))

@@ -1,4 +1,4 @@
-"""What the database says of a sweep while an executor makes its runs."""
+"""Content of the database while an executor makes a sweep's runs."""
 
 from __future__ import annotations
 

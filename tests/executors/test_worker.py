@@ -30,7 +30,7 @@ from tests.store.made import checkpointed, finished, rounds, started
 
 
 class Pipe:
-    """An end of a pipe whose other end asks, and answers what it is told to."""
+    """An end of a pipe whose other end asks, and answers as requested."""
 
     def __init__(self, *answers: object) -> None:
         self.sent: list[Any] = []
@@ -240,6 +240,6 @@ def test_a_run_has_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_is_under_its_parents_control_before_anything_slow_is_loaded() -> None:
-    """It has no use for a database, and loads torch when it ends with its parent."""
+    """A worker process uses no database, and loads torch when it ends with its parent."""
     program = "import sys, dynabro_cli.executors.worker; print(*{'sqlalchemy', 'torch', 'numpy', 'typer'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "\n"

@@ -19,7 +19,7 @@ MODEL = "models/logistic"
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each factory is called."""
+    """Number of calls of each factory."""
     counts: Counter[str] = Counter()
 
     def counted(name: str, factory: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ SPEC = ("--task", "quadratic", "--method", "sgd", "--attack", "shift:lambda=1", 
 
 
 def program(folder: Path, package: Path, *arguments: str) -> str:
-    """What a command prints, with the package in ``package``."""
+    """Output of a command, with the package in ``package``."""
     environment = os.environ | {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
     command = [sys.executable, "-m", "dynabro_cli", *arguments]
     answer = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Which workers answer: how many, with equal chances, and whatever else is drawn."""
+"""Workers that answer: their number, with equal chances, independent of all other draws."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_function_of_seed_and_round() -> None:
 
 
 def test_uniform_over_workers() -> None:
-    """As for uniform sets of Byzantine workers (tests/switching/test_periodic.py): wrong with probability 1e-6."""
+    """The same test as for uniform Byzantine sets (tests/switching/test_periodic.py): wrong with probability 1e-6."""
     draws, m, n = 4000, 9, 4
     counts = np.zeros(m)
     for round_ in range(draws):

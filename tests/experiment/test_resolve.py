@@ -1,4 +1,4 @@
-"""From a spec as it is typed to one that is complete and canonical, or to all that is wrong with it."""
+"""Resolution of a typed spec into a complete and canonical one, or into a list of all its problems."""
 
 from __future__ import annotations
 

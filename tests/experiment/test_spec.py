@@ -62,7 +62,7 @@ def test_auto_is_the_tasks_own() -> None:
 
 @pytest.mark.parametrize("seed", [2**53 + 1, 2**62 + 1, 2**63 - 1])
 def test_large_seeds_are_read_as_typed(seed: int) -> None:
-    """Not by way of a float, which would turn 2^53 + 1 into another seed."""
+    """The seed is not read as a float, which would turn 2^53 + 1 into another seed."""
     spec = RunSpec.from_text({"seed": str(seed)})
     assert spec.seed == seed
     assert spec.problems() == []

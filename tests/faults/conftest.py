@@ -21,7 +21,7 @@ def _signals_are_as_in_a_terminal() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Content:
-    """What the sweep stores where nothing goes wrong."""
+    """The rows that the sweep stores if nothing goes wrong."""
     place = Place(tmp_path_factory.mktemp("clean"))
     ended = place.do(*sweep(place))
     assert ended.code == 0, ended
@@ -33,7 +33,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Content:
 
 @pytest.fixture
 def new_place(tmp_path: Path) -> Iterator[Callable[[str], Place]]:
-    """Makes places; what is in progress in them is killed in the end."""
+    """Make places; processes that still run in them are killed at the end."""
     places: list[Place] = []
 
     def make(name: str) -> Place:

@@ -59,7 +59,7 @@ Content = dict[str, dict[str, Any]]
 
 
 class Ended(NamedTuple):
-    """How a command ended, and what it printed."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -92,7 +92,7 @@ class Place:
         self._processes: list[subprocess.Popen[str]] = []
 
     def start(self, *words: str, module: str = "dynabro_cli", **environment: str) -> subprocess.Popen[str]:
-        """Start ``dynabro WORDS`` on the database, in a session of its own, as a terminal or a cluster does."""
+        """Start ``dynabro WORDS`` on the database in a new session, like a terminal or a cluster."""
         process = subprocess.Popen(
             [sys.executable, "-m", module, *words],
             cwd=self.folder,
@@ -133,7 +133,7 @@ class Place:
                 process.communicate()
 
     def holds(self, sql: str) -> bool:
-        """Whether a query of the database, if there is one by now, has an answer."""
+        """Return True if a query of the database succeeds, once it exists."""
         if isinstance(self.database, str):
             made = read(self.database, "SELECT to_regclass('sweep_runs') IS NOT NULL") == [(True,)]
             return made and bool(read(self.database, sql))
@@ -142,7 +142,7 @@ class Place:
         return bool(read(self.db, sql))
 
     def logs(self) -> str:
-        """What the logs of all runs say."""
+        """The content of the logs of all runs."""
         return "".join(path.read_text() for path in sorted((self.folder / "results.db.d" / "logs").glob("*.log")))
 
     def checkpoints(self) -> list[Path]:
@@ -185,7 +185,7 @@ def _execute(connection: Any, sql: str, *values: object) -> Any:
 
 
 def content(database: Path | str) -> Content:
-    """All that a database holds of its runs, but for times and who made them."""
+    """All that a database holds of its runs, except times and makers."""
 
     def rows(sql: str) -> list[dict[str, Any]]:
         cursor = _execute(connection, sql)
@@ -239,7 +239,7 @@ def check_database(place: Place) -> None:
 
 
 def differing(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """What differs: the columns of the run's row, and the first two rows of each table, each as it is and as it should be."""
+    """The differences: columns of the run's row, and the first two rows of each table, each with the expected value."""
     wrong: dict[str, Any] = {}
     for part, own in found.items():
         other = wanted[part]

@@ -17,7 +17,7 @@ PR_CAPBSET_DROP = 24  # of Linux's prctl.h
 
 
 def pages(number: str) -> None:
-    """No database gets larger than so many pages: a disk that is full for SQLite."""
+    """Limit every database to this number of pages: for SQLite, the disk is then full."""
     from sqlalchemy import Engine, event
 
     @event.listens_for(Engine, "connect")
@@ -26,7 +26,7 @@ def pages(number: str) -> None:
 
 
 def file_size(number: str) -> None:
-    """No file gets larger than so many bytes."""
+    """Limit every file to this number of bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(number), int(number)))
 
 

@@ -15,7 +15,7 @@ from tests.faults.processes import children, command_line
 ROOT = Path(__file__).parents[2]
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
 SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 10}
-"""That a node is gone is noticed after some seconds."""
+"""A lost node is noticed after some seconds."""
 
 
 class Nodes:

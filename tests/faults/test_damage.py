@@ -56,7 +56,7 @@ def test_a_damaged_database_is_told_and_left_alone(damage: Any, clean: Content, 
 
 
 class Malicious:
-    """What runs a command when it is unpickled."""
+    """An object that runs a command when it is unpickled."""
 
     def __init__(self, command: str) -> None:
         self._command = command

@@ -22,7 +22,7 @@ SECONDS = 10
 
 
 def soon(process: subprocess.Popen[str], name: str) -> Ended:
-    """Wait for the end of a command that was told to end."""
+    """Wait for the end of a command that got a signal."""
     out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == CODES[name], (process.returncode, err)
     assert "Traceback" not in err

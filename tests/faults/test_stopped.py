@@ -13,7 +13,7 @@ import pytest
 from tests.faults.oracle import MOMENTUM, Content, Ended, Place, check_whole, content, end, key_of, read, run, sweep
 
 LEASE = {"DYNABRO_LEASE_SECONDS": "1"}
-"""Of those that take over; the first has the usual one, so that it is not stopped while it stores a sign of life, locked."""
+"""Lease of commands that take over. The first command has the usual lease, so that it is not stopped in a heartbeat."""
 OTHERS = ("after-claim", "before-commit:3", "after-commit:3", "before-finish")
 
 

@@ -19,7 +19,7 @@ from dynabro_cli.events import Checkpointed, Event
 from dynabro_cli.executors.worker import Request, answer, simulation
 
 CHECKPOINTS = 2
-"""How many checkpoints a run sends before it goes wrong."""
+"""Number of checkpoints that a run sends before it goes wrong."""
 
 
 def faulty(connection: Connection) -> None:

@@ -40,7 +40,7 @@ def test_the_text_is_the_databases(render: ModuleType) -> None:
 
 
 def test_no_finding_is_typed(render: ModuleType) -> None:
-    """In what templates say of findings no decimal number is typed, but for parameters; what the paper says is quoted."""
+    """Templates contain no typed decimal numbers about findings, except parameters; quotations of the paper may."""
     words = re.sub(r"\{\{.*?\}\}", "", "\n\n".join(render.pages().values()), flags=re.DOTALL)
     words = re.sub(r"\*\*The paper:\*\*.*?(?=\*\*Here|\n\n)", "", words, flags=re.DOTALL)
     assert set(re.findall(r"(?<![\w.])\d+\.\d+", words)) <= PARAMETERS

@@ -55,7 +55,7 @@ def test_final(mixed: Path, dynabro: Dynabro) -> None:
 
 
 def test_lines_are_never_means_of_different_runs(mixed: Path, dynabro: Dynabro) -> None:
-    """Where hue does not tell runs apart, what does is added to it."""
+    """If hue does not distinguish runs, the field that does is added to it."""
     where = "method IN ('sgd', 'dynabro') AND switching = 'static'"
     assert dynabro("plot", "curves", "--db", str(mixed), "--hue", "attack", "--where", where).code == 0
     drawn = pd.read_csv("plots/curves.csv")
@@ -121,7 +121,7 @@ def test_histogram(grids: Path, dynabro: Dynabro) -> None:
 
 @pytest.mark.parametrize("clock", ["round", "computation"])
 def test_timeline(clock: str, dynabro: Dynabro) -> None:
-    """Of a real run: whose messages were false is what the strategy says, and what the run has counted."""
+    """The Byzantine workers of a real run are those that the strategy says, and as many as the run has counted."""
     switching = "bernoulli:p=0.1,D=5,delta_max=0.4"
     how = ("--task", "digits", "--model", "logistic", "--budget", "60", "--batch-size", "4", "--seed", "3")
     assert dynabro("run", "--method", "dynabro", "--switching", switching, "--clock", clock, *how).code == 0
@@ -191,7 +191,7 @@ RECOVERY = ("dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_w
 
 
 def test_what_is_told_of_recovery_can_be_plotted(dynabro: Dynabro) -> None:
-    """Of those runs that have a number; a switch of never has no recovery."""
+    """Only runs with a number count; a switch that never happens has no recovery."""
     for switching in ("periodic:K=7", "static"):
         for seed in ("0", "1"):
             how = ("--method", "momentum", "--byzantine", "4", "--switching", switching, "--eval-every", "5", "--seed", seed)
@@ -277,7 +277,7 @@ def test_no_run_at_all(mixed: Path, dynabro: Dynabro, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["curves", "final", "heatmap"])
 def test_the_defaults_show_small_databases(name: str, results: Path, dynabro: Dynabro) -> None:
-    """Of the two tasks, each has a panel; the objective has no accuracy, and its panel is empty."""
+    """Each of the two tasks has a panel; the objective has no accuracy, so its panel is empty."""
     outcome = dynabro("plot", name, "--format", "svg")
     assert (outcome.code, outcome.err) == (0, "")
     assert Path(f"plots/{name}.svg").read_text().startswith("<?xml")

@@ -30,7 +30,7 @@ def test_rate(dynabro: Dynabro, folder: Path) -> None:
 
 
 def test_kappa(dynabro: Dynabro, folder: Path) -> None:
-    """Of two searches the larger ratio is shown, as either is a lower bound."""
+    """The larger ratio of two searches is shown, because both are lower bounds."""
     engine = open_for_writing(str(folder / "results.db"))
     rows = [finding(), finding(seed=1, empirical=1.5), finding(seed=2, empirical=1.25)]
     rows.append(finding(rule="mean", empirical=1e6, unbounded=True, proved=None))

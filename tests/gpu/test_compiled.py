@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_every_kernel_is_built(architecture: int, tmp_path: Path) -> None:
-    """Each of these methods and rules has kernels of its own, for the architecture that was asked for and no other."""
+    """Each of these methods and rules has separate kernels, only for the requested architecture."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
     command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.compiled", str(architecture), *PAIRS]
     ended = subprocess.run(command, cwd=ROOT, env=os.environ | caches, capture_output=True, text=True, check=False)

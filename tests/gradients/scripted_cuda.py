@@ -1,6 +1,6 @@
 """CUDA's streams, graphs and pools of memory in a script: torch's rules for them, with kernels that run on the CPU.
 
-The rules are those of ``CUDACachingAllocator.cpp`` (``create_or_incref_pool``), ``CUDAGraph.cpp`` (``reset``) and
+The rules come from ``CUDACachingAllocator.cpp`` (``create_or_incref_pool``), ``CUDAGraph.cpp`` (``reset``) and
 ``cuda/graphs.py`` (``graph.__exit__``) of torch 2.14.
 """
 
@@ -48,7 +48,7 @@ class Pool:
 
 
 class ScriptedCuda:
-    """What ``torch.cuda`` has of streams and graphs.
+    """Stand-in for streams and graphs of ``torch.cuda``.
 
     Attributes:
         current: The current stream.

@@ -13,7 +13,7 @@ from tests.gradients.worker_by_worker import batch_of, between, seeded
 
 
 def dropped(p: float, workers: int, samples: int, size: int, seed: int = 0, *, kind: str = SHARED) -> Tensor:
-    """What is left of inputs of ones behind Dropout(p), averaged over each worker's equal samples: [m, size * size].
+    """Inputs of ones after Dropout(p), averaged over each worker's equal samples: [m, size * size].
 
     For y = W x + b the gradients are gy x^T and gy, so that their quotient is the masked and scaled x.
     """

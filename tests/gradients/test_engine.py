@@ -199,7 +199,7 @@ class OverPositions(nn.Module):
 
 
 class Branch(nn.Module):
-    """Does one thing or another to a mini-batch, by what is in it."""
+    """A layer that treats a mini-batch in one of two ways, depending on its values."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(x) if float(x.detach().sum()) > 0 else 2 * x

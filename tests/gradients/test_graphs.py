@@ -1,4 +1,4 @@
-"""What is captured and replayed, with a recorder of calls in the place of CUDA's."""
+"""Capture and replay, with a recorder of calls in place of CUDA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memory is free on a device, and sending tensors to it."""
+"""Free memory of a device, and transfers of tensors to it."""
 
 from __future__ import annotations
 
@@ -34,4 +34,4 @@ def test_arrays_of_later_rounds_are_sent_together_and_are_those_of_their_round()
     order = [0, 1, 2, 3, 4, 5, 9, 2]  # a run that is resumed begins in the middle
     assert [ahead.of("data", round_, draw).tolist() for round_ in order] == [[round_, -round_] for round_ in order]
     assert drawn == [*range(4), *range(4, 8), *range(8, 12), *range(4)]
-    assert ahead.of("augment", 2, lambda round_: np.array([7 * round_])).tolist() == [14]  # each name has arrays of its own
+    assert ahead.of("augment", 2, lambda round_: np.array([7 * round_])).tolist() == [14]  # each name has separate arrays

@@ -106,7 +106,7 @@ def test_other_layers_are_left_as_they_are(build: object, shape: tuple[int, ...]
 
 
 def test_a_convolution_on_one_channel_deeper_in_a_network(folds: list[tuple[int, int]]) -> None:
-    """Its input has a gradient, which the stem would not pass on."""
+    """The layer's input has a gradient, which the stem would not pass on."""
 
     def build() -> nn.Module:
         return nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.Tanh(), *network((8, 8)))

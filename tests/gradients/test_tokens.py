@@ -79,7 +79,7 @@ def test_an_embedding_with_options_is_mapped() -> None:
 
 
 def test_a_character_sees_only_what_is_before_it() -> None:
-    """Of a window's features at place k, those do not depend on later places."""
+    """A window's features at place k do not depend on later places."""
     decoder = with_norms(gpt())[0].double().eval()
     seen = []
     decoder.norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))

@@ -1,4 +1,4 @@
-"""What a plan will cost, told from what is stored."""
+"""Estimated cost of a plan, from stored runs."""
 
 from __future__ import annotations
 

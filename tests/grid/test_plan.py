@@ -1,4 +1,4 @@
-"""From a sweep to its runs, or to all that is wrong with its points."""
+"""Expansion of a sweep into its runs, or into a list of all problems of its points."""
 
 from __future__ import annotations
 

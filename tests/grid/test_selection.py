@@ -46,7 +46,7 @@ def scores_of(own: PlannedRuns, diverged: tuple[object, ...] = ()) -> dict[str, 
 
 
 def test_golden() -> None:
-    """What is best on average would be 0.1 for sgd (0.6 against 0.55) and 0.01 for momentum (0.825 against 0.775)."""
+    """The best values on average would be 0.1 for sgd (0.6 against 0.55) and 0.01 for momentum (0.825 against 0.775)."""
     own = planned()
     sgd, momentum = choose(own, scores_of(own, ("sgd", 0.01, "sf")), ["learning_rate"], ["attack"])
     assert (sgd.configuration, momentum.configuration) == ({"method": "sgd"}, {"method": "momentum:beta=0.99"})
@@ -119,7 +119,7 @@ def test_candidates_that_were_not_tried_against_the_same_are_not_compared() -> N
 
 
 def test_what_is_written_is_what_was_chosen() -> None:
-    """With the whole training set; and with the share held out that it had, where one sets it."""
+    """Runs use the whole training set, or keep their held-out share if it is set."""
     text = TEXT.replace("learning_rate: [0.1, 0.01]", "rate: [{learning_rate: 0.1, lr_drop: none}, {learning_rate: 0.01}]")
     text = text.replace("{task: digits,", "{task: digits, workers: 11, aggregator: 'krum:f=2,neighbours=m-f-1',")
     own = planned(text)

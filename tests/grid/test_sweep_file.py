@@ -31,7 +31,7 @@ seeds: [7, 0..2, 1]
 
 
 def problems(text: str, *, named: bool = True) -> list[str]:
-    """What is wrong with a sweep, without the file's name; it is given a name in its first line."""
+    """The problems of a sweep, without the file's name; its name is added in the first line."""
     with pytest.raises(SpecError) as caught:
         parse_sweep("name: x\n" + text if named else text, "x.yaml")
     assert all(line.startswith("x.yaml:") for line in caught.value.problems)
@@ -165,7 +165,7 @@ def test_every_problem_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("value", ["1", "x", None])
 def test_sweeps_are_compared_by_what_they_say(value: Any) -> None:
-    """Where it says it plays no part."""
+    """The places of values in the file play no part."""
     first, second = (parse_sweep(f"{space}name: x\nbase: {{task: '{value}'}}\n", "x") for space in ("", "\n\n"))
     assert first == second
     assert first.places != second.places

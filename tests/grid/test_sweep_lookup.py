@@ -63,7 +63,7 @@ def test_installed_sweeps_come_before_those_of_a_working_tree(tmp_path: Path, mo
 
 
 def test_a_packed_sweep_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from an installation that is a zip file."""
+    """Package in a zip file."""
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as packed:
         packed.writestr("dynabro_cli/sweeps/packed.yaml", "name: packed")
     monkeypatch.setattr(sweep_lookup.importlib.resources, "files", lambda _: zipfile.Path(tmp_path / "x.zip", "dynabro_cli/"))

@@ -1,4 +1,4 @@
-"""How many cores there are to use."""
+"""Number of usable cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memory of this machine can be taken: the system's, within control groups of both versions and the process's limits."""
+"""Free memory of this machine: the system's, within control groups of both versions and the process's limits."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_a_compiler_that_makes_no_library(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_compiler_that_hangs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own_cache: Path) -> None:
-    """It and what it started are killed."""
+    """The command and the processes that it started are killed."""
     pid = tmp_path / "pid"
     compiler_that(monkeypatch, tmp_path, f"sleep 600 & echo $! > {pid}.part; mv {pid}.part {pid}; wait")
     monkeypatch.setattr(native, "SECONDS", 2.0)

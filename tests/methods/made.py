@@ -1,4 +1,4 @@
-"""Methods as runs have them: made by their factories, then told what other parts know."""
+"""Methods as runs have them: made by their factories, then configured with values of other parts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def method(text: str, workers: int = 3, budget: int = 100, noise: float | None =
 
 
 def judged(made: Method, rounds: list[tuple[list[float], float]]) -> list[list[int]]:
-    """Who is good after each round of gradients and x, in one dimension."""
+    """The good workers after each round of gradients and x, in one dimension."""
     state: dict[str, Tensor] = {}
     found = []
     assert isinstance(made, JudgingMethod)
@@ -105,7 +105,7 @@ def test_medians() -> None:
     assert near_median(vectors, 0.9, everyone).tolist() == [False] * 5
     fewer = torch.tensor([True, False, True, True, True])  # 5 has two voters within 1, and so has nobody more
     assert near_median(vectors, 1.0, fewer).tolist() == [False] * 5
-    # 5 has three voters within 1, and is none; of the voters 5.8 has most, itself and 5.9
+    # 5 has three voters within 1, but is not a voter; of the voters 5.8 has most, itself and 5.9
     between = torch.tensor([[5.0], [4.2], [5.8], [5.9], [99.0]])
     assert near_median(between, 1.0, torch.tensor([False, True, True, True, True])).tolist() == [False] * 5
     numbers = torch.tensor([1.0, math.nan, 3.0, 10.0, -2.0])

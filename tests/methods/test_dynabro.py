@@ -62,9 +62,9 @@ def test_planned_with_the_level_of_the_theory() -> None:
 @table
 @given(budget=st.integers(1, 10**7))
 def test_the_level_of_the_theory_is_the_largest_that_its_rounds_allow(budget: int) -> None:
-    """jmax is the largest J with 2^J <= T(J), T(J) = budget/(J + 2^-J): that of equation 2, "2^J <= T".
+    """jmax is the largest J with 2^J <= T(J), T(J) = budget/(J + 2^-J): the jmax of equation 2, "2^J <= T".
 
-    Where floor(log2 T(J)) = J has a solution, it is that J. For budgets between those of two levels it has none: the larger
+    If floor(log2 T(J)) = J has a solution, jmax is this J. For budgets between two levels it has no solution: the larger
     level leaves too few rounds for itself, and the smaller one leaves enough for the larger.
     """
     rounds, level = planned(budget, None)

@@ -69,7 +69,7 @@ FIELDS: dict[str, Any] = {"workers": M, "byzantine": F, "learning_rate": RATE, "
 
 
 def sent(round_: int, x: Vectors, who: list[Vectors], attack: Any, entry: str, difference: bool) -> Vectors:
-    """What the workers send, [m, 2]; ``who`` at each step."""
+    """The messages of the workers, [m, 2]; ``who`` has the Byzantine workers at each step."""
     points = np.tile(x, (M, 1))
     for step in range(H):
         gradients = points @ A + noise(M, round_, step)

@@ -22,7 +22,7 @@ def method(text: str, workers: int = 3, budget: int = 100, noise: float | None =
 
 
 def judged(made: Method, rounds: list[list[float]]) -> list[list[int]]:
-    """Whose messages count in each round of gradients, in one dimension."""
+    """The workers that count in each round of gradients, in one dimension."""
     state: dict[str, Tensor] = {}
     found = []
     assert isinstance(made, JudgingMethod)
@@ -84,7 +84,7 @@ def test_the_long_window_sees_what_the_short_one_does_not() -> None:
 NOBODY = [
     [0.0, 0.1, 9.0],  # B = 0, 0.03, 3: worker 2 goes
     [0.0, 9.0, 0.0],  # halves: B = 0, 4.5 of the good ones: neither has more than 3/2 within 1, so nobody is left
-    [0.0, 0.1, 0.0],  # all begins anew, though it is no multiple of T1
+    [0.0, 0.1, 0.0],  # everything restarts, although it is not a multiple of T1
     [0.0, 0.1, 9.0],  # B = 0, 0.07, 3
     [0.0, 0.1, 0.0],
 ]
@@ -175,7 +175,7 @@ def test_better_than_the_mean_where_identities_stay() -> None:
 
 
 def test_under_switching_within_its_windows_it_loses_what_it_had() -> None:
-    """With new identities every five rounds, in windows of 20 and 43: 0.02 where they stay, 1.1 here, 1.5 for the mean."""
+    """New identities every five rounds, in windows of 20 and 43: 0.02 if they stay, 1.1 here, 1.5 for the mean."""
     still, moving = (
         quadratic(method=TUNED, switching=switching, **FIELDS).gaps[-1] or 0.0 for switching in ("static", "periodic:K=5")
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Scripted:
-    """Stands in for ``Streams`` and its generator: proportions and counts in the order given; permutations change nothing."""
+    """Stand-in for ``Streams`` and its generator: proportions and counts in the given order; permutations change nothing."""
 
     def __init__(self, proportions: list[Any] | None = None, counts: list[list[int]] | None = None) -> None:
         self.proportions, self.counts = proportions or [], counts or []

@@ -34,12 +34,12 @@ then: {seeds: 0..2, best: 2}
 
 
 class EndedError(Exception):
-    """What ends a search in a test."""
+    """Error that ends a search in a test."""
 
 
 @dataclass
 class Watch:
-    """Keeps what it is told; ends the search at an event."""
+    """Listener that keeps everything it receives, and ends the search at an event."""
 
     end_at: int | None = None
     events: int = 0
@@ -104,7 +104,7 @@ def make(search: Search, path: Path, watch: Watch | None = None, **options: Any)
 
 
 def rows(path: Path, sql: str = "SELECT search, number, status, parameters, run_keys, value FROM trials") -> list[Any]:
-    """Rows of the database, by default all trials but for the command that made them."""
+    """Rows of the database, by default all trials, without the command that made them."""
     engine: Engine = open_for_writing(str(path))
     with engine.connect() as connection:
         found = [tuple(row) for row in connection.execute(text(sql))]

@@ -52,7 +52,7 @@ def quadratic(**fields: Any) -> Outcome:
 
 
 def masks(switching: str, workers: int, byzantine: int, ticks: int, beta: float | None = None, seed: int = 0) -> list[Vectors]:
-    """Who is Byzantine at ticks 0, 1, ..."""
+    """The Byzantine workers at ticks 0, 1, ..."""
     strategy = make_switching(switching, workers=workers, byzantine=byzantine, seed=seed, beta=beta)
     return [strategy.mask(tick).numpy() for tick in range(ticks)]
 
@@ -77,7 +77,7 @@ def ipm(own: Vectors, byzantine: Vectors) -> Vectors:
 
 
 def alie(own: Vectors, byzantine: Vectors) -> Vectors:
-    """With z = 1, whatever the number of Byzantine workers."""
+    """ALIE with z = 1, whatever the number of Byzantine workers."""
     honest = own[~byzantine]
     return np.where(byzantine[:, None], honest.mean(0) - honest.std(0, ddof=1), own)
 

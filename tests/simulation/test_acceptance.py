@@ -34,7 +34,7 @@ class Still:
 
 
 def ratio(messages: Tensor, byzantine: list[int], rule: str, f: int, chain: str = "none", **replaced: Any) -> float:
-    """The acceptance ratio of ``messages`` [m, d], sent as they are, of which those of ``byzantine`` are Byzantine."""
+    """The acceptance ratio of ``messages`` [m, d], sent unchanged; the rows of ``byzantine`` are Byzantine."""
     m = len(messages)
     usual = {"task": "quadratic", "method": "sgd", "attack": "none"}
     run = resolve(RunSpec(**usual, aggregator=rule, pre_aggregators=chain, workers=m, byzantine=f))  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def test_the_trimmed_mean_by_hand() -> None:
 
 
 def test_the_median_by_hand() -> None:
-    """Of five values the third counts alone: it is the Byzantine worker's in one of two coordinates, so that w_B = 1/2."""
+    """Only the third of five values counts: in one of two coordinates it is the Byzantine worker's, so w_B = 1/2."""
     messages = torch.tensor([[2.5, 9.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]], dtype=torch.float64)
     assert ratio(messages, [0], "cwmed", 1) == pytest.approx(2.5, abs=1e-9)
 
@@ -95,7 +95,7 @@ def test_mixing_before_a_rule_by_hand() -> None:
 
 
 def test_the_geometric_median_has_its_derivative() -> None:
-    """With equal distances from z in orthogonal directions, the derivative of z by one of the m messages is 1/m by symmetry."""
+    """If all messages have equal distances from z in orthogonal directions, the derivative of z is 1/m by symmetry."""
     messages = torch.cat([torch.eye(6, dtype=torch.float64), -torch.eye(6, dtype=torch.float64)])
     assert ratio(messages, list(range(12)), "gm", 5) == pytest.approx(1, abs=1e-3)
     assert ratio(messages * 3 + 7, list(range(6)), "gm", 5) == pytest.approx(1, abs=0.05)
@@ -116,7 +116,7 @@ def test_messages_without_bounds_are_not_accepted(value: float) -> None:
 
 
 def test_the_spread_is_that_of_honest_messages() -> None:
-    """Of 1 and 5 in each coordinate it is 2, whatever is beside them; where all are Byzantine, of 1, 5 and 3: sqrt(8/3)."""
+    """The spread of 1 and 5 in each coordinate is 2, whatever else is sent; if all are Byzantine, of 1, 5 and 3: sqrt(8/3)."""
     honest = torch.tensor([1.0, 5.0], dtype=torch.float64)[:, None].repeat(1, 10_000)
     for value in (math.inf, math.nan, 1e9):
         messages = torch.cat([honest, torch.full((1, 10_000), value, dtype=torch.float64)])

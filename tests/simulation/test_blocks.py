@@ -1,4 +1,4 @@
-"""Runs with compiled convolution blocks: the same as without them, but for rounding, whatever else is in the run."""
+"""Runs with compiled convolution blocks: equal to runs without them, except for rounding, whatever else is in the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether functions are compiled, and what becomes of them where that fails."""
+"""Compilation of functions, and its failures."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_what_is_set_before_compiling(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     compile_by(monkeypatch, lambda function, x: function(x))
     with (
-        warnings.catch_warnings(record=True) as told,
+        warnings.catch_warnings(record=True) as warned,
         torch._dynamo.config.patch(recompile_limit=8),
         torch._inductor.config.patch({"cpp.threads": -1}),
     ):
@@ -204,7 +204,7 @@ def test_what_is_set_before_compiling(monkeypatch: pytest.MonkeyPatch, tmp_path:
         warnings.warn("TensorFloat32 tensor cores for float32 matrix multiplication available", UserWarning, stacklevel=1)
         assert torch._dynamo.config.recompile_limit == compilation.SHAPES >= 10
         assert torch._inductor.config.cpp.threads == torch.get_num_threads()
-    assert told == []
+    assert warned == []
     cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
     assert cache.parent == tmp_path / "cache" / "dynabro" / "inductor"
 
@@ -256,7 +256,7 @@ def update(state: Tensor, gradients: Tensor) -> Tensor:
 
 
 def test_compiled_in_earnest() -> None:
-    """Where there is no compiler, that is said instead."""
+    """A missing compiler is reported instead."""
     if not (shutil.which("g++") or shutil.which("clang++")):
         with pytest.raises(SpecError, match="install it, or --compile off"):
             Compiler("on", work=0, device=CPU)
@@ -385,7 +385,7 @@ def test_a_run_tells_its_work_and_records_the_reason(monkeypatch: pytest.MonkeyP
         def __init__(self, choice: str, *, work: float, device: torch.device, rounds: float = 0) -> None:
             given.append({"choice": choice, "work": work, "device": device, "rounds": rounds})
             super().__init__("off", work=work, device=device)
-            self.reason = "off: told"
+            self.reason = "off: a reason"
 
     monkeypatch.setattr(setup, "Compiler", Told)
     started = next(
@@ -393,7 +393,7 @@ def test_a_run_tells_its_work_and_records_the_reason(monkeypatch: pytest.MonkeyP
     )
     assert isinstance(started, events.Started)
     assert given == [{"choice": "on", "work": 3 * 5 * 650, "device": CPU, "rounds": 3}]
-    assert json.loads(started.record["versions"])["compile"] == "off: told"
+    assert json.loads(started.record["versions"])["compile"] == "off: a reason"
 
 
 def test_a_run_hands_its_compiler_on(monkeypatch: pytest.MonkeyPatch) -> None:

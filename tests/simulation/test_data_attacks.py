@@ -36,7 +36,7 @@ def problem(*, flipped: bool = False) -> ImageProblem:
 
 @pytest.mark.parametrize("computations", [(0,), (1, 2, 3)])
 def test_gradients_are_those_of_the_changed_labels(computations: Sequence[int]) -> None:
-    """As on data whose labels are all wrong for the workers whose labels are changed; in each computation for others."""
+    """The result equals training on data with wrong labels for the marked workers; in each computation for others."""
 
     def relabel(labels: Tensor, computation: int, classes: int) -> Tensor:
         assert (labels.shape, classes) == ((M, B), 10)
@@ -95,7 +95,7 @@ def of(happened: list[events.Event], name: str) -> list[Any]:
 
 
 def test_the_loss_is_that_of_honest_workers() -> None:
-    """At a learning rate that moves nothing, it is that of the same run without attack."""
+    """At a learning rate that moves nothing, the loss is the loss of the same run without attack."""
     fields = COMMON | {"method": "sgd", "aggregator": "mean", "learning_rate": 1e-30, "budget": 30, "eval_every": 10}
     flipped, clean = (list(simulate(RunSpec(**fields, attack=attack))) for attack in ("label-flip", "none"))
     assert of(flipped, "train_loss") == of(clean, "train_loss")
@@ -110,7 +110,7 @@ def test_where_no_worker_is_honest_there_is_no_loss() -> None:
 
 
 def test_it_is_an_attack() -> None:
-    """All workers on wrong labels learn the wrong ones: accuracy falls under that of guessing, and of a run without attack."""
+    """All workers on wrong labels learn them: accuracy falls under guessing, and under a run without attack."""
     fields = COMMON | {"method": "sgd", "budget": 150, "eval_every": 150, "learning_rate": 0.2, "aggregator": "mean"}
     everyone = fields | {"switching": "bernoulli:p=1,D=1,delta_max=1"}
     wrong, clean = (

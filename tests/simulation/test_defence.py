@@ -1,4 +1,4 @@
-"""What an attack that sees the defence is shown: the server's own answer to other vectors, and nothing changes by asking."""
+"""The view of an attack that sees the defence: the server's answer to other vectors, without changing anything."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def ask(
     compiler: Compiler | None = None,
     method: str = "momentum:beta=0.5",
 ) -> tuple[Any, dict[str, Tensor], Tensor]:
-    """The server's answer to one question with states of its own; those states after it, and the total that was given."""
+    """The server's answer to one question with separate states; the states after it, and the given total."""
     spec = RunSpec(attack_entry=entry)
     workers: Method = REGISTRIES["methods"].parse(method).build(MethodSetting(3, 10))
     given: dict[str, Any] = {} if compiler is None else {"compiler": compiler}
@@ -188,7 +188,7 @@ def ask(
 
 
 def shown(seen: list[Any]) -> Attack:
-    """Sends 6, and keeps what it is shown: the honest mean, and the aggregates of its own vectors, of 6, and of 6 again."""
+    """Attack that sends 6, and keeps its view: the honest mean, and the aggregates of the own vectors, of 6, and of 6 again."""
 
     def messages(own: Tensor, byzantine: Tensor, _: dict[str, Tensor], defence: Defence) -> Tensor:
         sent = replace(own, byzantine, torch.tensor(6.0))

@@ -1,4 +1,4 @@
-"""Whose gradients are computed: those that can matter, and no others; with the same results as all."""
+"""Only gradients that can matter are computed, with the same results as if all were computed."""
 
 from __future__ import annotations
 

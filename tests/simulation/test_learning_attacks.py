@@ -1,4 +1,4 @@
-"""What an attack that learns is told in a run, and when."""
+"""Calls of an attack that learns, in a run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ State = dict[str, Tensor]
 @pytest.mark.parametrize("clock", ["round", "computation"])
 @pytest.mark.parametrize("method", ["sgd", f"dynabro:jmax={JMAX}"])
 def test_once_a_round_of_its_longest_level(method: str, clock: str, entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a round within which identities change, an attack on gradients is told of every computation instead.
+    """In a round within which identities change, an attack on gradients learns from every computation instead.
 
-    All workers' gradients are at one point, so what tells them apart is their noise, which is known.
+    All workers' gradients are at one point, so only their noise differs, which is known.
     """
     told: list[tuple[int, np.ndarray, np.ndarray]] = []
     attacked_at: list[int] = []
@@ -68,7 +68,7 @@ def test_once_a_round_of_its_longest_level(method: str, clock: str, entry: str, 
 
 @pytest.mark.parametrize("entry", ["gradient", "message", "state"])
 def test_of_gradients_or_of_messages(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It learns from the vectors that it acts on: under momentum, gradients or momenta."""
+    """The attack learns from the vectors that it acts on: under momentum, gradients or momenta."""
     told: list[np.ndarray] = []
 
     def observe(own: Tensor, _: Tensor, state: State) -> State:

@@ -61,7 +61,7 @@ def test_levels_of_every_kind_occur_and_the_last_round_may_overshoot() -> None:
 
 def test_order_of_events() -> None:
     kinds = [type(event) for event in simulate(RunSpec(task="quadratic", method="sgd", budget=40, eval_every=30), device="cpu")]
-    # rounds are told after every 16th, and before every evaluation, so that a reader never sees a score ahead of its rounds
+    # rounds are reported after every 16th, and before every evaluation, so that a reader never sees a score ahead of its rounds
     done, scored = events.RoundsDone, events.Evaluated
     assert kinds == [events.Started, scored, done, done, scored, done, done, scored, events.Finished]
 
@@ -237,7 +237,7 @@ def test_a_path_is_that_of_its_gaps() -> None:
 
 @pytest.mark.parametrize("method", ["sgd", "momentum", "dynabro:jmax=3"])
 def test_squared_gradients_are_summed_over_rounds(method: str) -> None:
-    """A = [[2, 1], [1, 2]]; the x_t before each round are those of all evaluations but the last."""
+    """A = [[2, 1], [1, 2]]; the x_t before each round are the models of all evaluations except the last."""
     outcome = quadratic(method=method, budget=70, eval_every=1)
     before = [item.x or () for item in outcome.evaluations[:-1]]
     assert len(before) == len(outcome.rounds) > 5

@@ -97,7 +97,7 @@ def c_squared(drawn: Sample) -> float:
 
 
 SURE = 6.0
-"""Standard errors that are allowed. A mean of so many draws is normal to high accuracy, and a normal vector is further than six
+"""Allowed number of standard errors. A mean of many draws is normal to high accuracy, and a normal vector is further than six
 root-mean-square lengths from its centre with probability at most 2e-9 (reached where all its variance is in one coordinate)."""
 
 

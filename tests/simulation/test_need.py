@@ -80,7 +80,7 @@ QUICK = ("quadratic", "mlp")
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CONFIGURATIONS]
 )
 def test_beside_what_a_process_takes(name: str) -> None:
-    """Within a factor of about two, and never far below: what is told too low ends in a process that is killed."""
+    """The estimate is right within a factor of about two, and never far too low: then a process would be killed."""
     values = CONFIGURATIONS[name]
     told, taken = need(**values).host, measured(values)
     assert 0.9 * taken < told < 2.2 * taken, (told / 1e6, taken / 1e6)

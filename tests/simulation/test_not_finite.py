@@ -32,7 +32,7 @@ def test_finite_gradients_whose_squares_are_no_numbers_are_recorded_and_end_no_r
 
 @dataclasses.dataclass(frozen=True)
 class Sends:
-    """Stands for an attack: whoever ``who(byzantine)`` marks sends some of the numbers, the next worker the next of them."""
+    """Stand-in for an attack: the workers that ``who(byzantine)`` marks send the numbers in turn."""
 
     numbers: Sequence[float]
     all_coordinates: bool = False
@@ -84,7 +84,7 @@ def test_byzantine_workers_that_send_them_might_as_well_send_zeros(fields: dict[
 
 @pytest.mark.usefixtures("_compiled")
 def test_an_honest_worker_that_sends_them_is_treated_so_but_is_honest() -> None:
-    """The mean of the honest messages is no number then, nor is the distance from it."""
+    """The mean of the honest messages is then not finite, nor is the distance from it."""
     rounds, last = outcome(Sends([math.inf], who=lambda byzantine: ~byzantine & (torch.arange(9) < 4)), aggregator="cwmed")
     assert isinstance(last, events.Finished)
     assert all(math.isnan(item.aggregation_error or 0.0) for item in rounds)

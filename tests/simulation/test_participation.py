@@ -26,7 +26,7 @@ M, F, SHARE, ROUNDS = 9, 4, 0.6, 40
 @pytest.mark.parametrize("form", ["ema", "heavy-ball"])
 @pytest.mark.parametrize("attack", ["sf", "ipm"])
 def test_momentum(attack: str, form: str, entry: str) -> None:
-    """Those that do not answer compute nothing, and keep their momentum; the attack sees those that answer."""
+    """Workers that do not answer compute nothing and keep their momentum; the attack sees the workers that answer."""
     masks = reference.masks("periodic:K=3", M, F, ROUNDS)
     gain = 0.1 if form == "ema" else 1.0
     kept = np.zeros((M, 2))
@@ -137,7 +137,7 @@ def test_a_sample_of_byzantine_workers_alone(model: str) -> None:
 
 
 def test_identities_and_batches_are_those_of_all_workers() -> None:
-    """With nobody Byzantine, the mean of those who answer is made of the gradients that they have without, too."""
+    """Without Byzantine workers, the mean of the workers that answer consists of the same gradients as with all workers."""
     first = reference.quadratic(method="sgd", aggregator="mean", workers=M, byzantine=0, budget=1, participation=SHARE)
     noise = reference.noise(M, 0, 0)[answering(0, SHARE, M, 0)].mean(0)
     assert first.norms[0] == pytest.approx(float(np.linalg.norm(reference.START @ reference.A + noise)), rel=1e-12)

@@ -1,4 +1,4 @@
-"""What a simulation trains: batches, normalisation, flips, what is observed, and the evaluation."""
+"""The problems that a simulation trains: batches, normalisation, flips, observations, and evaluation."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_one_computation_without_a_total() -> None:
 
 
 def test_dropout_is_drawn_by_round_and_computation() -> None:
-    """With one training image every mini-batch is the same, so that only the masks can make gradients differ."""
+    """Every mini-batch is the same with one training image, so only the masks can make gradients differ."""
     images = pictures(train=1)
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(40, 3))
     problem = ImageProblem(images, model, M, B, Streams(0), CPU)
@@ -238,7 +238,7 @@ def test_the_first_rounds_of_two_methods_recomputed_on_digits() -> None:
 
 
 def test_training_loss_is_per_computation() -> None:
-    """A round at level J counts 2^J times: at a learning rate of nearly nothing the loss is that of the start, about log 10."""
+    """A round at level J counts 2^J times: at a learning rate near 0 the loss is the loss at the start, about log 10."""
     outcome = run(task="digits", model="logistic", method="dynabro:jmax=3", learning_rate=1e-9, budget=60, eval_every=20)
     start = outcome.evaluations[0].test_loss
     assert start is not None
@@ -284,7 +284,7 @@ def test_all_samples_make_the_full_gradient() -> None:
 
 
 def test_full_gradients_with_wrong_labels_are_those_of_who_has_them() -> None:
-    """Worker 1 has every label one higher: its full gradient is that of such a data set, in mini-batches as before."""
+    """Worker 1 has every label one higher: its full gradient is the gradient of such a data set, in the same mini-batches."""
     images, model = pictures(), network()
     problem = ImageProblem(images, model, M, B, Streams(0), CPU)
 
@@ -321,7 +321,7 @@ def test_fewer_than_all_are_fresh_mini_batches() -> None:
 
 
 def test_full_gradients_of_a_network_with_noise_and_statistics() -> None:
-    """Dropout is the seed's, and batch normalisation that of each mini-batch; every worker has the same."""
+    """Dropout depends on the seed, batch normalisation on each mini-batch; every worker has the same."""
     images = pictures()
     problem = ImageProblem(images, network(norm=True), M, B, Streams(0), CPU)
     first, second, other = (problem.large_gradients(round_, 13) for round_ in (1, 1, 2))
@@ -339,7 +339,7 @@ def test_large_gradients_of_an_objective_are_means_of_fresh_ones() -> None:
 
 
 def test_gradients_at_other_points() -> None:
-    """Those of worker i at a point of its own are those of a network that is there; the model is left where it was."""
+    """The gradient of worker i at its point is the gradient of a network at this point; the model is unchanged."""
     made = setup._prepare(
         resolve(RunSpec(method="local-steps", model="logistic", workers=M, byzantine=1, batch_size=B)),
         CPU,

@@ -1,4 +1,4 @@
-"""What the server makes of messages where a method filters by itself, or has rounds of two kinds."""
+"""The server's aggregates if a method filters workers itself, or has rounds of two kinds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def gathers_nothing(*_: object) -> Any:
 
 
 def counting(step: int) -> Aggregator:
-    """Returns how often it has been called, and remembers it."""
+    """Rule that returns the number of its calls, and remembers it."""
 
     def aggregate(messages: Tensor, state: dict[str, Tensor], _: int | Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         assert set(state) <= {"calls"}
@@ -98,7 +98,7 @@ def test_messages_are_received_then_chosen_and_the_aggregate_is_settled() -> Non
 
 @pytest.mark.parametrize("sample", ["cohort", "answering"])
 def test_a_sample_of_which_nobody_sends_numbers_brings_nothing(sample: str) -> None:
-    """Where it is all workers, the aggregate is no number, and the run has diverged."""
+    """If all workers send NaN, the aggregate is not finite, and the run has diverged."""
     first = Aggregator(lambda messages, state, _: (messages[0], state), None)
     method = GatheringMethod(gather=gathers_nothing, cohort=2) if sample == "cohort" else MeansMethod()
     made = parts(method, cohort=first if sample == "cohort" else None)

@@ -1,4 +1,4 @@
-"""How a run is set up: what is measured and recorded at its start, devices, and folders."""
+"""Start of a run: measurements and records, devices, and folders."""
 
 from __future__ import annotations
 

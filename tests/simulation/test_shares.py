@@ -1,4 +1,4 @@
-"""Whose training samples are whose, which are held out, and that no mini-batch has another's."""
+"""Training samples of each worker, held-out samples, and mini-batches that have only the worker's own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_is_held_out_and_what_is_left_are_the_training_set() -> None:
 
 
 def test_the_samples_held_out_are_those_that_were() -> None:
-    """Not worked by hand: what was drawn when this was written. With other samples stored runs could not be compared."""
+    """Draws from when this was written, not worked by hand. With other samples stored runs could not be compared."""
     images = pictures(train=20)
     taken = hold_out(images, 0.25)[1]
     assert taken is not None
@@ -106,7 +106,7 @@ def test_test_numbers_are_there_as_well_and_none_of_validation_without_it() -> N
 
 @pytest.mark.parametrize("text", SHARED)
 def test_mini_batches_are_of_ones_own_samples(text: str) -> None:
-    """The gradients are those of samples drawn again by the partition itself, worker after worker."""
+    """The gradients equal gradients of samples drawn again by the partition itself, worker after worker."""
     images, model = pictures(), network()
     parts = REGISTRY.parse(text).build(type("Setting", (), {"workers": M})()).split(images.train_labels.numpy(), Streams(0))
     shares = share_out(REGISTRY.parse(text).build(PartitionSetting(M)), text, images, M, Streams(0))
@@ -173,7 +173,7 @@ def test_methods_share_data_and_seeds_do_not() -> None:
 
 
 def test_sorted_data_cost_accuracy() -> None:
-    """What it is for: with nobody attacking, cwtm throws away what only a few workers have."""
+    """The purpose of partitions: without an attack, cwtm discards what only a few workers have."""
     common = DIGITS | {"attack": "none", "budget": 60, "eval_every": 60, "learning_rate": 0.1}
     ends = [list(simulate(RunSpec(**common | {"data": data}), device="cpu"))[-1] for data in ("iid", "sorted")]
     iid, by_label = (end.accuracy for end in ends if isinstance(end, events.Finished))
@@ -183,7 +183,7 @@ def test_sorted_data_cost_accuracy() -> None:
 
 
 def test_more_workers_than_samples_of_a_folder_of_images() -> None:
-    """Whose number of samples only the data tell."""
+    """A task whose number of samples only the data show."""
     run = resolve(RunSpec(task="image-folder:name=x", model="logistic", data="sorted", workers=60, batch_size=4))
     with pytest.raises(SpecError, match=r"data=sorted cannot share 50 training samples among workers=60. Try: fewer --workers"):
         next(simulate_run(run, device="cpu", load=lambda task, data_dir: pictures(train=50)))

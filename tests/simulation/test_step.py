@@ -72,7 +72,7 @@ def test_weight_decay_is_added_to_the_aggregate() -> None:
         x = x - 0.1 * (direction + 0.7 * x)
         gaps.append(gap(x))
     assert_allclose(outcome.gaps, gaps, rtol=1e-9)
-    assert_allclose(outcome.norms, norms, rtol=1e-9)  # |g_t| is that of the aggregate alone
+    assert_allclose(outcome.norms, norms, rtol=1e-9)  # |g_t| is the norm of only the aggregate
 
 
 def test_adagrad_norm() -> None:

@@ -1,4 +1,4 @@
-"""Runs made by hand whose key is that of their spec and whose rows agree, as ``dynabro db check`` asks for."""
+"""Runs made by hand, with the key of their spec and rows that agree, as ``dynabro db check`` requires."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ PRESENT, NEXT = SCHEMA_VERSION, SCHEMA_VERSION + 1
 
 @pytest.fixture
 def database(path: Path) -> str:
-    """These tests are about files."""
+    """Database in a file; these tests are about files."""
     return str(path)
 
 

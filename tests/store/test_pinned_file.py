@@ -28,7 +28,7 @@ OTHER = "cd" * 32
 
 @pytest.fixture
 def other(tmp_path: Path) -> Path:
-    """Another database, with a run of its own."""
+    """Another database, with another run."""
     path = tmp_path / "other.db"
     engine = open_for_writing(str(path))
     record(engine, whole_run(key=OTHER))

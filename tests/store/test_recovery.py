@@ -52,7 +52,7 @@ def test_one_switch_by_hand() -> None:
 
 
 def test_a_switch_is_seen_by_the_evaluations_around_it() -> None:
-    """The model after 20 rounds has not met the set of round 20, and has met that of round 19; 25 and 29 are one with 21."""
+    """The model after 20 rounds has met the set of round 19, but not of round 20; 25 and 29 count as one with 21."""
     found = episodes(points(0.1, 0.2, 0.3, 0.4, 0.5, 0.6), switches(19, 21, 25, 29, 40))
     assert [(episode.switch.round, episode.before) for episode in found] == [(19, 0.2), (21, 0.3), (40, 0.5)]
     assert [[point.round for point in episode.after] for episode in found] == [[20], [30, 40], [50]]
@@ -92,7 +92,7 @@ def test_a_fall_that_comes_late_is_one() -> None:
 
 
 def test_most_switches_are_not_recovered_from() -> None:
-    """The mean of the middle two, 0 and infinity, is none either."""
+    """The mean of the middle two, 0 and infinity, is not finite either."""
     row = measured([0.5, 0.6, 0.6, 0.2], [10, 20])
     assert (row["recovery_rounds"], row["recovery_budget"], row["recoveries"]) == (None, None, 1)
     assert row["reason"] == "most switches are not recovered from"
@@ -117,8 +117,10 @@ def test_what_cannot_be_told_has_a_reason(arguments: Any, reason: str, known: se
 
 
 def test_the_worst_window_by_hand() -> None:
-    """Of a budget of 180 the first 36 do not count: the evaluations at 0 and 20. Of 4 3 5 1 2 6 7 8 tenths the worst five in a
-    row are 4 3 5 1 2: 0.3."""
+    """The first 36 of a budget of 180 do not count: the evaluations at 0 and 20.
+
+    Among 4 3 5 1 2 6 7 8 tenths, the worst five in a row are 4 3 5 1 2: 0.3.
+    """
     own = points(0.0, 0.0, 0.4, 0.3, 0.5, 0.1, 0.2, 0.6, 0.7, 0.8)
     assert worst_window(own, 180) == pytest.approx(0.3)
     assert worst_window(own[:4], 180) == pytest.approx(0.35)
@@ -170,8 +172,10 @@ def test_a_run_has_its_row_when_it_ends_and_no_other_run_has(engine: Engine, dat
 
 
 def test_means_do_not_depend_on_the_order_in_which_rows_were_written(engine: Engine, database: str) -> None:
-    """As where a run was interrupted often, and new rows took the place of old ones: 1e16 + 1 - 1e16 + 1 is 1 in this order,
-    and 0 in the other."""
+    """A run that was interrupted often has new rows in the place of old ones.
+
+    1e16 + 1 - 1e16 + 1 is 1 in this order, and 0 in the other.
+    """
     record(engine, run(1, 0.1, 0.5, 0.8, 0.4, 0.6))
     errors, means = (1e16, 1.0, -1e16, 1.0), []
     with engine.begin() as connection:

@@ -55,7 +55,7 @@ ACTING = [
     (sql("CREATE INDEX i ON runs (lower(spec))"), "index 'i' on 'runs'"),
     (sql("DROP INDEX runs_cell", "CREATE UNIQUE INDEX RUNS_CELL ON runs (host)"), "index 'RUNS_CELL'"),
 ]
-"""What does something when dynabro writes, and nothing when it reads."""
+"""Objects that act when dynabro writes, but not when it reads."""
 
 IN_PLACE = [
     (sql("ALTER TABLE runs RENAME TO old", "CREATE VIEW runs AS SELECT * FROM old"), "table 'runs'"),
@@ -77,7 +77,7 @@ IN_PLACE = [
     (rewritten("rounds", "ON DELETE CASCADE", "ON DELETE RESTRICT"), "table 'rounds'"),
     (rewritten("sweeps", "PRIMARY KEY (id)", "PRIMARY KEY (id), CHECK (jobs < 9)"), "table 'sweeps'"),
 ]
-"""What a reader must not meet, either."""
+"""Objects that a reader must not meet, either."""
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])

@@ -14,7 +14,7 @@ NAN = math.nan
 
 
 def test_students_interval() -> None:
-    """Of 0.1, 0.2, 0.3: s = 0.1, t = 4.302653 with two degrees of freedom, so 0.2 +- 0.248414."""
+    """For 0.1, 0.2, 0.3: s = 0.1, t = 4.302653 with two degrees of freedom, so 0.2 +- 0.248414."""
     assert student([0.1, 0.2, 0.3]) == pytest.approx((-0.048414, 0.448414), abs=1e-6)
     assert all(math.isnan(end) for end in student([0.5]))
 
@@ -45,7 +45,9 @@ def test_paired_differences() -> None:
 def test_differences_without_spread() -> None:
     """No difference is p = 1; equal differences leave the t-test nothing to judge by; one pair has no test."""
     assert paired([0.0, 0.0])[4:] == (1.0, 1.0)
-    rounded = paired([0.7 - 0.4, 0.8 - 0.5, 0.9 - 0.6])  # equal but for the last bits: no warning of SciPy, and no p of 1e-32
+    rounded = paired(
+        [0.7 - 0.4, 0.8 - 0.5, 0.9 - 0.6]
+    )  # equal except for the last bits: no warning of SciPy, and no p of 1e-32
     assert math.isnan(rounded.p_t)
     equal = paired([0.25, 0.25, 0.25])
     assert math.isnan(equal.p_t)

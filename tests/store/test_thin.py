@@ -1,4 +1,4 @@
-"""``store.thin``: what a copy keeps, that its histograms are those of all rounds, and that it is whole or not there."""
+"""``store.care.thin``: the rows that a copy keeps, its histograms of all rounds, and that it is complete or absent."""
 
 from __future__ import annotations
 

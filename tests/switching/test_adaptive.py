@@ -60,7 +60,7 @@ def test_the_sets_are_those_of_periodic() -> None:
 
 
 def test_a_run_moves_as_the_acceptance_of_its_rounds_says() -> None:
-    """Sign flipping against CWTM on the quadratic: the schedule follows from what the rounds tell, and is told itself."""
+    """Sign flipping against CWTM on the quadratic: the schedule follows from the recorded rounds, and is stored."""
     below, patience = 0.7, 3
     spec = RunSpec(
         task="quadratic",

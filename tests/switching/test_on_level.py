@@ -38,7 +38,7 @@ def test_the_set_stays_or_is_drawn_every_k_ticks() -> None:
 
 
 def test_a_run_is_honest_in_all_other_rounds() -> None:
-    """Rounds with J > jmax have no correction, and cost 1 as those of no level do."""
+    """Rounds with J > jmax have no correction, and cost 1 like rounds without a level."""
     done = rounds(switching="on-level:level=2")
     assert {item.cost for item in done} == {1, 2, 4, 8}
     assert [item.byzantine for item in done] == [4 if item.cost >= 4 else 0 for item in done]

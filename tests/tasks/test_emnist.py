@@ -38,7 +38,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(root: Path, split: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Files of one split, with every class that it has, numbered as the real ones are: those of letters from 1."""
+    """Files of one split, with every class that it has, numbered like the real ones: letters from 1."""
     folder = root / "EMNIST" / "raw"
     folder.mkdir(parents=True, exist_ok=True)
     written = {}

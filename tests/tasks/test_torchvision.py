@@ -25,7 +25,7 @@ TRAIN, TEST = 12, 5
 
 @pytest.fixture(autouse=True)
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """No network: whoever looks for a host is told that there is none, and noted."""
+    """Disable the network: every look-up of a host fails, and is noted."""
     asked: list[Any] = []
 
     def refuse(address: Any, *_: Any, **__: Any) -> Any:
@@ -64,7 +64,7 @@ def write_mnist(
 def write_cifar(
     root: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, label_key: str
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Pickles in CIFAR's layout; the published checksums are those of the real files, so they are dropped."""
+    """Pickles in CIFAR's layout; the published checksums belong to the real files, so they are dropped."""
     for name in ("train_list", "test_list"):
         monkeypatch.setattr(kind, name, [[file, None] for file, _ in getattr(kind, name)])
     monkeypatch.setattr(kind, "meta", kind.meta | {"md5": None})

@@ -19,7 +19,7 @@ ROUNDS = 200
 
 
 def share(row: dict[str, Any]) -> int:
-    """How many of 200 rounds are made dynamic: one for each 64 of K from 2048 down."""
+    """Number of dynamic rounds among 200: one for each 64 of K from 2048 down."""
     return 0 if row["switching"] == "static" else 4096 // int(row["switching"].partition("=")[2])
 
 

@@ -24,7 +24,7 @@ def test_the_static_theorem_by_hand() -> None:
 
 
 def test_the_dynamic_theorem_by_hand() -> None:
-    """As above with C V = 1: the rate is 2/(3 x 8); the bound 12 x 1 + (8 + 9)/16 + 16 x 3 x 4/16 with three dynamic rounds."""
+    """The same with C V = 1: the rate is 2/(3 x 8); the bound 12 x 1 + (8 + 9)/16 + 16 x 3 x 4/16 with three dynamic rounds."""
     assert dynamic_rate(16, 1, 1, 1, 4) == pytest.approx(1 / 12)
     assert bounds.dynamic_bound(16, 1, 1, 1, 4) == pytest.approx(12 + 17 / 16)
     assert bounds.dynamic_bound(16, 1, 1, 1, 4, dynamic=3) == pytest.approx(12 + 17 / 16 + 12)

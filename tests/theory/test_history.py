@@ -1,4 +1,4 @@
-"""How long one gradient influences a method's updates."""
+"""The time for which one gradient influences a method's updates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_momentum_and_the_mean(beta: float, rounds: int) -> None:
 
 
 def test_momentum_and_a_rule_that_bounds_what_one_worker_does() -> None:
-    """It is an outlier until the disturbance is as small as the noise: log(10,000)/log(1/beta) rounds more, or so."""
+    """The momentum is an outlier until the disturbance is as small as the noise: about log(10,000)/log(1/beta) rounds more."""
     window = history_window(run("momentum:beta=0.8", aggregator="cwmed"))
     most = (math.log(1 / TOLERANCE) + math.log(DISTURBANCE)) / math.log(1 / 0.8)
     assert 0.8 * most < window.rounds < 1.3 * most
@@ -61,7 +61,7 @@ def test_filters(method: str, expected: Window) -> None:
 
 
 def test_the_largest_first_round_of_marina_is_remembered_to_the_next() -> None:
-    """Where the second full round comes is the seed's to draw."""
+    """The seed draws the place of the second full round."""
     for seed, chosen, aggregator in ((0, 7, "mean"), (1, 7, "mean"), (2, 3, "cwtm"), (3, 3, "cwtm")):
         made = run(f"marina-pp:batches=5,p=0.2,C={chosen}", aggregator=aggregator, seed=seed)
         method, _ = made.assemble()
@@ -86,10 +86,10 @@ def test_columns_of_a_stored_run() -> None:
 
 
 def test_of_workers_that_answer_in_part() -> None:
-    """Of eleven workers seven answer, for whom the rule is made: so many messages does it get."""
+    """Seven of eleven workers answer, and the rule is made for seven: it gets seven messages."""
 
     class Counting:
-        """Stands for a rule: the mean, of as many messages as there are workers in its setting."""
+        """Stand-in for a rule: the mean of exactly ``workers`` messages."""
 
         def build(self, setting: AggregatorSetting) -> Aggregator:
             def aggregate(messages: Tensor, state: dict[str, Tensor], _: int | Tensor) -> tuple[Tensor, dict[str, Tensor]]:

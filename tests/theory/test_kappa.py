@@ -75,7 +75,7 @@ def test_the_exact_kappa_of_the_median(m: int, f: int) -> None:
 
 
 def test_random_moves_climb_to_the_worst_case() -> None:
-    """From 0, ..., 8, the first four Byzantine: the median 4, the honest mean 6 and variance 2 give 2; exact is 4."""
+    """Among 0, ..., 8 the first four are Byzantine: median 4, honest mean 6 and variance 2 give 2; the exact value is 4."""
     start = np.arange(9.0)[:, None]
     state = kappa._Search(rule("cwmed", 9, 4), Effort(dimension=1, steps=1500))
     assert state.value(start) == pytest.approx(2, rel=1e-5)
@@ -85,7 +85,7 @@ def test_random_moves_climb_to_the_worst_case() -> None:
 
 
 def test_a_climb_never_goes_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each move begins from is no worse than what the one before began from."""
+    """Each move begins from an input that is at least as good as the input before."""
     own, seen = rule("krum", 7, 2), list[float]()
 
     def watched(messages: np.ndarray, byzantine: int, generator: np.random.Generator) -> np.ndarray:
@@ -100,7 +100,7 @@ def test_a_climb_never_goes_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_gradient_leads_up() -> None:
-    """Of the mean, whose ratio is smooth."""
+    """The search on the mean, whose ratio is smooth."""
     own, start = rule("mean", 7, 2), np.random.default_rng(1).standard_normal((7, 2))
     state = kappa._Search(own, QUICK)
     before = state.value(start)
@@ -131,7 +131,7 @@ PLACES = [(5, 2), (5, 1), (9, 4), (9, 3), (17, 8), (17, 7)]
 
 
 def is_legal(text: str, m: int, f: int) -> bool:
-    """Whether a rule is defined for so many workers; Krum and Bulyan, for one, are not for all."""
+    """Return True if a rule is defined for this number of workers; Krum and Bulyan are not defined for all."""
     try:
         rule(text, m, f)
     except SpecError:

@@ -1,4 +1,4 @@
-"""What stands for messages that are not finite."""
+"""Replacement of messages that are not finite."""
 
 from __future__ import annotations
 

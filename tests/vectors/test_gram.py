@@ -63,7 +63,7 @@ def test_one_large_message_takes_no_digits_from_the_others() -> None:
 
 @pytest.mark.parametrize("d", [30, LARGE])
 def test_without_a_decision_on_the_host_it_is_the_same(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU."""
+    """The host decides nothing, as with a GPU."""
     for spread, factor in ((3.0, 1.0), (1e-3, 1.0), (0.5, 1e30), (0.5, 1e-30)):
         messages = draw(9, d, spread) * factor
         with monkeypatch.context() as patch:
@@ -81,7 +81,7 @@ def test_differences_that_are_too_large_for_a_number(looks: bool, monkeypatch: p
 
 @pytest.mark.parametrize("d", [30, LARGE])
 def test_equal_messages_tie_exactly(d: int, centres: list[int]) -> None:
-    """As those of Byzantine workers who all send the same."""
+    """Equal messages, like those that Byzantine workers send."""
     messages = draw(9, d, 0.5)
     messages[[2, 5, 8]] = messages[4].clone()
     products = gram(messages)

@@ -60,7 +60,7 @@ def test_products_and_equal_vectors(m: int, d: int, seed: int, copies: list[tupl
 
 
 def test_many_columns_and_any_number_of_threads() -> None:
-    """So many that every chunk has several blocks, and the last one is not full."""
+    """Enough columns for several blocks in every chunk; the last block is not full."""
     vectors = draw(5, 64 * 1024 + 3, 0, [(1, 3)])
     seen = []
     for threads in (1, 2, 3):

@@ -99,7 +99,7 @@ def test_it_is_no_view_of_a_message() -> None:
 @dtypes
 @pytest.mark.parametrize("m", [1, 3, UNROLLED, UNROLLED + 1])
 def test_traced_for_compiling_it_is_the_same_mean(m: int, dtype: torch.dtype) -> None:
-    """What is compiled adds a few rows by name; here it is traced alone, as code generators differ."""
+    """Compiled code adds a few rows by name; here it is only traced, because code generators differ."""
     messages, weights = draw(m, 7, dtype), torch.linspace(1, 0.25, m, dtype=dtype)
     messages[:, 0] = torch.finfo(dtype).max / 2
     traced = torch.compile(weighted, backend="eager", fullgraph=True, dynamic=False)

@@ -1,4 +1,4 @@
-"""What tests of reports need: the runs of the command-line tests, and runs of a stranger."""
+"""Fixtures of the tests of reports: runs of the command-line tests, and a stranger's runs."""
 
 from __future__ import annotations
 
