@@ -50,7 +50,7 @@ FROM (SELECT k, mean, iif(method = 'momentum', 10, 100) AS point FROM fig1 WHERE
 
 -- claim: fig1-similar | mnist-alie-gm | Section 6, MNIST | an analogous experiment with a different pair of attack and aggregator, demonstrating a similar trend
 SELECT CASE WHEN spread <= 0.02 AND max(p) <= 0.05 THEN 'agrees' WHEN spread > 0.02 OR max(last < first) THEN 'no' ELSE 'undecided' END,
-       printf('DynaBRO''s means differ by %.3f; momentum: ', max(spread))
+       printf('DynaBRO''s means differ by %.3f. Momentum, ', max(spread))
        || group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
 FROM (SELECT method, trend(k, final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE k = 5) AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last,
@@ -238,7 +238,7 @@ FROM csv_history_dependence WHERE method = 'byzantine-sgd';
 -- claim: tab1-costs | history-dependence | Table 1 | Per-worker Cost: T for ByzantineSGD, SafeguardSGD and Worker-momentum, O(T log T) in expectation for MLMC (ours)
 SELECT CASE WHEN max(mean_cost) FILTER (WHERE method NOT LIKE 'dynabro%') = 1
                  AND max(mean_cost / (ln_(rounds) / ln_(2.0))) FILTER (WHERE method = 'dynabro') <= 1 THEN 'agrees' ELSE 'no' END,
-       printf('%g computation a round, and %.2f, which is %.2f log2(T)', max(mean_cost) FILTER (WHERE method NOT LIKE 'dynabro%'),
+       printf('%g computation per round, and %.2f, which is %.2f log2(T)', max(mean_cost) FILTER (WHERE method NOT LIKE 'dynabro%'),
               max(mean_cost) FILTER (WHERE method = 'dynabro'), max(mean_cost / (ln_(rounds) / ln_(2.0))) FILTER (WHERE method = 'dynabro'))
 FROM csv_history_dependence WHERE method IN ('byzantine-sgd', 'safeguard', 'momentum', 'momentum:beta=0.99', 'dynabro');
 
