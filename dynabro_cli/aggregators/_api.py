@@ -9,9 +9,10 @@ Every rule treats a worker that sends a NaN or an Inf as Byzantine: zeros replac
 NaN, return an aggregate that is not finite, and raise nothing.
 
 A rule that needs trusted data finds the server's gradient of the round in its state, under ``SERVER``, and does not return it.
-It is a mini-batch gradient at x_t of the samples that the server holds; of a prefix of 2^j mini-batches, the mean over the
-server's own first 2^j (levels of ``dynabro``), so that it has the noise of an honest worker. Methods that gather their vectors
-have one mini-batch. It is never attacked, and not part of the budget, which counts computations of workers.
+This is a mini-batch gradient at x_t on the samples that the server holds. For a prefix of 2^j mini-batches (a level of
+``dynabro``) it is the mean over the server's first 2^j mini-batches, so that it has the noise of an honest worker. For methods
+that gather their vectors it is one mini-batch. The gradient is never attacked. It is not part of the budget, which counts the
+workers' computations.
 
 Finite messages have a finite aggregate, however large they are. So a rule takes means, lengths and inner products from
 ``dynabro_cli.vectors``, which is safe from overflow and underflow. A rule itself neither sums nor squares.
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 State: TypeAlias = "dict[str, Tensor]"
 SERVER = "server"
-"""Name of the server's gradient [d] in the state that a rule is given."""
+"""Name of the server's gradient [d] in the state that a rule gets."""
 Aggregate: TypeAlias = "Callable[[Tensor, State, int | Tensor], tuple[Tensor, State]]"
 
 

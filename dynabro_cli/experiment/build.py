@@ -55,7 +55,7 @@ def held_out(share: float, samples: int) -> int:
 
 
 def workers_samples(spec: CompleteSpec, samples: int) -> int:
-    """Return the number of training samples that are left to the workers, at least 0."""
+    """Return the number of training samples that are left for the workers, at least 0."""
     return max(0, samples - held_out(spec.validation, samples) - server_samples(spec.data))
 
 
@@ -214,7 +214,7 @@ def _need_all(spec: CompleteSpec, method: Method, rule: Aggregator, attack: Atta
 
 
 def _needs_server(spec: CompleteSpec, task: Task, rule: Aggregator) -> list[str]:
-    """Return the problem of a rule that needs trusted data, if the server holds none; an objective has a gradient for it."""
+    """Return the problem of a rule that needs trusted data if the server has no samples; an objective always has a gradient."""
     if not rule.needs_server or not task.trains_model or server_samples(spec.data):
         return []
     joined = "," if ":" in spec.data else ":"

@@ -86,7 +86,7 @@ class Problem(Protocol):
         ...
 
     def server_gradient(self, round_: int, computations: Sequence[int]) -> Tensor:
-        """Return the sum of the server's own gradients at x_t, [d]: one of a mini-batch of its samples for each computation.
+        """Return the sum of the server's own gradients at x_t, [d]: one mini-batch of its samples for each computation.
 
         They are not observed. The buffer that ``sum_gradients`` returns may be overwritten.
         """

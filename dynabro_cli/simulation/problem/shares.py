@@ -34,7 +34,7 @@ def hold_out(images: Images, share: float) -> tuple[Images, Labelled | None]:
 
 
 def for_server(images: Images, count: int, streams: Streams) -> tuple[Images, Labelled | None]:
-    """Take the samples that the server holds out of the training set, drawn uniformly by the run's seed; return the rest, too.
+    """Draw the server's samples from the training set, uniformly by the run's seed; return the rest, and the drawn samples.
 
     Raises:
         SpecError: Nothing is left for the workers.
