@@ -56,7 +56,7 @@ SETTINGS = {
     "DYNABRO_STATE": Setting("folder of checkpoints and logs", "a folder"),
     "DYNABRO_GIT_DIFF": Setting("store the changes of the checkout with each run", "on or off", _on_or_off),
     "DYNABRO_BUSY_SECONDS": _seconds("time that a writer waits for a locked database or its server", 60, 0.01),
-    "DYNABRO_LEASE_SECONDS": _seconds("time without a heartbeat after which an owner is presumed dead", 120, 0.1),
+    "DYNABRO_LEASE_SECONDS": _seconds("time without heartbeats until an owner is presumed dead", 120, 0.1),
     "DYNABRO_FAILPOINT": Setting("for tests: where this process sends itself a signal", "NAME[:N]=SIGNAL", check_plan),
     "DYNABRO_TEST_POSTGRES": Setting("for tests: the URL of a PostgreSQL server", "an SQLAlchemy URL"),
 }
