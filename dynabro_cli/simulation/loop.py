@@ -26,7 +26,7 @@ from dynabro_cli.simulation.round.server import Sent, make_server
 from dynabro_cli.vectors.lengths import length
 
 FLUSH_ROUNDS = 16
-"""Number of rounds after which they are read from the device and checked for NaN and Inf. The grid is fixed, because the last
+"""Number of rounds from one read of the device to the next; a read checks for NaN and Inf. The grid is fixed, because the last
 round of a diverging run depends on it. ``COMMIT_SECONDS`` of the recorder, not this number, decides when rows are stored.
 """
 
