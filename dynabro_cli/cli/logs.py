@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
+import platform
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,9 +31,7 @@ def logs(
 
     Example: dynabro logs 1 --tail 20
     """
-    from dynabro_cli.store.read.logs import find_log
-
-    file = find_log(db, run)
+    file = _find(db, run)
     if path:
         say(str(file))
         return
@@ -39,6 +40,27 @@ def logs(
             _print(lines if tail is None else deque(lines, tail))
     except OSError as error:
         raise NotFoundError(f"{file} cannot be read ({error.strerror})") from error
+
+
+def _find(database: str, name: str) -> Path:
+    """Return the log of the run whose id is ``name``, or whose key begins with it.
+
+    Raises:
+        NotFoundError: There is no such run, or its log cannot be read.
+    """
+    from dynabro_cli.store.claims import RERUN_SUFFIX
+    from dynabro_cli.store.open.engine import open_read_only
+    from dynabro_cli.store.read.queries import find_run
+    from dynabro_cli.store.side_files import SideFiles
+
+    engine = open_read_only(database)
+    row = find_run(engine, name.removeprefix("runs/"))
+    path = SideFiles.of(engine.url).log(row["run_key"].removesuffix(RERUN_SUFFIX))
+    if not os.access(path, os.R_OK) or not path.is_file():
+        what = "cannot be read" if path.exists() else "is not there"
+        where = "here" if row["host"] == platform.node() else f"on {row['host']}"
+        raise NotFoundError(f"run {row['id']} ran {where}, and its log {path} {what}. Try: DYNABRO_STATE=FOLDER")
+    return path
 
 
 def _print(lines: Iterable[bytes]) -> None:

@@ -32,12 +32,12 @@ def always(row: RowMapping) -> bool:
 
 
 def find(connection: Connection, run_key: str) -> RowMapping | None:
-    """Return the row of the run that is stored under a key; None if there is none."""
+    """Return the row of the run with a key, or None."""
     return connection.execute(_BY_KEY, {"key": run_key}).mappings().first()
 
 
 def claim(connection: Connection, run_key: str, *, repeat: Repeat, owner: str) -> RowMapping | None:
-    """Return the row that a run replaces or continues; None if there is none.
+    """Return the row that a run replaces or resumes, or None.
 
     A row of ``owner`` itself is the trace of a claim whose commit was not answered.
 

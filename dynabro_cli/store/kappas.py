@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 
 from dynabro_cli.store.kept_connection import transact
-from dynabro_cli.store.open.value_types import CONTROL, LARGEST_TEXT, moment, of_wrong_types, sane_row
+from dynabro_cli.store.open.value_types import LARGEST_TEXT, moment, of_wrong_types, sane_row
 from dynabro_cli.store.tables import SEARCH, verified_kappa
 
 MOST_CHARACTERS = LARGEST_TEXT
@@ -47,11 +46,8 @@ def unsound(connection: Connection) -> dict[int, list[str]]:
         number: [f"a value of verified_kappa.{column} is of another type, or too large"]
         for number, column in of_wrong_types(connection, verified_kappa).items()
     }
-    for row in _sane(connection):
-        problems = _problems(row)
-        if problems:
-            found[row["id"]] = problems
-    return found
+    wrong = (row["id"] for row in _sane(connection) if moment(row["created_at"]) is None)
+    return found | {number: ["created_at is not a valid timestamp"] for number in wrong}
 
 
 def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
@@ -99,34 +95,3 @@ def _sane(connection: Connection) -> list[RowMapping]:
 
 def _search(row: Mapping[str, Any] | RowMapping) -> tuple[Any, ...]:
     return tuple(row[name] for name in SEARCH)
-
-
-def _problems(row: RowMapping) -> list[str]:
-    """Return the problems of a single finding."""
-    problems = []
-    if any(isinstance(value, str) and CONTROL.search(value) for value in row.values()):
-        problems.append("a text column contains control characters")
-    if moment(row["created_at"]) is None:
-        problems.append("created_at is not a valid timestamp")
-    if not 0 <= 2 * row["byzantine"] < row["workers"]:
-        problems.append(f"{row['byzantine']} of its {row['workers']} workers are Byzantine, not under half")
-    if row["dimension"] < 1 or row["restarts"] < 1 or row["steps"] < 1 or row["evaluations"] < 1 or row["seed"] < 0:
-        problems.append("dimension, restarts, steps and evaluations must be at least 1, seed at least 0")
-    if row["empirical"] < 0 or (row["proved"] is not None and row["proved"] < 0):
-        problems.append("a kappa is negative")
-    if row["worst"] is not None and not _is_input(row["worst"], row["workers"], row["dimension"]):
-        problems.append("worst does not fit workers and dimension")
-    return problems
-
-
-def _is_input(worst: str, workers: int, dimension: int) -> bool:
-    try:
-        rows = json.loads(worst)
-    except (ValueError, RecursionError):
-        return False
-    return (
-        isinstance(rows, list)
-        and len(rows) == workers
-        and all(isinstance(row, list) and len(row) == dimension for row in rows)
-        and all(isinstance(value, float) and math.isfinite(value) for row in rows for value in row)
-    )

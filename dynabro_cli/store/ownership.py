@@ -103,7 +103,7 @@ def _process(pid: int) -> _Process | None:
 def presumed_dead(row: Mapping[str, Any] | RowMapping, now: dt.datetime) -> bool:
     """Return True if the writer of a row is dead, or presumed dead.
 
-    A writer that can be seen from here is dead when its process has ended, and alive while it runs, whatever any clock says. A
+    A writer that can be seen from here is dead when its process has ended, and alive while it runs; no clock is asked. A
     writer that is stopped, or cannot be seen, is presumed dead when it is silent for longer than its lease.
 
     Args:
@@ -153,7 +153,7 @@ def database_time(connection: Connection) -> dt.datetime:
 
 @contextlib.contextmanager
 def heartbeats(engine: Engine, owners: Sequence[str]) -> Iterator[None]:
-    """Write heartbeats for ``owners`` from a thread of its own, within the context, so that long work is not silence.
+    """Write heartbeats for ``owners`` from a thread, within the context, so that long work does not look like a death.
 
     Raises:
         SpecError: ``DYNABRO_LEASE_SECONDS`` is not legal; nothing has started.

@@ -8,7 +8,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
@@ -47,17 +46,6 @@ NOWHERE = Origin()
 
 SaveModel = Callable[[events.Weights], dict[str, Any]]
 """Write a model; return the columns of the run's row that describe its file."""
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A run that is in the database."""
-
-    id: int
-    status: str
-    final_accuracy: float | None
-    final_gap: float | None
-    code_digests: str | None = None
 
 
 class End(NamedTuple):
@@ -127,19 +115,17 @@ class Recorder:
         """The id of the run that is being recorded."""
         return self._run_id
 
-    def stored(self, run_key: str) -> StoredRun | None:
-        """Return the run with this key if it has a result; None otherwise.
+    def stored(self, run_key: str) -> RowMapping | None:
+        """Return the row of the run with this key if it has a result; None otherwise.
 
         Raises:
             RunHeldError: Another live process is working on it.
         """
 
-        def look(connection: Connection) -> StoredRun | None:
+        def look(connection: Connection) -> RowMapping | None:
             row = find(connection, run_key)
-            if row is None:
-                return None
-            if row["status"] in ENDED:
-                return StoredRun(row["id"], row["status"], row["final_accuracy"], row["final_gap"], row["code_digests"])
+            if row is None or row["status"] in ENDED:
+                return row
             refuse_if_live(connection, row)
             return None
 
@@ -323,7 +309,7 @@ class Recorder:
     def _begin(
         self, connection: Connection, row: RowMapping | None, columns: dict[str, Any], labels: Sequence[tuple[int, int, int]]
     ) -> int:
-        """Store the start of a run in the place of ``row``; return its id."""
+        """Store the start of a run, which replaces ``row``; return its id."""
         if row is not None:
             connection.execute(delete(runs).where(runs.c.id == row["id"]))
         values = columns | {"run_key": self._key, "sweep": self._sweep}
@@ -366,6 +352,8 @@ class Recorder:
 
     def _write(self, connection: Connection, changes: dict[str, Any], ending: bool, complete: bool) -> None:
         """Write what ``_commit`` has, in its transaction, also after a commit of the same that was not answered."""
+        # one transaction: a crash between two statements leaves nothing of them; a crash between two commits leaves rows that
+        # are newer than the last checkpoint, and ``_go_on`` deletes them when the run resumes
         own = sign_of_life(connection) | {"wall_seconds": time.monotonic() - self._started}
         before, self._attempts = self._attempts, [*self._attempts, own["heartbeat_at"]]
         if ending:
@@ -376,27 +364,27 @@ class Recorder:
             if self._has_ended(connection, before):
                 return
             raise self._lost(connection)
-        new_rounds = [row_of(self._run_id, item) for item in self._rounds]
         new_evaluations = [row_of(self._run_id, item) for item in self._evaluations]
         new_metrics = [
             {"run_id": self._run_id, "round": row["round"], "name": name, "value": finite(value)}
             for row in new_evaluations
             for name, value in row.pop("metrics")
         ]
-        new_identities = [row_of(self._run_id, item) for item in self._identities]
+        new = {
+            rounds: [row_of(self._run_id, item) for item in self._rounds],
+            identities: [row_of(self._run_id, item) for item in self._identities],
+            evaluations: new_evaluations,
+            metrics: new_metrics,
+        }
         if before:
             first = [items[0].round if items else None for items in (self._rounds, self._evaluations)]
             tick = self._identities[0].tick if self._identities else None
             _cut(connection, self._run_id, first[0], first[1], tick)
-        if new_rounds:
-            connection.execute(insert(rounds), new_rounds)
-        if new_identities:
-            connection.execute(insert(identities), new_identities)
-        failpoint("mid-batch")
-        if new_evaluations:
-            connection.execute(insert(evaluations), new_evaluations)
-        if new_metrics:
-            connection.execute(insert(metrics), new_metrics)
+        for table, rows in new.items():
+            if table is evaluations:
+                failpoint("mid-batch")
+            if rows:
+                connection.execute(insert(table), rows)
         if complete:
             recovery.store(connection, self._run_id)
             take_place(connection, self._run_id)

@@ -89,7 +89,7 @@ class Episode:
 
     @property
     def recovery(self) -> tuple[float, float]:
-        """Rounds and budget to recover; 0 if there is no fall, infinite if no recovery is seen."""
+        """Rounds and budget to recover; 0 without a fall, infinite without a recovery."""
         enough = self.before - TOLERANCE
         if all(point.accuracy >= enough for point in self.after):
             return 0.0, 0.0

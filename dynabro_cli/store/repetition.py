@@ -34,7 +34,7 @@ def changed(row: Mapping[str, Any] | RowMapping) -> bool:
 
 @dataclass(frozen=True)
 class UpTo:
-    """Make the runs again whose id is at most ``last``; a repetition has a higher id, whatever the clocks say.
+    """Make the runs again whose id is at most ``last``; a repetition has a higher id. No clock is asked.
 
     Attributes:
         last: The highest id of a result or a failure at the start of the rerun.
@@ -74,7 +74,7 @@ class Standing:
     """State of a sweep's runs when the sweep starts.
 
     Args:
-        connection: To the database; None if there is none yet.
+        connection: To the database; None if it does not exist yet.
         repeat: Which runs are made again.
 
     Attributes:

@@ -32,7 +32,7 @@ LOSSES: dict[Folder, str] = {
 class SideFiles:
     """Checkpoints and logs of the runs of one database.
 
-    A checkpoint is complete under a name of its own before the database names it: a run's row never names half a file. If a
+    A checkpoint is complete, under a new name, before the database names it. So a run's row never names half a file. If a
     folder cannot be written, for any reason except a full disk, runs continue without its files.
 
     Args:

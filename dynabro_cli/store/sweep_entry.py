@@ -27,7 +27,7 @@ class SweepEntry:
 
     It is ``interrupted`` if a signal ends it, and ``failed`` if some of its runs failed or any other error ends it. Within the
     context, ``heartbeats`` must keep its ``owner`` alive. A row whose writer has died stays ``running``; ``presumed_dead``
-    tells it from a live one. If the end cannot be written, the row stays like that: every run is stored.
+    distinguishes it from a live one. If the end cannot be written, the row stays ``running``; every run is stored.
 
     Args:
         engine: A database opened for writing, or a connection to one that recorders share.
@@ -85,7 +85,7 @@ class SweepEntry:
         return self
 
     def _begin(self, connection: Connection) -> None:
-        """Store the sweep, in the place of a row that an unanswered commit has left."""
+        """Store the sweep, and replace a row that an unanswered commit has left."""
         connection.execute(delete(sweeps).where(sweeps.c.owner == self.owner))
         now = sign_of_life(connection)
         who = {"owner": self.owner, "host": platform.node(), "pid": os.getpid()}

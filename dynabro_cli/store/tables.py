@@ -1,9 +1,6 @@
 """The tables of the database: a public interface for SQL of users.
 
-Columns of saved models have no writer yet. They are here so that the tables stay as they are until
-version 1.0.0.
-
-The views ``byzantine_histogram`` and ``final_accuracy`` of ``views.py`` belong to it too.
+The views ``byzantine_histogram`` and ``final_accuracy`` of ``views.py`` belong to it, too.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def end(connection: Connection, search: str, number: int, status: str, value: fl
 
 
 def copy(reading: Connection, connection: Connection) -> int:
-    """Copy the searches of another database of which no trial is here, with the texts of their files; return their trials.
+    """Copy the searches of another database that have no trial here, and the texts of their files; count the trials.
 
     A search that is here, too, stays as it is: two rows of one number cannot both be kept. Unreadable rows are left out.
     """

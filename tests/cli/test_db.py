@@ -185,7 +185,7 @@ def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, resul
         "1 damaged and not merged\n"
     )
     assert outcome.problems == [
-        ("run 2 of the other database was not merged: its columns do not agree with its spec: seed"),
+        ("run 2 of the other database was not merged: its rows are not as they were stored"),
         f"run {key[:10]} differs: {ours}; there finished after 40 rounds, accuracy {accuracy!r}, loss 0.5",
         "1 run of other.db not merged, as they are damaged. Try: dynabro db check --db other.db",
     ]

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, create_engine
 from dynabro_cli import events
 from dynabro_cli.store import row_digests
 from dynabro_cli.store.open.engine import open_for_writing
-from dynabro_cli.store.open.schema import _tokens
+from dynabro_cli.store.open.schema import _written
 from dynabro_cli.store.recorder import Recorder
 from tests import postgres
 
@@ -189,7 +189,7 @@ def read(database: Path | str, sql: str, *values: Any) -> list[tuple[Any, ...]]:
 
 def schema(path: Path) -> list[tuple[Any, ...]]:
     """Tables, columns in their order, indexes and views of a file, however its statements are spaced; and its version."""
-    statements = [(kind, name, _tokens(sql)) for kind, name, sql in read(path, "SELECT type, name, sql FROM sqlite_master")]
+    statements = [(kind, name, _written(sql)) for kind, name, sql in read(path, "SELECT type, name, sql FROM sqlite_master")]
     stamps = [read(path, sql)[0] for sql in ("PRAGMA application_id", "SELECT * FROM alembic_version")]
     return [*sorted(statements), *stamps]
 

@@ -82,16 +82,6 @@ def test_what_appears_meanwhile_is_not_overwritten(engine: Engine, path: Path, m
     assert names(path.parent) == {"results.db", "copy.db"}
 
 
-def test_a_file_system_without_links(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_links(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", no_links)
-    back_up(str(path), path.with_name("copy.db"))
-    assert names(path.parent) == {"results.db", "copy.db"}
-    assert check(str(path.with_name("copy.db"))).problems == []
-
-
 def test_a_full_disk_leaves_nothing_behind(engine: Engine, path: Path, request: pytest.FixtureRequest) -> None:
     record(engine, sound.run(1))
     engine.dispose()

@@ -208,7 +208,7 @@ def test_a_rehearsal_says_what_would_be_done_and_writes_nothing(pair: tuple[str,
 
 
 SPOILED = [
-    ("UPDATE runs SET seed = 99 WHERE id = 1", "its columns do not agree"),
+    ("UPDATE runs SET seed = 99 WHERE id = 1", "its rows are not as they were stored"),
     ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key does not belong to its spec"),
     ("UPDATE runs SET started_at = 'aaaaaaaaaaaaaaaaaaaaa' WHERE id = 1", "started_at is not a valid timestamp"),
     ("UPDATE runs SET host = x'00' WHERE id = 1", "runs.host"),

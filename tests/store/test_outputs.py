@@ -333,16 +333,8 @@ def test_a_full_disk_leaves_what_was_there(folder: Path) -> None:
     assert everything(folder) == {"out.csv": b"old"}
 
 
-@pytest.mark.parametrize("links", [True, False])
 @pytest.mark.parametrize("old", [None, b"old"])
-def test_a_database_that_grows_into_the_place_meanwhile(
-    old: bytes | None, links: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_links(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    if not links:
-        monkeypatch.setattr(os, "link", no_links)
+def test_a_database_that_grows_into_the_place_meanwhile(old: bytes | None, folder: Path) -> None:
     if old is not None:
         Path("out.csv").write_bytes(old)
 
@@ -355,30 +347,6 @@ def test_a_database_that_grows_into_the_place_meanwhile(
     with sqlite3.connect("out.csv") as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("kept",)]
     assert [path.name for path in folder.iterdir()] == ["out.csv"]
-
-
-def test_a_database_that_grows_into_the_place_between_check_and_link(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = os.link
-
-    def late(old: Path, new: Path) -> None:
-        if not new.exists():
-            change(new, TABLE)
-        link(old, new)
-
-    monkeypatch.setattr(os, "link", late)
-    with pytest.raises(CannotWriteError, match="is a database"):
-        write("out.csv")
-    with sqlite3.connect("out.csv") as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("kept",)]
-
-
-def test_a_file_system_without_links(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_links(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", no_links)
-    write("out.csv")
-    assert everything(folder) == {"out.csv": NEW}
 
 
 def test_two_at_once_are_both_whole(folder: Path) -> None:

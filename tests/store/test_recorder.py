@@ -174,14 +174,14 @@ def test_a_diverged_run_is_a_result(engine: Engine, database: str) -> None:
     assert one(database, "status, final_accuracy, final_loss, rounds") == ("diverged", 0.1, None, 5)
     stored = recorder.stored(KEY)
     assert stored is not None
-    assert (stored.id, stored.status, stored.final_accuracy, stored.final_gap) == (1, "diverged", 0.1, None)
+    assert (stored["id"], stored["status"], stored["final_accuracy"], stored["final_gap"]) == (1, "diverged", 0.1, None)
 
 
 def test_what_is_stored_of_a_finished_run(engine: Engine) -> None:
     recorder = record(engine, [started(), rounds(0, 1), evaluated(2, None, gap=1.5), finished(2, None, gap=1.5)])
     stored = recorder.stored(KEY)
     assert stored is not None
-    assert (stored.id, stored.status, stored.final_accuracy, stored.final_gap) == (1, "finished", None, 1.5)
+    assert (stored["id"], stored["status"], stored["final_accuracy"], stored["final_gap"]) == (1, "finished", None, 1.5)
     assert recorder.stored("cd" * 32) is None
 
 
@@ -337,7 +337,7 @@ def test_a_repetition_takes_the_place_of_the_result_when_complete(engine: Engine
     repetition = record(engine, [started(), rounds(0, 4), evaluated(5, 0.75)])
     stored = repetition.stored(KEY)
     assert stored is not None
-    assert (stored.id, stored.final_accuracy) == (1, 0.25)
+    assert (stored["id"], stored["final_accuracy"]) == (1, 0.25)
     repetition.record(finished(5, 0.75))
     assert one(database, "run_key, status, rounds, final_accuracy") == (KEY, "finished", 5, 0.75)
     assert counts(database) == (1, 5, 1)

@@ -173,17 +173,6 @@ def test_what_a_sweep_makes_again_counts_when_it_is_made_again(engine: Engine, d
         assert [(sweep.finished, sweep.failed, sweep.to_go) for sweep in read_status(database).sweeps] == [(3, 0, 2)]
 
 
-def test_a_sweep_of_an_older_version_counts_by_time(engine: Engine, database: str) -> None:
-    with entry(engine):
-        record(engine, whole_run(), sweep="small")
-        change(database, "DELETE FROM sweep_runs")
-        record(engine, whole_run(key=MADE[1]), sweep="other")
-        assert [(sweep.finished, sweep.to_go) for sweep in read_status(database).sweeps] == [(1, 4)]
-    last = read_status(database).last_sweep
-    assert last is not None
-    assert (last.finished, last.to_go) == (1, 4)
-
-
 def test_the_last_sweep_is_the_last_whatever_the_clock_says(
     engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, DateTime, RowMapping, select, text
 
-from dynabro_cli.experiment.key import ADDED_LATER, run_key
-from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, fields
+from dynabro_cli.experiment.key import run_key
 from dynabro_cli.store import kappas, row_digests
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.open.engine import schema_of, snapshot
-from dynabro_cli.store.open.schema import NEW_ONE, server_strangers, strangers, unreadable, way_on
+from dynabro_cli.store.open.schema import NEW_ONE, RESTORE, server_strangers, strangers, unreadable, way_on
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.open.value_types import CONTROL, moment, of_another_type, sane_row
 from dynabro_cli.store.ownership import database_time, presumed_dead
@@ -48,7 +48,7 @@ class Report:
 
 
 def check(database: str) -> Report:
-    """Read a whole database as it is now, and return what is wrong in it.
+    """Read a whole database, at one moment, and return its problems.
 
     Raises:
         NotFoundError: There is no such file.
@@ -78,9 +78,10 @@ def _strangers(connection: Connection, database: str) -> tuple[list[str], bool]:
     """Return the differences of the schema from dynabro's, one per line, and True if all of dynabro's tables can be read."""
     if connection.dialect.name != "sqlite":
         return [_plain(f"{one}. Try: {NEW_ONE.format(database)}") for one in server_strangers(connection)], True
-    found = schema_of(connection)
-    problems = [_plain(f"{one}. Try: {way_on(found, database)}") for one in strangers(found)]
-    return problems, unreadable(found) is None
+    strange, raw = strangers(schema_of(connection)), connection.connection.dbapi_connection
+    lost = unreadable(cast(sqlite3.Connection, raw))
+    problems = [f"{one}. Try: {RESTORE if lost else way_on(strange, database)}" for one in strange]
+    return [_plain(line) for line in (*problems, *([f"it {lost}"] if lost else []))], lost is None
 
 
 def damage(connection: Connection) -> list[str]:
@@ -143,14 +144,12 @@ def _unneeded(files: SideFiles, named: set[str], live: tuple[str, ...]) -> list[
 
 
 def _plain(line: str) -> str:
-    """Return a line that is safe to print, whatever the database contains."""
+    """Return a line without control characters, which a database may contain."""
     return CONTROL.sub("?", line).replace("\n", " ")
 
 
 NUMBERS = re.compile(r"\[([1-9][0-9]{0,8}(,[1-9][0-9]{0,8})*)?\]")
 """Numbers of workers, as the recorder writes them."""
-SCALARS = tuple(name for name, one in fields().items() if one.component is None)
-SINGLE = tuple(name for name in COMPONENTS if name != CHAIN)
 TIMES = tuple(column.name for column in runs.c if isinstance(column.type, DateTime))
 _HISTOGRAMS = """
     SELECT runs.id, runs.rounds, COALESCE(SUM(c.rounds), 0) AS counted
@@ -185,7 +184,7 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
 
 
 def spec_of(run: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the spec of a run whose row agrees with itself; None if it does not, or if a component of the spec has no name.
+    """Return the spec of a run whose key belongs to it; None if it does not, or if a component of the spec has no name.
 
     Args:
         run: The run's columns of the table ``runs``.
@@ -207,7 +206,7 @@ def of_row(run: Mapping[str, Any]) -> list[str]:
 
 
 def _of_key(run: Mapping[str, Any]) -> list[str]:
-    """Return the problems of a run's key, and of the columns that repeat its spec."""
+    """Return the problems of a run's key. The columns that repeat its spec are in the digest of its rows."""
     try:
         spec, versions = json.loads(run["spec"]), json.loads(run["versions"])
         if not isinstance(spec, dict) or not isinstance(versions, dict):
@@ -215,21 +214,4 @@ def _of_key(run: Mapping[str, Any]) -> list[str]:
         expected = run_key(spec)
     except (ValueError, RecursionError):
         return ["its spec or versions are not valid JSON of a run"]
-    if run["run_key"].removesuffix(RERUN_SUFFIX) != expected:
-        return ["its key does not belong to its spec"]
-    meant = ADDED_LATER | spec
-    wrong = [name for name in SCALARS if name in meant and meant[name] != run[name]]
-    wrong += [name for name in SINGLE if name in meant and not _names(meant[name], run[name])]
-    return [f"its columns do not agree with its spec: {', '.join(wrong)}"] if wrong else []
-
-
-def _names(mapping: Any, column: str | None) -> bool:
-    """Return True if a column has the component of a spec, whose parameters can be written in several ways.
-
-    In a spec, ``image-folder:name=pets`` is named pets: its parameter replaced the component's name, and keys depend on it.
-    """
-    name = mapping.get("name") if isinstance(mapping, Mapping) else mapping
-    if column is None:
-        return name is None
-    component, _, parameters = column.partition(":")
-    return name == component or f"name={name}" in parameters.split(",")
+    return [] if run["run_key"].removesuffix(RERUN_SUFFIX) == expected else ["its key does not belong to its spec"]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from dynabro_cli.errors import CannotWriteError, DatabaseError, SpecError, StorageError
+from dynabro_cli.errors import CannotWriteError, DatabaseError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store.care.outputs import DATABASE, Output, part_of
-from dynabro_cli.store.open.connections import connect_reader
+from dynabro_cli.store.open.connections import connect_reader, stop_at_signals
 from dynabro_cli.store.open.files import file_version, read_only_uri, sqlite_path
-from dynabro_cli.store.open.stopping import stop_at_signals
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.side_files import sync
 
@@ -53,7 +50,7 @@ def copy_database(source: str, output: Output) -> None:
     """
     part = part_of(output.place())
     try:
-        with making(output.target):
+        with output.errors():
             with contextlib.closing(connect_reader(source, None)) as connection:
                 stop_at_signals(connection)
                 connection.execute("VACUUM INTO ?", (str(part),))
@@ -64,29 +61,6 @@ def copy_database(source: str, output: Output) -> None:
         for left in (part, part.with_name(part.name + "-journal")):
             with contextlib.suppress(OSError):
                 left.unlink()
-
-
-@contextlib.contextmanager
-def making(target: Path) -> Iterator[None]:
-    """Create a file within the context; report errors under the file's name.
-
-    Raises:
-        CannotWriteError: The file's folder cannot be written.
-        StorageError: The disk is full.
-    """
-    try:
-        yield
-    except PermissionError as error:
-        raise CannotWriteError(f"{target} cannot be created ({error.strerror}). Try: a file in a folder of yours") from error
-    except OSError as error:
-        raise StorageError(f"{target} cannot be written ({error.strerror}). Try: make room, or another file") from error
-    except sqlite3.OperationalError as error:
-        reason = str(error)
-        if "disk" in reason:
-            raise StorageError(f"{target} cannot be written ({reason}). Try: make room, or another file") from error
-        if "unable to open" in reason or "readonly" in reason:
-            raise CannotWriteError(f"{target} cannot be created ({reason}). Try: a file in a folder of yours") from error
-        raise
 
 
 class Backup(NamedTuple):

@@ -70,12 +70,12 @@ class Merged:
 
 
 def merge(other: str, database: str, *, dry_run: bool = False, progress: Progress = lambda done, total: None) -> Merged:
-    """Copy the runs of ``other``, with all their rows, into ``database``, each in a transaction of its own.
+    """Copy the runs of ``other``, with all their rows, into ``database``, one transaction per run.
 
-    A result is copied if there is none here, and replaces a run without a result that no live process is making. A result that
-    is here stays. A run without a result is copied, as interrupted or failed, if nothing of it is here. Nothing in ``other`` is
-    trusted: a run counts only if its values fit their columns' types, its key is the key of its spec, and its rows agree, as
-    ``dynabro db check`` defines it.
+    A result is copied unless this database has one. It replaces a run without a result, unless a live process is making that
+    run. A run without a result is copied, as interrupted or failed, if this database does not have the run. Nothing in
+    ``other`` is trusted: a run counts only if its values fit their columns' types, its key is the key of its spec, and its rows
+    agree, as ``dynabro db check`` defines it.
 
     Args:
         other: A path or URL; it is only read.
@@ -131,7 +131,7 @@ class _Merger:
         self._engine.dispose()
 
     def _copy(self, outline: RowMapping) -> tuple[Action, RowMapping | None]:
-        """Copy one run in one transaction; return what was done, and the row that was here."""
+        """Copy one run in one transaction; return the action, and the row that was here before."""
         key = outline["run_key"]
         with translated_errors(self._database), self._engine.begin() as connection:
             present = connection.execute(select(runs).where(runs.c.run_key == key)).mappings().first()
@@ -220,7 +220,7 @@ def _decide(there: RowMapping, here: RowMapping | None, connection: Connection |
 
     Args:
         there: Its row.
-        here: Its row here; None if there is none.
+        here: Its row here, or None.
         connection: To the database here, whose clock decides which writers are alive; None if no writer counts as alive.
     """
     if there["run_key"].endswith(RERUN_SUFFIX):

@@ -1,4 +1,4 @@
-"""Files that commands write: under a temporary name, then renamed, and never in the place of something precious."""
+"""Files that commands write: under a temporary name, then renamed. Databases and their files are never replaced."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from dynabro_cli.store.open.files import SIDE_SUFFIXES, is_sqlite, owner, sqlite
 from dynabro_cli.store.side_files import SideFiles, sync
 
 HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-ATTEMPTS = 5
 MOST_LINKS = 40
 
 
@@ -93,7 +93,7 @@ class Output:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[BinaryIO]:
-        """Open the file; what is written gets its name when the block ends without an error, and is removed otherwise.
+        """Open a temporary file, which gets the file's name when the block ends without an error, and is removed otherwise.
 
         A device, a pipe, or an open file such as ``/dev/stdout`` is written as it is.
 
@@ -119,34 +119,31 @@ class Output:
                 part.unlink()
 
     def publish(self, part: Path) -> None:
-        """Give a finished temporary file its name, after another check of what is there now.
+        """Give a finished temporary file its name, after another check of what it replaces.
 
         Raises:
             CannotWriteError: What is there must not be replaced.
             OSError: The folder cannot be written.
         """
-        for _ in range(ATTEMPTS):
-            path = self.place()
-            try:
-                mode = stat.S_IMODE(path.stat().st_mode)
-            except FileNotFoundError:
-                if _link(part, path):
-                    break
-            else:
-                with contextlib.suppress(OSError):  # a file system without permissions
-                    part.chmod(mode)
-                part.replace(path)
-                break
-        else:
-            raise CannotWriteError(f"{self.target} keeps being changed by another program. Try: another file")
+        path = self.place()
+        with contextlib.suppress(OSError):  # the file is new, or the file system has no permissions
+            part.chmod(stat.S_IMODE(path.stat().st_mode))
+        part.replace(path)
         sync(path.parent)
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn errors of the file system into errors that name the file."""
+        """Turn errors of the file system, and of SQLite that writes there, into errors that name the file."""
         try:
             yield
         except BrokenPipeError:  # the reader of a pipe has closed it, which is not an error
+            raise
+        except sqlite3.OperationalError as error:
+            problem = f"{self.target} cannot be written ({error})"
+            if "disk" in str(error):
+                raise StorageError(f"{problem}. Try: make room, or another file") from error
+            if "unable to open" in str(error) or "readonly" in str(error):
+                raise CannotWriteError(f"{problem}. Try: another file") from error
             raise
         except OSError as error:
             problem = f"{self.target} cannot be written ({error.strerror})"
@@ -189,7 +186,7 @@ class Output:
                 if is_sqlite(Path(self.target)):
                     raise CannotWriteError(f"{self.target} is a database and is never overwritten. Try: another file")
                 return os.fdopen(os.dup(descriptor), "wb")
-            with contextlib.suppress(FileNotFoundError, ValueError):  # ``place`` says what is wrong with a name
+            with contextlib.suppress(FileNotFoundError, ValueError):  # ``place`` reports a wrong name
                 if _is_stream(self.target.stat().st_mode):
                     file = os.fdopen(os.open(self.target, os.O_WRONLY), "wb")
                     if _is_stream(os.fstat(file.fileno()).st_mode):
@@ -201,17 +198,6 @@ class Output:
 def part_of(path: Path) -> Path:
     """Return a name beside ``path``, which no other process uses, for a file that is not finished."""
     return path.with_name(f".dynabro.{secrets.token_hex(8)}.part")
-
-
-def _link(part: Path, path: Path) -> bool:
-    """Give a file a name that is free; False if it was taken meanwhile."""
-    try:
-        os.link(part, path)
-    except OSError:  # the name is taken, or the file system has no links
-        if os.path.lexists(path):
-            return False
-        part.rename(path)
-    return True
 
 
 def _is_stream(mode: int) -> bool:

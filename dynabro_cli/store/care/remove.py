@@ -142,7 +142,7 @@ def _refuse_if_live(connection: Connection, row: dict[str, Any]) -> None:
 
 
 def _files(connection: Connection, files: SideFiles, removed: Sequence[Doomed]) -> Iterator[Path]:
-    """Return the checkpoints of runs, and the logs of runs of which nothing is left."""
+    """Return the checkpoints of runs, and the logs of runs that are removed completely."""
     keys = {str(run.run_key) for run in removed}
     named = {key for key in keys if KEY.fullmatch(key.removesuffix(RERUN_SUFFIX))}
     yield from (path for path in files.checkpoints() if path.name.partition(".")[0] in named)

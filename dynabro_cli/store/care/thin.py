@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sqlalchemy import Table, create_engine
+from sqlalchemy import Connection, Table, create_engine
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
@@ -18,12 +18,11 @@ from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import ownership, row_digests
 from dynabro_cli.store.care.check import damage
-from dynabro_cli.store.care.copies import copy_database, making, new_database
+from dynabro_cli.store.care.copies import copy_database, new_database
 from dynabro_cli.store.claims import RESULTS
-from dynabro_cli.store.open.connections import connect_reader
+from dynabro_cli.store.open.connections import connect_reader, stop_at_signals
 from dynabro_cli.store.open.engine import create_tables, open_read_only, snapshot
 from dynabro_cli.store.open.files import read_only_uri, sqlite_path
-from dynabro_cli.store.open.stopping import stop_at_signals
 from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.read.queries import list_runs
 from dynabro_cli.store.tables import (
@@ -125,15 +124,15 @@ def thin(
         next(list_runs(reader, condition).rows, None)  # a clear message if it is not a condition, or writes
     _refuse_damaged(database)
     output = new_database(target, database, force=force)
-    with making(target):
+    with output.errors():
         folder = Path(tempfile.mkdtemp(prefix=".dynabro.", suffix=".part", dir=target.parent))
     try:
         scratch = folder / "thin.db"
         with translated_errors(str(target)):
-            _make_tables(scratch)
+            _change(scratch, create_tables)
         with (
             translated_errors(database),
-            making(target),
+            output.errors(),
             contextlib.closing(_open(path, scratch)) as connection,
         ):
             stop_at_signals(connection)
@@ -141,7 +140,7 @@ def thin(
             thinned = _fill(connection, every, where, points, anonymous, progress)
             connection.execute("COMMIT")
         with translated_errors(str(target)):
-            _renew_digests(scratch)
+            _change(scratch, row_digests.store)
             copy_database(read_only_uri(scratch), output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -170,17 +169,11 @@ def _refuse_damaged(database: str) -> None:
         raise DatabaseError(f"{name}: rows are not as they were stored. Try: dynabro db check --db {name}, which lists them")
 
 
-def _make_tables(path: Path) -> None:
+def _change(path: Path, step: Callable[[Connection], None]) -> None:
+    """Take a step in a transaction on the file to fill."""
     engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
     with engine.begin() as connection:
-        create_tables(connection)
-    engine.dispose()
-
-
-def _renew_digests(path: Path) -> None:
-    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
-    with engine.begin() as connection:
-        row_digests.store(connection)
+        step(connection)
     engine.dispose()
 
 

@@ -1,18 +1,29 @@
-"""Connections to SQLite files: waiting for locks, and what a database may do."""
+"""Connections to SQLite files: waiting for locks, what a database may do, and ends of statements in progress.
+
+A statement ends at Ctrl-C and SIGTERM, and after a time limit. Python calls signal handlers between its own instructions, and a
+statement of SQLite may take hours. So SQLite calls a function of Python every few milliseconds. If a handler raises there,
+SQLite drops the exception, and the statement ends with an error. The command line then reports the signal
+(``executors.interruptions``). PostgreSQL's driver checks for signals while it waits.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import sqlite3
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, event
 
 from dynabro_cli.store.open.translation import busy_seconds
 
 ATTEMPT_SECONDS = 0.25
 """Seconds for which SQLite itself waits for a lock; signals are not seen during this time."""
 RETRY_SECONDS = 0.02
+OPERATIONS = 10_000
+"""Operations of SQLite between two calls: a few milliseconds at most, except within one call of a function such as INSTR."""
 
 
 def prepare_writer(connection: sqlite3.Connection, _record: Any) -> None:
@@ -30,7 +41,7 @@ def distrust(connection: sqlite3.Connection) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL; whatever its timeout, SQLite does not wait for another program's write before this change."""
+    """Switch to WAL. SQLite's timeout does not apply to this change, so wait here for other programs."""
     end = time.monotonic() + busy_seconds()
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
@@ -42,7 +53,7 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def begin_immediate(connection: Connection) -> None:
-    """Take the write lock at once; a read that turns into a write fails at once, whatever the timeout."""
+    """Take the write lock at once: a read that turns into a write would fail at once, without waiting."""
     raw: Any = connection.connection.dbapi_connection
     end = time.monotonic() + busy_seconds()
     while True:
@@ -100,3 +111,49 @@ def allow_reading_only(connection: sqlite3.Connection) -> None:
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
     connection.set_authorizer(authorize)
+
+
+class TimeLimit:
+    """A time limit, which begins now.
+
+    Args:
+        seconds: None for no limit.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._end = math.inf if seconds is None else time.monotonic() + seconds
+
+    @property
+    def over(self) -> bool:
+        """True if the time is over."""
+        return time.monotonic() >= self._end
+
+
+def stoppable(engine: Engine) -> None:
+    """Stop the statements of an SQLite engine at Ctrl-C and SIGTERM, if Python's main thread executes them."""
+    event.listen(engine, "connect", lambda connection, _record: stop_at_signals(connection))
+
+
+def stop_at_signals(connection: sqlite3.Connection) -> None:
+    """Stop the statements of an SQLite connection at Ctrl-C and SIGTERM, if Python's main thread executes them."""
+    connection.set_progress_handler(lambda: 0, OPERATIONS)
+
+
+@contextlib.contextmanager
+def within(limit: TimeLimit, connection: Any) -> Iterator[None]:
+    """Within the context, stop the statements of a driver's connection, with an error of the driver, when a time is over.
+
+    A server measures each statement, and a cursor is read by several statements. So its reader checks ``limit``, too.
+    """
+    if limit.seconds is None:
+        yield
+    elif isinstance(connection, sqlite3.Connection):
+        connection.set_progress_handler(lambda: limit.over, OPERATIONS)
+        try:
+            yield
+        finally:
+            stop_at_signals(connection)
+    else:
+        connection.execute(f"SET LOCAL statement_timeout = {max(1, math.ceil(1000 * limit.seconds))}")  # 0: no limit
+        yield

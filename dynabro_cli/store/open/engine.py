@@ -20,6 +20,7 @@ from dynabro_cli.store.open.connections import (
     begin_immediate,
     connect_reader,
     prepare_writer,
+    stoppable,
 )
 from dynabro_cli.store.open.files import (
     examined,
@@ -32,6 +33,7 @@ from dynabro_cli.store.open.files import (
 )
 from dynabro_cli.store.open.pinned_file import PinnedFile
 from dynabro_cli.store.open.schema import (
+    RESTORE,
     VERSION_TABLE,
     SchemaEntry,
     entries,
@@ -40,7 +42,6 @@ from dynabro_cli.store.open.schema import (
     unreadable,
 )
 from dynabro_cli.store.open.servers import server_reader, server_writer
-from dynabro_cli.store.open.stopping import stoppable
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
 from dynabro_cli.store.open.value_types import refuse_other_types
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION, metadata
@@ -91,12 +92,12 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
         patience: Seconds to wait for another program's lock on a file; None for ``busy_seconds``.
         any_row: True if the caller accepts any value in any column; otherwise a row of ``runs`` or ``sweeps`` with
             a value of another type is an error.
-        any_schema: True if the caller itself checks for foreign objects in the place of tables and views.
+        any_schema: True if the caller itself checks for foreign objects that replace tables and views.
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: The file is not a dynabro database, has another schema version, or has a foreign object in the place of a
-            table or view.
+        DatabaseError: The file is not a dynabro database, has another schema version, or a foreign object replaces a table
+            or view.
     """
     path = sqlite_path(database)
     if path is None:
@@ -192,7 +193,7 @@ def create_tables(connection: Connection) -> None:
 
 
 def _stamp(connection: Connection) -> None:
-    """Say in the file's header that an SQLite database is dynabro's, and of which version."""
+    """Write dynabro's mark and the schema version into an SQLite file's header."""
     connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
@@ -236,17 +237,18 @@ def snapshot(database: str, *, any_tables: bool = False) -> Iterator[Connection]
 
     Raises:
         NotFoundError: There is no such file.
-        DatabaseError: The file is not a dynabro database, has another schema version, or has other objects in the place of
+        DatabaseError: The file is not a dynabro database, has another schema version, or other objects replace its
             tables.
     """
     engine = open_read_only(database, any_row=True, any_schema=True)
     try:
         with translated_errors(database), engine.connect() as connection:
             if connection.dialect.name == "sqlite":
-                _begin(connection.connection.dbapi_connection)
-                problem = None if any_tables else unreadable(schema_of(connection))
+                raw: Any = connection.connection.dbapi_connection
+                _begin(raw)
+                problem = None if any_tables else unreadable(raw)
                 if problem:
-                    raise DatabaseError(f"{shown(database)} {problem}. Try: restore a backup, or name another with --db")
+                    raise DatabaseError(f"{shown(database)} {problem}. Try: {RESTORE}")
             else:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection

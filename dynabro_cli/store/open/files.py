@@ -172,7 +172,7 @@ def is_sqlite(path: Path) -> bool:
 
 
 def owner(path: Path) -> Path | None:
-    """Return the database that ``path`` belongs to, as a log or journal of SQLite, or by its folder; None if there is none.
+    """Return the database that ``path`` belongs to, as a log or journal of SQLite, or by its folder; None for other files.
 
     Args:
         path: An absolute path without symbolic links; it need not exist.

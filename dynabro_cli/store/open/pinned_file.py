@@ -16,7 +16,7 @@ from dynabro_cli.store.open.files import first_bytes
 class PinnedFile:
     """Open connections to a file: the first one may create the file, later ones need the same file.
 
-    Without this, SQLite makes an empty database in the place of one that was removed.
+    Otherwise SQLite would replace a database that was removed by an empty one.
 
     Args:
         path: The file.

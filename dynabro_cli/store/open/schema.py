@@ -1,9 +1,9 @@
-"""Compare the schema of a database with dynabro's, to find foreign objects: triggers, and objects in the place of tables and
+"""Compare the schema of a database with dynabro's, to find foreign objects: triggers, and objects that replace tables and
 views.
 
-A foreign object may delete what dynabro stores, or show numbers that nobody measured. SQLite's record of the schema is
-compared with dynabro's, definition by definition, in any order, letter case and white space. Users may add tables and views
-under other names, columns without a clause, and indexes on columns.
+A foreign object may delete what dynabro stores, or show numbers that nobody measured. So SQLite's record of the schema must be
+what dynabro writes, in any letter case and white space. Users may add tables and views under other names, columns without a
+clause, and indexes on columns.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ _TOKEN = re.compile(r"""--[^\n]*|/\*.*?\*/|('(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^
 _WORD = r"[^\W\d]\w*"
 _NAME = rf"""({_WORD}|"{_WORD}"|`{_WORD}`|\[{_WORD}\])"""
 _TYPES = "integer|int|bigint|text|varchar|char|real|double|precision|float|numeric|decimal|boolean|date|datetime|blob|json"
-_PLAIN_COLUMN = re.compile(rf"{_NAME}(( ({_TYPES}))+( \( \d+( , \d+)? \))?)?")
+_COLUMN = rf" , {_NAME}(( ({_TYPES}))+( \( \d+( , \d+)? \))?)?"
+_ADDED = re.compile(rf" , {_NAME}")
+_CONSTRAINTS = re.compile(" , (constraint|primary key) ")
+"""The beginning of what follows the columns in a table's definition; SQLite adds further columns before it."""
 _PART = rf"{_NAME}( collate (binary|nocase|rtrim))?( asc| desc)?"
 _PLAIN_INDEX = re.compile(rf"create index {_NAME} on {_NAME} \( {_PART}( , {_PART})* \)")
 _TAKEN = {"cell_mean", *(column.name for table in metadata.tables.values() for column in table.c)}
 """Names that dynabro's statements use: another column with such a name would replace theirs, or be ambiguous."""
 NEW_ONE = "dynabro db merge {} --db NEW.db, which copies the runs alone into a new database"
-_CLAUSES = {"constraint", "primary", "unique", "check", "foreign"}
-"""Words that a table's definition begins with if it is not a column."""
-MISSING = "is missing"
+RESTORE = "restore a backup, or name another with --db"
+MISSING, DIFFERENT = "is missing", "has another definition than dynabro's"
 MOST_LETTERS = 60
 """Most letters of a name in a message."""
 
-Tokens = tuple[str, ...]
 ObjectKind = Literal["trigger", "index", "view", "table"]
 
 
@@ -102,12 +103,13 @@ def refuse_strangers(found: Sequence[SchemaEntry], database: str, *, writing: bo
     """
     strange = [one for one in strangers(found) if writing or not one.acts]
     if strange:
-        raise refusal(database, strange, way_on(found, database))
+        raise refusal(database, strange, way_on(strange, database))
 
 
-def way_on(found: Sequence[SchemaEntry], database: str) -> str:
-    """Return the command to type if a database has a foreign object."""
-    return "restore a backup, or name another with --db" if unreadable(found) else NEW_ONE.format(shown(database))
+def way_on(strange: Sequence[Stranger], database: str) -> str:
+    """Return the command to type if a database has foreign objects."""
+    lost = any(one.kind == "table" and one.why != DIFFERENT for one in strange)
+    return RESTORE if lost else NEW_ONE.format(shown(database))
 
 
 def refusal(database: str, strange: Sequence[object], way: str) -> DatabaseError:
@@ -134,18 +136,17 @@ def strangers(found: Iterable[SchemaEntry]) -> list[Stranger]:
     return strange + [Stranger(_kind(one), name, MISSING) for name, one in missing.items()]
 
 
-def unreadable(found: Iterable[SchemaEntry]) -> str | None:
+def unreadable(raw: sqlite3.Connection) -> str | None:
     """Return which of dynabro's tables is missing, is a view or virtual, or computes a column; None if none is."""
-    own = {one.name.lower(): one.sql for one in found if one.type == "table"}
+    found = {one.name.lower(): _written(one.sql) for one in entries(raw) if one.type == "table"}
     for table in metadata.tables.values():
-        head, definitions, _ = _parts(own.get(table.name))
-        if head[:2] != ("create", "table"):
+        if not found.get(table.name, "").startswith("create table "):
             return f"has no table {table.name}, or another thing of that name"
-        columns = {tokens[0]: tokens for tokens in definitions if tokens}
+        hidden = {str(row[1]).lower(): row[6] for row in raw.execute(f"PRAGMA table_xinfo({table.name})")}
         for name in table.columns.keys():  # noqa: SIM118
-            if name not in columns or "as" in columns[name]:
+            if hidden.pop(name, 1):
                 return f"has no column {name} in its table {table.name}, or computes it"
-        if any(_bare(name) in _TAKEN for name in columns.keys() - set(table.columns.keys()) - _CLAUSES):
+        if hidden.keys() & _TAKEN:
             return f"has an additional column in its table {table.name}, of a name that dynabro's statements use"
     return None
 
@@ -155,17 +156,19 @@ def _difference(own: SchemaEntry, expected: SchemaEntry) -> list[Stranger]:
     kind = _kind(expected)
     if own.type != expected.type:
         return [Stranger(kind, own.name, f"is a {own.type}, not dynabro's {kind}")]
-    if own.type != "table":
-        same = _tokens(own.sql) == _tokens(expected.sql)
-        return [] if same else [Stranger(kind, own.name, f"is not dynabro's {kind} of that name")]
-    head, definitions, tail = _parts(own.sql)
-    meant_head, meant, meant_tail = _parts(expected.sql)
-    if head != meant_head or tail != meant_tail:
-        return [Stranger(kind, own.name, "is of another kind than dynabro's table of that name")]
-    lost = [one for one in meant if one not in definitions]
-    added = [one for one in definitions if one not in meant and not _is_plain_column(one)]
-    wrong = [*lost, *added]
-    return [Stranger(kind, own.name, f"has another definition of {_quoted(' '.join(wrong[0]))}")] if wrong else []
+    written, meant = _written(own.sql), _written(expected.sql)
+    same = written == meant or (kind == "table" and _with_columns(written, meant))
+    return [] if same else [Stranger(kind, own.name, DIFFERENT)]
+
+
+def _with_columns(written: str, meant: str) -> bool:
+    """Return True if a table is as meant, with more columns that only store their values."""
+    place = _CONSTRAINTS.search(meant)
+    if place is None:
+        return False
+    before, after = (re.escape(part) for part in (meant[: place.start()], meant[place.start() :]))
+    match = re.fullmatch(rf"{before}(?P<added>({_COLUMN})*){after}", written)
+    return match is not None and not any(name[1].strip('"`[]').lower() in _TAKEN for name in _ADDED.finditer(match["added"]))
 
 
 def _kind(entry: SchemaEntry) -> ObjectKind:
@@ -187,44 +190,15 @@ def present() -> dict[str, SchemaEntry]:
 
 
 @functools.lru_cache(maxsize=256)
-def _tokens(sql: str | None) -> Tokens:
-    """Return the words and signs of a statement; quoted text stays as it is."""
+def _written(sql: str | None) -> str:
+    """Return the words and signs of a statement, one space between two; quoted text stays as it is."""
     words = (match[1] for match in _TOKEN.finditer(sql or ""))
-    return tuple(word if word[0] in "'\"`[" else word.lower() for word in words if word)
-
-
-@functools.lru_cache(maxsize=256)
-def _parts(sql: str | None) -> tuple[Tokens, tuple[Tokens, ...], Tokens]:
-    """Return three parts of a CREATE TABLE statement: before the definitions, the definitions, and after them."""
-    tokens = _tokens(sql)
-    if "(" not in tokens:
-        return tokens, (), ()
-    start = tokens.index("(")
-    definitions: list[Tokens] = []
-    depth, begin = 0, start + 1
-    for place in range(start, len(tokens)):
-        depth += (tokens[place] == "(") - (tokens[place] == ")")
-        if depth == 0 or (depth == 1 and tokens[place] == ","):
-            definitions.append(tokens[begin:place])
-            begin = place + 1
-        if depth == 0:
-            return tokens[:start], tuple(definitions), tokens[begin:]
-    return tokens, (), ()
-
-
-def _is_plain_column(definition: Tokens) -> bool:
-    """Return True for a column of a user that only stores its values."""
-    return _PLAIN_COLUMN.fullmatch(" ".join(definition)) is not None and _bare(definition[0]) not in _TAKEN
-
-
-def _bare(name: str) -> str:
-    """Return a column's name without its quotes."""
-    return name.strip('"`[]').lower()
+    return " ".join(word if word[0] in "'\"`[" else word.lower() for word in words if word)
 
 
 def _is_plain_index(sql: str | None) -> bool:
     """Return True for an index on columns, and for an index of a table's definition, which has no statement."""
-    return sql is None or _PLAIN_INDEX.fullmatch(" ".join(_tokens(sql))) is not None
+    return sql is None or _PLAIN_INDEX.fullmatch(_written(sql)) is not None
 
 
 def _quoted(text: str) -> str:

@@ -86,7 +86,7 @@ def _take_turns(connection: Connection, patience: float) -> None:
 
 
 def server_error(error: DBAPIError, database: str, *, opening: bool, patience: float) -> DynabroError | None:
-    """Return the error of this package for a driver's error, by its SQLSTATE code; None if there is none.
+    """Return the error of this package for a driver's error, by its SQLSTATE code; None for an unknown code.
 
     Args:
         error: An error of the driver.

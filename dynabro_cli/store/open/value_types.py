@@ -76,7 +76,7 @@ def of_another_type(table: Table, run_id: str, dialect: str) -> str:
 
 
 def _other_type(table: Table, dialect: str) -> str:
-    """Return an expression for the first column with a value of another type; NULL if there is none."""
+    """Return an expression for the first column with a value of another type; NULL if all values fit."""
     conditions = {column.name: _condition(column, dialect) for column in table.c}
     cases = [f"WHEN {condition} THEN '{name}'" for name, condition in conditions.items() if condition]
     return f"CASE {' '.join(cases)} END" if cases else "CAST(NULL AS TEXT)"

@@ -1,4 +1,4 @@
-"""Pairs of stored runs that are equal in everything but what is compared: the same seed, data and Byzantine workers."""
+"""Pairs of stored runs that differ in the compared fields only: the same seed, data and Byzantine workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IDENTITIES = ("switching", "clock", "workers", "byzantine", "participation")
 LEVEL = 0.05
 """A difference counts if Holm's adjusted p of the t-test is at most this."""
 FEW = 6
-"""With fewer pairs Wilcoxon's p is over 0.05 whatever the differences are: it is at least 2/2^n."""
+"""With fewer pairs Wilcoxon's p is always over 0.05: it is at least 2/2^n."""
 NAMES = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", *OTHERS)
 
 RATE, SWEEP = "learning_rate", "sweep"
@@ -35,7 +35,7 @@ class Cell(NamedTuple):
     """The pairs that differ in their seed only.
 
     Attributes:
-        labels: The fields that tell this cell from the others.
+        labels: The fields that distinguish this cell from the others.
         seeds: The seeds of the pairs.
         a: Mean of A.
         b: Mean of B.
@@ -317,9 +317,8 @@ def paired_t(differences: Sequence[float]) -> float:
 def paired(differences: Sequence[float]) -> Paired:
     """Test if the differences of pairs are 0 on average.
 
-    Differences that are all 0 have p = 1. If they are equal, but for rounding, and not 0, there is no spread to judge by, and
-    p_t is NaN.
-    Wilcoxon's test ignores pairs without a difference; its smallest p for n pairs is 2/2^n.
+    Differences that are all 0 have p = 1. If they are equal up to rounding, and not 0, they have no spread to judge by, and
+    p_t is NaN. Wilcoxon's test ignores pairs without a difference; its smallest p for n pairs is 2/2^n.
     """
     from scipy.stats import wilcoxon
 
@@ -332,7 +331,7 @@ def paired(differences: Sequence[float]) -> Paired:
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values, which bound the chance of any false finding among all tests; a NaN stays and counts not.
+    """Return Holm's adjusted p-values, which bound the chance of any false finding. NaNs are kept but not counted.
 
     With p_(1) <= ... <= p_(k): max over j <= i of min(1, (k - j + 1) p_(j)).
 

@@ -24,7 +24,7 @@ from dynabro_cli.errors import (
     first_line,
 )
 from dynabro_cli.experiment.spec import SHORT
-from dynabro_cli.store.open.stopping import TimeLimit, within
+from dynabro_cli.store.open.connections import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
 from dynabro_cli.store.open.value_types import NUMBERS
 from dynabro_cli.store.tables import metadata
@@ -232,7 +232,7 @@ def worker_labels(engine: Engine, run_id: int) -> list[tuple[int, int, int]]:
 
 
 def stored_sweeps(engine: Engine) -> list[str]:
-    """Return the names of all sweeps of which something is stored."""
+    """Return the names of all stored sweeps, and of sweeps that stored runs name."""
     return [row[0] for row in query(engine, f"{SWEEPS} ORDER BY 1").rows]
 
 

@@ -75,7 +75,7 @@ def _trial(row: RowMapping) -> Trial:
 def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[str, RunEnd]:
     """Return the ends of runs by key, with what a search optimises; runs without a row are left out.
 
-    A run that diverged has the worst number, whatever the last model had. So has NULL, which stands for NaN or infinity.
+    A run that diverged has the worst number; its last model does not count. So has NULL, which stands for NaN or infinity.
     """
     known = GOALS[goal]
     last = (evaluations.c.run_id == runs.c.id) & (evaluations.c.round == runs.c.rounds)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, RowMapping, func, select, true
+from sqlalchemy import Connection, RowMapping, func, select
 
 from dynabro_cli.errors import first_line, last_line
 from dynabro_cli.experiment.label import labels
@@ -27,7 +27,7 @@ class RunState:
 
     Attributes:
         run: A short name.
-        accuracy: Accuracy at its last evaluation; None if there is none. Likewise ``gap``.
+        accuracy: Accuracy at its last evaluation, or None. Likewise ``gap``.
         byzantine_now: Byzantine workers in its last stored round.
         heard: Seconds since the last heartbeat; None without one.
         dead: True if its process is presumed dead.
@@ -126,7 +126,7 @@ class _Live(NamedTuple):
 
 
 def read_status(database: str, *, patience: float | None = None) -> DatabaseState:
-    """Read the state in a connection of its own that is closed at once and cannot write.
+    """Read the state over a read-only connection, which is closed at once.
 
     Args:
         database: A path or a URL.
@@ -222,13 +222,9 @@ def _sweep(connection: Connection, row: RowMapping, live: Sequence[_Live], now: 
 
 
 def _made(connection: Connection, row: RowMapping) -> Sequence[RowMapping]:
-    """Return the runs on a sweep's list that have ended since its start, whoever made them."""
+    """Return the runs on a sweep's list that have ended since its start, here or in another process."""
     columns = (runs.c.status, runs.c.budget, runs.c.budget_spent, runs.c.wall_seconds, runs.c.finished_at)
     mine = sweep_runs.c.sweep_id == row["id"]
-    if not connection.execute(select(func.count()).where(mine)).scalar_one():  # sweeps of older versions have no list
-        since = (runs.c.sweep == row["name"]) & (runs.c.finished_at >= row["started_at"])
-        until = true() if row["ended_at"] is None else runs.c.finished_at <= row["ended_at"]
-        return connection.execute(select(*columns).where(since & until)).mappings().all()
     before = sweep_runs.c.ended_before
     repetition = (runs.c.run_key == sweep_runs.c.run_key + RERUN_SUFFIX) & before.is_not(None)
     listed = sweep_runs.join(runs, (runs.c.run_key == sweep_runs.c.run_key) | repetition)
