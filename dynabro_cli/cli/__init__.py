@@ -1,1 +1,1 @@
-"""The command line: one module per command, without logic of its own."""
+"""The command line: one module per command, without logic."""

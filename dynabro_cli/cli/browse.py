@@ -20,7 +20,7 @@ def browse(
     open_it: Annotated[bool, typer.Option("--open", help="Open the page in the default browser, too.")] = False,
     plugin: Plugins = None,
 ) -> None:
-    """Show the database in a browser until Ctrl-C, also while runs go on. Nothing can be written.
+    """Show the database in a browser until Ctrl-C, also during runs. Nothing can be written.
 
     Only this machine can open the pages, which are made by Datasette: tables with the meaning of every column, facets, and SQL.
 

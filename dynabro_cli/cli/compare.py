@@ -18,7 +18,6 @@ from dynabro_cli.errors import NotFoundError, SpecError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dynabro_cli.figures._data import Results
     from dynabro_cli.figures._ranking import Pair, Ranking
     from dynabro_cli.store.read.pairs import Cell, Comparison, Interval
 
@@ -95,11 +94,12 @@ def _print_all(
     db: str, every: str, against: str | None, sweeps: Sequence[str], where: str | None, metric: str | None, form: str
 ) -> None:
     """Print the matrix of all values of a field, and every pair of them."""
+    from dynabro_cli.cli.plot import studio
     from dynabro_cli.figures._columns import split_columns
     from dynabro_cli.figures._ranking import as_texts, ranking
 
     split_columns("all", every)
-    found = ranking(results_of(db, where, sweeps), metric, rows=every, columns=against)
+    found = ranking(studio(db, where, Path(), "png", sweeps=sweeps).results, metric, rows=every, columns=against)
     if len(found.rows) < 2:
         raise NotFoundError(f"all={every}: the runs have one value of it, {found.rows[0]}. Try: another field, or --where")
     if form == "json":
@@ -109,7 +109,7 @@ def _print_all(
         emit(list(found.cells), found.cells.itertuples(index=False, name=None), as_csv=True)
         return
     if form == "tex":
-        from dynabro_cli.figures._latex import latex_table
+        from dynabro_cli.figures._tables import latex_table
 
         table, bold = as_texts(found)
         say(*latex_table(list(table), table.values.tolist(), "\n".join(found.notes), bold).splitlines())
@@ -124,17 +124,6 @@ def _print_all(
     emit(("A", "B", "A - B", "A better", "B better", "open"), _summaries(found))
     for line in filter(None, (found.sentence, f"{BEST}: best of a column", *found.notes)):
         note(line)
-
-
-def results_of(db: str, where: str | None, sweeps: Sequence[str]) -> Results:
-    """Return the runs with a result of a database, or of some sweeps.
-
-    Raises:
-        NotFoundError: There are none.
-    """
-    from dynabro_cli.cli.plot import studio
-
-    return studio(db, where, Path(), "png", sweeps=sweeps).results
 
 
 def _blocks(table: pd.DataFrame) -> list[list[str]]:
@@ -177,7 +166,7 @@ def _print(found: Comparison, form: str) -> None:
         if form == "table":
             emit(columns, rows_of_texts)
         else:
-            from dynabro_cli.figures._latex import latex_table
+            from dynabro_cli.figures._tables import latex_table
 
             say(*latex_table(columns, rows_of_texts).splitlines())
 

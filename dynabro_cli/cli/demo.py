@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Jobs, Plugins, Quiet
+from dynabro_cli.cli.options import Database, Force, Jobs, Plugins, Quiet, jobs_of
 from dynabro_cli.cli.output import emit
 from dynabro_cli.cli.plot import studio
-from dynabro_cli.cli.sweep_runs import jobs_of, make_runs
+from dynabro_cli.cli.sweep_runs import make_runs
 from dynabro_cli.cli.terminal import note, say, to_type
 from dynabro_cli.errors import SweepError
 
@@ -59,15 +59,9 @@ def demo(
     if any(outcome.status not in ("finished", "diverged", "stored") for outcome in outcomes):
         raise SweepError("a run of the demo failed. Try: dynabro sweep demo --retry-failed")
     keys = ", ".join(f"'{run.key}'" for run in planned.runs)
-    say(
-        "Test accuracy on digits; 8 of 17 workers flip the signs of their gradients,",
-        "and the server takes a trimmed mean:",
-        "",
-    )
+    say(*HEAD, "")
     emit(("method", "learning rate", *HEADS.values()), _table(planned, db, keys))
-    say(
-        "", "The learning rates are the paper's. Momentum goes on from what a worker sent;", "SGD and DynaBRO remember nothing."
-    )
+    say("", *NOTE)
     drawn = studio(db, f"run_key IN ({keys})", out, "png", force=force).draw_any(
         "curves", Choice("budget", "method", "switching", None), saved_as=SWEEP
     )

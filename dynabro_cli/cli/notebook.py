@@ -88,7 +88,7 @@ def sweep(
             ``{"name": "mine", "base": {"task": "digits"}, "grid": {"attack": ["alie", "ipm"]}, "seeds": range(3)}``.
         db: As of ``run``.
         settings: ``FIELD=VALUE``, as ``--set`` takes them.
-        jobs: Runs at a time, one process each; None for as many as cores, 0 for this process. Components of a notebook's cell,
+        jobs: Runs at a time, one process each; None for one per core, 0 for this process. Components of a notebook's cell,
             or of a script, are known in this process only, so that None is 0 with them.
         device: As of ``run``.
         data_dir: As of ``run``.

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dynabro_cli.cli.terminal import use
-from dynabro_cli.components import plugins
+from dynabro_cli.components import parse_whole, plugins
+from dynabro_cli.errors import SpecError
+from dynabro_cli.executors._api import Options
+
+Command = Callable[..., None]
 
 
 def _load(given: list[str] | None) -> list[str] | None:
@@ -36,20 +44,11 @@ Database = Annotated[
         "--db", envvar="DYNABRO_DB", metavar="FILE|URL", callback=use, help="Results database: a file, or an SQLAlchemy URL."
     ),
 ]
-CheckpointEvery = Annotated[
-    float, typer.Option("--checkpoint-every", min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run.")
-]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace a file of another kind, too; databases, their files, and sweeps stay.")
 ]
-TryAnyway = Annotated[bool, typer.Option("--force", help="Start even if the estimated memory exceeds the free memory.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")]
-CompileKernels = Annotated[str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")]
 Jobs = Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores.")]
-Timeout = Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]")]
-MaxRetries = Annotated[
-    int, typer.Option("--max-retries", min=0, metavar="N", help="Number of retries of a run whose process died.")
-]
 SameSettings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="For a sweep that was run with the same --set; repeat for several."),
@@ -58,11 +57,117 @@ Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only 
 Sweeps = Annotated[
     list[str] | None, typer.Option("--sweep", metavar="NAME", help="Only runs of this stored sweep; repeat for several.")
 ]
-Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag the runs that are made; repeat for several.")]
-Note = Annotated[str | None, typer.Option(metavar="TEXT", help="A note on the runs that are made.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(envvar="DYNABRO_DATA", metavar="DIR", help="Folder of data sets. [default: in the platform's cache]"),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Set a field of every run, or seeds=0..4, in place of the file's own; repeat for several fields, or for several "
+        "values of one.",
+    ),
+]
+MAKING: dict[str, Any] = {
+    "jobs": Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Runs at a time, one process each; auto: as many as cores, or --jobs-per-gpu on every GPU; 0: in this "
+            "process, for a debugger. [default: auto]",
+        ),
+    ],
+    "device": Device,
+    "data_dir": DataDir,
+    "threads": Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="CPU threads of each run. [default: the cores, shared out; 1 for a small model]"),
+    ],
+    "compile": Annotated[str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")],
+    "jobs_per_gpu": Annotated[int, typer.Option(min=1, metavar="N", help="Runs that share a GPU, if --jobs is auto.")],
+    "checkpoint_every": Annotated[
+        float, typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run.")
+    ],
+    "timeout": Annotated[float | None, typer.Option(min=1, metavar="SECONDS", help="Time limit of a run. [default: no limit]")],
+    "max_retries": Annotated[int, typer.Option(min=0, metavar="N", help="Number of retries of a run whose process died.")],
+    "tags": Annotated[
+        list[str] | None, typer.Option("--tag", metavar="TAG", help="Tag the runs that are made; repeat for several.")
+    ],
+    "note": Annotated[str | None, typer.Option(metavar="TEXT", help="A note on the runs that are made.")],
+    "executor": Annotated[str, typer.Option(metavar="local|ray", help="Make runs on this machine, or in a Ray cluster.")],
+    "address": Annotated[
+        str | None,
+        typer.Option(metavar="auto|ray://HOST:PORT|HOST:PORT", help="The Ray cluster, with --executor ray. [default: auto]"),
+    ],
+    "force": Annotated[bool, typer.Option("--force", help="Start even if the estimated memory exceeds the free memory.")],
+}
+"""Options of the commands that make runs, by the field of ``Options``, which has their defaults."""
+
+
+def making(own: Mapping[str, Any], *, without: Collection[str] = (), **defaults: Any) -> Callable[[Command], Command]:
+    """Give a command the options ``MAKING`` in place of its parameter ``how``, which gets them as ``Options``.
+
+    Args:
+        own: Options that replace the usual ones of ``MAKING``.
+        without: Options that the command does not have.
+        defaults: Defaults that replace the defaults of ``Options``.
+    """
+    usual = {one.name: one.default for one in dataclasses.fields(Options)} | {"tags": None} | defaults
+    return expand("how", {name: own.get(name, hint) for name, hint in MAKING.items() if name not in without}, _how, usual)
+
+
+def expand(
+    name: str, hints: Mapping[str, Any], collect: Callable[[dict[str, Any]], Any], defaults: Mapping[str, Any]
+) -> Callable[[Command], Command]:
+    """Give a command several options in place of its parameter ``name``, which gets what ``collect`` makes of their values.
+
+    Args:
+        name: The parameter.
+        hints: The type of each option, annotated as typer has it.
+        collect: Makes one value from the options by name.
+        defaults: Defaults of the options; None if one is missing.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def taking(**values: Any) -> None:
+            collected = collect({option: values.pop(option) for option in hints})
+            command(**values, **{name: collected})
+
+        kind = inspect.Parameter.KEYWORD_ONLY
+        options = [inspect.Parameter(own, kind, default=defaults.get(own), annotation=hint) for own, hint in hints.items()]
+        parameters: list[inspect.Parameter] = []
+        for each in inspect.signature(command, eval_str=True).parameters.values():
+            parameters += options if each.name == name else [each.replace(kind=kind)]
+        taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        taking.__annotations__ = {each.name: each.annotation for each in parameters}
+        return taking
+
+    return decorate
+
+
+def _how(values: dict[str, Any]) -> Options:
+    """Return the options of making runs from their values as typed."""
+    tags, note = values.pop("tags", None), values.get("note")
+    if tags or note is not None:
+        from dynabro_cli.store.origin import check_words
+
+        tags = check_words(tags or (), note)
+    if isinstance(values["jobs"], str):
+        values["jobs"] = jobs_of(values["jobs"])
+    return Options(**values, tags=tags or ())
+
+
+def jobs_of(text: str) -> int | None:
+    """Return the number of runs at a time from an option's text; None for as many as fit, 0 for this process."""
+    try:
+        count = None if text == "auto" else parse_whole(text)
+    except ValueError:
+        count = -1
+    if count is not None and count < 0:
+        raise SpecError(f"jobs={text} is not legal. Try: --jobs with a whole number, 0 for this process, or auto")
+    return count

@@ -151,7 +151,7 @@ def _print_table(columns: Sequence[str], rows: Iterable[list[str]]) -> None:
 
 
 def table_lines(columns: Sequence[str], rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table: its header, a rule, and the rows, each of them on one line whatever its cells contain."""
+    """Return the lines of a table: its header, a rule, and the rows, one line each; control characters in cells are escaped."""
     head, *body = [[one_line(cell) for cell in row] for row in (columns, *rows)]
     widths = _widths(head, body)
     return [_line(line, widths) for line in (head, ["-" * width for width in widths], *body)]

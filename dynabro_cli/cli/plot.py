@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings, Sweeps, Where
+from dynabro_cli.cli.options import Database, Force, Json, Plugins, SameSettings, Sweeps, Where, expand
 from dynabro_cli.cli.output import print_json, tell_of_code
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.components.plugins import guarded
@@ -28,7 +28,44 @@ METRICS = (
 """Metrics of ``figures._columns``, whose import is slow."""
 
 
+def _choice(values: dict[str, Any]) -> Choice:
+    """Return the options of a plot of any runs."""
+    from dynabro_cli.figures._api import Choice
+
+    pairs = {"labels": _pairs("label", values["labels"]), "colours": _pairs("colour", values["colours"])}
+    return Choice(**values | pairs | {"order": tuple(values["order"] or ())})
+
+
+LOOKS: dict[str, Any] = {
+    "x": Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: along the axis; also a parameter: method.beta.")
+    ],
+    "hue": Annotated[str | None, typer.Option(metavar="COLUMN", help="... compared: a colour, or a row, per value.")],
+    "facet": Annotated[str | None, typer.Option(metavar="COLUMN", help="... a panel per value.")],
+    "metric": Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"... quantity to plot: {', '.join(METRICS)}, or a plugin's.")
+    ],
+    "free_y": Annotated[
+        bool, typer.Option("--free-y", help="... a vertical axis of its own for each panel, instead of a shared one.")
+    ],
+    "labels": Annotated[
+        list[str] | None, typer.Option("--label", metavar="VALUE=TEXT", help="... words for a value; repeat for several.")
+    ],
+    "order": Annotated[
+        list[str] | None,
+        typer.Option(metavar="VALUE", help="... the first value of lines, rows or places; repeat for more."),
+    ],
+    "colours": Annotated[
+        list[str] | None,
+        typer.Option("--colour", metavar="VALUE=COLOUR", help="... a colour, such as red or #D55E00; repeat for several."),
+    ],
+}
+"""Options of plots of any runs, by the field of ``Choice``."""
+
+
+@expand("choice", LOOKS, _choice, {"free_y": False})
 def plot(
+    *,
     names: Annotated[
         list[str] | None,
         typer.Argument(
@@ -51,29 +88,8 @@ def plot(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="End with exit code 4 if planned runs are missing.")] = False,
     settings: SameSettings = None,
-    x: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="For plots of any runs: along the axis; also a parameter: method.beta.")
-    ] = None,
-    hue: Annotated[str | None, typer.Option(metavar="COLUMN", help="... compared: a colour, or a row, per value.")] = None,
-    facet: Annotated[str | None, typer.Option(metavar="COLUMN", help="... a panel per value.")] = None,
-    metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"... quantity to plot: {', '.join(METRICS)}, or a plugin's.")
-    ] = None,
-    free_y: Annotated[
-        bool, typer.Option("--free-y", help="... a vertical axis of its own for each panel, instead of a shared one.")
-    ] = False,
+    choice: Any,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="A line above the picture.")] = None,
-    labels: Annotated[
-        list[str] | None, typer.Option("--label", metavar="VALUE=TEXT", help="... words for a value; repeat for several.")
-    ] = None,
-    order: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VALUE", help="... the first value of lines, rows or places; repeat for more."),
-    ] = None,
-    colours: Annotated[
-        list[str] | None,
-        typer.Option("--colour", metavar="VALUE=COLOUR", help="... a colour, such as red or #D55E00; repeat for several."),
-    ] = None,
     as_json: Json = False,
     force: Force = False,
     plugin: Plugins = None,
@@ -87,9 +103,6 @@ def plot(
 
     Example: dynabro plot final --x switching --hue method --facet aggregator --where "attack = 'sf'"
     """
-    from dynabro_cli.figures._api import Choice
-
-    choice = Choice(x, hue, facet, metric, free_y, _pairs("label", labels), tuple(order or ()), _pairs("colour", colours))
     name, sweeps = _figure_of(names or [], sweeps or [], db)
     check_name(saved_as, name)
     if not name and (searched := _searches(sweeps, db)):
@@ -201,7 +214,7 @@ def studio(
 
     kinds = formats.split(",")
     folder = (open_read_only(db), where, out, kinds)
-    return Studio(*folder, _planned, _identities, window, sweeps=sweeps, title=title, width=width, force=force)
+    return Studio(*folder, _planned, _identities, _window, sweeps=sweeps, title=title, width=width, force=force)
 
 
 def _sweeps(drawing: Studio, choice: Choice, saved_as: str) -> Made:
@@ -276,8 +289,7 @@ def _identities(run: Any, ticks: int) -> Any:
     return identities(run, ticks)
 
 
-def window(run: Any) -> Any:
-    """Measure how many rounds one gradient influences in a run, as ``theory.history`` does."""
+def _window(run: Any) -> Any:
     from dynabro_cli.theory.history import window_of
 
     return window_of(run)

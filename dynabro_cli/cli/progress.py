@@ -108,7 +108,7 @@ class Display:
         return f", about {words} to go" if seconds else ""
 
     def _restart(self, bar: TaskID, done: int, total: int) -> None:
-        """Measure the speed of a bar from now on: what is done was done before, or took no time."""
+        """Measure the speed of a bar from now on; ``done`` was done earlier, and does not count for the speed."""
         self._live.reset(bar, completed=done, total=total)
         self._live.advance(bar, 0)  # the moment from which rich counts
 

@@ -11,9 +11,8 @@ import typer
 from dynabro_cli import __version__
 from dynabro_cli.cli.options import Database, Force, Plugins, Sweeps, Where
 from dynabro_cli.cli.output import size, tell_of_code
-from dynabro_cli.cli.plot import window
+from dynabro_cli.cli.plot import studio
 from dynabro_cli.cli.terminal import note, write
-from dynabro_cli.errors import NotFoundError
 
 
 def report(
@@ -33,27 +32,17 @@ def report(
     Example: dynabro report --where "task = 'digits'" --out report.html
     """
     from dynabro_cli.components.digests import compare
-    from dynabro_cli.experiment.schedule import identities
-    from dynabro_cli.figures._data import Results, read_runs
     from dynabro_cli.figures.report.gather import content, title_of
     from dynabro_cli.figures.report.page import check_installed, page
     from dynabro_cli.store.care.outputs import HTML, Output
-    from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.open.translation import shown
 
     check_installed()
     output = Output(out, HTML, db, force)
     if str(out) != "-":
         output.place()
-    engine, sweeps = open_read_only(db), [*(sweeps or ()), *(named or ())]
-    runs = read_runs(engine, where, sweeps)
-    if runs.empty and sweeps:
-        told = "" if where is None else f" with {where}"
-        raise NotFoundError(f"no run of {' or '.join(sweeps)}{told} has a result. Try: dynabro runs, which names the sweeps")
-    if runs.empty:
-        why = "no run here has a result" if where is None else f"where={where}: it holds for no run that has a result"
-        raise NotFoundError(f"{why}. Try: dynabro runs, which lists the stored runs")
-    results = Results(runs, runs, "", engine, identities, window, tuple(sweeps))
+    results = studio(db, where, out.parent, "png", sweeps=[*(sweeps or ()), *(named or ())]).results
+    runs = results.runs
     now = f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d %H:%M}"
     about = {"database": Path(shown(db)).name, "where": where, "made": now, "version": __version__}
     text = page(title_of(runs), about, content(results, where, describe)).encode()

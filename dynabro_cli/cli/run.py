@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import (
-    CheckpointEvery,
-    CompileKernels,
-    Database,
-    DataDir,
-    Device,
-    MaxRetries,
-    Note,
-    Plugins,
-    Quiet,
-    Tags,
-    Timeout,
-)
+from dynabro_cli.cli.options import Database, Plugins, Quiet, expand, making
 from dynabro_cli.cli.output import print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
+from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.label import OTHERS, cell
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields, full_name
 
 if TYPE_CHECKING:
+    from sqlalchemy import RowMapping
+
     from dynabro_cli.events import SaveAt
-    from dynabro_cli.executors._api import Failure, Options
+    from dynabro_cli.executors._api import Failure
     from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.store.care.models import ModelFile
-    from dynabro_cli.store.recorder import StoredRun
 
 KEY_DIGITS = 10
 """Digits of a run's key that are printed, as in ``dynabro runs``."""
@@ -56,51 +45,47 @@ def _option(field: Field) -> Any:
     return typer.Option(*names, metavar=field.metavar, help=shown, show_default=False, rich_help_panel="Experiment")
 
 
-def _with_fields(command: Callable[..., None]) -> Callable[..., None]:
-    """Give ``command`` an option for every field of a run, in place of its first parameter, which gets those that are set."""
-
-    @functools.wraps(command)
-    def taking(**values: Any) -> None:
-        given = {name: value for name in fields() if (value := values.pop(name)) not in (None, [])}
-        if CHAIN in given:
-            given[CHAIN] = "+".join(given[CHAIN])
-        command(given, **values)
-
-    kinds = {name: list[str] | None if name == CHAIN else str | None for name in fields()}
-    hints = {name: Annotated[kinds[name], _option(field)] for name, field in fields().items()}
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hints[name]) for name in hints
-    ]
-    parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-    taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    taking.__annotations__ = {each.name: each.annotation for each in parameters}
-    return taking
+def _given(values: dict[str, Any]) -> dict[str, str]:
+    """Return the fields that were set, as texts; the stages of a chain are one text."""
+    given = {name: value for name, value in values.items() if value not in (None, [])}
+    return given | ({CHAIN: "+".join(given[CHAIN])} if CHAIN in given else {})
 
 
-@_with_fields
+FIELDS = {
+    name: Annotated[list[str] | None if name == CHAIN else str | None, _option(field)] for name, field in fields().items()
+}
+"""Options of the fields of a run."""
+OWN = {
+    "jobs": Annotated[
+        int,
+        typer.Option(
+            min=0, max=1, metavar="0|1", help="1: compute in a process of its own; 0: in this process, for a debugger."
+        ),
+    ],
+    "threads": Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: all cores; 1 for a small model]")
+    ],
+    "force": Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Start even if the estimated memory exceeds the free memory; replace another file at --save-model."
+        ),
+    ],
+}
+"""Options of making runs that differ for one run."""
+
+
+@expand("given", FIELDS, _given, {})
+@making(OWN, without=("jobs_per_gpu", "executor", "address"), jobs=1)
 def run(
+    *,
     given: dict[str, str],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Set a field, as in a sweep; the same as its option."),
     ] = None,
-    device: Device = "auto",
-    jobs: Annotated[
-        int,
-        typer.Option(
-            min=0, max=1, metavar="0|1", help="1: compute in a process of its own; 0: in this process, for a debugger."
-        ),
-    ] = 1,
-    threads: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: all cores; 1 for a small model]")
-    ] = None,
-    compile: CompileKernels = "auto",  # noqa: A002
-    data_dir: DataDir = None,
     db: Database = "results.db",
-    checkpoint_every: CheckpointEvery = 60,
-    timeout: Timeout = None,
-    max_retries: MaxRetries = 0,
+    how: Options,
     save_model: Annotated[
         Path | None,
         typer.Option("--save-model", metavar="FILE", help="Save the model at the end of the run, in the safetensors format."),
@@ -113,15 +98,7 @@ def run(
             help="When --save-model saves: evaluations also saves every evaluation before the end, to FILE-ROUND beside FILE.",
         ),
     ] = "end",
-    tags: Tags = None,
-    note: Note = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat a stored run, and replace its result.")] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Start even if the estimated memory exceeds the free memory; replace another file at --save-model."
-        ),
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stored run as JSON.")] = False,
     quiet: Quiet = False,
     plugin: Plugins = None,
@@ -132,25 +109,7 @@ def run(
 
     Example: dynabro run --task mnist --method momentum:beta=0.99 --attack alie --aggregator gm --switching periodic:K=5
     """
-    from dynabro_cli.executors._api import Options
-    from dynabro_cli.store.origin import check_words
-
-    options = Options(
-        jobs=jobs,
-        threads=threads,
-        device=device,
-        data_dir=data_dir,
-        compile=compile,
-        timeout=timeout,
-        max_retries=max_retries,
-        tags=check_words(tags or (), note),
-        note=note,
-        retry_failed=True,
-        rerun="all" if rerun else "none",
-        checkpoint_every=checkpoint_every,
-        force=force,
-        weights=_moment(save_at, save_model),
-    )
+    options = replace(how, retry_failed=True, rerun="all" if rerun else "none", weights=_moment(save_at, save_model))
     _run(RunSpec.from_text(_with_settings(given, settings or ())), options, db, save_model, as_json=as_json, quiet=quiet)
 
 
@@ -200,7 +159,7 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
         recorder = Recorder(engine, files=files)
         stored = recorder.stored(run.key)
         if stored is not None and options.rerun == "none":
-            _check_model(db, stored.id, run.key, model)
+            _check_model(db, stored["id"], run.key, model)
             _report_stored(stored, db, model, as_json)
             return
         files.probe()
@@ -213,8 +172,8 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
         raise error_of(outcome.failure)
     stored = recorder.stored(run.key)
     if stored is not None:
-        _check_model(db, stored.id, run.key, model)
-        _report(db, stored.id, as_json, f"stored in {shown(db)}", save_model)
+        _check_model(db, stored["id"], run.key, model)
+        _report(db, stored["id"], as_json, f"stored in {shown(db)}", save_model)
 
 
 def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> None:
@@ -230,14 +189,14 @@ def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> Non
         )
 
 
-def _report_stored(stored: StoredRun, db: str, model: ModelFile | None, as_json: bool) -> None:
+def _report_stored(stored: RowMapping, db: str, model: ModelFile | None, as_json: bool) -> None:
     """Print a run that was stored before."""
     from dynabro_cli.components.digests import compare
     from dynabro_cli.store.open.translation import shown
 
     target = None if model is None else model.target
-    tell_of_code(compare([(stored.code_digests, 1)]), "--rerun repeats it")
-    _report(db, stored.id, as_json, f"already in {shown(db)}; --rerun repeats it", target)
+    tell_of_code(compare([(stored["code_digests"], 1)]), "--rerun repeats it")
+    _report(db, stored["id"], as_json, f"already in {shown(db)}; --rerun repeats it", target)
 
 
 def error_of(failure: Failure) -> DynabroError:

@@ -10,27 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import (
-    CheckpointEvery,
-    CompileKernels,
-    Database,
-    DataDir,
-    Device,
-    DryRun,
-    MaxRetries,
-    Plugins,
-    Quiet,
-    Timeout,
-    TryAnyway,
-)
+from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, Settings, making
 from dynabro_cli.cli.output import duration, emit, finite, print_json, warn
-from dynabro_cli.cli.sweep import Address, Executor, JobsPerGpu, Settings, SweepJobs, Threads
-from dynabro_cli.cli.sweep_runs import jobs_of
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.errors import SpecError, many
+from dynabro_cli.executors._api import Options
 
 if TYPE_CHECKING:
-    from dynabro_cli.executors._api import Options
     from dynabro_cli.search.file import Search
     from dynabro_cli.search.findings import Findings, Found
     from dynabro_cli.search.outlook import Outlook
@@ -43,24 +29,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print what is found, or th
 OPTUNA = "optuna"
 
 
+@making({}, without=("tags", "note"))
 def search(
     name: SearchName,
+    *,
     settings: Settings = None,
     saved_as: OwnName = None,
     dry_run: DryRun = False,
     db: Database = "results.db",
-    jobs: SweepJobs = "auto",
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    threads: Threads = None,
-    compile: CompileKernels = "auto",  # noqa: A002
-    jobs_per_gpu: JobsPerGpu = 1,
-    checkpoint_every: CheckpointEvery = 60,
-    timeout: Timeout = None,
-    max_retries: MaxRetries = 0,
-    executor: Executor = "local",
-    address: Address = None,
-    force: TryAnyway = False,
+    how: Options,
     quiet: Quiet = False,
     as_json: AsJson = False,
     plugin: Plugins = None,
@@ -73,28 +50,13 @@ def search(
     """
     _check_optuna()
     from dynabro_cli.executors import backends
-    from dynabro_cli.executors._api import Options
     from dynabro_cli.search.file import load_search
     from dynabro_cli.search.outlook import outlook
 
     found = load_search(name, settings or ())
     if saved_as is not None:
         found = replace(found, sweep=replace(found.sweep, name=saved_as))
-    options = Options(
-        executor=executor,
-        address=address,
-        jobs=jobs_of(jobs),
-        threads=threads,
-        device=device,
-        data_dir=data_dir,
-        compile=compile,
-        timeout=timeout,
-        max_retries=max_retries,
-        sweep=found.sweep.name,
-        jobs_per_gpu=jobs_per_gpu,
-        checkpoint_every=checkpoint_every,
-        force=force,
-    )
+    options = replace(how, sweep=found.sweep.name)
     backends.check(options)
     ahead = outlook(found)
     for one in ahead.idle:

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.options import (
-    CheckpointEvery,
-    CompileKernels,
-    Database,
-    DataDir,
-    Device,
-    DryRun,
-    MaxRetries,
-    Note,
-    Plugins,
-    Quiet,
-    Tags,
-    Timeout,
-    TryAnyway,
-)
+from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, Settings, making
 from dynabro_cli.cli.output import warn
-from dynabro_cli.cli.sweep_runs import foretell, jobs_of, run_all
+from dynabro_cli.cli.sweep_runs import foretell, run_all
 from dynabro_cli.errors import SpecError
+from dynabro_cli.executors._api import Options
 
 if TYPE_CHECKING:
-    from dynabro_cli.grid.plan import PlannedRuns
     from dynabro_cli.store.repetition import Rerun
 
 
 SweepName = Annotated[
     str, typer.Argument(metavar="FILE|NAME|-", help="A YAML file, a sweep of 'dynabro list sweeps', or standard input.")
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Set a field of every run, or seeds=0..4, in place of the sweep's own; repeat for several fields, or for "
-        "several values of one.",
-    ),
 ]
 ShardText = Annotated[
     str | None,
@@ -49,21 +27,6 @@ ShardText = Annotated[
         metavar="NUMBER/COUNT",
         help="Make only one of COUNT disjoint parts, counted from 1. A run stays in its part when the sweep grows.",
     ),
-]
-SweepJobs = Annotated[
-    str,
-    typer.Option(
-        metavar="N|auto",
-        help="Runs at a time, one process each; auto: as many as cores, or --jobs-per-gpu on every GPU; "
-        "0: in this process, for a debugger.",
-    ),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="CPU threads of each run. [default: the cores, shared out; 1 for a small model]"),
-]
-JobsPerGpu = Annotated[
-    int, typer.Option("--jobs-per-gpu", min=1, metavar="N", help="Runs that share a GPU, if --jobs is auto.")
 ]
 SaveModels = Annotated[
     Path | None,
@@ -87,39 +50,23 @@ RerunChanged = Annotated[
     ),
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop everything at the first failure.")]
-Executor = Annotated[str, typer.Option(metavar="local|ray", help="Make runs on this machine, or in a Ray cluster.")]
-Address = Annotated[
-    str | None,
-    typer.Option(metavar="auto|ray://HOST:PORT|HOST:PORT", help="The Ray cluster, with --executor ray. [default: auto]"),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the outcomes, or the forecast, as JSON.")]
 
 
+@making({})
 def sweep(
     name: SweepName,
+    *,
     settings: Settings = None,
     shard: ShardText = None,
     dry_run: DryRun = False,
     db: Database = "results.db",
-    jobs: SweepJobs = "auto",
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    threads: Threads = None,
-    compile: CompileKernels = "auto",  # noqa: A002
-    jobs_per_gpu: JobsPerGpu = 1,
-    checkpoint_every: CheckpointEvery = 60,
+    how: Options,
     save_models: SaveModels = None,
-    tags: Tags = None,
-    note: Note = None,
-    timeout: Timeout = None,
-    max_retries: MaxRetries = 0,
     retry_failed: RetryFailed = False,
     rerun: RerunAll = False,
     rerun_changed: RerunChanged = False,
     fail_fast: FailFast = False,
-    executor: Executor = "local",
-    address: Address = None,
-    force: TryAnyway = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     plugin: Plugins = None,
@@ -131,38 +78,23 @@ def sweep(
     Example: dynabro sweep mnist-sf-cwtm --set seeds=0..1 --set budget=500 --dry-run
     """
     from dynabro_cli.executors import backends
-    from dynabro_cli.executors._api import Options
-    from dynabro_cli.grid.plan import plan
-    from dynabro_cli.grid.shard import Shard, only
+    from dynabro_cli.grid.plan import Shard, only, plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
-    from dynabro_cli.store.origin import check_words
 
     part = None if shard is None else Shard.parse(shard)
     planned = plan(load_sweep(name, settings or ()))
     whole = len(planned.runs)
-    _warn(planned)
+    for line in planned.idle_exclusions:
+        warn(line)
     planned = planned if part is None else only(planned, part)
-    options = Options(
-        executor=executor,
-        address=address,
-        jobs=jobs_of(jobs),
-        threads=threads,
-        device=device,
-        data_dir=data_dir,
-        compile=compile,
-        timeout=timeout,
-        max_retries=max_retries,
-        tags=check_words(tags or (), note),
-        note=note,
+    options = replace(
+        how,
         retry_failed=retry_failed,
         rerun=_rerun(rerun, rerun_changed),
         fail_fast=fail_fast,
         sweep=planned.sweep.name,
         sweep_text=planned.sweep.text,
         shard=None if part is None else part.text,
-        jobs_per_gpu=jobs_per_gpu,
-        checkpoint_every=checkpoint_every,
-        force=force,
         weights="never" if save_models is None else "end",
     )
     backends.check(options)
@@ -176,9 +108,3 @@ def _rerun(everything: bool, changed: bool) -> Rerun:
     if everything and changed:
         raise SpecError("--rerun and --rerun-changed exclude each other. Try: one of them")
     return "all" if everything else "changed" if changed else "none"
-
-
-def _warn(planned: PlannedRuns) -> None:
-    """Report what in the sweep has no effect, one line each."""
-    for line in planned.idle_exclusions:
-        warn(line)

@@ -1,4 +1,4 @@
-"""Making the runs of a plan, and what a command tells about them: forecast, code of stored runs, outcomes."""
+"""Make the runs of a plan, and print a forecast, changes of code, and outcomes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.cli.output import duration, emit, print_json, size, tell_of_code, warn
 from dynabro_cli.cli.terminal import complain, hint, say
-from dynabro_cli.components import parse_whole
-from dynabro_cli.errors import SpecError, SweepError, first_line
+from dynabro_cli.errors import SweepError, first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +31,7 @@ WORDS: dict[Status, str] = {
 
 
 def standing_of(planned: PlannedRuns, db: str, options: Options) -> Standing:
-    """Return what stands of a plan in the database: read once, and handed down; report other code, one line each."""
+    """Read the state of a plan's runs in the database, once for all who ask; print a line if code has changed."""
     from dynabro_cli.store.repetition import stand
 
     standing, rerun = stand(db, options.entry, options.rerun), options.rerun
@@ -46,19 +45,8 @@ def standing_of(planned: PlannedRuns, db: str, options: Options) -> Standing:
     return standing
 
 
-def jobs_of(text: str) -> int | None:
-    """Return the number of runs at a time of an option; None for as many as fit, 0 for this process."""
-    try:
-        count = None if text == "auto" else parse_whole(text)
-    except ValueError:
-        count = -1
-    if count is not None and count < 0:
-        raise SpecError(f"jobs={text} is not legal. Try: --jobs with a whole number, 0 for this process, or auto")
-    return count
-
-
 def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, whole: int | None = None) -> None:
-    """Print what is to do, its duration, and its space; ``whole`` is the number of runs of all shards."""
+    """Print the number of runs to make, their duration, and their disk space; ``whole`` is the number of runs of all shards."""
     from dynabro_cli.grid.forecast import forecast, usual_jobs
     from dynabro_cli.machine.cores import cores
     from dynabro_cli.store.open.translation import shown

@@ -79,7 +79,7 @@ def complain(problem: str) -> None:
 
 
 def data() -> IO[str]:
-    """Return standard output for data, which are written unchanged: in UTF-8, as in a file, not the terminal's encoding."""
+    """Return standard output for data, which are written unchanged, in UTF-8 whatever the terminal's encoding is."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     return sys.stdout

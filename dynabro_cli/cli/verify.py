@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, DataDir, DryRun, Jobs, Json, Plugins, Quiet
+from dynabro_cli.cli.options import Database, DataDir, DryRun, Jobs, Json, Plugins, Quiet, jobs_of
 from dynabro_cli.cli.output import emit, print_json
-from dynabro_cli.cli.sweep_runs import foretell, jobs_of, make_runs
+from dynabro_cli.cli.sweep_runs import foretell, make_runs
 from dynabro_cli.cli.terminal import complain, say
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError, VerificationError, did_you_mean
 

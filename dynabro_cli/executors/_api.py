@@ -30,10 +30,10 @@ class Options:
     Attributes:
         executor: The back end that makes the runs, as ``backends`` names it.
         address: The address of a cluster, for a back end that has one.
-        jobs: Runs at a time, each in a process of its own; 0 to make them in this process; None for the number of usable cores,
+        jobs: Runs at a time, one process each; 0 to make them in this process; None for the number of usable cores,
             or ``jobs_per_gpu`` on each GPU.
         threads: CPU threads of each process; None to share the cores among the processes.
-        most_threads: True if ``threads`` is such a share, of which a small model takes one thread.
+        most_threads: True if ``threads`` is a share of the cores; a small model then takes one thread.
         device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs or, without one, the CPU.
         jobs_per_gpu: Runs that share a GPU.
         data_dir: Folder of data sets; None for the usual folder.
@@ -78,7 +78,7 @@ class Options:
 
     @property
     def entry(self) -> str | None:
-        """The name of the sweep's row in ``sweeps``: each shard has rows, and reruns, of its own."""
+        """The name of the sweep's row in ``sweeps``: each shard has its own rows and reruns."""
         return self.sweep if self.shard is None else f"{self.sweep} {self.shard}"
 
 
@@ -120,7 +120,7 @@ class Outcome(NamedTuple):
 class Listener(Protocol):
     """Receiver of events in the thread of ``make_all``; a slot is a number from 0 below the number of processes.
 
-    There are no calls after a signal, an error, or a failure under ``fail_fast`` has ended everything.
+    Nothing is called any more after a signal, an error, or a failure under ``fail_fast`` has ended everything.
     """
 
     def started(self, slot: int, run: Run) -> None:

@@ -113,11 +113,11 @@ class Backend(Protocol):
         ...
 
     def kill(self, place: int) -> None:
-        """End what is there without waiting; nothing is done if the place is empty."""
+        """End the process or task there without waiting; an empty place is ignored."""
         ...
 
     def reap(self, place: int) -> Iterator[Message]:
-        """Wait for the end of what was killed; yield the messages that had arrived. Then the place is empty."""
+        """Wait for the end of a killed process; yield the messages that had arrived. Then the place is empty."""
         ...
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
 
 HARD_SECONDS = 4.5
-"""Time from a signal to the end of the process, whatever it is doing: a cluster kills slower processes."""
+"""Most seconds from a signal to the end of the process: a cluster kills slower processes."""
 ONE_SECONDS = 0.5
 """Signals within this time count as one: ``timeout`` and clusters signal a process and its group, too."""
 SHOW_CURSOR = "\x1b[?25h"
@@ -52,8 +52,8 @@ class Interruptions:
 
     So no transaction and no start of a process is interrupted in the middle. A second signal, ``ONE_SECONDS`` later or more,
     ends the process at once; so does the first one after ``HARD_SECONDS``. Python handles a signal when a call of native code
-    has returned. This changes nothing outside the main thread, where Python handles no signals, or if the program has a handler
-    of its own.
+    has returned. This changes nothing outside the main thread, where Python handles no signals, or if the program has its own
+    handler.
 
     Attributes:
         signal: The signal that arrived; None without one.

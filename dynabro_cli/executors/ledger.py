@@ -97,7 +97,7 @@ class Ledger:
         self.interrupted = 0
 
     def next(self, slot: Slot, check: Callable[[], None]) -> Job | None:
-        """Take the first run that must be made, as the database is now; None if there is none at present.
+        """Take the first run that the database still needs; None if no run can be taken now.
 
         Args:
             slot: The slot of the run.

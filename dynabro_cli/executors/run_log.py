@@ -25,7 +25,7 @@ class RunLog:
     Each line begins with the time in UTC; continuation lines are indented.
 
     Args:
-        path: The file, in a folder that exists; None: there is no log.
+        path: The file, in a folder that exists; None for no log.
         failed: Called with the error if a line cannot be written.
 
     Attributes:

@@ -83,7 +83,7 @@ class Scheduler:
         return slot.sent or not self._backend.free(slot.number)
 
     def _assign(self, interruptions: Interruptions) -> None:
-        """Give free slots their next runs, as many as the back end can make at a time."""
+        """Give free slots their next runs, up to the capacity of the back end."""
         free = [slot for slot in self._slots if not self._occupied(slot)]
         for slot in reversed(free):  # the database may have changed since the run was taken
             self._ledger.give_back(slot)
@@ -212,7 +212,7 @@ class Scheduler:
         slot.clear()
 
     def _discard(self, slot: Slot) -> None:
-        """End what is at a place; its messages do not count any more."""
+        """End the process or task at a place, and ignore its messages."""
         self._backend.kill(slot.number)
         for _ in self._backend.reap(slot.number):
             pass
@@ -228,7 +228,7 @@ class Scheduler:
     def _leave(self, seconds: float) -> None:
         """Let the runs in progress hand over checkpoints, within a time limit; end everything; store the runs in progress."""
         # a run that is not claimed has no row to keep, and its process could claim one while the others are waited for; so it
-        # is ended first, and no Started is answered any more (stopping); whoever is asked sends a checkpoint, then Left
+        # is ended first, and no Started is answered any more (stopping); a run that is asked sends a checkpoint, then Left
         self._ledger.stopping = True
         asked = {slot.number for slot in self._slots if slot.claimed and seconds}
         self._backend.leave(asked)
@@ -242,7 +242,7 @@ class Scheduler:
         self._end(self._slots)
 
     def _end(self, slots: Sequence[Slot]) -> None:
-        """End what is at several places, and store the runs there as interrupted."""
+        """End the processes or tasks at several places, and store their runs as interrupted."""
         for slot in slots:  # all are killed before any is waited for: the ends take place at the same time
             self._backend.kill(slot.number)
         for slot in slots:

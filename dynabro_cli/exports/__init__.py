@@ -13,7 +13,7 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.origin import read_tags
 from dynabro_cli.store.read.frames import load
-from dynabro_cli.store.read.queries import query
+from dynabro_cli.store.read.queries import of_sweeps, query
 
 TARGETS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb-offline": "wandb"}
 """Tools, and the package that each tool needs; the module here has the package's name."""
@@ -76,9 +76,12 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
 def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[Exported]:
     from dynabro_cli.store.open.engine import open_read_only
 
-    runs, evaluations = load(db, f"{RESULTS} AND ({where})" if where else RESULTS, sweep=sweeps)
+    engine = open_read_only(db)
+    condition = of_sweeps(engine, f"{RESULTS} AND ({where})" if where else RESULTS, sweeps)
+    runs, evaluations = load(db, condition)
+    chosen = f"SELECT run_id, round, name, value FROM metrics WHERE run_id IN (SELECT id FROM runs WHERE {condition})"
     own: dict[tuple[int, int], dict[str, float]] = {}
-    for run_id, round_, name, value in query(open_read_only(db), "SELECT run_id, round, name, value FROM metrics").rows:
+    for run_id, round_, name, value in query(engine, chosen).rows:
         own.setdefault((run_id, round_), {})[name] = value
     points = dict(list(evaluations.groupby("run_id")))
     for found in runs.to_dict("records"):

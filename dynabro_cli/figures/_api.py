@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Drawn(NamedTuple):
-    """A picture, the plotted numbers, and the same as a table of texts, for ``--format tex,html``; None if there is no table.
+    """A picture, the plotted numbers, and, for ``--format tex,html``, the same as a table of texts, or None.
 
     ``bold`` has the places of the table's cells that are the best, [row, column]; ``notes`` are written below the table.
     """
@@ -67,11 +67,11 @@ class Choice:
         hue: Compared column: it has the colours, or the rows.
         facet: Column with a panel per value.
         metric: A key of ``METRICS``.
-        free_y: Each panel has a vertical axis of its own; otherwise all panels share one.
+        free_y: Each panel has its own vertical axis; otherwise all panels share one.
         labels: Values, as stored or as shown, and the words to write in their place.
         order: Values in the order wanted; others follow.
         colours: Values, and their colours.
-        met: Values that the plot has, as it notes them; names that are no value of it are mistakes.
+        met: Values that the plot has met so far; names of other values are mistakes.
     """
 
     x: str | None = None

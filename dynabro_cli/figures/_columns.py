@@ -204,7 +204,7 @@ def axis_label(runs: pd.DataFrame, column: str) -> str:
 
 
 def rates_of(runs: pd.DataFrame, compared: pd.Series[Any]) -> str:
-    """Return a line with the learning rates of what is compared, if they differ; empty otherwise."""
+    """Return a line with the learning rates of the compared things; empty if all have the same."""
     rates = {str(name): tuple(sorted(set(own))) for name, own in runs["learning_rate"].groupby(compared, sort=False)}
     if len(set(rates.values())) < 2:
         return ""

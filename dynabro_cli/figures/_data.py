@@ -20,8 +20,8 @@ from dynabro_cli.theory.rate import with_specs
 
 ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
 MeasureWindow = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
-LAST = "SELECT run_id, MAX(round) FROM metrics GROUP BY run_id"
-"""The last evaluation of each run with numbers of plugins, as SQL."""
+LAST = "SELECT run_id, MAX(round) FROM metrics WHERE {} GROUP BY run_id"
+"""The last evaluation of some runs with numbers of plugins, as SQL."""
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "gap")
 
 
@@ -99,11 +99,12 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
     condition = of_sweeps(engine, where, sweeps) or "TRUE"
     runs = read(engine, f"SELECT * FROM runs WHERE {RESULTS} AND ({condition}) ORDER BY id")
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
-    recovery = read(engine, "SELECT * FROM recovery").rename(columns={"run_id": "id"})
+    chosen = f"run_id IN (SELECT id FROM runs WHERE {condition})"
+    recovery = read(engine, f"SELECT * FROM recovery WHERE {chosen}").rename(columns={"run_id": "id"})
     recovery = recovery.astype({name: float for name in recovery if name not in ("id", "reason")})
     runs = with_specs(engine, runs).astype(numbers)
     runs = runs.merge(recovery, on="id", how="left", validate="one_to_one")
-    own = read(engine, f"SELECT * FROM metrics WHERE (run_id, round) IN ({LAST})")
+    own = read(engine, f"SELECT * FROM metrics WHERE (run_id, round) IN ({LAST.format(chosen)})")
     if not own.empty:
         runs = runs.merge(_wide(own, ["run_id"]).rename(columns={"run_id": "id"}), on="id", how="left")
     if not sweeps:

@@ -119,7 +119,7 @@ class Studio:
         return self.draw_record(name, saved_as)[1]
 
     def draw_record(self, name: str, saved_as: str | None = None) -> tuple[Drawn, Made]:
-        """Draw a figure of another table; return also what is drawn, to print it."""
+        """Draw a figure of another table; return also its numbers and texts, to print them."""
         with for_print(self._width):
             drawn: Drawn = REGISTRY.entry(name).factory(self._engine, self._where)
             files = self._files(saved_as or name, results=None, drawn=drawn)

@@ -1,4 +1,4 @@
-"""Which of the compared things is best under which adversary: means, intervals, ranks, and paired tests of every pair."""
+"""Compare defences under each adversary: means, intervals, ranks, and paired tests of every pair."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Layout(NamedTuple):
 class Pair(NamedTuple):
     """Two rows in one column: the mean difference A - B over ``n`` common seeds, and the p-value of the paired t-test.
 
-    ``holm`` is p with Holm's correction over all pairs of all columns and matrices; NaN if there is no test.
+    ``holm`` is p with Holm's correction over all pairs of all columns and matrices; NaN without a test.
     """
 
     panel: str
@@ -71,7 +71,7 @@ class Ranking(NamedTuple):
 
     Attributes:
         layout: The fields.
-        rows: Labels of what is compared, in order.
+        rows: Labels of the compared things, in order.
         columns: Labels of the adversaries.
         panels: Titles of the matrices; one empty title if there is one matrix.
         cells: One row per cell: ``panel``, ``row``, ``column``, ``mean``, ``half`` (of the interval), ``std``, ``low``,
@@ -175,11 +175,11 @@ def number(cell: Any, between: str | None, mark: str = TIED) -> str:
 
 
 def layout_of(runs: pd.DataFrame, rows: Sequence[str] = (), columns: Sequence[str] = (), panels: Sequence[str] = ()) -> Layout:
-    """Choose what is compared, under what, and what has a matrix of its own.
+    """Choose the fields that are rows, columns, and separate matrices.
 
     By default rows are the fields of the defence that vary, columns the fields of the adversary that vary. Every other field
-    that is needed to tell runs apart becomes part of the rows, if it tunes a defence, or gets a matrix per value: a cell is a
-    mean over seeds and nothing else. Fields that follow from others, such as a learning rate per method, need no place.
+    that distinguishes runs becomes part of the rows, if it tunes a defence, or gets a matrix per value: a cell is a mean over
+    seeds only. Fields that follow from others, such as a learning rate per method, need no place.
     """
     varied = {name for name in COLUMNS if runs[name].nunique(dropna=False) > 1}
     own = tuple(rows) or tuple(name for name in DEFENCE if name in varied and name not in (*columns, *panels))

@@ -70,7 +70,7 @@ class Searches(NamedTuple):
 
 
 def numbers_of(runs: pd.DataFrame, goal: str) -> pd.Series[Any]:
-    """Return what is optimised of each run, by its seed: the worst number for one that diverged."""
+    """Return the optimised number of each run, by its seed; the worst number for a run that diverged."""
     known = GOALS[goal]
     values = runs[known.final].astype(float) if known.final else pd.Series(math.nan, index=runs.index)
     return values.mask(runs["status"] == "diverged", known.worst).set_axis(runs["seed"])

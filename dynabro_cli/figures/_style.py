@@ -80,7 +80,7 @@ def width_of(own: float) -> float:
 
 
 def narrow() -> bool:
-    """Return True if pictures have the width of a column: side by side there is no room for long words."""
+    """Return True if pictures have the width of a column: long words do not fit side by side."""
     return width_of(PAGE) < NARROW
 
 

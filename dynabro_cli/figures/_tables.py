@@ -1,17 +1,16 @@
-"""Tables, as pictures and in LaTeX."""
+r"""Tables: as pictures, as HTML, and in LaTeX with the rules of the package booktabs (``\usepackage{booktabs}``)."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Collection, Sequence
-from html import escape
+from html import escape as escape_html
 
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
-from dynabro_cli.figures._latex import latex_table
 from dynabro_cli.figures._style import NOTE_SIZE, PAGE, note_size, width_of
 
 LINE_HEIGHT, MORE, CHARACTER = 0.22, 0.6, 0.0084
@@ -43,6 +42,30 @@ p {{ font-size: .85rem; max-width: 75ch; }}
 <p>{notes}</p>
 </html>
 """
+MINUS = re.compile(r"(?<![\w.-])-(?=[\d.])")
+"""A minus sign before a number; between letters and digits it is a hyphen."""
+ESCAPED = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    **{letter: "\\" + letter for letter in "&%$#_{}"},
+    "\N{GREEK SMALL LETTER BETA}": r"$\beta$",
+    "\N{GREEK SMALL LETTER DELTA}": r"$\delta$",
+    "\N{GREEK SMALL LETTER KAPPA}": r"$\kappa$",
+    "\N{GREEK SMALL LETTER LAMDA}": r"$\lambda$",
+    "\N{GREEK SMALL LETTER TAU}": r"$\tau$",
+    "\N{ALMOST EQUAL TO}": r"$\approx$",
+    "\N{INFINITY}": r"$\infty$",
+    "\N{PLUS-MINUS SIGN}": r"$\pm$",
+    "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "\u2098\u2090\u2093": r"$_{\max}$",
+}
+"""Letters that LaTeX reads as commands or that its fonts do not have, and how they are written."""
+
+MOST_LETTERS, PARAGRAPH = 45, r"p{0.35\linewidth}"
+"""A column with a longer cell is broken into lines; TeX breaks at spaces and hyphens."""
 BOLD = 1.12
 """Width of a letter of the head, relative to others."""
 
@@ -92,7 +115,7 @@ def _widths(texts: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _lines(text: str, letters: int) -> str:
-    """Return a text with lines of at most so many letters, broken at spaces and hyphens only."""
+    """Return a text in lines of at most ``letters`` letters, broken at spaces and hyphens only."""
     lines = []
     for whole in text.split("\n"):
         line = ""
@@ -131,14 +154,59 @@ def in_latex(table: pd.DataFrame, note: str = "", bold: Collection[tuple[int, in
 
 def in_html(table: pd.DataFrame, title: str, notes: Sequence[str], bold: Collection[tuple[int, int]] = ()) -> str:
     """Return a table of texts as a page of HTML, to look at or to copy from."""
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in table.columns)
+    head = "".join(f"<th>{escape_html(str(name))}</th>" for name in table.columns)
     rows = [
         "".join(
-            f"<td><b>{escape(text)}</b></td>" if (place, column) in bold else f"<td>{escape(text)}</td>"
+            f"<td><b>{escape_html(text)}</b></td>" if (place, column) in bold else f"<td>{escape_html(text)}</td>"
             for column, text in enumerate(map(str, row))
         )
         for place, row in enumerate(table.values.tolist())
     ]
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-    told = "".join(f"<br>{escape(line)}" for line in notes)
-    return HTML.format(title=escape(title), head=head, body=body, notes=told.removeprefix("<br>"))
+    told = "".join(f"<br>{escape_html(line)}" for line in notes)
+    return HTML.format(title=escape_html(title), head=head, body=body, notes=told.removeprefix("<br>"))
+
+
+def escape_latex(text: str) -> str:
+    """Return a text that LaTeX prints as it is, on one line."""
+    for letters in (name for name in ESCAPED if len(name) > 1):
+        text = text.replace(letters, "\0")
+    written = "".join(ESCAPED.get(letter, letter) for letter in " ".join(text.split()))
+    return MINUS.sub("$-$", written).replace("\0", ESCAPED["\u2098\u2090\u2093"])
+
+
+def latex_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = "", bold: Collection[tuple[int, int]] = ()
+) -> str:
+    """Return a ``tabular`` of texts: numbers to the right, other texts to the left, long ones in lines of a fixed width.
+
+    Args:
+        columns: The header.
+        rows: The cells.
+        note: A comment above the table, such as its title.
+        bold: Places of the cells in bold, [row, column].
+    """
+    kinds = [_kind([row[place] for row in rows]) for place in range(len(columns))]
+    lines = [f"% {line}" for line in note.splitlines()]
+    lines += [rf"\begin{{tabular}}{{{''.join(kinds)}}}", r"\toprule"]
+    lines += [" & ".join(map(escape_latex, columns)) + r" \\", r"\midrule"]
+    for place, row in enumerate(rows):
+        texts = list(map(escape_latex, row))
+        cells = [rf"\textbf{{{text}}}" if (place, column) in bold else text for column, text in enumerate(texts)]
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _kind(cells: Sequence[str]) -> str:
+    """Return the column type of LaTeX for the cells of a column."""
+    if any(len(text) > MOST_LETTERS for text in cells):
+        return PARAGRAPH
+    return "r" if cells and all(map(_number, cells)) else "l"
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text.replace(",", "").replace("\N{PLUS-MINUS SIGN}", "").replace(" ", "") or "x")
+    except ValueError:
+        return text == "-"
+    return True

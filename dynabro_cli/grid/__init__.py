@@ -1,1 +1,1 @@
-"""Sweeps: their files, the runs they stand for, what these will cost, and what is chosen by them."""
+"""Sweeps: their files, their runs, the forecast of time and space, and the choice of hyper-parameters."""

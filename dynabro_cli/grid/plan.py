@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from dynabro_cli.experiment.resolve import REGISTRIES, Run, resolve
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
 from dynabro_cli.grid.sweep_file import MOST_RUNS, Sweep, Values, too_many
 from dynabro_cli.pre_aggregators._chain import split_chain
+
+MOST_SHARDS = 100_000
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ class _Problems:
                 self._found[line] = (count + 1, first)
 
     def lines(self, total: int) -> list[str]:
-        """A line for each problem; a sweep of one point has no other to tell it from."""
+        """A line for each problem; a sweep of one point does not name the point."""
         if total == 1:
             return list(self._found)
         shares = {line: "all" if count == total else f"{count} of" for line, (count, _) in self._found.items()}
@@ -214,3 +217,41 @@ def _label(sweep: Sweep, values: Mapping[str, str]) -> str:
     """Name a point by the fields that the grid varies."""
     varied = [name for axis in sweep.grid for name in axis.fields] + (["seed"] if sweep.seeds else [])
     return ", ".join(f"{name}={values[name]}" for name in varied if name in values)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part ``number`` of ``count``, counted from 1: the runs whose key is ``number - 1`` modulo ``count``.
+
+    A key depends on its run alone. So shards are disjoint, and a run stays in its shard when the sweep grows or shrinks.
+    """
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read ``2/4``.
+
+        Raises:
+            SpecError: The text is not ``NUMBER/COUNT`` with 1 <= NUMBER <= COUNT.
+        """
+        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+        shard = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
+        if not 1 <= shard.number <= shard.count <= MOST_SHARDS:
+            raise SpecError(f"shard={text}: it must be NUMBER/COUNT, counted from 1. Try: --shard 1/4")
+        return shard
+
+    @property
+    def text(self) -> str:
+        """The shard as typed."""
+        return f"{self.number}/{self.count}"
+
+    def has(self, run_key: str) -> bool:
+        """Return True if the run with this key is in the shard."""
+        return int(run_key, 16) % self.count == self.number - 1
+
+
+def only(planned: PlannedRuns, shard: Shard) -> PlannedRuns:
+    """Return a plan with the runs of one shard; the sweep and its numbers of duplicates and exclusions stay."""
+    return dataclasses.replace(planned, runs=tuple(run for run in planned.runs if shard.has(run.key)))

@@ -17,7 +17,7 @@ from dynabro_cli.experiment.label import cell
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
-from dynabro_cli.grid.sweep_file import MOST_CHARACTERS
+from dynabro_cli.grid.sweep_file import MOST_CHARACTERS, Sweep
 from dynabro_cli.store.care.outputs import FileKind
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.engine import open_read_only
@@ -29,8 +29,7 @@ SCORES = f"""
     WHERE {RESULTS} AND validation_accuracy IS NOT NULL
 """
 SUFFIX = "-selected"
-DESCRIPTION = "What was chosen of {} on its validation split"
-"""Name and description of a sweep of chosen runs."""
+"""End of the name of a sweep of chosen runs."""
 USUAL = 0.1
 """The held-out share that messages propose."""
 
@@ -216,12 +215,26 @@ def as_sweep(planned: PlannedRuns, choices: Sequence[Ranking]) -> str:
     kept = [name for name in sweep.base if name not in (*varied, "seed", "validation")]
     runs = [run for choice in choices for run in choice.best.runs]
     points = list(dict.fromkeys(_of(run, varied) for run in runs))
+    base = {name: format_value(getattr(first.spec, name)) for name in kept}
+    chosen = [dict(zip(varied, map(format_value, point), strict=True)) for point in points]
+    return as_yaml(sweep, base, chosen, sorted({run.spec.seed for run in runs}))
+
+
+def as_yaml(sweep: Sweep, base: Mapping[str, str], chosen: Sequence[Mapping[str, str]], seeds: Sequence[int]) -> str:
+    """Return the text of a sweep of chosen points on the whole training set.
+
+    Args:
+        sweep: The sweep that they were chosen from.
+        base: Fields that all points share.
+        chosen: Fields of each point.
+        seeds: Seeds of each point.
+    """
     document: dict[str, Any] = {
         "name": f"{sweep.name}{SUFFIX}",
-        "description": DESCRIPTION.format(sweep.name),
+        "description": f"What was chosen of {sweep.name} on its validation split",
         **({"plugins": list(sweep.plugins)} if sweep.plugins else {}),
-        "base": {name: format_value(getattr(first.spec, name)) for name in kept} | {"validation": "0"},
-        "grid": {"chosen": [dict(zip(varied, map(format_value, point), strict=True)) for point in points]},
-        "seeds": sorted({run.spec.seed for run in runs}),
+        "base": {**base, "validation": "0"},
+        "grid": {"chosen": list(map(dict, chosen))},
+        "seeds": list(seeds),
     }
     return str(yaml.safe_dump(document, sort_keys=False, width=math.inf))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 SUFFIXES = (".yaml", ".yml")
+ONE = {"sweeps": "sweep", "searches": "search"}
 
 
 def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
@@ -34,29 +35,43 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
         PluginError: A plugin raised an exception.
         SpecError: With every problem of the file, then of the settings.
     """
+    text, source, folder = read_file(name, "sweeps")
+    return set_fields(with_plugins(parse_sweep(text, source), folder), settings)
+
+
+def read_file(name: str, kind: str) -> tuple[str, str, Path]:
+    """Return the text of a sweep or a search, its name in errors, and its folder.
+
+    Args:
+        name: As of ``load_sweep``.
+        kind: ``sweeps`` or ``searches``.
+
+    Raises:
+        NotFoundError: There is no file of this name.
+        SpecError: The file is not text.
+    """
     if name == "-":
-        return _ready(parse_sweep(sys.stdin.read(MOST_CHARACTERS + 1), "<stdin>"), Path(), settings)
-    own = shipped()
+        return sys.stdin.read(MOST_CHARACTERS + 1), "<stdin>", Path()
+    own = shipped(kind)
     path = own[name] if name in own else Path(name)
     try:
         with path.open(encoding="utf-8") as file:
-            text = file.read(MOST_CHARACTERS + 1)
+            return file.read(MOST_CHARACTERS + 1), name, Path(str(path)).parent
     except UnicodeDecodeError as error:
         raise SpecError(f"{name}: it is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except (OSError, ValueError) as error:
         reason, files = getattr(error, "strerror", None) or error, [file.name for file in Path().glob("*.y*ml")]
         hint = did_you_mean(name, [*own, *files])
         raise NotFoundError(
-            f"there is no sweep {name!r}{hint} ({reason}). Try: a file's name, or one of dynabro list sweeps"
+            f"there is no {ONE[kind]} {name!r}{hint} ({reason}). Try: a file's name, or one of dynabro list {kind}"
         ) from error
-    return _ready(parse_sweep(text, name), Path(str(path)).parent, settings)
 
 
-def _ready(sweep: Sweep, folder: Path, settings: Sequence[str]) -> Sweep:
-    """Load the plugins of a sweep in ``folder``, and set fields."""
+def with_plugins(sweep: Sweep, folder: Path) -> Sweep:
+    """Load the plugins of a sweep in ``folder``; return the sweep with their absolute names."""
     names = tuple(plugins.absolute(name, folder) for name in sweep.plugins)
     plugins.load(names)
-    return set_fields(replace(sweep, plugins=names), settings)
+    return replace(sweep, plugins=names)
 
 
 def shipped(kind: str = "sweeps") -> dict[str, Traversable]:
@@ -80,6 +95,44 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
     Raises:
         SpecError: With every setting that is not legal, one line each.
     """
+    values = read_settings(settings)
+    sweep = replace(sweep, text="".join([sweep.text, *(f"# --set {setting}\n" for setting in settings)]))
+    if "seeds" in values:
+        texts = values.pop("seeds")
+        if (total := sum(len(parse_seeds(text)) for text in texts)) > MOST_RUNS:
+            raise SpecError(f"--set seeds: {too_many(f'{total:,} seeds')}")
+        seeds = tuple(dict.fromkeys(seed for text in texts for seed in parse_seeds(text)))
+        sweep = replace(without(sweep, "seed"), seeds=seeds)
+    return with_values(sweep, values)
+
+
+def with_values(sweep: Sweep, values: Mapping[str, Sequence[str]], *, axes_stay: bool = False) -> Sweep:
+    """Set fields: one value goes into the base, several make an axis.
+
+    Args:
+        sweep: The sweep to change.
+        values: Values by field.
+        axes_stay: True if a field of an axis stays an axis, also with one value.
+    """
+    for name, texts in values.items():
+        points = tuple(canonical({name: text}) for text in texts)
+        own = {field for point in points for field in point}
+        varied = any(field in own for axis in sweep.grid for field in axis.fields)
+        for field in own:
+            sweep = without(sweep, field)
+        if len(points) > 1 or (axes_stay and varied):
+            sweep = replace(sweep, grid=(*sweep.grid, Axis(name, points)))
+        else:
+            sweep = replace(sweep, base={**sweep.base, **points[0]})
+    return sweep
+
+
+def read_settings(settings: Sequence[str], keys: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return the values of ``FIELD=VALUE`` texts by field; ``keys`` may be set, too, and ``seeds``, of which seed is one.
+
+    Raises:
+        SpecError: With every setting that is not legal, one line each.
+    """
     values: dict[str, list[str]] = {}
     problems = []
     for setting in settings:
@@ -92,29 +145,14 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
                 raise SpecError(f"it must be one value. For several, repeat it: --set {name}=A --set {name}=B")
             if name == "seeds":
                 parse_seeds(text)
-            else:
-                check_value(name, text, ("seeds",))
+            elif name not in keys:
+                check_value(name, text, ("seeds", *keys))
             values.setdefault(name, []).append(text)
         except SpecError as error:
             problems += [f"--set {setting}: {line}" for line in error.problems]
     if problems:
         raise SpecError(problems)
-    sweep = replace(sweep, text="".join([sweep.text, *(f"# --set {setting}\n" for setting in settings)]))
-    if "seeds" in values:
-        texts = values.pop("seeds")
-        if (total := sum(len(parse_seeds(text)) for text in texts)) > MOST_RUNS:
-            raise SpecError(f"--set seeds: {too_many(f'{total:,} seeds')}")
-        seeds = tuple(dict.fromkeys(seed for text in texts for seed in parse_seeds(text)))
-        sweep = replace(without(sweep, "seed"), seeds=seeds)
-    for name, texts in values.items():
-        points = tuple(canonical({name: text}) for text in texts)
-        for own in dict.fromkeys(own for point in points for own in point):
-            sweep = without(sweep, own)
-        if len(points) == 1:
-            sweep = replace(sweep, base={**sweep.base, **points[0]})
-        else:
-            sweep = replace(sweep, grid=(*sweep.grid, Axis(name, points)))
-    return sweep
+    return values
 
 
 def without(sweep: Sweep, name: str) -> Sweep:

@@ -52,7 +52,7 @@ class _Open:
         runs: Its runs, one per seed.
         left: Keys of the runs that have not ended.
         steps: Number of evaluations reported for each run.
-        status: The status that ends the trial; None while it goes on.
+        status: The status that ends the trial; None while it is in progress.
     """
 
     number: int
@@ -109,7 +109,7 @@ class StudyInProgress:
         return self._repetitions()
 
     def _read(self) -> list[Trial]:
-        """Tell the study what is new, and return the trials from the first one on that had not ended."""
+        """Report news to the study; return the trials from the first unfinished one on."""
         with self._connection.begin() as database:
             rows = trials_of(database, self._study.name, self._since)
         self._absorb(rows)
@@ -118,14 +118,14 @@ class StudyInProgress:
         return [row for row in rows if row.number >= self._since]
 
     def _absorb(self, rows: Sequence[Trial]) -> None:
-        """Tell the study what it does not know of the stored trials, with the values that the pruner has seen."""
+        """Report the stored trials that the study does not know, with the values that the pruner has seen."""
         reports: dict[int, list[tuple[int, float]]] = {}
         fresh = [row for row in rows if row.number not in self._study]
         if self._search.pruner != "none" and fresh:
             with self._connection.begin() as database:
                 values = evaluated(database, [key for row in fresh for key in row.run_keys], self._search.goal)
             for row in fresh:
-                if row.number not in self._ours:  # those are reported when their runs go on
+                if row.number not in self._ours:  # those are reported when their runs resume
                     reports[row.number] = self._steps(row, values)
         self._study.absorb(rows, reports)
 
@@ -217,7 +217,7 @@ class StudyInProgress:
             raise error
 
     def _settle(self, trial: _Open) -> None:
-        """Store the end of a trial, then tell the study and the watcher."""
+        """Store the end of a trial, then report it to the study and the watcher."""
         del self._open[trial.number]
         keys = [run.key for run in trial.runs]
         value = None
@@ -271,7 +271,7 @@ class SearchLedger(Ledger):
 
 
 def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> list[Trial]:
-    """Return the best finished trials, by default as many as ``then`` repeats, best first; of equal ones the first."""
+    """Return the best finished trials, best first; by default the number that ``then`` repeats. Equal ones stay in order."""
     count = (search.then.best if search.then else 1) if count is None else count
     sign = -1 if search.maximize else 1
     found: dict[tuple[str, ...], Trial] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from dynabro_cli.components import parse_whole, plugins
-from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
-from dynabro_cli.experiment.spec import CHAIN, canonical, fields, full_name
+from dynabro_cli.components import parse_whole
+from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.experiment.spec import CHAIN, fields
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word
 from dynabro_cli.grid.sweep_file import (
     KEYS,
@@ -24,10 +23,9 @@ from dynabro_cli.grid.sweep_file import (
     Sweep,
     Values,
     check_value,
-    parse_seeds,
     read_mapping,
 )
-from dynabro_cli.grid.sweep_lookup import shipped, without
+from dynabro_cli.grid.sweep_lookup import read_file, read_settings, shipped, with_plugins, with_values, without
 from dynabro_cli.search.space import RANGE, Space, space_of
 from dynabro_cli.store.read.searches import GOALS
 
@@ -40,6 +38,8 @@ SAMPLERS = ("tpe", "random", "cmaes", "grid")
 PRUNERS = ("none", "median", "successive-halving")
 DIVERGED = ("worst", "skip")
 MOST_TRIALS = 100_000
+SETTABLE = ("trials", "sampler", "sampler_seed", "pruner")
+"""Keys that ``--set`` can set."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Search:
     """A search.
 
     Attributes:
-        sweep: Name, base, plugins, exclusions; each point of its grid is a search of its own, with the same space.
+        sweep: Name, base, plugins, exclusions; each point of its grid is a separate search, with the same space.
         axes: The axes of the space, whose texts may have ranges.
         goal: What is optimised, a key of ``GOALS``.
         maximize: True if more is better for the search.
@@ -104,7 +104,7 @@ class Search:
 
 
 def _shown(point: Values) -> dict[str, str]:
-    """Return the fields of a point in one order, whatever the order of the axes, with a chain before its rule."""
+    """Return the fields of a point in the order of ``RunSpec``, with a chain before its rule."""
     found = {name: point[name] for name in fields() if name in point}
     if CHAIN in found and "aggregator" in found:
         chain = found.pop(CHAIN)
@@ -278,26 +278,9 @@ def load_search(name: str, settings: Sequence[str] = ()) -> Search:
         PluginError: A plugin raised an exception.
         SpecError: With every problem.
     """
-    own = shipped("searches")
-    path = own[name] if name in own else Path(name)
-    try:
-        if name == "-":
-            text, source, folder = sys.stdin.read(MOST_CHARACTERS + 1), "<stdin>", Path()
-        else:
-            with path.open(encoding="utf-8") as file:
-                text, source, folder = file.read(MOST_CHARACTERS + 1), name, Path(str(path)).parent
-    except UnicodeDecodeError as error:
-        raise SpecError(f"{name}: it is not UTF-8 text ({error.reason} at byte {error.start})") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise NotFoundError(
-            f"there is no search {name!r}{did_you_mean(name, own)} ({reason}). "
-            "Try: a file's name, or one of dynabro list searches"
-        ) from error
+    text, source, folder = read_file(name, "searches")
     search = parse_search(text, source)
-    names = tuple(plugins.absolute(one, folder) for one in search.sweep.plugins)
-    plugins.load(names)
-    return set_values(replace(search, sweep=replace(search.sweep, plugins=names)), settings)
+    return set_values(replace(search, sweep=with_plugins(search.sweep, folder)), settings)
 
 
 def set_values(search: Search, settings: Sequence[str]) -> Search:
@@ -306,37 +289,13 @@ def set_values(search: Search, settings: Sequence[str]) -> Search:
     Raises:
         SpecError: With every setting that is not legal, one line each.
     """
-    own, values, problems = ("trials", "sampler", "sampler_seed", "pruner"), dict[str, list[str]](), []
-    for setting in settings:
-        name, equals, text = setting.partition("=")
-        name = full_name(name)
-        try:
-            if not equals or not text:
-                raise SpecError("it must be FIELD=VALUE")
-            if name == "seeds":
-                parse_seeds(text)
-            elif name not in own:
-                check_value(name, text, ("seeds", *own))
-            if any(name in axis.fields for axis in search.axes):
-                raise SpecError(f"search varies {name}. Try: a file with another space")
-            values.setdefault(name, []).append(text)
-        except SpecError as error:
-            problems += [f"--set {setting}: {line}" for line in error.problems]
-    if problems:
-        raise SpecError(problems)
-    sweep = search.sweep
-    keys = {name: values.pop(name) for name in (*own, "seeds") if name in values}
-    for name, texts in values.items():
-        points = tuple(canonical({name: text}) for text in texts)
-        fresh = {field for point in points for field in point}
-        varied = any(field in fresh for axis in sweep.grid for field in axis.fields)
-        for field in fresh:
-            sweep = without(sweep, field)
-        if varied or len(points) > 1:
-            sweep = replace(sweep, grid=(*sweep.grid, Axis(name, points)))
-        else:
-            sweep = replace(sweep, base={**sweep.base, **points[0]})
-    document = as_document(replace(search, sweep=sweep))
+    values = read_settings(settings, SETTABLE)
+    searched = [name for name in values if any(name in axis.fields for axis in search.axes)]
+    if searched:
+        raise SpecError([f"--set {name}: search varies {name}. Try: a file with another space" for name in searched])
+    sweep = without(search.sweep, "seed") if "seeds" in values else search.sweep
+    keys = {name: values.pop(name) for name in (*SETTABLE, "seeds") if name in values}
+    document = as_document(replace(search, sweep=with_values(sweep, values, axes_stay=True)))
     document |= {name: texts if name == "seeds" else texts[-1] for name, texts in keys.items()}
     return parse_search(as_yaml(document), "--set") if settings else search
 

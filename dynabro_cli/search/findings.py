@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.grid.selection import DESCRIPTION, SUFFIX
+from dynabro_cli.grid.selection import as_yaml
 from dynabro_cli.search.conduct import best_of, worth
-from dynabro_cli.search.file import Search, as_yaml
+from dynabro_cli.search.file import Search
 from dynabro_cli.search.study import Study
 from dynabro_cli.store.read.searches import GOALS, RunEnd, Trial, ends_of, trials_of
 
@@ -68,7 +68,7 @@ class Findings:
 
 
 def findings(search: Search, connection: Connection) -> list[Findings]:
-    """Return what is stored of each search of a file."""
+    """Return the stored results of each search of a file."""
     return [_findings(search, Study(search, name, fixed), connection) for name, fixed in search.points()]
 
 
@@ -108,17 +108,9 @@ def as_sweep(search: Search, found: Sequence[Findings]) -> str:
     empty = [one.name for one in found if not one.best]
     if empty:
         raise SpecError(f"{empty[0]}: no trial has a value. Try: dynabro search, to its end")
-    sweep = search.sweep
     points = [{**fixed, **one.best[0].choices} for (_, fixed), one in zip(search.points(), found, strict=True)]
-    document = {
-        "name": f"{sweep.name}{SUFFIX}",
-        "description": DESCRIPTION.format(sweep.name),
-        **({"plugins": list(sweep.plugins)} if sweep.plugins else {}),
-        "base": {"validation": "0"},
-        "grid": {"chosen": [{name: text for name, text in point.items() if name != "validation"} for point in points]},
-        "seeds": list(search.then.seeds if search.then else search.seeds),
-    }
-    return as_yaml(document)
+    chosen = [{name: text for name, text in point.items() if name != "validation"} for point in points]
+    return as_yaml(search.sweep, {}, chosen, search.then.seeds if search.then else search.seeds)
 
 
 def in_words(search: Search, found: Findings) -> list[str]:

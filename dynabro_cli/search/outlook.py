@@ -40,7 +40,7 @@ class Outlook:
 
 
 def outlook(search: Search) -> Outlook:
-    """Check a search, and tell its size.
+    """Check a search, and return its size.
 
     Raises:
         SpecError: With every problem, one line each: components and ends of ranges with their place in the file; then a search
@@ -78,7 +78,7 @@ def outlook(search: Search) -> Outlook:
 def _legal(search: Search, space: Space, fixed: Values, most: int) -> tuple[Run | None, str, tuple[int, list[str]]]:
     """Return a run of a search, or the first problem; and the number of legal combinations with the entries in none of them.
 
-    All combinations are resolved up to ``most``; with 0, only as many as it takes to find a run.
+    All combinations are resolved up to ``most``; with 0, resolving stops at the first run.
     """
     exclusions = Exclusions(search.sweep)
     found, problem, legal = None, "", 0

@@ -1,4 +1,4 @@
-"""Optuna's study of one search: rebuilt from stored trials, so that it needs no database of its own.
+"""Optuna's study of one search: rebuilt from stored trials, so that Optuna needs no database.
 
 Proposal n depends on the sampler's seed, n, and the trials before it only. So a search that is killed and resumed proposes what
 an undisturbed one proposes, if trials follow one another.
@@ -184,7 +184,7 @@ class Study:
         return importances(self._study)
 
     def _sampler(self, number: int, attempt: int) -> BaseSampler:
-        """Return a sampler whose draws depend on the seed and the trial only, and not on what was drawn before a kill."""
+        """Return a sampler whose draws depend on the seed and the trial only, and not on draws before a kill."""
         seed = int(np.random.SeedSequence([self._search.sampler_seed, number, attempt]).generate_state(1)[0])
         if self._search.sampler == "tpe" and attempt < MODELLED:
             return _Model(self._always, seed)

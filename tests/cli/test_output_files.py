@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import typing
 from collections.abc import Callable
@@ -35,7 +34,7 @@ def parameters(words: tuple[str, ...]) -> dict[str, Any]:
     command: Any = typer.main.get_command(application())
     for word in words:
         command = command.commands[word]
-    return typing.get_type_hints(inspect.unwrap(command.callback))
+    return typing.get_type_hints(command.callback)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

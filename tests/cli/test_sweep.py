@@ -21,7 +21,6 @@ from dynabro_cli.executors import sweep as executed
 from dynabro_cli.executors._api import Listener, Options, Outcome, Status
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.backends import local
-from dynabro_cli.executors.backends.local import memory
 from dynabro_cli.executors.backends.local.pool import Pool
 from dynabro_cli.experiment.resolve import Run
 from tests.cli.conftest import Dynabro
@@ -88,7 +87,7 @@ def test_processes_start_before_the_memory_is_estimated(
     ends_with(monkeypatch, *[("finished", None)] * 4)
     monkeypatch.setattr(local, "cores", lambda: known)
     monkeypatch.setattr(Pool, "start", lambda _self, place: bool(order.append(f"start {place}")))
-    monkeypatch.setattr(memory, "fitting", lambda _runs, jobs, *_: order.append("estimate") or jobs)
+    monkeypatch.setattr(local, "fitting", lambda _runs, jobs, *_: order.append("estimate") or jobs)
     assert dynabro("sweep", small, "--jobs", jobs).code == 0
     assert order == [*(f"start {place}" for place in range(started)), "estimate"]
 
@@ -98,7 +97,7 @@ def test_no_process_is_left_if_nothing_fits(dynabro: Dynabro, small: str, monkey
         assert len(multiprocessing.active_children()) == 1
         raise SpecError("memory: nothing fits")
 
-    monkeypatch.setattr(memory, "fitting", fitting)
+    monkeypatch.setattr(local, "fitting", fitting)
     outcome = dynabro("sweep", small, "--jobs", "1")
     assert (outcome.code, outcome.err.count("nothing fits")) == (2, 1)
     assert multiprocessing.active_children() == []

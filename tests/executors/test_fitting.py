@@ -7,10 +7,10 @@ import pytest
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.backends import local
-from dynabro_cli.executors.backends.local import memory
 from dynabro_cli.executors.backends.local.pool import Pool
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.simulation import need
 from dynabro_cli.simulation.need import Need
 
 SMALL, LARGE = 1e9, 3e9
@@ -23,7 +23,7 @@ def _needs(monkeypatch: pytest.MonkeyPatch) -> None:
     def need_of(run: Run, *_: object, **__: object) -> Need:
         return Need(LARGE if run.method.name == "momentum" else SMALL, 0, "the messages [m, d]", "fewer --workers")
 
-    monkeypatch.setattr(memory, "need_of", need_of)
+    monkeypatch.setattr(need, "need_of", need_of)
     monkeypatch.setattr(local, "cores", lambda: 4)
 
 
@@ -78,6 +78,6 @@ def test_one_run_and_forced_runs_are_not_measured_here() -> None:
 
 def test_runs_that_differ_in_their_seed_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
-    monkeypatch.setattr(memory, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", ""))
+    monkeypatch.setattr(need, "need_of", lambda run, *_, **__: measured.append(run) or Need(SMALL, 0, "", ""))
     fitted(4e9, runs(3, 50))
     assert len(measured) == 2

@@ -13,8 +13,7 @@ from matplotlib.table import Table
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from dynabro_cli.figures._latex import latex_table
-from dynabro_cli.figures._tables import _lines
+from dynabro_cli.figures._tables import _lines, latex_table
 from tests.cli.conftest import Dynabro
 
 EXAMPLE = Path(__file__).parents[2] / "results.db.example"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.grid.plan import plan
-from dynabro_cli.grid.shard import Shard, only
+from dynabro_cli.grid.plan import Shard, only, plan
 from dynabro_cli.grid.sweep_file import parse_sweep
 
 SWEEP = """

@@ -26,9 +26,8 @@ from dynabro_cli.figures._columns import (
     with_columns,
 )
 from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._matrix import draw_matrix
 from dynabro_cli.figures._numbers import final_values
-from dynabro_cli.figures._panels import panel_grid, subtitle
+from dynabro_cli.figures._panels import draw_matrix, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import apart, panels_of
 
 MIXED = ("task", "model", "workers", "budget", "precision", "data", "validation")

@@ -15,8 +15,7 @@ from sqlalchemy import Engine
 from dynabro_cli.errors import NotFoundError, many
 from dynabro_cli.figures._api import Drawn, record
 from dynabro_cli.figures._columns import method_names
-from dynabro_cli.figures._matrix import SHARES, draw_matrix
-from dynabro_cli.figures._panels import blank, write_above
+from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, write_above
 from dynabro_cli.figures._searches import Searches, file_of, numbers_of, read_searches
 from dynabro_cli.figures._style import narrow, note_size
 from dynabro_cli.store.read.pairs import LEVEL, paired_t
@@ -95,7 +94,7 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
 def _chosen(found: Searches) -> set[str]:
     """Return the cells of runs that only a search has chosen: a number of a range, or an entry that is not the usual one.
 
-    What a search proposes without either, such as ``sf``, is an attack of the fixed suite, too, whoever made the run first.
+    A proposal without either, such as ``sf``, belongs to the fixed suite, too, also if the search made the run first.
     """
     with_numbers = found.trials["parameters"].map(lambda one: any(isinstance(own, int | float) for own in one.values()))
     numbers = {key for own in found.trials["run_keys"][with_numbers] for key in own}

@@ -11,8 +11,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._columns import metric_of
 from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._matrix import draw_matrix
-from dynabro_cli.figures._panels import blank, subtitle
+from dynabro_cli.figures._panels import blank, draw_matrix, subtitle
 from dynabro_cli.figures._ranking import SPREAD, TIED, as_texts, number, ranking
 from dynabro_cli.figures._style import PAGE, narrow, note_size, width_of
 

@@ -9,9 +9,8 @@ from matplotlib.figure import Figure
 from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._columns import rate
 from dynabro_cli.figures._data import Results
-from dynabro_cli.figures._matrix import SHARES, draw_matrix
 from dynabro_cli.figures._numbers import final_values
-from dynabro_cli.figures._panels import blank, entitle, methods
+from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, entitle, methods
 from dynabro_cli.figures._style import narrow, note_size
 
 NO_ATTACK, WORST, WIDE = "none", "worst", 9.5

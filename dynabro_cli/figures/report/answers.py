@@ -1,4 +1,4 @@
-"""The answers of a report: which method or rule is best under which attack, as matrices for each field that is compared."""
+"""The answers of a report: matrices that show the best method or rule under each attack, for each compared field."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _shown(ranked: Ranking) -> dict[str, Any]:
 
 
 def _cell(cell: Any) -> list[Any] | None:
-    """Return text, best, tied and the number of runs of a cell; None if there is none."""
+    """Return text, best, tied and the number of runs of a cell; None for an empty cell."""
     if cell is None:
         return None
     mean, _, spread = number(cell, " ", mark="").partition(" ")

@@ -1,4 +1,4 @@
-"""Findings of a report: paired comparisons of methods."""
+"""Findings of a report: paired comparisons of methods, and the best trials of searches."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from sqlalchemy import Engine
 
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.experiment.label import OTHERS
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._searches import Searches, file_of, numbers_of, read_searches
 from dynabro_cli.store.read.pairs import Cell, Comparison, compare
+from dynabro_cli.store.read.queries import quoted
+from dynabro_cli.store.read.searches import named
 
 REFERENCE = "dynabro"
 MOST_METHODS, MOST_ROWS, MOST_TABLES = 8, 60, 40
+BEST, MOST_SEARCHES = 10, 60
+"""Trials of a table of a search, and most of these tables."""
 COLUMNS = ["cell", "pairs", "A", "B", "A - B", "95% interval", "Holm's p", "better"]
 
 Table = dict[str, Any]
@@ -39,7 +45,7 @@ def findings(results: Results, tasks: Sequence[Mapping[str, Any]], where: str | 
         task = known[name]
         methods = list(dict.fromkeys(own["method"]))
         first = next((name for name in methods if name.partition(":")[0] == REFERENCE), methods[0])
-        condition = f"COALESCE(sweep, '') = {_quoted(sweep)} AND task = {_quoted(name)}" + (f" AND ({where})" if where else "")
+        condition = f"COALESCE(sweep, '') = {quoted(sweep)} AND task = {quoted(name)}" + (f" AND ({where})" if where else "")
         for other in [method for method in methods if method != first][:MOST_METHODS]:
             a, b = _sides(own, first, other)
             try:
@@ -76,11 +82,6 @@ def _sides(runs: pd.DataFrame, first: str, other: str) -> tuple[dict[str, Any], 
     return sides
 
 
-def _quoted(text: str) -> str:
-    """Return a text as a literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _told(side: Mapping[str, Any]) -> str:
     settings = [f"{name}={format_value(value)}" for name, value in side.items() if name != "method"]
     return str(side["method"]) + (f" ({', '.join(settings)})" if settings else "")
@@ -101,3 +102,51 @@ def _row(cell: Cell) -> list[str]:
         p,
         cell.better or "-",
     ]
+
+
+def searched(results: Results) -> list[Table]:
+    """Return a table for each search that made runs of the report: its best trials, with the mean of their repetitions."""
+    names = [name for name in dict.fromkeys(results.runs["sweep"]) if name]
+    found = _read(results.engine, names)
+    if found is None:
+        return []
+    searches = list(dict.fromkeys(found.trials["search"]))
+    return [_of_search(found, name) for name in searches[:MOST_SEARCHES]]
+
+
+def _read(engine: Engine, names: list[str]) -> Searches | None:
+    """Return the searches among some sweeps; None if there are none."""
+    conditions = [condition for name in names if (condition := named(engine, [name])) is not None]
+    try:
+        return read_searches(engine, " OR ".join(conditions)) if conditions else None
+    except NotFoundError:
+        return None
+
+
+def _of_search(found: Searches, name: str) -> Table:
+    own, about = found.trials[found.trials["search"] == name], found.about[file_of(name)]
+    done = own[own["status"] == "finished"].sort_values("value", ascending=not about.maximize, kind="stable")
+    rows, repeated = [], False
+    for trial in done.head(BEST).itertuples():
+        runs = found.repetitions(trial)
+        values = numbers_of(runs, about.goal)
+        repeated |= len(values) > 0
+        mean = f"{values.mean():.4g} over {len(values)} seeds" if len(values) else "-"
+        choices = ", ".join(f"{key}={_text(value)}" for key, value in trial.parameters.items())
+        rows.append([trial.number, choices, _text(float(trial.value)), mean])
+    counts = ", ".join(f"{count} {status}" for status, count in own["status"].value_counts(sort=False).items())
+    way = "highest" if about.maximize else "lowest"
+    note = "the value of a trial is optimistic: it is the best of many noisy numbers"
+    notes = [f"{note}; the repeated seeds count" if repeated else f"{note}, and no trial was repeated"]
+    return {
+        "caption": f"{name}: {way} {about.title} of {len(own)} trials ({counts})",
+        "columns": ["trial", "choices", "value", "repeated"],
+        "rows": rows,
+        "notes": notes,
+    }
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.4g}" if math.isfinite(value) else "infinite"

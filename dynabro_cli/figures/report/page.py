@@ -54,7 +54,7 @@ def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
 
 
 def in_script(value: Any) -> str:
-    """Return a value as JSON that cannot end the script element that it is in, whatever its texts are."""
+    """Return a value as JSON in which no text can end the script element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     for character, escape in ESCAPES.items():
         text = text.replace(character, escape)

@@ -69,7 +69,7 @@ OF_VIEWS = {
         "ci_high": "upper end of Student's 95% interval of the mean",
     },
 }
-"""Meanings of the columns of views, but for the fields of a run."""
+"""Meanings of the columns of views, except the fields of a run."""
 
 MOST_BYTES = 4 << 20
 """Largest value that a statement may make."""
@@ -83,7 +83,7 @@ def checked(database: str) -> Path:
     Raises:
         SpecError: Datasette is not installed, or the database is on a server.
         NotFoundError: There is no such file.
-        DatabaseError: The file is not a dynabro database of this version, or has foreign objects in the place of tables.
+        DatabaseError: The file is not a dynabro database of this version, or foreign objects replace its tables.
     """
     for name in ("datasette", "uvicorn"):
         if importlib.util.find_spec(name) is None:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from dynabro_cli.errors import SpecError
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.backends.local.pool import Pool
+from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.forecast import usual_jobs
 from dynabro_cli.machine.cores import cores, spin_little
-from dynabro_cli.machine.devices import devices_of
+from dynabro_cli.machine.devices import devices_of, pick_device
 from dynabro_cli.machine.host_memory import free_host_memory
 from dynabro_cli.simulation import precision
 
+if TYPE_CHECKING:
+    from dynabro_cli.simulation.need import Need
+
+LIKE = tuple(name for name, one in fields().items() if one.memory)
+"""The fields that the memory of a run depends on."""
 FIRST = 2
 """Processes that start before the number of runs at a time is known."""
 
@@ -48,7 +58,7 @@ def opened(options: Options, most: int, *, entry: str | None = None) -> Iterator
 
 
 def places_of(options: Options, free: float | None, pool: Pool, runs: Sequence[Run]) -> Places:
-    """Return as many processes as there are cores, or ``jobs_per_gpu`` on each GPU, and as fit into the free memory.
+    """Return a process per core, or ``jobs_per_gpu`` on each GPU; fewer if the free memory is too small.
 
     Args:
         options: The options.
@@ -63,8 +73,6 @@ def places_of(options: Options, free: float | None, pool: Pool, runs: Sequence[R
     jobs, note = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu), None
     pool.check = "all" if len(runs) == 1 else "gpu"
     if len(runs) > 1 and free is not None and not options.force:
-        from dynabro_cli.executors.backends.local.memory import fitting  # it loads torch
-
         fit = fitting(runs, jobs, options, free)
         if fit < min(jobs, len(runs)):
             jobs, note = fit, f"{fit} runs at a time, as many as fit into the free memory"
@@ -80,3 +88,47 @@ def _devices(runs: Sequence[Run], options: Options) -> list[str]:
     for kind in sorted({run.spec.precision for run in runs}):
         precision.check(kind, devices[0])
     return devices
+
+
+def fitting(runs: Sequence[Run], jobs: int, options: Options, free: float) -> int:
+    """Return how many of ``runs``, at most ``jobs`` at a time, fit into the free memory, whichever meet.
+
+    The process that uses a GPU checks the GPU's memory itself.
+
+    Args:
+        runs: The runs to make.
+        jobs: Most runs at a time.
+        options: The options.
+        free: Bytes of free memory, before any process of a run has started.
+
+    Raises:
+        SpecError: A single run does not fit, or ``options`` ask for more runs at a time than fit.
+    """
+    from dynabro_cli.simulation.need import too_much  # it loads torch
+
+    jobs, needs = min(jobs, len(runs)), [need.within(free) for need in _needs(runs, options)]
+    largest = sorted((need.host for need in needs), reverse=True)[:jobs]
+    fit = sum(total <= free for total in itertools.accumulate(largest))
+    if not fit:
+        need = max(needs)
+        raise too_much(need, need.host, free, "are free")
+    if fit < jobs and options.jobs is not None:
+        raise SpecError(
+            f"jobs={options.jobs}: {fit} of these runs at a time fit into the free memory. Try: --jobs {fit}, or --force"
+        )
+    return fit
+
+
+def _needs(runs: Sequence[Run], options: Options) -> list[Need]:
+    """Return the memory that each run needs."""
+    from dynabro_cli.simulation.need import need_of
+
+    gpu, folder = pick_device(options.device).type == "cuda", data_directory(options.data_dir)
+    known: dict[tuple[object, ...], Need] = {}
+    needs = []
+    for run in runs:
+        like = tuple(getattr(run.spec, name) for name in LIKE)
+        if like not in known:
+            known[like] = need_of(run.with_data(folder), gpu=gpu, compiles=options.compile != "off")
+        needs.append(known[like])
+    return needs

@@ -25,7 +25,7 @@ GRACE = 5.0
 class Worker:
     """A process, started at once by the ``spawn`` method, and the pipe to it.
 
-    Each worker has a pipe of its own: a worker that is killed while it writes could lock a shared queue for ever.
+    Each worker has its own pipe: a worker that is killed while it writes could lock a shared queue for ever.
 
     Attributes:
         ready: True after the process has reported that it waits for requests.

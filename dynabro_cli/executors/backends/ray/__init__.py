@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from dynabro_cli import __version__
 from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError, first_line, last_line
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.backend import Places
-from dynabro_cli.executors.backends.ray.share import share_of
 from dynabro_cli.experiment.resolve import Run
 
 SIMULATION = "dynabro_cli.executors.worker:simulation"
@@ -206,3 +206,43 @@ def _aside(call: Callable[[], Any]) -> Any:
 
     threading.Thread(target=serve, daemon=True, name="dynabro ray start").start()
     return future.result()
+
+
+@dataclass(frozen=True)
+class Share:
+    """Resources of a run on a node."""
+
+    cpus: int
+    gpus: float
+
+    @property
+    def device(self) -> str:
+        """Device of a run; Ray shows a process no GPU but its own."""
+        return "cuda:0" if self.gpus else "cpu"
+
+    def fit(self, nodes: Sequence[Mapping[str, Any]]) -> int:
+        """Return the number of runs that fit the live nodes, as ``ray.nodes`` describes them."""
+        return sum(self._on(node["Resources"]) for node in nodes if node["Alive"])
+
+    def _on(self, resources: Mapping[str, float]) -> int:
+        by_cpu = resources.get("CPU", 0) / self.cpus
+        by_gpu = resources.get("GPU", 0) * round(1 / self.gpus) if self.gpus else math.inf
+        return int(min(by_cpu, by_gpu))
+
+
+def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Share:
+    """Return the resources of each run; raise SpecError if no node has as much, unless the cluster can grow."""
+    having = [node["Resources"] for node in nodes if node["Alive"]]
+    gpus = any(resources.get("GPU", 0) >= 1 for resources in having)
+    if options.device == "cuda" and not gpus:
+        raise SpecError("device=cuda: the Ray cluster has no GPU. Try: --device auto")
+    share = Share(options.threads or 1, 1 / options.jobs_per_gpu if gpus and options.device != "cpu" else 0.0)
+    if not share.gpus and any(run.spec.precision == "tf32" for run in runs):
+        raise SpecError("precision=tf32: TensorFloat-32 needs a CUDA GPU; the runs would be made on CPUs")
+    if not share.fit(nodes) and options.jobs is None:
+        most = max((resources.get("CPU", 0) for resources in having), default=0)
+        raise SpecError(
+            f"no node of the Ray cluster has room for a run with threads={share.cpus}{' and a GPU' if share.gpus else ''}; "
+            f"the largest has {most:g} CPUs. Try: a smaller --threads, or --jobs N for a cluster that grows when asked for N"
+        )
+    return share

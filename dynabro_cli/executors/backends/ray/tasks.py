@@ -20,8 +20,8 @@ import ray
 from dynabro_cli.errors import DisconnectedError, last_line
 from dynabro_cli.events import Started
 from dynabro_cli.executors.backend import Ended, Message, Words
+from dynabro_cli.executors.backends.ray import Share
 from dynabro_cli.executors.backends.ray.node import make
-from dynabro_cli.executors.backends.ray.share import Share
 from dynabro_cli.executors.worker import MemoryCheck, Request
 
 TAKE_SECONDS = 1.0
@@ -104,7 +104,7 @@ class RayTasks:
             self._mailbox.leave.remote()
 
     def kill(self, place: int) -> None:
-        """End the task at once, wherever it is; later messages are dropped."""
+        """End the task at once; later messages are dropped."""
         if place in self._tasks:
             attempt, task = self._tasks[place]
             with contextlib.suppress(Exception):
