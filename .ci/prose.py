@@ -70,29 +70,22 @@ ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 WORDS = 30
 MOST = 0
 """Findings that are allowed for now; it only ever shrinks."""
-LATER = re.compile(r"dynabro_cli/(cli|store|executors|figures|search|grid)/")
-"""Files whose docstrings are not yet checked for ``SENTENCE`` and ``TRANSLATED``; it only ever shrinks."""
 ITSELF = "prose.py"
 """The name of this file, which has to name the phrases."""
 
 
-def check_source(text: str, *, strict: bool = True) -> Iterator[tuple[int, str]]:
-    """Yield line and finding of each docstring, comment and text of a Python file.
-
-    Args:
-        text: The file.
-        strict: True to check for ``SENTENCE`` and ``TRANSLATED``, too.
-    """
+def check_source(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and finding of each docstring, comment and text of a Python file."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            first = FIRST.match(node.value.value) or (strict and SENTENCE.match(node.value.value))
+            first = FIRST.match(node.value.value) or SENTENCE.match(node.value.value)
             if first:
                 yield node.lineno, f"a docstring begins with {first[1]!r}; begin with a verb or the thing's name"
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from _phrases(node.lineno, node.value, strict=strict)
+            yield from _phrases(node.lineno, node.value)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
-            yield from _phrases(token.start[0], token.string, strict=strict)
+            yield from _phrases(token.start[0], token.string)
 
 
 def check_document(text: str, *, records: bool = False, sections: bool = True) -> Iterator[tuple[int, str]]:
@@ -161,8 +154,7 @@ def findings() -> list[str]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if path.name != ITSELF:
-                strict = not LATER.match(path.relative_to(ROOT).as_posix())
-                found += [(path, *one) for one in check_source(path.read_text(encoding="utf-8"), strict=strict)]
+                found += [(path, *one) for one in check_source(path.read_text(encoding="utf-8"))]
     for pattern in DOCUMENTS:
         for path in sorted(ROOT.glob(pattern)):
             records, sections = path.parent.name in RECORDS, path.name not in GENERATED
@@ -183,9 +175,8 @@ def _text(path: Path) -> str:
     return "\n".join(textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False) for line in text.splitlines())
 
 
-def _phrases(start: int, text: str, *, strict: bool) -> Iterator[tuple[int, str]]:
-    patterns = (PHRASE, TRANSLATED) if strict else (PHRASE,)
-    for place, phrase in {found.start(): found[0] for pattern in patterns for found in pattern.finditer(text)}.items():
+def _phrases(start: int, text: str) -> Iterator[tuple[int, str]]:
+    for place, phrase in {found.start(): found[0] for one in (PHRASE, TRANSLATED) for found in one.finditer(text)}.items():
         line = start + text[:place].count("\n")
         yield line, f"{' '.join(phrase.split())!r}; repeat the noun, negate the verb, or use a shorter word"
 

@@ -46,7 +46,7 @@ LOOKS: dict[str, Any] = {
         str | None, typer.Option(metavar="NAME", help=f"... quantity to plot: {', '.join(METRICS)}, or a plugin's.")
     ],
     "free_y": Annotated[
-        bool, typer.Option("--free-y", help="... a vertical axis of its own for each panel, instead of a shared one.")
+        bool, typer.Option("--free-y", help="... a separate vertical axis for each panel, instead of a shared one.")
     ],
     "labels": Annotated[
         list[str] | None, typer.Option("--label", metavar="VALUE=TEXT", help="... words for a value; repeat for several.")

@@ -58,9 +58,7 @@ FIELDS = {
 OWN = {
     "jobs": Annotated[
         int,
-        typer.Option(
-            min=0, max=1, metavar="0|1", help="1: compute in a process of its own; 0: in this process, for a debugger."
-        ),
+        typer.Option(min=0, max=1, metavar="0|1", help="1: compute in another process; 0: in this process, for a debugger."),
     ],
     "threads": Annotated[
         int | None, typer.Option(min=1, metavar="N", help="CPU threads. [default: all cores; 1 for a small model]")

@@ -24,7 +24,7 @@ arrived: list[int] = []
 
 
 class Interrupted(BaseException):
-    """Raised if a signal interrupts interruptible work."""
+    """Error of interruptible work that a signal has interrupted."""
 
 
 def handle_signal(number: int, _frame: FrameType | None) -> None:
@@ -48,7 +48,7 @@ def check_arrived() -> None:
 
 
 class Interruptions:
-    """Within the context, note the first Ctrl-C or SIGTERM; raise ``Interrupted`` only within ``allowed`` and in ``check``.
+    """Note the first Ctrl-C or SIGTERM in the context; raise ``Interrupted`` only within ``allowed`` and in ``check``.
 
     So no transaction and no start of a process is interrupted in the middle. A second signal, ``ONE_SECONDS`` later or more,
     ends the process at once; so does the first one after ``HARD_SECONDS``. Python handles a signal when a call of native code

@@ -94,7 +94,7 @@ def slots_of(
 def in_progress(
     kept: KeptConnection, outcomes: Sequence[Outcome], owners: Sequence[str], options: Options, standing: Standing
 ) -> Iterator[None]:
-    """Within the context, the sweep is in progress in the database; at the end, ``outcomes`` decide its status.
+    """Keep the sweep in progress in the database, within the context; at the end, ``outcomes`` decide its status.
 
     Runs without a common name (``options.sweep=None``) do not form a sweep and get no row.
 

@@ -39,7 +39,7 @@ OWN = "metric:"
 TUNING = ("learning_rate", "lr_rule", "lr_drop", "weight_decay", "batch_size")
 """Settings of a defence."""
 RULE = "rule"
-"""Stands for the chain of pre-aggregators with the aggregator, such as ``nnm+cwtm``."""
+"""Name of the chain of pre-aggregators with the aggregator, such as ``nnm+cwtm``."""
 DELTA_MAX = "\N{GREEK SMALL LETTER DELTA}\u2098\u2090\u2093"
 BETA = "\N{GREEK SMALL LETTER BETA}"
 TASKS = {

@@ -25,7 +25,7 @@ SHARES = (0.0, 1.0)
 LETTER = 0.058
 """Width of a letter of a legend, in inches."""
 FEW = 5
-"""With fewer seeds the points of the runs are drawn, not a standard deviation."""
+"""Fewest seeds for which a standard deviation is drawn, and not the points of the runs."""
 
 
 def blank(rows: int, columns: int, *, width: float = PAGE, height: float, **shared: Any) -> tuple[Figure, np.ndarray[Any, Any]]:

@@ -36,7 +36,7 @@ DEFENCE = ("method", "pre_aggregators", "aggregator")
 ADVERSARY = ("attack", "attack_entry", "switching", "clock", "byzantine", "participation")
 """Fields that an adversary chooses, and that are the columns of a matrix."""
 MOST_ROWS, MOST_COLUMNS, MOST_PANELS = 20, 20, 12
-"""With more rows, methods have a matrix each; with more columns, switching strategies do."""
+"""Most rows before methods have a matrix each, most columns before switching strategies do, and most matrices."""
 SPREAD = "mean \N{PLUS-MINUS SIGN} half of the 95% interval"
 BEST, TIED = "*", "\N{ALMOST EQUAL TO}"
 """Marks of the best cell of a column in plain text, and of cells that no paired test separates from it."""

@@ -64,7 +64,7 @@ SIZES: tuple[Any, ...] = (
 
 @contextlib.contextmanager
 def for_print(width: str | None) -> Iterator[None]:
-    """Within the context, draw pictures with the width ``column`` or ``page`` and text of 8 pt; None for their own widths."""
+    """Draw pictures, within the context, with the width ``column`` or ``page`` and text of 8 pt; None for their own widths."""
     token = _chosen.set(None if width is None else WIDTHS[width])
     try:
         with rc_context(RC if width is None else {**RC, **dict.fromkeys(SIZES, PRINT_SIZE)}):

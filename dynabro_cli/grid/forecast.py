@@ -22,11 +22,11 @@ from dynabro_cli.store.read.queries import query
 from dynabro_cli.store.repetition import Standing
 
 BYTES_A_ROW = 55
-"""Of ``rounds`` and ``evaluations``, all else shared out among them: 53 in a database of 11 MNIST runs, 50 in one of 60 runs of
-the quadratic (SQLite 3.46, its indexes included). A database with ``ENOUGH_ROWS`` is measured itself.
+"""Bytes of a row of ``rounds`` or ``evaluations``, with their shares of all other data: 53 in a database of 11 MNIST runs, 50
+in one of 60 runs of the quadratic (SQLite 3.46, indexes included). A database with ``ENOUGH_ROWS`` is measured itself.
 """
 BYTES_A_RUN = 1500
-"""Of ``runs``, indexes included, in the same databases."""
+"""Bytes of a row of ``runs``, indexes included, in the same databases."""
 ENOUGH_ROWS = 10_000
 DRAWS = 2000
 

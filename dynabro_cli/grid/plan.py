@@ -1,4 +1,4 @@
-"""From a sweep to its runs: every point of the grid with every seed, complete, each of them once."""
+"""The runs of a sweep: every point of the grid with every seed, complete, each once; and shards of them."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Ranking:
 
 
 def choose(planned: PlannedRuns, scores: Mapping[str, EndScore], over: Sequence[str], worst: Sequence[str]) -> list[Ranking]:
-    """For each configuration of a sweep, find the values of ``over`` whose worst accuracy over ``worst`` is highest.
+    """Find, for each configuration of a sweep, the values of ``over`` whose worst accuracy over ``worst`` is highest.
 
     With a(h, w) the mean over seeds of the validation accuracy at a run's end, the choice is argmax_h min_w a(h, w). A
     configuration is a combination of the other fields of the grid.

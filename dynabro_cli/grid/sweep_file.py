@@ -259,7 +259,7 @@ class Reading:
         if isinstance(node, Pairs):
             return self._values(node, label)
         if full_name(label) not in fields():
-            self.refuse(node.line, f"{unknown_field(label)}; only a list of mappings may have a name of its own")
+            self.refuse(node.line, f"{unknown_field(label)}; only a list of mappings may have another name")
             return {}
         text = self.value(label, node)
         return {} if text is None else self._canonical({label: text}, node.line)

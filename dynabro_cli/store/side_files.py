@@ -91,7 +91,7 @@ class SideFiles:
         return self._logs / Path(f"{run_key}.log").name
 
     def open_log(self, run_key: str) -> Path | None:
-        """As ``log``, in an existing folder; None if the folder cannot be created, which is reported once."""
+        """Return ``log``, in an existing folder; None if the folder cannot be created, which is reported once."""
         try:
             self._logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -31,7 +31,7 @@ from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.spec import fields
 
 SCHEMA_VERSION = 11
-"""Raised with each change of tables or views. No version before 11 was released, so they are refused, not migrated."""
+"""Version of the tables and views. No version before 11 was released, so older databases are refused, not migrated."""
 APPLICATION_ID = 0x44594E42
 """``DYNB``: application ID in SQLite's file header."""
 

@@ -24,7 +24,7 @@ class PaperFigure(NamedTuple):
         number: Its number in the paper.
         shows: What it shows, in a line.
         layout: The function that draws it.
-        sweep: The sweep whose runs it shows; None for the sweep of its own name.
+        sweep: The sweep whose runs it shows; None for the sweep with the figure's name.
         variants: What is drawn if the database has no run of the sweep.
         delta_max: Of the strategies that it shows; None for all runs of the sweep.
     """

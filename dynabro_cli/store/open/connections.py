@@ -142,7 +142,7 @@ def stop_at_signals(connection: sqlite3.Connection) -> None:
 
 @contextlib.contextmanager
 def within(limit: TimeLimit, connection: Any) -> Iterator[None]:
-    """Within the context, stop the statements of a driver's connection, with an error of the driver, when a time is over.
+    """Stop the statements of a driver's connection, within the context and with an error of the driver, when a time is over.
 
     A server measures each statement, and a cursor is read by several statements. So its reader checks ``limit``, too.
     """

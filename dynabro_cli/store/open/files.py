@@ -261,5 +261,5 @@ def refuse_two_names(path: Path) -> None:
     if links > 1:
         raise CannotWriteError(
             f"{path} has {links} names (hard links), and writers under two names destroy an SQLite database. Try: "
-            f"cp {path} {path}.copy && mv {path}.copy {path}, which gives this name a file of its own"
+            f"cp {path} {path}.copy && mv {path}.copy {path}, which gives this name a separate file"
         )

@@ -55,7 +55,7 @@ def server_reader(database: str, name: str) -> Engine:
 
 
 def _stop_statement(context: ExceptionContext) -> None:
-    """If a signal interrupts the wait for a statement, let the server stop the statement, and drop the connection."""
+    """Let the server stop the statement, and drop the connection, if a signal interrupts the wait for a statement."""
     if context.connection is None or isinstance(context.sqlalchemy_exception, DBAPIError):
         return
     raw: Any = context.connection.connection.dbapi_connection

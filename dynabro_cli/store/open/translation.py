@@ -68,6 +68,6 @@ def translate(error: DBAPIError | sqlite3.Error, database: str, *, opening: bool
         )
     if "unable to open" in reason or "readonly" in reason:
         return CannotWriteError(
-            f"{database} cannot be created or written ({reason}). Try: --db with a file in a folder of yours"
+            f"{database} cannot be created or written ({reason}). Try: --db with a file in a folder that you can write"
         )
     return DatabaseError(f"{database}: {reason.strip().splitlines()[0]}")

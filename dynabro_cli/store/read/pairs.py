@@ -24,7 +24,7 @@ IDENTITIES = ("switching", "clock", "workers", "byzantine", "participation")
 LEVEL = 0.05
 """A difference counts if Holm's adjusted p of the t-test is at most this."""
 FEW = 6
-"""With fewer pairs Wilcoxon's p is always over 0.05: it is at least 2/2^n."""
+"""Fewest pairs for which Wilcoxon's p can be under 0.05: it is at least 2/2^n."""
 NAMES = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", *OTHERS)
 
 RATE, SWEEP = "learning_rate", "sweep"
