@@ -48,7 +48,7 @@ Force = Annotated[
     bool, typer.Option("--force", help="Replace a file of another kind, too; databases, their files, and sweeps stay.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what is to do, and do nothing.")]
-Jobs = Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: as many as cores.")]
+Jobs = Annotated[str, typer.Option(metavar="N|auto", help="Runs at a time, one process each; auto: one per core.")]
 SameSettings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="For a sweep that was run with the same --set; repeat for several."),
@@ -77,7 +77,7 @@ MAKING: dict[str, Any] = {
         str | None,
         typer.Option(
             metavar="N|auto",
-            help="Runs at a time, one process each; auto: as many as cores, or --jobs-per-gpu on every GPU; 0: in this "
+            help="Runs at a time, one process each; auto: one per core, or --jobs-per-gpu on every GPU; 0: in this "
             "process, for a debugger. [default: auto]",
         ),
     ],
@@ -163,7 +163,7 @@ def _how(values: dict[str, Any]) -> Options:
 
 
 def jobs_of(text: str) -> int | None:
-    """Return the number of runs at a time from an option's text; None for as many as fit, 0 for this process."""
+    """Return the number of runs at a time from an option's text; None for the usual number, 0 for this process."""
     try:
         count = None if text == "auto" else parse_whole(text)
     except ValueError:

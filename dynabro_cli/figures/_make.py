@@ -170,7 +170,20 @@ class Studio:
     def _results(self, runs: pd.DataFrame, planned: pd.DataFrame, label: str) -> Results:
         return Results(runs, planned, label, self._engine, self._identities, self._window, self._sweeps)
 
-    def _files(self, name: str, results: Results | None, drawn: Drawn, asked: str = "") -> list[Path]:
+    def _files(self, name: str, *, results: Results | None, drawn: Drawn, asked: str = "") -> list[Path]:
+        """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if any, as NAME.runs.csv.
+
+        Args:
+            name: The name of the files.
+            results: The runs in the picture.
+            drawn: The picture and its numbers.
+            asked: A text to write into the files of pictures and tables, by which the same question is recognized.
+
+        Raises:
+            SpecError: No format fits a picture without a table.
+            CannotWriteError: The folder cannot be created, or a file in it must not be replaced; then no file is written.
+            StorageError: The disk is full.
+        """
         if drawn.table is None and set(self._formats) <= set(TABLES):
             raise SpecError(
                 f"format={','.join(self._formats)}: {name} is not a table. Try: matrix, final, history-dependence or "
@@ -178,8 +191,23 @@ class Studio:
             )
         if self._title:
             drawn.figure.suptitle("\n".join(filter(None, (self._title, drawn.figure.get_suptitle()))))
+        formats = [kind for kind in self._formats if kind not in TABLES or drawn.table is not None]
+        contents = [_table(drawn, kind, name, asked) if kind in TABLES else _picture(drawn, kind, asked) for kind in formats]
+        tables = {"csv": drawn.numbers} | ({} if results is None else {"runs.csv": results.runs[list(KEYS)]})
+        contents += map(_csv, tables.values())
+        kinds = [(kind, PICTURES.get(kind, HTML)) for kind in formats] + [(suffix, CSV) for suffix in tables]
         database = self._engine.url.render_as_string(hide_password=False)
-        return save(drawn, results, self._folder, name, self._formats, database=database, asked=asked, force=self._force)
+        outputs = [Output(self._folder / f"{name}.{suffix}", kind, database, self._force) for suffix, kind in kinds]
+        for output in outputs:
+            output.place()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotWriteError(f"{self._folder} cannot be written ({error.strerror}). Try: another --out") from error
+        for output, content in zip(outputs, contents, strict=True):
+            with output.writing() as file:
+                file.write(content)
+        return [output.target for output in outputs]
 
     def _save(self, name: str, results: Results, choice: Choice | None, saved_as: str | None = None) -> Made:
         draw = REGISTRY.entry(name).factory
@@ -221,51 +249,6 @@ def _missing(results: Results) -> str:
     cells = [" ".join(str(value) for value in row) for row in empty[columns].itertuples(index=False)]
     more = f"; and {len(cells) - MOST_TOLD} more" if len(cells) > MOST_TOLD else ""
     return f"{text}, and no run at all of: {'; '.join(cells[:MOST_TOLD])}{more}"
-
-
-def save(
-    drawn: Drawn,
-    results: Results | None,
-    folder: Path,
-    name: str,
-    formats: Sequence[str],
-    *,
-    database: str,
-    asked: str = "",
-    force: bool = False,
-) -> list[Path]:
-    """Write a picture in each format, its numbers as NAME.csv, and the runs that it shows, if any, as NAME.runs.csv.
-
-    Args:
-        drawn: The picture and its numbers.
-        results: The runs in it.
-        folder: The folder of the files; created if it does not exist.
-        name: The figure.
-        formats: Formats of the picture; ``tex`` and ``html`` only if there is a table.
-        database: The database that was read, as a path or URL.
-        asked: A text to write into the files of pictures and tables, by which the same question is recognized.
-        force: Replace files of another kind, too.
-
-    Raises:
-        CannotWriteError: The folder cannot be created, or a file in it must not be replaced; then no file is written.
-        StorageError: The disk is full.
-    """
-    formats = [kind for kind in formats if kind not in TABLES or drawn.table is not None]
-    outputs = [Output(folder / f"{name}.{kind}", PICTURES.get(kind, HTML), database, force) for kind in formats]
-    contents = [_table(drawn, kind, name, asked) if kind in TABLES else _picture(drawn, kind, asked) for kind in formats]
-    tables = {"csv": drawn.numbers} | ({} if results is None else {"runs.csv": results.runs[list(KEYS)]})
-    outputs += [Output(folder / f"{name}.{suffix}", CSV, database, force) for suffix in tables]
-    contents += map(_csv, tables.values())
-    for output in outputs:
-        output.place()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotWriteError(f"{folder} cannot be written ({error.strerror}). Try: another --out") from error
-    for output, content in zip(outputs, contents, strict=True):
-        with output.writing() as file:
-            file.write(content)
-    return [output.target for output in outputs]
 
 
 def _picture(drawn: Drawn, kind: str, asked: str) -> bytes:

@@ -56,7 +56,7 @@ def plan(sweep: Sweep) -> PlannedRuns:
     total = sweep.points
     if total > MOST_RUNS:
         raise SpecError(f"{sweep.name}: {too_many(f'{total:,} points')}")
-    components = _component_problems(sweep)
+    components = component_problems(sweep)
     problems = _Problems(set(components))
     exclusions = Exclusions(sweep)
     runs: dict[str, Run] = {}
@@ -100,7 +100,7 @@ def _points(sweep: Sweep) -> Iterator[tuple[int, dict[str, str]]]:
             yield number, {**point, **seed}
 
 
-def _component_problems(sweep: Sweep) -> dict[str, str]:
+def component_problems(sweep: Sweep) -> dict[str, str]:
     """Return the problems of single components anywhere in the sweep, each with its place."""
     given = [sweep.base, *(point for axis in sweep.grid for point in axis.points), *sweep.exclude]
     found: dict[str, str] = {}

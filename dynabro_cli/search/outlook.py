@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.grid.plan import Exclusions, component_text
+from dynabro_cli.grid.plan import Exclusions, component_problems, component_text
 from dynabro_cli.grid.sweep_file import Values
 from dynabro_cli.search.file import Search
 from dynabro_cli.search.space import Entry, Space
@@ -104,29 +103,24 @@ def _legal(search: Search, space: Space, fixed: Values, most: int) -> tuple[Run 
 
 def _component_problems(search: Search, space: Space) -> list[str]:
     """Return the problems of single components, in fixed fields and at both ends and inside of every range."""
-    fixed = [search.sweep.base, *(point for axis in search.sweep.grid for point in axis.points), *search.sweep.exclude]
-    found: dict[str, None] = {}
-    for name, text in dict.fromkeys((name, text) for values in fixed for name, text in values.items()):
-        _check(search, name, text, [text], found)
+    found = {f"{place}: {line}": None for line, place in component_problems(search.sweep).items()}
     for entry in (entry for choice in space.choices for entry in choice.entries):
         for name, text in entry.texts.items():
-            _check(search, name, text, _probes(entry, name), found)
+            place = search.sweep.places.get((name, text), f"{name}={text}")
+            found.update(dict.fromkeys(f"{place}: {line}" for line in _range_problems(entry, name)))
     return list(found)
 
 
-def _probes(entry: Entry, name: str) -> list[str]:
-    return list(dict.fromkeys(entry.probe(which)[name] for which in (0, 1, 2)))
-
-
-def _check(search: Search, name: str, text: str, probes: Sequence[str], found: dict[str, None]) -> None:
+def _range_problems(entry: Entry, name: str) -> list[str]:
+    """Return the problems of a component at the first illegal number of its ranges."""
+    probes = dict.fromkeys(entry.probe(which)[name] for which in (0, 1, 2))
     for number, probe in enumerate(probes):
         try:
             component_text(name, probe)
         except SpecError as error:
-            place = search.sweep.places.get((name, text), f"{name}={text}")
             hint = ". Try: int in the range, such as {1..200 int}" if number == 2 else ""
-            found.update(dict.fromkeys(f"{place}: {line}{hint}" for line in error.problems))
-            return
+            return [f"{line}{hint}" for line in error.problems]
+    return []
 
 
 def _goal_problems(search: Search, run: Run) -> list[str]:

@@ -65,7 +65,7 @@ def test_a_report_for_a_pipe(dynabro: Dynabro, results: Path, folder: Path) -> N
         (
             "task = 'mnist'",
             66,
-            "where=task = 'mnist': it holds for no run that has a result. Try: dynabro runs, which lists the stored runs",
+            "where=task = 'mnist': it holds for no run that has a result. Try: another condition",
         ),
         ("tusk = 1", 2, "SQL: no such column: tusk"),
         ("1) UNION SELECT (1", 2, "SQL: "),

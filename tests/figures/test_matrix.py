@@ -124,7 +124,7 @@ def test_a_parameter_is_an_axis(folder: Path, dynabro: Dynabro) -> None:
 
 def test_names_colours_and_order(rules: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr("dynabro_cli.figures._make.save", lambda one, *_, **__: drawn.append(one) or [])
+    monkeypatch.setattr("dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x")
     words = ("--label", "nnm=Ours", "--colour", "nnm=red", "--order", "ipm", "--title", "My title")
     assert dynabro("plot", "mine", "--db", str(rules), *words).code == 0
     figure = drawn[0].figure

@@ -318,7 +318,7 @@ def test_panels_share_their_vertical_axis_unless_told(
     name: str, mixed: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr("dynabro_cli.figures._make.save", lambda one, *_, **__: drawn.append(one) or [])
+    monkeypatch.setattr("dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x")
     facet, where = ("switching" if name == "histogram" else "aggregator"), "attack = 'sf' AND method IN ('sgd', 'dynabro')"
     words = ("plot", name, "--db", str(mixed), "--facet", facet, "--where", where)
     assert (dynabro(*words).code, dynabro(*words, "--free-y").code) == (0, 0)
@@ -331,7 +331,7 @@ def test_an_axis_of_switching_rates_says_what_k_counts(folder: Path, dynabro: Dy
     sweep = ("mnist-sf-cwtm", *SMALL, "method=dynabro", "seeds=0")
     fill(folder / "clocks.db", [row for clock in ("round", "computation") for row in planned(*sweep, f"clock={clock}")])
     drawn: list[Any] = []
-    monkeypatch.setattr("dynabro_cli.figures._make.save", lambda one, *_, **__: drawn.append(one) or [])
+    monkeypatch.setattr("dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x")
     words = ("plot", "final", "--db", "clocks.db", "--hue", "method")
     assert (dynabro(*words, "--facet", "clock").code, dynabro(*words).code) == (0, 0)
     counted = [[axes.get_xlabel() for axes in one.figure.axes if axes.has_data()] for one in drawn]

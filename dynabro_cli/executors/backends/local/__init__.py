@@ -75,7 +75,7 @@ def places_of(options: Options, free: float | None, pool: Pool, runs: Sequence[R
     if len(runs) > 1 and free is not None and not options.force:
         fit = fitting(runs, jobs, options, free)
         if fit < min(jobs, len(runs)):
-            jobs, note = fit, f"{fit} runs at a time, as many as fit into the free memory"
+            jobs, note = fit, f"{fit} runs at a time: more do not fit into the free memory"
     pool.resize(jobs)
     share = options.threads or max(1, cores() // jobs)
     options = replace(options, jobs=jobs, threads=share, most_threads=options.threads is None)

@@ -40,7 +40,7 @@ class RayTasks:
         mailbox: The actor.
         share: Resources of a run.
         entry: The function on the nodes that returns the function that makes a run, as ``module:name``.
-        jobs: Most runs at a time; None for as many as fit the cluster.
+        jobs: Most runs at a time; None for the number that fits the cluster.
     """
 
     words = Words("task", "Ray tasks", "")
