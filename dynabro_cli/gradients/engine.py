@@ -34,7 +34,9 @@ memory of activations and costs no time on a CPU.
 PASS_SHARE = 0.25
 """The share of a machine's free memory that the activations of one pass may take."""
 GPU_PASS_SHARE = 0.125
-"""The share of a GPU's memory that they may take. A backward pass takes 2.5 times as much, and a graph of it the same again."""
+"""The share of a GPU's memory that the activations of one pass may take. A backward pass takes 2.5 times as much, and a graph
+of it the same again.
+"""
 
 
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")

@@ -114,7 +114,7 @@ def processor() -> str:
 def team() -> ctypes.c_void_p | None:
     """Return ``GOMP_parallel`` of the OpenMP runtime that torch uses, so that all share one pool of threads.
 
-    None if torch's runtime has no such function.
+    Return None if torch's runtime has no such function.
     """
     import torch
 

@@ -1,8 +1,8 @@
 """The contract of models, and their registry.
 
-A model is a factory ``(parameters, ImageShape) -> nn.Module`` from images [n, c, h, w] to logits [n, classes]; softmax belongs
-to the loss; ``softmax`` adds another one. Torch's default initialisation draws the parameters from the stream that the caller
-has seeded.
+A model is a factory ``(parameters, ImageShape) -> nn.Module`` from images [n, c, h, w] to logits [n, classes]. The loss applies
+the softmax; the parameter ``softmax`` adds another one. Torch's default initialisation draws the parameters from the stream
+that the caller has seeded.
 
 Its ``check`` decides for which shapes the network exists. To find out, a model without ``check`` is built without memory for
 its parameters.

@@ -196,7 +196,7 @@ class Simulation:
         return Direction(answer.aggregate, None, answer.error, acceptance)
 
     def _follow(self, acceptance: Tensor | None) -> Tensor | float | None:
-        """Let a strategy that reacts to the acceptance ratio learn it: the next Byzantine workers depend on it."""
+        """Pass the acceptance ratio to a strategy that reacts to it by choosing the next Byzantine workers."""
         follow = self._parts.switching.follow
         if follow is None:
             return acceptance

@@ -85,7 +85,7 @@ class ModelSize(NamedTuple):
 def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     """Measure a model without memory for its tensors.
 
-    Activations count as 0 if this cannot measure them, for example if the model's layers look at values.
+    Activations count as 0 if they cannot be measured in this way, for example if the model's layers look at values.
 
     Raises:
         SpecError: The model does not exist for images of this shape.

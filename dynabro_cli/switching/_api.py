@@ -63,8 +63,9 @@ class Switching(NamedTuple):
     Attributes:
         mask: ``mask(t)`` is the bool mask [m] of the Byzantine workers at tick t = 0, 1, ...
         always: The number of Byzantine workers, if it is the same at every tick.
-        in_round: ``in_round(t, level)`` replaces ``mask(t)`` if the mask depends on the round's level: J if the round has an
-            MLMC correction, 0 if not, None if the method has no levels. ``mask`` is then the mask of the highest level.
+        in_round: ``in_round(t, level)`` replaces ``mask(t)`` if the mask depends on the round's level. ``level`` is J if the
+            round has an MLMC correction, 0 if not, and None if the method has no levels. ``mask`` is then the mask of the
+            highest level.
         follow: The rules of a strategy that follows the run; ``mask`` then applies until the strategy has learnt something.
         kept: True if the run stores each change of the Byzantine set, because the seed does not determine the set.
     """

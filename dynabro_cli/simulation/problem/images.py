@@ -207,7 +207,7 @@ class ImageProblem:
         return total
 
     def _of_server(self, round_: int, computations: Sequence[int]) -> tuple[Tensor, Tensor, list[int]]:
-        """Return the server's draws: places and flips of its mini-batches, [n B], and the seeds of dropout, [n]."""
+        """Return the server's draws: sample indices and flips of its mini-batches, [n B], and the seeds of dropout, [n]."""
         size, samples = self._batch_size, len(cast(Labelled, self._server)[1])
         places, flips, seeds = list[np.ndarray](), list[np.ndarray](), list[int]()
         for computation in computations:
