@@ -143,7 +143,7 @@ def products_by(kernel: native.Library, vectors: Tensor) -> tuple[Tensor, list[i
 def _in_units(messages: Tensor) -> Tensor:
     """Return the Gram matrix without a decision on the host, always around the central message."""
     centre = messages.index_select(0, central(_row_scaled(messages)))
-    return 4 * _row_scaled(messages / 2 - centre / 2)  # halves, as a difference may overflow
+    return 4 * _row_scaled(messages / 2 - centre / 2)  # halves, because a difference may overflow
 
 
 def _row_scaled(vectors: Tensor) -> Tensor:
