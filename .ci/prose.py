@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("dynabro_cli", "benchmarks", "docs", ".ci")
+FOLDERS = ("dynabro_cli", "benchmarks", "docs", "plots", ".ci")
 DOCUMENTS = (
     "*.md",
     "docs/*.md",

@@ -1,11 +1,11 @@
 -- The paper's claims, each with a query that returns its verdict ('agrees', 'under some readings', 'undecided', 'no' or
--- 'not run') and what was found. A heading has: name | figure of plots/ | place in the paper | the sentence | setting, if it
--- only checks that the runs have the paper's settings.
--- A query with :reading is asked for each reading of the paper in the table judged (numbers.sql). If the verdicts differ, the
--- claim's is 'under some readings' if one reading agrees.
+-- 'not run') and what was found. A heading consists of: name | figure of plots/ | place in the paper | the sentence | setting.
+-- The last part is there if the claim only checks that the runs have the paper's settings.
+-- A query with :reading runs once for each reading of the paper in the table judged (numbers.sql). The claim's verdict is the
+-- verdict under the reading in which the figures are drawn.
 --
--- Words are read the same way everywhere. Limits for Figures 1, 5, 6 and 7 were fixed before the runs of the reading 'message'
--- were made, which they judge; all other runs were known.
+-- Words have the same meaning everywhere. The limits for Figures 1, 5, 6 and 7 were fixed before the runs of the reading
+-- 'message' were made, which they judge; all other runs were known.
 -- "stable", "consistent": a range of means of at most 0.02.
 -- "declines", "improves", "performs better": a rank test over K and seeds (Kendall's tau-b, one-sided, p at most 0.05), for each
 -- beta; 'no' if one beta's means end lower at static than at K = 5, undecided otherwise.

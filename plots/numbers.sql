@@ -1,5 +1,5 @@
--- Queries of the templates. 'setup' makes views; 'query' has a name that a template uses; 'compare' is a comparison of
--- paired runs (name | A | B, and a condition), whose cells are in the table pairs.
+-- Queries for the templates. A 'setup' block makes views, and a 'query' block has a name that a template uses. A 'compare'
+-- block compares paired runs (name | A | B, and a condition); its cells go into the table pairs.
 
 -- setup: views
 CREATE VIEW sf AS SELECT *, k(switching) AS k FROM csv_mnist_sf_cwtm;
@@ -37,8 +37,7 @@ CREATE TABLE reading_means AS SELECT figure, reading, method, switching, k, avg(
 CREATE VIEW fig1 AS SELECT * FROM reading_means WHERE figure = 1;
 CREATE VIEW fig6 AS SELECT * FROM reading_means WHERE figure = 6;
 CREATE TABLE judged AS  -- the readings under which the claims of each figure are judged
-  SELECT iif(figure = 1, 'mnist-sf-cwtm', 'mnist-alie-gm') AS figure, reading,
-         reading || CASE WHEN max(n) = 1 THEN ' (one seed)' WHEN min(n) < max(n) THEN ' (' || min(n) || ' to ' || max(n) || ' seeds)' ELSE '' END AS told
+  SELECT iif(figure = 1, 'mnist-sf-cwtm', 'mnist-alie-gm') AS figure, reading
   FROM reading_means WHERE method LIKE 'momentum%' GROUP BY figure, reading HAVING count(*) = 10
   ORDER BY figure, reading <> 'message', reading <> 'gradient', reading DESC;
 CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
@@ -69,7 +68,7 @@ CREATE TABLE tried_rates AS
 CREATE TABLE chosen_rates AS
   WITH best AS (SELECT 'digits-rates' AS sweep, run_key FROM csv_digits_best_runs UNION ALL SELECT 'mnist-rates', run_key FROM csv_mnist_best_runs)
   SELECT t.*, (SELECT worst FROM tried_rates AS u WHERE u.sweep = t.sweep AND u.method = t.method AND u.rate = 0.01) AS usual,
-         CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS told
+         CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS label
   FROM tried_rates AS t WHERE (sweep, method, rate) IN (SELECT best.sweep, r.method, r.learning_rate FROM best JOIN results.runs AS r USING (run_key));
 CREATE TABLE computations AS  -- DynaBRO by both clocks; SGD and momentum, for which the clocks are the same
   SELECT iif(method LIKE 'dynabro%', clock, 'either') AS counted, method, k(switching) AS k, avg(final_accuracy) AS mean, count(*) AS n,
@@ -279,7 +278,7 @@ SELECT sum(accepted = 1) FILTER (WHERE method = 'dynabro:filter=option1') AS acc
 FROM results.rounds JOIN results.runs AS r ON r.id = run_id WHERE r.run_key IN (SELECT run_key FROM csv_history_dependence_runs);
 
 -- query: rates_chosen
-SELECT told AS method, rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
+SELECT label AS method, rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
 FROM chosen_rates WHERE sweep = 'digits-rates' ORDER BY worst DESC, chosen_rates.method;
 
 -- query: rates_tried
@@ -287,7 +286,7 @@ SELECT group_concat(rate, ', ') AS rates, max(rate) AS highest
 FROM (SELECT DISTINCT rate FROM tried_rates WHERE sweep = 'digits-rates' ORDER BY 1);
 
 -- query: mnist_rates_chosen
-SELECT told AS method, rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
+SELECT label AS method, rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
 FROM chosen_rates WHERE sweep = 'mnist-rates' ORDER BY worst DESC, chosen_rates.method;
 
 -- query: mnist_rates_tried

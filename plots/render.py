@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Render the pages of this folder: every number and verdict in them is computed by a query of numbers.sql or claims.sql.
+"""Render the pages of this folder; queries of numbers.sql and claims.sql compute every number and verdict in them.
 
 plots/render.py [DATABASE] writes README.md, readings.md, claims.md and figures/*.md for a database, by default
 results.db.example, from the templates of the same names in templates/.
 
-A template has ``{{ query.column:format }}`` for a number, ``{{ table query }}`` for a table, ``{{ agreement FIGURE }}`` for the
-verdict of a figure's claims, ``{{ claims FIGURE ... }}`` for a list of these, ``{{ claims results }}`` and ``{{ claims
-settings }}`` for a table of all, ``{{ counts results }}`` for their numbers, ``{{ sentences }}`` for verdicts by reading of the
-paper, and ``{{ disagreements }}`` for the results that do not agree. A query sees the tables and views of the database,
-``csv_NAME`` for each NAME.csv of this folder (``-`` is written ``_``, and folders are left out), and ``pairs``, the comparisons
-that numbers.sql names, as ``dynabro compare`` makes them. A claim's query returns a verdict and what was found; one with
-``:reading`` is asked for each row of the table ``judged`` that has its figure. Its verdict is that of the reading ``MAIN``.
+A template may contain:
+
+- ``{{ query.column:format }}``, a number, and ``{{ table query }}``, a table;
+- ``{{ agreement FIGURE }}``, the verdict of a figure, and ``{{ claims FIGURE ... }}``, the list of its claims;
+- ``{{ claims results }}`` and ``{{ claims settings }}``, tables of all claims, and ``{{ counts results }}``, their numbers;
+- ``{{ sentences }}``, verdicts by reading of the paper, and ``{{ disagreements }}``, the results that do not agree.
+
+A query sees the tables and views of the database. It also sees ``csv_NAME`` for each NAME.csv of this folder (``-`` becomes
+``_``, and folders are left out), and ``pairs``, the comparisons that numbers.sql names, as made by ``dynabro compare``. The
+query of a claim returns a verdict and what was found. A query with ``:reading`` runs once for each row of the table ``judged``
+with its figure; the claim then has the verdict of the reading ``MAIN``.
 """
 
 from __future__ import annotations
@@ -121,7 +125,7 @@ def _planned(name: str) -> int | None:
 
 
 def add_pairs(connection: sqlite3.Connection, database: Path) -> None:
-    """Make the table ``pairs`` of all comparisons that numbers.sql names; Holm's correction is over all cells of one."""
+    """Make the table ``pairs`` of all comparisons that numbers.sql names, with Holm's correction over the cells of each."""
     rows: list[tuple[Any, ...]] = []
     engine = open_read_only(str(database))
     for kind, heading, where in blocks(HERE / "numbers.sql"):
@@ -159,7 +163,7 @@ class Renderer:
         self._connection.close()
 
     def render(self, template: str) -> str:
-        """Return the text with all its places filled, and paragraphs wrapped."""
+        """Return the template with all its places filled and its paragraphs wrapped."""
         filled = PLACE.sub(lambda place: self._place(" ".join(place[1].split())), template)
         return "\n\n".join(_wrapped(part) for part in re.split(r"\n\n(?!  )", filled)).rstrip("\n") + "\n"
 
@@ -179,9 +183,9 @@ class Renderer:
         if ":reading" not in sql:
             ((verdict, found),) = self._all(name, sql)
             return Claim(name, figure, place, quote, _legal(name, verdict), found, bool(setting))
-        rows = self._all(name, "SELECT reading, told FROM judged WHERE figure = :figure", figure=figure.removesuffix("-curves"))
+        rows = self._all(name, "SELECT reading FROM judged WHERE figure = :figure", figure=figure.removesuffix("-curves"))
         readings: dict[str, tuple[str, str]] = {}
-        for reading, _ in rows:
+        for (reading,) in rows:
             ((verdict, found),) = self._all(name, sql, reading=reading)
             readings[reading] = (_legal(name, verdict), found)
         verdict, found = readings.get(MAIN, ("not run", "no runs in this reading yet"))
@@ -222,7 +226,7 @@ class Renderer:
         return [one for one in self.claims if one.setting is (kind == "settings")]
 
     def _all_claims(self, claims: list[Claim]) -> str:
-        """Return a table: a row for each claim, or for each of its readings."""
+        """Return a table with a row for each claim, or for each of its readings."""
         rows = []
         for one in claims:
             for reading, (verdict, found) in (one.readings or {"": (one.verdict, one.found)}).items():
@@ -230,7 +234,7 @@ class Renderer:
         return _table(("claim", "the paper", "place", "reading", "verdict", "found"), rows)
 
     def _sentences(self) -> str:
-        """Return a table of verdicts: sentences that were judged under several readings, by reading."""
+        """Return a table of the sentences that were judged under several readings, with a verdict for each reading."""
         judged = [one for one in self.claims if one.readings]
         names = list(dict.fromkeys(name for one in judged for name in one.readings))
         rows = []
@@ -245,7 +249,7 @@ def _line(one: Claim) -> str:
 
 
 def agreement(verdicts: list[str]) -> str:
-    """Return the verdict of a figure: by all claims that it bears on."""
+    """Return the verdict of a figure from the verdicts of its claims."""
     run = [verdict for verdict in verdicts if verdict != "not run"]
     if not run:
         return "not run"
@@ -283,12 +287,12 @@ def _wrapped(part: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return the templates, by the paths of the pages relative to this folder."""
+    """Return the templates by the paths of their pages, relative to this folder."""
     return {path.relative_to(TEMPLATES): path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.rglob("*.md"))}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes the pages of this folder for a database.")
+    parser = argparse.ArgumentParser(description="Write the pages of this folder for a database.")
     parser.add_argument("database", nargs="?", type=Path, default=HERE.parent / "results.db.example")
     database = parser.parse_args().database
     if not database.is_file():
