@@ -381,3 +381,19 @@ def test_panels_without_a_run_have_the_range_of_the_others(
     above = drawn[0].axes[:3]
     assert [len(axes.lines) > 0 for axes in above] == [True, False, False]
     assert len({(axes.get_xlim(), axes.get_xlabel()) for axes in above}) == 1
+
+
+def test_bands_of_text_switching_are_a_standard_deviation(
+    grids: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the title says; a 95% interval of two seeds is nine times as wide."""
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    assert dynabro("plot", "text-switching", "--db", str(grids), *SETTINGS).code == 0
+    numbers = pd.read_csv("plots/text-switching.csv")
+    panels = [rows for _, rows in numbers.groupby("switching", sort=False)]
+    for axes, rows in zip(drawn[0].axes, panels, strict=True):
+        bands = [band.get_paths()[0].vertices[:, 1] for band in axes.collections]
+        for band, (_, own) in zip(bands, rows.groupby("series", sort=False), strict=True):
+            edges = [(own["mean"] - own["std"]).min(), (own["mean"] + own["std"]).max()]
+            assert [band.min(), band.max()] == pytest.approx(edges)
