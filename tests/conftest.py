@@ -1,4 +1,4 @@
-"""What tests in several folders need."""
+"""Fixtures for tests in several folders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of an empty PostgreSQL database; what would be put beside a file is put out of the way."""
+    """The URL of an empty PostgreSQL database; files that would lie beside a database file go to a temporary folder."""
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
     with empty_database() as url:
         yield url

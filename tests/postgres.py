@@ -30,7 +30,7 @@ def connect(url: str, **options: Any) -> Any:
 
 
 def on_server(sql: str, server: str | None = None) -> None:
-    """Have the server do what concerns all its databases."""
+    """Run a statement that concerns all databases of the server."""
     with closing(connect(server or os.environ[VARIABLE], autocommit=True)) as connection:
         connection.execute(sql)
 
@@ -42,7 +42,7 @@ def cut_connections(url: str, server: str | None = None) -> None:
 
 
 def allow_connections(url: str, allowed: bool) -> None:
-    """Have the server take connections to a database, or end all that there are and take no more."""
+    """Let the server accept connections to a database, or end all connections and accept no more."""
     on_server(f"ALTER DATABASE {make_url(url).database} ALLOW_CONNECTIONS {allowed}")
     if not allowed:
         cut_connections(url)

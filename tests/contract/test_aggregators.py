@@ -1,4 +1,4 @@
-"""What every aggregation rule promises, alone and behind every pre-aggregator: one table over the registries."""
+"""Promises of every aggregation rule, alone and after every pre-aggregator: one table over the registries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.testing._rules import made
 
-# What a component cannot do without, beside m and f; {short} < {length} grow with the messages, and lie between the honest
+# Required parameters of components, besides m and f; {short} < {length} grow with the messages, and lie between the honest
 # spread and the outliers of ``draw``.
 NEEDED = {
     "mfm": "mfm:threshold={length}",
@@ -29,7 +29,7 @@ NEEDED = {
     "clipping": "clipping:c={short}",
 }
 
-# What is not promised by whom, alone or in a chain.
+# Components that do not make a promise, alone or in a chain.
 ORDER_MATTERS = {
     "monna": "one worker is trusted",
     "bulyan": "of two nearest to each other Krum chooses the first, where it looks at one neighbour",
@@ -60,7 +60,7 @@ DTYPES = (torch.float32, torch.float64)
 
 
 def without(exceptions: dict[str, str]) -> pytest.MarkDecorator:
-    """All texts but those with a component among ``exceptions``."""
+    """All texts, except texts with a component among ``exceptions``."""
     return pytest.mark.parametrize("text", [text for text in TEXTS if not names(text) & exceptions.keys()])
 
 
@@ -83,7 +83,7 @@ def least(text: str, f: int, at_least: int) -> int:
 
 
 def draw(seed: int, m: int, d: int, f: int = 2) -> Tensor:
-    """m - f normal messages and f far ones, in random order: [m, d]."""
+    """Make m - f normal messages and f distant messages, in random order: [m, d]."""
     generator = torch.Generator().manual_seed(seed)
     messages = torch.randn(m, d, generator=generator, dtype=torch.float64)
     messages[:f] += 1000
@@ -94,7 +94,7 @@ PROVED = {f: [text for text in TEXTS if make(text, least(text, f, 9), f).kappa i
 
 
 def close(actual: Tensor, expected: Tensor, scale: float = 1.0) -> None:
-    """Equal up to rounding of messages whose largest entries are about 1000 times ``scale``."""
+    """Assert equality up to rounding, for messages whose largest entries are about 1000 times ``scale``."""
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-8 * scale)
 
 
@@ -108,7 +108,7 @@ def test_shape_dtype_and_input_untouched(text: str) -> None:
         assert aggregate.shape == (d,)
         assert aggregate.dtype == dtype
         assert bool(aggregate.isfinite().all())
-        aggregate.fill_(7)  # nor may the aggregate be a view of a message
+        aggregate.fill_(7)  # the aggregate must not be a view of a message, either
         assert torch.equal(messages, before)
 
 
@@ -163,7 +163,7 @@ def test_identical_messages_are_their_aggregate(text: str) -> None:
 
 @every_text
 def test_scales_with_the_messages_from_end_to_end_of_single_precision(text: str) -> None:
-    """A power of two changes no digit, and the square of 2^60 is infinite."""
+    """A power of two changes no digit; the square of 2^60 overflows in single precision."""
     m = least(text, 2, 9)
     messages = draw(3, m, 20).float()
     expected = make(text, m, 2)(messages)
@@ -180,7 +180,7 @@ def test_equal_messages_are_their_aggregate_to_the_last_digit(text: str) -> None
         assert torch.equal(make(text, m, 1)(message.repeat(m, 1)), message), (m, dtype)
 
 
-# What is the mean of all messages with f = 0, and what may be mixed before that.
+# Rules that are the mean of all messages with f = 0, and pre-aggregators that may come before them.
 MEANS = [
     rule for rule in RULES if names(rule) & {"mean", "cwtm", "multi-krum", "mda", "meamed", "monna", "phocas", "cge", "caf"}
 ]
@@ -196,7 +196,7 @@ def test_a_mean_that_is_a_number_is_exact(text: str) -> None:
 
 @every_text
 def test_finite_messages_have_a_finite_aggregate(text: str) -> None:
-    """However large they are, all of them or some; twice, as a rule may remember."""
+    """However large all or some messages are, the aggregate is finite; two calls, because a rule may remember."""
     m = least(text, 2, 9)
     for dtype, seed in itertools.product(DTYPES, range(4)):
         rule, generator, largest = make(text, m, 2), torch.Generator().manual_seed(seed), torch.finfo(dtype).max
@@ -213,7 +213,7 @@ def test_finite_messages_have_a_finite_aggregate(text: str) -> None:
     (LENGTH_MATTERS, lambda text, m, x: (make(text, m, 2)(1000 + 0 * x), 1000 + 0 * x[0])),
 ])  # fmt: skip
 def test_exceptions_are_needed(table: dict[str, str], promise: Callable[[str, int, Tensor], tuple[Tensor, Tensor]]) -> None:
-    """Each of them breaks the promise that it is excepted from, alone or before the mean."""
+    """Each exception breaks its promise, alone or before the mean."""
     for name in table:
         rule = NEEDED.get(name, name)
         text = rule if rule in RULES else f"{rule}+cwmed"
@@ -222,7 +222,7 @@ def test_exceptions_are_needed(table: dict[str, str], promise: Callable[[str, in
 
 
 def adversarial(seed: int, m: int, f: int) -> list[Tensor]:
-    """Messages [m, 3], the last f Byzantine: far, hidden in the noise, with the extreme honest one; and duplicates."""
+    """Messages [m, 3], the last f Byzantine: far away, in the noise, or at the extreme honest message; and duplicates."""
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(m, 3, generator=generator, dtype=torch.float64)
     honest = normal[: m - f]
@@ -241,7 +241,7 @@ def adversarial(seed: int, m: int, f: int) -> list[Tensor]:
 
 
 def tolerated(text: str, m: int) -> list[int]:
-    """Every f under m/2 at which the rule is defined."""
+    """Every f under m/2 for which the rule is defined."""
     legal = []
     for f in range((m + 1) // 2):
         try:
@@ -277,7 +277,7 @@ def test_error_is_within_the_bound_of_kappa(text: str) -> None:
 
 @pytest.mark.parametrize("text", PROVED[2])
 def test_no_finite_message_is_large_enough_to_break_the_bound(text: str) -> None:
-    """Two Byzantine workers send what single precision just holds, though its square may be infinite."""
+    """Two Byzantine workers send the largest numbers of single precision; their squares may be infinite."""
     messages = torch.randn(9, 30, generator=torch.Generator().manual_seed(0))
     honest = torch.tensor([[1, 2, 3, 4, 6, 7, 8]])
     for first, second in ((size, other) for size in (1e10, 1e20, 3e38) for other in (-size, size, 1.0)):
@@ -294,7 +294,7 @@ BAD = {
 
 
 def spoiled(messages: Tensor, rows: Sequence[int], numbers: Sequence[float]) -> Tensor:
-    """The messages with some of the numbers in some columns of the rows, another number and column in each."""
+    """The messages with some of the numbers in the rows; each row has another number and column."""
     messages = messages.clone()
     for place, row in enumerate(rows):
         messages[row, place % messages.shape[1]] = numbers[place % len(numbers)]
@@ -303,7 +303,7 @@ def spoiled(messages: Tensor, rows: Sequence[int], numbers: Sequence[float]) -> 
 
 @every_text
 def test_who_sends_what_is_not_finite_is_byzantine(text: str) -> None:
-    """Whatever else is in the message: to the rule it is another one, and always the same."""
+    """The rule replaces such a message, always in the same way, whatever else is in the message."""
     m = least(text, 2, 9)
     for dtype, (name, numbers) in itertools.product(DTYPES, BAD.items()):
         messages = draw(1, m, 4).to(dtype)
@@ -327,11 +327,11 @@ def test_what_is_not_finite_does_not_break_the_bound(text: str) -> None:
 
 @every_text
 def test_where_no_message_is_finite_nor_is_the_aggregate(text: str) -> None:
-    """Or a run that has diverged would not be found out; nor may a rule raise."""
+    """Otherwise a diverged run would not be noticed; a rule must not raise, either."""
     m = least(text, 2, 9)
     for dtype, (name, numbers) in itertools.product(DTYPES, BAD.items()):
         rule = make(text, m, 2)
-        for _ in range(2):  # with the state that is left of it, too
+        for _ in range(2):  # also with the state that this leaves
             found = rule(spoiled(draw(1, m, 4).to(dtype), range(m), numbers))
             assert not bool(found.isfinite().any()), (name, dtype)
 
@@ -351,7 +351,7 @@ def test_pre_aggregators_give_as_many_messages_as_they_say(text: str) -> None:
 @every_text
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_it_can_be_compiled(text: str, backend: str) -> None:
-    """As one graph, which the server's function needs; where it is quick, traced only."""
+    """Each rule is one graph, which the server's function needs; the quick test only traces it."""
     m, batches = least(text, 2, 9), torch.tensor(4.0)
     rule = make(text, m, 2)._rule
     torch.compiler.reset()
@@ -370,7 +370,7 @@ def test_it_can_be_compiled(text: str, backend: str) -> None:
 
 @every_text
 def test_a_rule_with_a_row_for_each_worker_says_so(text: str) -> None:
-    """It needs all workers to answer in every round: of some, rows are those of other workers from round to round."""
+    """A rule with ``by_number`` needs all workers to answer in every round: otherwise a row belongs to another worker."""
     m = least(text, 2, 9)
     rule, state = make(text, m, 2)._rule, {}
     for seed in range(2):

@@ -12,10 +12,10 @@ from dynabro_cli.api import make_attack
 from dynabro_cli.attacks._api import ON_DATA, ON_VECTORS, Attack, Defence, State, honest_mean
 from dynabro_cli.experiment.resolve import REGISTRIES
 
-# What an attack cannot do without.
+# Required parameters of attacks.
 NEEDED = {"shift": "shift:lambda=2", "momentum-tailored": "momentum-tailored:lambda=2,beta=0.9"}
 
-# Parameters that make another attack of one.
+# Parameters that turn an attack into another attack.
 VARIANTS = [
     *("gaussian:around=mean,sigma=1", "gaussian:around=own,sigma=1"),
     *("min-max:perturbation=unit", "min-max:perturbation=sign", "min-sum:perturbation=unit", "min-sum:perturbation=sign"),
@@ -41,7 +41,7 @@ def made(text: str, m: int) -> Attack:
 
 
 def median(messages: Tensor) -> Tensor:
-    """The defence that attacks which see one are shown."""
+    """The defence for attacks that see it."""
     return messages.median(0).values
 
 
@@ -70,7 +70,7 @@ def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> Non
     """From none to all Byzantine: messages are finite, honest rows unchanged bit for bit, and so is the input."""
     attack, own = made(text, m), draw(m)
     before, state = own.clone(), dict(attack.initial)
-    for count in [*range(m + 1), 0]:  # one after the other, so that an attack with a memory meets them with one
+    for count in [*range(m + 1), 0]:  # one after another, so that an attack with a memory meets them with its memory
         byzantine = torch.randperm(m, generator=torch.Generator().manual_seed(count)) < count
         messages = sent(attack, own, byzantine, state)
         state = next_state(attack, own, byzantine, state)
@@ -84,7 +84,7 @@ def test_defined_for_every_number_of_byzantine_workers(text: str, m: int) -> Non
 @every_text
 @every_m
 def test_vectors_that_are_all_the_same(text: str, m: int) -> None:
-    """Zero, too: there is no spread to hide in, and no direction to take; what is sent stays finite."""
+    """Also with equal vectors, even zeros, which have no spread and no direction, messages stay finite."""
     attack = made(text, m)
     for value in (0.0, 3.0):
         state, own = dict(attack.initial), torch.full((m, 4), value)
@@ -153,7 +153,7 @@ def test_a_round_of_nan_does_not_spoil_what_mimic_has_learned() -> None:
 
 @every_text
 def test_state_is_data(text: str) -> None:
-    """``messages`` may be called for every level of a round; only ``observe`` and ``advance`` move on, by a new state."""
+    """``messages`` may be called for every level of a round; only ``observe`` and ``advance`` return a new state."""
     attack = made(text, 9)
     own, byzantine = draw(9), torch.arange(9) < 4
     state = next_state(attack, own, ~byzantine, next_state(attack, own, byzantine, dict(attack.initial)))
@@ -167,7 +167,7 @@ def test_state_is_data(text: str) -> None:
 
 @every_text
 def test_own_vectors_of_byzantine_workers_matter_where_declared(text: str) -> None:
-    """Gradients that an attack does not read are not computed; so it must say what it reads."""
+    """Gradients that an attack does not read are not computed, so it must declare what it reads."""
     byzantine, own = torch.arange(9) < 4, draw(9)
     others = torch.where(byzantine[:, None], own - 9, own)
     attack, messages = made(text, 9), []
@@ -211,11 +211,11 @@ def test_an_attack_with_a_row_for_each_worker_says_so(text: str) -> None:
 
 @every_text
 def test_where_it_enters(text: str) -> None:
-    """At gradients, if at vectors at all, so that attacks can be mixed; one that acts on data computes with changed labels."""
+    """An attack on vectors can enter at gradients, so that attacks can be mixed; an attack on data changes labels."""
     attack = made(text, 9)
     assert attack.entries == (ON_DATA,) or (attack.entries[0] == "gradient" and set(attack.entries) <= set(ON_VECTORS))
     assert attack.labels is not None or attack.entries != (ON_DATA,)
-    assert attack.reads_own or attack.labels is None  # all m workers compute where labels are changed
+    assert attack.reads_own or attack.labels is None  # all m workers compute if labels are changed
     if attack.labels is None:
         return
     labels, byzantine = torch.arange(45).view(9, 5) % 10, torch.arange(9) % 2 == 0

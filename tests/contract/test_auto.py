@@ -1,4 +1,4 @@
-"""What every component promises of a parameter left to ``auto``: the numbers are those of the value that it comes to."""
+"""Promise of every parameter with ``auto``: the numbers are the same as with the value that ``auto`` resolves to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONLY_THE_RUN_TELLS = {
 }
 NOTHING = {("tasks", "quadratic", "radius"), ("switching", "on-level", "K"), ("methods", "dynabro", "clip")}
 NOTHING |= {("methods", "mu2-sgd", "beta"), ("methods", "mu2-sgd", "gamma")}
-"""What auto stands for the absence of, or for a number that changes from round to round, which no value is."""
+"""Parameters for which auto means nothing, or a number that changes from round to round; no value can replace it."""
 
 FIELDS = {
     "tasks": "task",
@@ -36,7 +36,7 @@ FIELDS = {
     "partitions": "data",
 }
 
-# Settings in which components are tried; what each cannot do without is 1.
+# Settings in which components are tried; required parameters are 1.
 BRIEF: dict[str, Any] = {"task": "quadratic", "workers": 9, "byzantine": 3, "budget": 20, "eval_every": 10}
 SETTINGS: list[dict[str, Any]] = [
     BRIEF | {"method": "momentum"},
@@ -56,7 +56,7 @@ KNOWN = [place for place in OPTIONAL if place not in ONLY_THE_RUN_TELLS | NOTHIN
 
 TRACE = os.path.relpath(Path(__file__).with_name("trace.csv"))
 REQUIRED = {("switching", "trace", "file"): TRACE}
-"""What a parameter cannot be any word of."""
+"""Values of parameters that are not just any word."""
 
 
 def least(kind: str, name: str, info: ParameterInfo) -> str:
@@ -65,7 +65,7 @@ def least(kind: str, name: str, info: ParameterInfo) -> str:
 
 
 def needed(kind: str, name: str, *also: str) -> str:
-    """The component with what it cannot do without."""
+    """The component with its required parameters."""
     infos = REGISTRIES[kind].entry(name).infos
     given = [least(kind, name, info) for info in infos if info.required]
     return f"{name}:{','.join([*given, *also])}".rstrip(":")
@@ -88,7 +88,7 @@ def info_of(place: tuple[str, str, str]) -> ParameterInfo:
 
 
 def explicit_values(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[Run, Any]]:
-    """The settings in which auto comes to a value, as a run with auto and that value."""
+    """The settings in which auto resolves to a value: a run with auto, and the value."""
     kind, name, key = place
     auto, seen, canonical = info_of(place).auto, list[Any](), Component.canonical
     assert auto is not None, f"{name}: say with auto= what {key}=auto comes to, or list it here"

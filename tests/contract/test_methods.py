@@ -57,7 +57,7 @@ def test_prefixes_grow_from_one_mini_batch(text: str) -> None:
 
 @pytest.mark.parametrize("text", SENDERS)
 def test_a_message_for_every_prefix_and_a_direction_of_them(text: str) -> None:
-    """All gradients equal to c make g_1 a multiple of c, whatever the plan."""
+    """If all gradients equal c, g_1 is a multiple of c, whatever the plan."""
     c = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     for plan in set(plans(build(text))):
         method, aggregates = build(text), []
@@ -147,7 +147,7 @@ def test_equal_messages_all_count(text: str) -> None:
 @pytest.mark.parametrize("text", JUDGES)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
 def test_what_is_not_finite_never_counts_and_leaves_no_trace_in_others(text: str, value: float) -> None:
-    """3e38 is finite, and its square is not."""
+    """3e38 is finite, but its square is not."""
     generator = torch.Generator().manual_seed(0)
     state: dict[str, Tensor] = {}
     for _ in range(5):
@@ -178,7 +178,7 @@ def test_a_verdict_depends_on_messages_and_state_alone(text: str) -> None:
 
 @pytest.mark.parametrize("text", GATHERERS)
 def test_gathering_is_drawn_and_asked_for_as_planned(text: str) -> None:
-    """At gradients that are all equal to c, and the same everywhere, the first direction is c, and no state is left in x."""
+    """If all gradients equal c everywhere, the first direction is c, and nothing else changes x."""
     c = torch.tensor([1.0, -2.0, 0.5])
 
     class Constant:
@@ -205,7 +205,7 @@ def test_gathering_is_drawn_and_asked_for_as_planned(text: str) -> None:
         direction, state = messages.mean(0), gathered.state
         if method.settle is not None:
             direction, state = method.settle(direction, state)
-        if text == "mu2-sgd":  # a share of c, the rest later, as its points are averages
+        if text == "mu2-sgd":  # a share of c, the rest later, because its points are averages
             direction = direction * c.norm() / direction.norm()
         torch.testing.assert_close(direction, c)
         assert (plan.cohort is None) or (len(plan.cohort) == method.cohort)

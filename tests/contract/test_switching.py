@@ -11,7 +11,7 @@ from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.switching._api import Switching
 from tests.contract.test_auto import TRACE
 
-# What a strategy cannot do without; nine workers, three of them Byzantine, suit all.
+# Required parameters of strategies; nine workers, three of them Byzantine, suit all.
 NEEDED = {
     "periodic": "periodic:K=3",
     "bernoulli": "bernoulli:p=0.3,D=4,delta_max=0.4",
@@ -64,7 +64,7 @@ def test_a_mask_belongs_to_the_caller(name: str) -> None:
 
 @every_name
 def test_schedule_is_a_function_of_the_seed(name: str) -> None:
-    """All ten seeds agree by chance with probability 84^-9 where three of nine workers are drawn, less than 1e-17."""
+    """If three of nine workers are drawn, all ten seeds agree by chance with probability 84^-9, less than 1e-17."""
     assert torch.equal(schedule(name, seed=3), schedule(name, seed=3))
     different = {tuple(schedule(name, seed).flatten().tolist()) for seed in range(10)}
     assert (len(different) > 1) == (name not in WITHOUT_CHANCE)
@@ -80,7 +80,7 @@ def test_no_draw_is_taken_from_a_global_generator(name: str) -> None:
 
 @every_name
 def test_who_is_byzantine_at_which_level_can_be_asked_for_in_any_order(name: str) -> None:
-    """And ``mask`` is what a round of the highest level has."""
+    """Also, ``mask`` is the mask of a round of the highest level."""
     expected, strategy, other = schedule(name), make(name), make(name)
     if strategy.in_round is None or other.in_round is None:
         return
