@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -152,6 +154,10 @@ def _prepare() -> None:
 
     # compiled code has a fixed number of threads; before torch 2.15 the cache ignores the number unless it is set here
     torch._inductor.config.cpp.threads = torch.get_num_threads()
+    with contextlib.suppress(ImportError):  # torch's bars make a lock between processes, of which a killed worker leaves a file
+        from tqdm import tqdm
+
+        tqdm.set_lock(threading.RLock())
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # warns about a CUDA compiler without a GPU
     warnings.filterwarnings("ignore", message="Dynamo detected a call to a `functools.lru_cache`")  # for pure functions

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from tests.cli.conftest import Dynabro, Outcome
 from tests.store.made import change, read
 
 DIGITS = ("run", "--model", "logistic", "--budget", "40", "--eval-every", "10", "--method", "sgd")
+ROOT = Path(__file__).parents[2]
 QUADRATIC = ("run", "--task", "quadratic", "--method", "sgd", "--budget", "20", "--quiet")
 
 
@@ -154,6 +157,16 @@ def test_compile_reaches_the_simulation(dynabro: Dynabro, monkeypatch: pytest.Mo
         assert dynabro(*QUADRATIC, "--rerun", *options).code == 0
     assert given == ["auto", "off", "auto"]
     assert json.loads(dynabro("show", "runs/1", "--json").out)["versions"]["compile"] == "off"  # as it is for any objective
+
+
+@pytest.mark.thorough
+def test_a_compiled_run_ends_in_silence(folder: Path) -> None:
+    """Python has no semaphore of a killed worker to warn of."""
+    command = [sys.executable, "-m", "dynabro_cli", *DIGITS, "--device", "cpu", "--compile", "on", "--quiet"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert read(folder / "results.db", "SELECT json_extract(versions, '$.compile') LIKE 'on%' FROM runs") == [(1,)]
 
 
 def test_compiling_without_a_compiler(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
