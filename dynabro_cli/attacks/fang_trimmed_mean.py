@@ -38,7 +38,7 @@ def fang_trimmed_mean(parameters: Parameters, setting: AttackSetting) -> Attack:
     The state is ``tick``, the count of rounds (or computations). All levels of a round are drawn with the same r.
 
     Differs from the paper: the attack acts on gradients, as the authors' code does, not on local models, so signs are reversed.
-    Also as in that code, e/r is drawn with r uniform, and is not uniform itself.
+    As in that code, r is uniform, so e/r is not.
     """
     key = noise_key(setting.seed)
     sees = parameters.direction == "aggregate"

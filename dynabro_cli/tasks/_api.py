@@ -112,7 +112,7 @@ class Task(NamedTuple):
 
     ``trains_model`` is True if the task loads ``Images``. It is False for an ``Objective``, which has no model but a
     ``dimension`` d. ``look`` finds shape and sizes without reading the data; it is None if they are known, or cannot be found
-    this way.
+    in this way.
     """
 
     defaults: Defaults

@@ -1,4 +1,4 @@
-"""Lengths of vectors, whose squares may be too large or too small for a number."""
+"""Lengths of vectors, whose squares may overflow or underflow."""
 
 from __future__ import annotations
 
