@@ -40,7 +40,7 @@ def run(
     note: str | None = None,
     quiet: bool = False,
 ) -> pd.Series[Any]:
-    """Make a run in this process and store it, as ``dynabro run`` does; return its row as of ``load``.
+    """Make a run in this process and store it, as ``dynabro run`` does; return its row, as ``load`` has it.
 
     A stored run is not made again. An interrupted one resumes from its last checkpoint.
 
@@ -81,21 +81,21 @@ def sweep(
     note: str | None = None,
     quiet: bool = False,
 ) -> Frames:
-    """Make the runs of a sweep that are not stored yet, as ``dynabro sweep`` does; return all of its runs as of ``load``.
+    """Make the missing runs of a sweep, as ``dynabro sweep`` does; return all of its runs, as ``load`` has them.
 
     Args:
         sweep: A YAML file, a sweep of ``dynabro list sweeps``, or the same as a mapping:
             ``{"name": "mine", "base": {"task": "digits"}, "grid": {"attack": ["alie", "ipm"]}, "seeds": range(3)}``.
-        db: As of ``run``.
+        db: As in ``run``.
         settings: ``FIELD=VALUE``, as ``--set`` takes them.
         jobs: Runs at a time, one process each; None for one per core, 0 for this process. Components of a notebook's cell,
             or of a script, are known in this process only, so that None is 0 with them.
-        device: As of ``run``.
-        data_dir: As of ``run``.
+        device: As in ``run``.
+        data_dir: As in ``run``.
         rerun: Repeat stored runs, and replace their results.
-        tags: As of ``run``.
-        note: As of ``run``.
-        quiet: As of ``run``.
+        tags: As in ``run``.
+        note: As in ``run``.
+        quiet: As in ``run``.
 
     Raises:
         SpecError: With every problem of the sweep.

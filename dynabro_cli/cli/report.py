@@ -24,7 +24,7 @@ def report(
     force: Force = False,
     plugin: Plugins = None,
 ) -> None:
-    """Write stored runs as one HTML file, to look at in a browser or to send: nothing else is needed, also no network.
+    """Write stored runs as one HTML file, to look at in a browser or to send: nothing else is needed, not even a network.
 
     It begins with the answer: which method or rule is best under which attack. Below are interactive charts of final scores,
     curves and Byzantine workers, and the runs in a table to sort and filter, with the command that repeats each.

@@ -36,7 +36,7 @@ def show(
 ) -> None:
     """Show a component's definition, parameters and reference, or a stored run: its scores, its curve, and how to repeat it.
 
-    RUN is a run's id, or the beginning of its key. --all and --json have everything that is stored of it but rounds.
+    RUN is a run's id, or the beginning of its key. --all and --json show everything that is stored, except rounds.
 
     Example: dynabro show cwtm
     """

@@ -45,7 +45,7 @@ Message = Begun | Event | Failure | Left | Printed | Misplaced
 
 
 class Words(NamedTuple):
-    """Names of what makes a run, for messages.
+    """Words for the maker of a run, in messages.
 
     Attributes:
         one: Such as ``process``.

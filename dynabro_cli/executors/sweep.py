@@ -1,4 +1,4 @@
-"""Making runs on the places of a back end: recorders, queue, the sweep's row in ``sweeps``, and heartbeats."""
+"""Make runs on the places of a back end: recorders, queue, the sweep's row in ``sweeps``, and heartbeats."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ class Choice:
         facet: Column with a panel per value.
         metric: A key of ``METRICS``.
         free_y: Each panel has its own vertical axis; otherwise all panels share one.
-        labels: Values, as stored or as shown, and the words to write in their place.
-        order: Values in the order wanted; others follow.
+        labels: Values, as stored or as shown, and the words that replace them.
+        order: Values in the wanted order; others follow.
         colours: Values, and their colours.
         met: Values that the plot has met so far; names of other values are mistakes.
     """

@@ -127,7 +127,7 @@ def _without(spec: Mapping[str, Any], field: str, key: str) -> dict[str, Any]:
 
 
 def method_names(runs: pd.DataFrame) -> pd.Series:
-    """Return the methods as a legend has them; as they are typed if two of them have the same words."""
+    """Return the methods' names for a legend; the texts as typed if two methods have the same name."""
     labels = runs["spec"].map(lambda spec: method_label(spec["method"]))
     shared = runs.groupby(labels)["method"].transform("nunique") > 1
     return labels.where(~shared, runs["method"])

@@ -59,7 +59,7 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
     """Return mean, standard deviation and the 95% confidence interval of the mean over seeds, along the budget.
 
     Rounds of different cost reach different budgets, so each run is read at the multiples of ``eval_every``, on the straight
-    line between its evaluations; one that diverged stays at its last. The interval is Student's, mean +- t s/sqrt(n).
+    line between its evaluations; a run that diverged keeps its last value. The interval is Student's, mean +- t s/sqrt(n).
 
     Args:
         results: The runs.

@@ -35,7 +35,7 @@ def blank(rows: int, columns: int, *, width: float = PAGE, height: float, **shar
 
 
 def panel_grid(count: int, *, height: float = 2.2, across: int = 3, shared: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return an empty picture with a number of panels, at most ``across`` in a row, each of a height in inches.
+    """Return an empty picture with a number of panels, at most ``across`` in a row, each ``height`` inches high.
 
     ``shared`` panels have one range of the vertical axis.
     """
@@ -245,11 +245,11 @@ def draw_matrix(
     Args:
         panel: The panel; the rows are at 0, 1, ..., from the top.
         values: [rows, columns]; NaN is left empty.
-        notes: A word for each, empty for none.
+        notes: A word under each number; empty for none.
         limits: The numbers at the ends of the colours.
         widths: Widths of the columns; 1 by default.
         texts: The columns whose numbers are written; all by default.
-        words: What is written for each number; by default the number with three digits.
+        words: A text for each number; by default three digits of the number.
         bold: Places of the numbers in bold, [row, column].
         size: Size of the text in points.
     """

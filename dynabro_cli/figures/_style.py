@@ -24,7 +24,7 @@ WIDTHS = {"column": COLUMN, "page": PAGE}
 PRINT_SIZE = 8.0
 """Size of all text of a picture for print, in points."""
 NARROW = 4.0
-"""A picture of fewer inches has one panel in a row, and short labels."""
+"""Least width, in inches, of a picture with several panels in a row and long labels."""
 NOTE_SIZE = 6.0
 _chosen: ContextVar[float | None] = ContextVar("width", default=None)
 

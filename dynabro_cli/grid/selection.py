@@ -83,7 +83,7 @@ def choose(planned: PlannedRuns, scores: Mapping[str, EndScore], over: Sequence[
     With a(h, w) the mean over seeds of the validation accuracy at a run's end, the choice is argmax_h min_w a(h, w). A
     configuration is a combination of the other fields of the grid.
 
-    Differs from ByzFL's selection: it takes each run's best accuracy over time, and this its last, which is what one has.
+    Differs from ByzFL's selection: it takes each run's best accuracy over time; this uses the final accuracy.
 
     Args:
         planned: The sweep.

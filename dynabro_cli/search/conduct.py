@@ -205,7 +205,7 @@ class StudyInProgress:
                 self._settle(trial)
 
     def _refuse(self, key: str, failure: Failure) -> None:
-        """Raise the error of a run that could not start here, and so is not stored, as without data or memory.
+        """Raise the error of a run that could not start here, for lack of data or memory, and so is not stored.
 
         All other trials would fail, too. The trial stays ``running``, and the next command continues it.
         """
@@ -239,7 +239,7 @@ class SearchLedger(Ledger):
     _idle = False
 
     def more(self) -> Sequence[Run]:
-        """Return the runs of the next trial of the first search that has one; nothing until a run ends, if none has."""
+        """Return the runs of the next trial of the first search that has one. If no search has one, wait for a run to end."""
         if not self._idle:
             for one in self.searches:
                 if runs := one.more():

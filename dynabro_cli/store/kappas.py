@@ -28,7 +28,7 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
         version: The version of the program.
 
     Raises:
-        DynabroError: They cannot be written.
+        DynabroError: The database cannot be written.
     """
     now = dt.datetime.now(dt.timezone.utc).replace(tzinfo=None)
     rows = [{**one, "worst": _written(one["worst"]), "version": version, "created_at": now} for one in findings]

@@ -103,7 +103,7 @@ def _process(pid: int) -> _Process | None:
 def presumed_dead(row: Mapping[str, Any] | RowMapping, now: dt.datetime) -> bool:
     """Return True if the writer of a row is dead, or presumed dead.
 
-    A writer that can be seen from here is dead when its process has ended, and alive while it runs; no clock is asked. A
+    A writer that can be seen from here is dead when its process has ended, and alive while it runs; clocks do not matter. A
     writer that is stopped, or cannot be seen, is presumed dead when it is silent for longer than its lease.
 
     Args:

@@ -119,7 +119,7 @@ class Recorder:
         """Return the row of the run with this key if it has a result; None otherwise.
 
         Raises:
-            RunHeldError: Another live process is working on it.
+            RunHeldError: Another live process is making the run.
         """
 
         def look(connection: Connection) -> RowMapping | None:
@@ -253,7 +253,7 @@ class Recorder:
             True if there is a checkpoint; otherwise nothing is stored.
 
         Raises:
-            RunHeldError: Another live process is working on it.
+            RunHeldError: Another live process is making the run.
             AlreadyStoredError: The run has a result.
         """
 

@@ -34,7 +34,7 @@ def changed(row: Mapping[str, Any] | RowMapping) -> bool:
 
 @dataclass(frozen=True)
 class UpTo:
-    """Make the runs again whose id is at most ``last``; a repetition has a higher id. No clock is asked.
+    """Make the runs again whose id is at most ``last``; a repetition has a higher id. Clocks do not matter.
 
     Attributes:
         last: The highest id of a result or a failure at the start of the rerun.

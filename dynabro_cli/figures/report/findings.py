@@ -71,7 +71,7 @@ def _notes(found: Comparison) -> list[str]:
 
 
 def _sides(runs: pd.DataFrame, first: str, other: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both methods, each with the fields that have one value for it and another value for the other one."""
+    """Return both methods, each with the fields that have one value per method, and differ between the methods."""
     own = [runs[runs["method"] == method] for method in (first, other)]
     sides: tuple[dict[str, Any], dict[str, Any]] = ({"method": first}, {"method": other})
     for name in OTHERS:

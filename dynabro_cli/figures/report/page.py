@@ -26,8 +26,8 @@ def check_installed() -> None:
 def page(title: str, about: dict[str, Any], content: dict[str, Any]) -> str:
     """Return the HTML of a report.
 
-    A browser runs only the two programs whose digests the page's policy has, and connects to nothing: a text of a database that
-    became HTML by mistake could do nothing.
+    A browser runs only the two programs whose digests the page's policy has, and connects to nothing: text of a database that
+    became HTML by mistake would be harmless.
 
     Args:
         title: Its title.

@@ -1,4 +1,4 @@
-"""``dynabro db merge``: copy the runs of another, possibly untrusted, database into one's own."""
+"""``dynabro db merge``: copy the runs of another, possibly untrusted, database into this one."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def _rehearse(reading: Connection, there: list[RowMapping], database: str, merge
 
 
 def _outline(connection: Connection) -> list[RowMapping]:
-    """Yield the runs of the other database, in order."""
+    """Return the runs of the other database, in order."""
     names, sane = ", ".join(("id", "run_key", *COMPARED)), sane_row(connection.dialect.name)
     return list(connection.execute(text(f"SELECT {names} FROM runs WHERE {sane} ORDER BY id")).mappings())
 

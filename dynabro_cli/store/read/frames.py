@@ -57,7 +57,7 @@ def load(db: str | Path = "results.db", where: str | None = None, *, sweep: str 
 
 
 def _parameters(spec: str) -> dict[str, Any]:
-    """Return the parameters of a run's components, as ``field.parameter``; none of a spec that cannot be read."""
+    """Return the parameters of a run's components, as ``field.parameter``; empty for a spec that cannot be read."""
     try:
         fields = json.loads(spec)
     except (ValueError, RecursionError):

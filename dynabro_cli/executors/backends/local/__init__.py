@@ -67,7 +67,7 @@ def places_of(options: Options, free: float | None, pool: Pool, runs: Sequence[R
         runs: The runs to make.
 
     Raises:
-        SpecError: An option is not legal for one of the runs, a run does not fit, or more runs at a time than fit were asked.
+        SpecError: An option is not legal for one of the runs, a run does not fit, or ``jobs`` runs do not fit at a time.
     """
     devices = _devices(runs, options)
     jobs, note = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu), None

@@ -77,7 +77,7 @@ class InProcess:
         self._run = None
 
     def reap(self, place: int) -> Iterator[backend.Message]:
-        """Yield nothing, as nothing is on its way."""
+        """Yield nothing: no message is on its way."""
         return iter(())
 
     def close(self) -> None:

@@ -98,7 +98,7 @@ class Worker:
 class Pool:
     """Worker processes of this machine, which stay from one run to the next: a ``Backend``.
 
-    If the scheduler is slow, the workers wait in turn, as their pipes fill.
+    If the scheduler is slow, the pipes fill, and the workers wait.
 
     Args:
         entry: The function of a worker process, as ``module:name``; by default ``WORKER``.

@@ -195,7 +195,7 @@ def _mailbox(ray: Any) -> Any:
 
 
 def _aside(call: Callable[[], Any]) -> Any:
-    """Call a function in a thread, and wait so that a signal can interrupt, as it cannot in Ray's own code."""
+    """Call a function in a thread, and wait for it: a signal can interrupt this wait, but not Ray's own code."""
     future: Future[Any] = Future()
 
     def serve() -> None:

@@ -33,8 +33,8 @@ MEASURE_SECONDS = 5.0
 class RayTasks:
     """Tasks in a Ray cluster: a ``Backend``.
 
-    A place has its task until the task has ended, which is later than its run: Ray would start another process for the next
-    one.
+    A place keeps its task until the task has ended, which is later than the run's end. Otherwise Ray would start another
+    process for the next task.
 
     Args:
         mailbox: The actor.
