@@ -16,7 +16,6 @@ from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError
 
 if TYPE_CHECKING:
-    from dynabro_cli.grid.plan import PlannedRuns
     from dynabro_cli.grid.selection import Candidate, Ranking
     from dynabro_cli.store.care.outputs import Output
 
@@ -78,7 +77,7 @@ def select(
     if yaml is not None:
         _write(Output(yaml, SELECTED, db, force, source=Path(name)), as_sweep(planned, choices))
     if yaml is None or str(yaml) != "-":
-        _report(planned, choices, as_json)
+        _report(choices, as_json)
     for line in edges(choices):
         warn(line)
 
@@ -107,7 +106,7 @@ def _write(output: Output, text: str) -> None:
     complain(f"the chosen runs are written to {path}. Try: dynabro sweep {shlex.quote(str(path))}, which trains them")
 
 
-def _report(planned: PlannedRuns, choices: list[Ranking], as_json: bool) -> None:
+def _report(choices: list[Ranking], as_json: bool) -> None:
     if as_json:
         print_json(
             [{"configuration": one.configuration, "candidates": [_details(own) for own in one.candidates]} for one in choices]

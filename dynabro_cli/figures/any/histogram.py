@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._columns import column_of, short
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import fractions
-from dynabro_cli.figures._panels import draw_fractions, panel_grid
-from dynabro_cli.figures._panels import subtitle as entitle
+from dynabro_cli.figures._panels import draw_fractions, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import panels_of
 
 
@@ -21,11 +18,11 @@ def draw(results: Results, choice: Choice) -> Drawn:
         if getattr(choice, option) is not None:
             raise SpecError(f"a histogram has no {option}. Try: no --{option}")
     facet = column_of("facet", choice.facet or "switching")
-    numbers = fractions(dataclasses.replace(results, runs=results.runs), (facet,))
+    numbers = fractions(results, (facet,))
     panels = panels_of(results.runs, facet, choice)
     figure, axes = panel_grid(len(panels), shared=not choice.free_y)
     for panel, (title, own) in zip(axes, panels, strict=False):
         draw_fractions(panel, numbers[numbers[facet] == own[facet].iloc[0]], int(own["workers"].max()))
         panel.set(title=short(title), xlabel="fraction of Byzantine workers", ylabel="share of rounds", xlim=(-0.03, 1.03))
-    entitle(figure, results.runs, None, "")
+    subtitle(figure, results.runs, None, "")
     return Drawn(figure, numbers)
