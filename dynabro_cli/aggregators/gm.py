@@ -123,19 +123,19 @@ def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Ten
         found: Tensor = torch.ops.dynabro.weiszfeld_kernel(gram, nu, tolerance, most_steps)
         return found
     products = gram.detach().cpu().numpy()
-    squares = products.diagonal().clip(min=0)
+    squares = np.maximum(products.diagonal(), 0)
     distances = np.sqrt(squares)
     median = np.partition(distances, (len(distances) - 1) // 2)[(len(distances) - 1) // 2]
     smallest = max(nu * median, np.finfo(products.dtype).tiny * len(products))
-    weights, inner = np.zeros_like(squares), np.zeros_like(squares)  # the inner product of each point with the mean
-    for _ in range(most_steps):
+    weights, inner = np.zeros_like(squares), np.zeros_like(squares)  # inner: of each point with the mean
+    for _ in range(most_steps):  # ufuncs, as the methods of arrays take three times as long
         smoothed = np.maximum(distances, smallest)
         moved = 1 / smoothed
-        moved /= moved.sum()
-        products_with_moved = products @ moved
-        square = (moved - weights) @ (products_with_moved - inner)  # |z - z_before|^2
+        moved /= np.add.reduce(moved)
+        products_with_moved = products.dot(moved)
+        square = float((moved - weights).dot(products_with_moved - inner))  # |z - z_before|^2
         weights, inner = moved, products_with_moved
-        if not math.sqrt(max(square, 0)) > tolerance * smoothed.min():
+        if not (square > 0 and math.sqrt(square) > tolerance * np.minimum.reduce(smoothed)):
             break
-        distances = np.sqrt((squares - 2 * inner + weights @ inner).clip(min=0))
+        distances = np.sqrt(np.maximum(squares - 2 * inner + weights.dot(inner), 0))
     return torch.from_numpy(weights).to(gram)
