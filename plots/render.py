@@ -199,7 +199,7 @@ class Renderer:
             return "\n".join(_line(one) for one in self._of("results") if one.figure in rest.split())
         if word == "counts":
             counts = [(verdict, sum(one.verdict == verdict for one in self._of(rest))) for verdict in VERDICTS]
-            return ", ".join(f"{verdict}: {count}" for verdict, count in counts if count)
+            return ", ".join(f"{verdict} {count}" for verdict, count in counts if count)
         if word == "sentences":
             return self._sentences()
         if word == "disagreements":
