@@ -112,7 +112,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("grid:\n  method: []\n", ["3: method must be a list with at least one value"]),
     (
         "grid:\n  methd: [sgd]\n",
-        ["3: unknown field 'methd' (did you mean 'method'?)", "only a list of mappings may have a name"],
+        ["3: unknown field 'methd' (did you mean 'method'?)", "only a list of mappings may have another name"],
     ),
     ("grid:\n  method: [[sgd]]\n", ["3: method takes one value here"]),
     ("grid:\n  switching: [bernoulli:p=0.1,D=3]\n", ["3: switching=D=3 is not legal; inside [ ] and { } a value with a comma"]),
