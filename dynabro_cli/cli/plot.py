@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 ALL, SEARCH = "all", "search"
 SWEEP_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-METRICS = (
-    *("accuracy", "loss", "gap", "dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance"),
-    "aggregation_error",
-)
-"""Metrics of ``figures._columns``, whose import is slow."""
 
 
 def _choice(values: dict[str, Any]) -> Choice:
@@ -43,7 +38,8 @@ LOOKS: dict[str, Any] = {
     "hue": Annotated[str | None, typer.Option(metavar="COLUMN", help="... compared: a colour, or a row, per value.")],
     "facet": Annotated[str | None, typer.Option(metavar="COLUMN", help="... a panel per value.")],
     "metric": Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"... quantity to plot: {', '.join(METRICS)}, or a plugin's.")
+        str | None,
+        typer.Option(metavar="NAME", help="... quantity, such as accuracy, loss, gap, dip, or a plugin's."),
     ],
     "free_y": Annotated[
         bool, typer.Option("--free-y", help="... a separate vertical axis for each panel, instead of a shared one.")

@@ -44,30 +44,16 @@ class Ended:
 Message = Begun | Event | Failure | Left | Printed | Misplaced
 
 
-class Words(NamedTuple):
-    """Words for the maker of a run, in messages.
-
-    Attributes:
-        one: Such as ``process``.
-        several: Such as ``worker processes``.
-        hint: Where to look if they do not start.
-    """
-
-    one: str
-    several: str
-    hint: str
-
-
 class Backend(Protocol):
     """Interface of the scheduler to worker processes or a cluster.
 
     Attributes:
-        words: Names for messages.
+        word: The maker of a run in messages, such as ``process``.
         check: The memory that a process compares with a run's needs before it starts.
         forgiving: True if the retries of a run are counted from its last checkpoint.
     """
 
-    words: Words
+    word: str
     check: MemoryCheck
     forgiving: bool
 

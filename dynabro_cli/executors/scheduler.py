@@ -177,7 +177,7 @@ class Scheduler:
 
     def _lose(self, slot: Slot, end: Ended) -> None:
         """Handle the end of a process or task; without a last message, its run is lost."""
-        one, several, hint = self._backend.words
+        one = self._backend.word
         if slot.job is None:
             pass
         elif self._ledger.stopping:
@@ -186,9 +186,7 @@ class Scheduler:
         elif not slot.begun:
             self._false_starts += end.counts
             if self._false_starts >= FALSE_STARTS:
-                raise RunError(
-                    f"{FALSE_STARTS} {several} in a row ended before they could begin a run; the last one {end.how}{hint}"
-                )
+                raise RunError(f"{FALSE_STARTS} starts of a {one} in a row failed before a run began; the last {one} {end.how}")
         elif not self._ledger.retry(slot, f"its {one} {end.how}"):
             text = f"its {one} {end.how}" + (f" ({slot.job.crashes + 1} attempts)" if slot.job.crashes else "")
             self._ledger.fail(slot, Failure(text, text, expected=False))

@@ -236,7 +236,7 @@ def test_fail_fast(engine: Engine, path: Path, faults: Faults) -> None:
 
 @pytest.mark.parametrize("worker", ["die_at_once", "die_when_ready", "die_when_asked"])
 def test_processes_that_cannot_begin_are_an_error(worker: str, engine: Engine, path: Path) -> None:
-    with pytest.raises(RunError, match=r"3 worker processes in a row .* the last one exited with code 3"):
+    with pytest.raises(RunError, match=r"3 starts of a process in a row .* the last process exited with code 3"):
         make_up(engine, 5, worker=worker, jobs=2)
     assert stored(path) == []
 

@@ -320,7 +320,7 @@ def test_another_version_on_a_node_fails_the_run_and_tells(engine: Engine, path:
 
 @pytest.mark.usefixtures("connection")
 def test_nodes_that_cannot_begin_are_an_error(engine: Engine, path: Path) -> None:
-    with pytest.raises(RunError, match=r"3 Ray tasks in a row .* ImportError: no component of this name"):
+    with pytest.raises(RunError, match=r"3 starts of a task in a row .* ImportError: no component of this name"):
         make(engine, 5, None, entry="broken")
     assert stored(path) == []
 

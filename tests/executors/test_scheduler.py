@@ -18,7 +18,7 @@ from dynabro_cli import events
 from dynabro_cli.errors import InterruptedRunError, PreemptedError, RunError
 from dynabro_cli.executors import backend
 from dynabro_cli.executors._api import Failure, Options, Outcome
-from dynabro_cli.executors.backend import Ended, Misplaced, Places, Printed, Words
+from dynabro_cli.executors.backend import Ended, Misplaced, Places, Printed
 from dynabro_cli.executors.sweep import make_all
 from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Request
 from dynabro_cli.store import recorder
@@ -31,7 +31,6 @@ from tests.store.made import change, checkpointed, evaluated, finished, read, ro
 Message = backend.Message | Ended
 ROUNDS = 20
 LAST = Failure | Left | Misplaced | events.Finished
-WORDS = Words("clerk", "clerks", "; their desks say why")
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ class Scripted:
 
     script: dict[int, list[Callable[[Request], Sequence[Message]]]] = field(default_factory=dict)
     places: int = 1
-    words: Words = WORDS
+    word: str = "clerk"
     check: MemoryCheck = "all"
     forgiving: bool = False
     slow_starts: int = 0
@@ -254,7 +253,7 @@ def test_retries_are_counted_and_from_the_checkpoint_on_if_the_back_end_says_so(
 
 def test_starts_that_fail_in_a_row_are_an_error_unless_they_do_not_count(engine: Engine) -> None:
     places = Scripted({seed: [lambda _: [Ended("went home")]] for seed in range(4)})
-    match = r"^3 clerks in a row ended before they could begin a run; the last one went home; their desks say why$"
+    match = r"^3 starts of a clerk in a row failed before a run began; the last clerk went home$"
     with pytest.raises(RunError, match=match):
         make(engine, 4, places)
     assert (len(places.requests), stored(engine)) == (3, [])

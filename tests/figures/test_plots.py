@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from dynabro_cli.api import make_switching
-from dynabro_cli.cli import plot
 from dynabro_cli.experiment.complete import answering
 from dynabro_cli.figures._columns import METRICS
 from dynabro_cli.store.open.engine import open_for_writing
@@ -216,10 +215,6 @@ def test_what_is_told_of_recovery_can_be_plotted(dynabro: Dynabro) -> None:
     shown = json.loads(dynabro("show", "runs/1", "--json").out)["recovery"]
     assert shown["dip"] == stored["dip"][0]
     assert "recovery_rounds" in dynabro("show", "runs/1", "--all").out
-
-
-def test_the_command_knows_all_metrics() -> None:
-    assert tuple(METRICS) == plot.METRICS
 
 
 def test_a_timeline_of_other_identities_is_refused(dynabro: Dynabro) -> None:

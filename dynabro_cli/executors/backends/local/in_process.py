@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterator
 
 from dynabro_cli.executors import backend
-from dynabro_cli.executors.backend import Ended, Words
+from dynabro_cli.executors.backend import Ended
 from dynabro_cli.executors.worker import MemoryCheck, Message, Request, Simulate, messages, simulation, tidy
 
 
@@ -17,7 +17,7 @@ class InProcess:
     during the computation ends it at once, and the run resumes from its last checkpoint.
     """
 
-    words = Words("computation", "computations", "")
+    word = "computation"
     check: MemoryCheck = "all"
     forgiving = False
     capacity = 1

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from dynabro_cli.errors import RunError
 from dynabro_cli.executors import backend, worker
-from dynabro_cli.executors.backend import Ended, Printed, Words
+from dynabro_cli.executors.backend import Ended, Printed
 from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, MemoryCheck, Ready, Request, Stop, start
 
 WORKER = "dynabro_cli.executors.worker:serve"
@@ -108,7 +108,7 @@ class Pool:
         check: The memory that a process compares with a run's needs: the GPU's alone if the machine's was checked for all runs.
     """
 
-    words = Words("process", "worker processes", "; what they print says why")
+    word = "process"
     forgiving = False
 
     def __init__(self, entry: str | None = None) -> None:

@@ -19,7 +19,7 @@ import ray
 
 from dynabro_cli.errors import DisconnectedError, last_line
 from dynabro_cli.events import Started
-from dynabro_cli.executors.backend import Ended, Message, Words
+from dynabro_cli.executors.backend import Ended, Message
 from dynabro_cli.executors.backends.ray import Share
 from dynabro_cli.executors.backends.ray.node import make
 from dynabro_cli.executors.worker import MemoryCheck, Request
@@ -43,7 +43,7 @@ class RayTasks:
         jobs: Most runs at a time; None for the number that fits the cluster.
     """
 
-    words = Words("task", "Ray tasks", "")
+    word = "task"
     check: MemoryCheck = "all"
     forgiving = True
 
