@@ -52,7 +52,7 @@ def check(db: Database = "results.db", as_json: AsJson = False, plugin: Plugins 
     if report.problems:
         raise DatabaseError(
             f"{shown(db)} has {many(len(report.problems), 'problem')}. Try: restore a backup; or dynabro db merge {shown(db)} "
-            "--db NEW.db, which copies the runs that are intact, and the commands of the others with the new database"
+            "--db NEW.db, which copies the intact runs; then repeat the other runs with --db NEW.db"
         )
 
 

@@ -255,9 +255,7 @@ class _Copies:
         """End this process if it is a copy; raise RunError if there was one."""
         self.end()
         if self._seen[0]:
-            raise RunError(
-                "a component called os.fork, and the copy of the process went on with the run. Try: os._exit(0) there"
-            )
+            raise RunError("a component called os.fork, and the copy of the process continued the run. Try: os._exit(0) there")
 
 
 class _Asked:

@@ -178,7 +178,7 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
             raise SpecError(f"task {without[0].spec.task!r} has no accuracy to choose by; select is for tasks with a model")
         more = f"{command} --set validation={USUAL}"
         raise SpecError(
-            f"validation is 0 in {len(without)} of {len(planned.runs)} runs, and the test set is not there to choose by. "
+            f"validation is 0 in {len(without)} of {len(planned.runs)} runs, and the test set is not for choosing. "
             f"Try: dynabro sweep {more}, then dynabro select {more}"
         )
     try:

@@ -90,7 +90,7 @@ class _Reader:
         """Return the node that begins with ``event``; read on to its end."""
         line = event.start_mark.line + 1
         if depth > DEEPEST:
-            raise SpecError(f"{self.source}:{line}: this is nested more than {DEEPEST} deep, and no sweep is")
+            raise SpecError(f"{self.source}:{line}: this is nested more than {DEEPEST} levels deep. Try: a flatter file")
         if event.anchor is not None:
             self._refuse(line, "anchors and aliases (& and *) are not read here. Try: the values written out")
         if isinstance(event, yaml.AliasEvent):

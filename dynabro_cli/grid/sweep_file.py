@@ -85,7 +85,7 @@ def parse_sweep(text: str, source: str) -> Sweep:
 def read_mapping(text: str, source: str, keys: Sequence[str]) -> Pairs:
     """Read a file with these keys as YAML; raise SpecError if it is not a mapping."""
     if len(text) > MOST_CHARACTERS:
-        raise SpecError(f"{source}: it has more than {MOST_CHARACTERS:,} characters, and no sweep has")
+        raise SpecError(f"{source}: it has more than {MOST_CHARACTERS:,} characters. Try: a shorter file")
     document = read_yaml(text, source)
     if not isinstance(document, Pairs):
         raise SpecError(f"{source}:{document.line}: a sweep is a mapping with the keys {', '.join(keys)}")

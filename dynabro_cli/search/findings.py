@@ -104,7 +104,7 @@ def as_sweep(search: Search, found: Sequence[Findings]) -> str:
     """
     if not search.goal.startswith("validation"):
         way = "maximize" if search.maximize else "minimize"
-        raise SpecError(f"{way}={search.goal}: the test set is not there to choose by. Try: maximize: validation_accuracy")
+        raise SpecError(f"{way}={search.goal}: the test set is not for choosing. Try: maximize: validation_accuracy")
     empty = [one.name for one in found if not one.best]
     if empty:
         raise SpecError(f"{empty[0]}: no trial has a value. Try: dynabro search, to its end")

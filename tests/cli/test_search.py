@@ -230,4 +230,4 @@ def test_select_takes_the_best_trial_of_a_search(dynabro: Dynabro, folder: Path)
         found = connection.execute("SELECT learning_rate, validation FROM runs WHERE sweep = 'tuned-selected'").fetchall()
     assert found == [(rate, 0.0)]
     (folder / "bad.yaml").write_text(TUNED.replace("validation_accuracy", "final_accuracy"))
-    assert "the test set is not there to choose by" in dynabro("select", "bad.yaml").err
+    assert "the test set is not for choosing" in dynabro("select", "bad.yaml").err

@@ -96,7 +96,7 @@ def test_nothing_is_chosen_by_the_test_set(dynabro: Dynabro, folder: Path, grid:
     assert (outcome.code, outcome.out) == (2, "")
     more = "tiny.yaml --set validation=0 --set seeds=0 --set validation=0.1"
     (line,) = outcome.problems
-    assert line.startswith("validation is 0 in 8 of 8 runs, and the test set is not there to choose by. Try: ")
+    assert line.startswith("validation is 0 in 8 of 8 runs, and the test set is not for choosing. Try: ")
     assert line.endswith(f"Try: dynabro sweep {more}, then dynabro select {more}")
 
 

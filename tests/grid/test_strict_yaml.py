@@ -76,8 +76,8 @@ def test_keys_given_twice_are_told_all_at_once() -> None:
         ("", ["x.yaml: it is empty. Try: one document"]),
         ("# nothing\n", ["x.yaml: it is empty. Try: one document"]),
         ("a: 1\n---\nb: 2\n", ["x.yaml: it has several documents. Try: one document"]),
-        ("[" * 100_000, ["x.yaml:1: this is nested more than 8 deep"]),
-        ("- " * 100_000, ["x.yaml:1: this is nested more than 8 deep"]),
+        ("[" * 100_000, ["x.yaml:1: this is nested more than 8 levels deep"]),
+        ("- " * 100_000, ["x.yaml:1: this is nested more than 8 levels deep"]),
     ],
 )
 def test_what_is_refused(text: str, lines: list[str]) -> None:
