@@ -57,6 +57,7 @@ Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only 
 Sweeps = Annotated[
     list[str] | None, typer.Option("--sweep", metavar="NAME", help="Only runs of this stored sweep; repeat for several.")
 ]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Device = Annotated[str, typer.Option(metavar="auto|cpu|cuda[:N]", help="Where to compute.")]
 DataDir = Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, Settings, making
+from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, RetryFailed, Settings, making
 from dynabro_cli.cli.output import duration, emit, finite, print_json, warn
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.errors import SpecError, many
@@ -38,6 +38,7 @@ def search(
     dry_run: DryRun = False,
     db: Database = "results.db",
     how: Options,
+    retry_failed: RetryFailed = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     plugin: Plugins = None,
@@ -56,7 +57,7 @@ def search(
     found = load_search(name, settings or ())
     if saved_as is not None:
         found = replace(found, sweep=replace(found.sweep, name=saved_as))
-    options = replace(how, sweep=found.sweep.name)
+    options = replace(how, sweep=found.sweep.name, retry_failed=retry_failed)
     backends.check(options)
     ahead = outlook(found)
     for one in ahead.idle:

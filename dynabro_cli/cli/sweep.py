@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, Settings, making
+from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, RetryFailed, Settings, making
 from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.sweep_runs import foretell, run_all
 from dynabro_cli.errors import SpecError
@@ -32,7 +32,6 @@ SaveModels = Annotated[
     Path | None,
     typer.Option("--save-models", metavar="DIR", help="Save the model at the end of each run to DIR/RUN_KEY.safetensors."),
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Repeat runs that are stored as failed.")]
 RerunAll = Annotated[
     bool,
     typer.Option(

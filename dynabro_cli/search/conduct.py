@@ -71,16 +71,26 @@ class StudyInProgress:
         connection: The database.
         sweep_id: The command's row in ``sweeps``.
         watcher: Receives the trials.
+        retry_failed: True to repeat the trials that have failed.
     """
 
-    def __init__(self, search: Search, study: Study, connection: KeptConnection, sweep_id: int, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        search: Search,
+        study: Study,
+        connection: KeptConnection,
+        sweep_id: int,
+        watcher: Watcher,
+        *,
+        retry_failed: bool = False,
+    ) -> None:
         self._search, self._study, self._connection, self._watcher = search, study, connection, watcher
         self._sweep_id = sweep_id
         self._open: dict[int, _Open] = {}
         self._by_key: dict[str, list[_Open]] = {}
         self._done, self._since = False, 0
         with connection.begin() as database:
-            self._ours = trials.take_over(database, study.name, sweep_id)
+            self._ours = trials.take_over(database, study.name, sweep_id, failed=retry_failed)
             rows = trials_of(database, study.name)
             trials.list_runs(database, sweep_id, [key for row in rows for key in row.run_keys])
         self._absorb(rows)
@@ -336,7 +346,8 @@ def conduct(
     ledger = SearchLedger([], options, files, watcher)
     with entry, heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]):
         ledger.searches = [
-            StudyInProgress(search, Study(search, name, fixed), kept, entry.id or 0, watcher) for name, fixed in search.points()
+            StudyInProgress(search, Study(search, name, fixed), kept, entry.id or 0, watcher, retry_failed=options.retry_failed)
+            for name, fixed in search.points()
         ]
         Scheduler(ledger, slots, options, places.backend, kept).run()
         entry.complete = True

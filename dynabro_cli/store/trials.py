@@ -75,15 +75,28 @@ def _is_sound(row: RowMapping) -> bool:
     return isinstance(parameters, dict) and isinstance(keys, list) and all(isinstance(key, str) for key in keys) and bool(keys)
 
 
-def take_over(connection: Connection, search: str, sweep_id: int) -> list[int]:
-    """Make the running trials of commands that have ended or died ours; return their numbers."""
-    rows = [trial for trial in trials_of(connection, search) if trial.status == "running"]
+def take_over(connection: Connection, search: str, sweep_id: int, *, failed: bool = False) -> list[int]:
+    """Make the running trials of commands that have ended or died ours; return their numbers.
+
+    With ``failed``, the failed trials are running again, and ours, too.
+    """
+    states = ("running", "failed") if failed else ("running",)
+    rows = [trial for trial in trials_of(connection, search) if trial.status in states]
     owners = select(sweeps).where(sweeps.c.id.in_({trial.sweep_id for trial in rows if trial.sweep_id is not None}))
     now = database_time(connection)
     alive = {
         row["id"] for row in connection.execute(owners).mappings() if row["status"] == "running" and not presumed_dead(row, now)
     }
-    left = [trial.number for trial in rows if trial.sweep_id not in alive]
-    which = (trials.c.search == search) & trials.c.number.in_(left) & (trials.c.status == "running")
-    connection.execute(update(trials).where(which).values(sweep_id=sweep_id))
+    left = [trial.number for trial in rows if trial.status == "failed" or trial.sweep_id not in alive]
+    which = (trials.c.search == search) & trials.c.number.in_(left) & trials.c.status.in_(states)
+    connection.execute(update(trials).where(which).values(sweep_id=sweep_id, status="running"))
     return left
+
+
+def unsound(connection: Connection) -> list[str]:
+    """Return the trials whose texts are not what dynabro writes, one per line."""
+    return [
+        f"trial {row['number']} of {row['search']}: its parameters or run keys cannot be read"
+        for row in connection.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()
+        if not _is_sound(row)
+    ]

@@ -85,7 +85,7 @@ def small(*pairs: tuple[str, str]) -> Search:
     return parse_search(whole, "small.yaml")
 
 
-def make(search: Search, path: Path, watch: Watch | None = None, **options: Any) -> Watch:
+def make(search: Search, path: Path | str, watch: Watch | None = None, **options: Any) -> Watch:
     """Make a search in this process, or as much of it as ``watch`` lets it."""
     import dynabro_cli.simulation.setup  # with torch, whose many objects are not searched for garbage after every run
 
@@ -103,7 +103,7 @@ def make(search: Search, path: Path, watch: Watch | None = None, **options: Any)
     return watch
 
 
-def rows(path: Path, sql: str = "SELECT search, number, status, parameters, run_keys, value FROM trials") -> list[Any]:
+def rows(path: Path | str, sql: str = "SELECT search, number, status, parameters, run_keys, value FROM trials") -> list[Any]:
     """Rows of the database, by default all trials, without the command that made them."""
     engine: Engine = open_for_writing(str(path))
     with engine.connect() as connection:

@@ -18,12 +18,15 @@ import pytest
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.search.findings import findings
+from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.searches import evaluated
+from tests.faults import ray_nodes
 from tests.own import forget, write_rule
 from tests.search.made import SMALL, Watch, make, rows, small
+from tests.store.made import change
 
 optuna = pytest.importorskip("optuna")
 
@@ -56,6 +59,29 @@ def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(pairs: tuple[tuple
     assert len(rows(path)) == 14
     assert rows(path) == rows(tmp_path / "whole.db")
     assert rows(path, RUNS) == rows(tmp_path / "whole.db", RUNS)
+
+
+def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(postgres: str, tmp_path: Path) -> None:
+    make(small(), postgres, Watch(end_at=40))
+    before = rows(postgres)
+    assert "running" in {row[2] for row in before}
+    make(small(), postgres)
+    make(small(), tmp_path / "whole.db")
+    assert rows(postgres) == rows(tmp_path / "whole.db")
+    assert sorted(rows(postgres, RUNS)) == sorted(rows(tmp_path / "whole.db", RUNS))
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_a_search_on_a_ray_cluster_has_the_values_of_one_here(tmp_path: Path) -> None:
+    """Random proposals do not depend on the order in which trials end."""
+    pytest.importorskip("ray")
+    search = small(("trials: 14", "trials: 6\nsampler: random"), ("then: {seeds: 0..2, best: 2}", ""))
+    with ray_nodes.two() as nodes:
+        make(search, tmp_path / "ray.db", executor="ray", address=nodes.address, jobs=2, device="cpu")
+    make(search, tmp_path / "here.db")
+    assert rows(tmp_path / "ray.db", "SELECT executor, jobs FROM sweeps") == [("ray", 2)]
+    assert rows(tmp_path / "ray.db") == rows(tmp_path / "here.db")
 
 
 def test_nothing_is_asked_twice(tmp_path: Path) -> None:
@@ -143,6 +169,33 @@ def test_a_plugin_that_raises_ends_the_trial_and_not_the_search(tmp_path: Path) 
     assert statuses == {"finished", "failed"}
     for _, _, status, parameters, _, value in rows(tmp_path / "r.db"):
         assert (status == "failed") == ("own" in parameters) == (value is None)
+
+
+def test_failed_trials_are_repeated_if_asked(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    flag.touch()
+    plugins.load([str(write_rule(tmp_path, factor=f"(1 / (not __import__('os').path.exists({str(flag)!r})))"))])
+    fewer = small(("trials: 14", "trials: 3"), ("then: {seeds: 0..2, best: 2}", ""), ("cwmed", "own"))
+    try:
+        make(fewer, tmp_path / "r.db")
+        flag.unlink()
+        assert make(fewer, tmp_path / "r.db").trials == []
+        before = rows(tmp_path / "r.db")
+        assert {(row[2], row[5]) for row in before} == {("failed", None)}
+        again = make(fewer, tmp_path / "r.db", retry_failed=True)
+    finally:
+        forget()
+    assert [trial.number for trial in again.trials] == [0, 1, 2]
+    after = rows(tmp_path / "r.db")
+    assert [row[3:5] for row in after] == [row[3:5] for row in before]
+    assert all(status == "finished" and value > 0 for _, _, status, _, _, value in after)
+
+
+def test_a_trial_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    make(small(("trials: 14", "trials: 2"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db")
+    assert check(str(tmp_path / "r.db")).problems == []
+    change(tmp_path / "r.db", "UPDATE trials SET run_keys = '{' WHERE number = 1")
+    assert check(str(tmp_path / "r.db")).problems == ["trial 1 of small: its parameters or run keys cannot be read"]
 
 
 @pytest.mark.parametrize(("word", "status"), [("worst", "finished"), ("skip", "failed")])

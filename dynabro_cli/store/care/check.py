@@ -14,7 +14,7 @@ from typing import Any, cast
 from sqlalchemy import Connection, DateTime, RowMapping, select, text
 
 from dynabro_cli.experiment.key import run_key
-from dynabro_cli.store import kappas, row_digests
+from dynabro_cli.store import kappas, row_digests, trials
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.open.engine import schema_of, snapshot
 from dynabro_cli.store.open.schema import NEW_ONE, RESTORE, server_strangers, strangers, unreadable, way_on
@@ -64,6 +64,7 @@ def check(database: str) -> Report:
             problems += [f"run {_plain(str(number))}: {problem}" for problem in found]
         for number, found in sorted(kappas.unsound(connection).items()):
             problems += [f"kappa {_plain(str(number))}: {problem}" for problem in found]
+        problems += map(_plain, trials.unsound(connection))
         statuses = connection.execute(text("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status"))
         return Report(
             statuses={_plain(str(status)): count for status, count in statuses},
