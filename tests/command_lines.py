@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,9 +11,15 @@ import typer
 from dynabro_cli.cli.app import application
 
 
+@functools.cache
+def program() -> Any:
+    """The program with all its commands, which takes a while to build; tests only look at it."""
+    return typer.main.get_command(application())
+
+
 def commands() -> Iterator[tuple[str, ...]]:
     """Every command as typed, such as ``("db", "check")``."""
-    pending: list[tuple[tuple[str, ...], Any]] = [((), typer.main.get_command(application()))]
+    pending: list[tuple[tuple[str, ...], Any]] = [((), program())]
     while pending:
         words, command = pending.pop()
         if hasattr(command, "commands"):
@@ -23,7 +30,7 @@ def commands() -> Iterator[tuple[str, ...]]:
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
     """The parameters that a command line gives to its command; an unknown command, option or argument raises."""
-    command: Any = typer.main.get_command(application())
+    command = program()
     rest = list(words)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         command = command.commands[rest.pop(0)]

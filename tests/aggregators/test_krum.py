@@ -97,7 +97,7 @@ def test_kappa_covers_the_default_number_of_neighbours() -> None:
 @pytest.mark.parametrize(("m", "f"), [(5, 1), (7, 2)])
 def test_the_worst_input_found_does_not_disprove_kappa(m: int, f: int, variant: str) -> None:
     subject = subjects.subject(f"krum:neighbours={variant}", [], m, f)
-    found = kappa.search(subject, subjects.Effort(dimension=2, restarts=2, steps=40, seed=0, seconds=60))
+    found = kappa.search(subject, subjects.Effort(dimension=2, restarts=6, steps=150, seed=0, seconds=60))
     assert 1 < found.empirical <= proved_kappa(m, f)
     assert not found.violated
 

@@ -84,11 +84,11 @@ def test_none_to_all(count: int, around: str) -> None:
 
 def test_standard_normal_in_every_direction() -> None:
     """Kolmogorov-Smirnov tests along workers, coordinates, ticks and seeds, wrong with probability 1e-6 each."""
-    n = 20_000
+    n = 5_000
     samples = {
         "coordinates": noise(1, n).flatten(),
         "workers": noise(n, 1).flatten(),
-        "both": noise(141, 141).flatten(),
+        "both": noise(71, 71).flatten(),
         "ticks": torch.cat([noise(1, 10, tick).flatten() for tick in range(n // 10)]),
         "seeds": torch.cat([noise(1, 10, 0, seed).flatten() for seed in range(n // 10)]),
     }

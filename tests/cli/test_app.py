@@ -22,7 +22,7 @@ from dynabro_cli.executors._api import Outcome
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from tests.cli.conftest import SETTINGS, Dynabro
-from tests.command_lines import commands, parse
+from tests.command_lines import commands, parse, program
 from tests.store.made import read
 
 COMMANDS = sorted(commands())
@@ -110,7 +110,7 @@ def test_the_help_of_run_shows_meanings_and_defaults(dynabro: Dynabro) -> None:
 def test_help_shows_every_word_and_every_default_and_ends_in_an_example_that_parses(
     command: tuple[str, ...], dynabro: Dynabro
 ) -> None:
-    known: Any = typer.main.get_command(application())
+    known = program()
     for word in command:
         known = known.commands[word]
     outcome = dynabro(*command, "-h" if command[:1] == ("db",) else "--help")
@@ -310,6 +310,7 @@ for command in {list(commands)!r}:
     assert {"typer", "dynabro_cli"} <= set(told[-1])
 
 
+@pytest.mark.thorough
 def test_unused_objects_are_searched_for_rarely_until_torch_is_loaded(folder: Path) -> None:
     program = """
 import gc, sys
@@ -412,9 +413,9 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(folder: Path) -> None:
     assert "stored in results.db" in done.stdout
 
 
-@pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize(
-    "arguments", [["runs"], ["query", "SELECT 1", "--json"], ["query", "SELECT * FROM rounds, runs", "--csv"]]
+    ("arguments", "buffered"),
+    [(["runs"], True), (["query", "SELECT 1", "--json"], False), (["query", "SELECT * FROM rounds, runs", "--csv"], True)],
 )
 def test_a_full_disk_is_told_in_a_line(arguments: list[str], buffered: bool, results: Path) -> None:
     with open("/dev/full", "w") as full:

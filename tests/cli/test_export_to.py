@@ -57,7 +57,9 @@ def test_what_is_refused(
     assert sorted(path.name for path in Path().iterdir()) == ["results.db"]
 
 
-@pytest.mark.parametrize("to", exports.TARGETS)
+@pytest.mark.parametrize(
+    "to", [to if to == "tensorboard" else pytest.param(to, marks=pytest.mark.thorough) for to in exports.TARGETS]
+)
 def test_each_tool_writes_its_files(to: str, dynabro: Dynabro, results: Path) -> None:
     outcome = dynabro("export", "--to", to, "--out", "out", "--where", "id <= 2")
     assert (outcome.code, outcome.out) == (0, "")

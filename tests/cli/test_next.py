@@ -89,7 +89,8 @@ def test_commands_to_type_name_the_database_in_use(
 
 
 def test_a_database_is_named_at_the_end_of_each_command_and_never_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "_in_use", " --db o.db")
+    monkeypatch.delenv("DYNABRO_DB", raising=False)
+    terminal.use("o.db")
     assert to_type("Try: dynabro run or dynabro sweep, which make some") == (
         "Try: dynabro run --db o.db or dynabro sweep --db o.db, which make some"
     )
@@ -97,6 +98,8 @@ def test_a_database_is_named_at_the_end_of_each_command_and_never_twice(monkeypa
     assert to_type(quoted) == f"{quoted} --db o.db"
     for text in ("Try: dynabro run --db x.db", "Try: dynabro list sweeps", "dynabro 0.1 on every node"):
         assert to_type(text) == text
+    terminal.use("results.db")  # as without --db
+    assert to_type("Try: dynabro run") == "Try: dynabro run"
 
 
 def test_the_password_of_a_server_is_not_repeated(dynabro: Dynabro) -> None:

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from dynabro_cli.cli.app import application
 from tests.cli.conftest import Dynabro
 from tests.cli.test_app import call
 from tests.cli.test_select import GRID, make_runs
-from tests.command_lines import commands
+from tests.command_lines import commands, program
 
 Words = Callable[[Path], list[str]]
 WRITERS: dict[str, Words] = {
@@ -31,7 +29,7 @@ READ_ONLY_PATHS = {"data_dir", "saved"}
 
 def parameters(words: tuple[str, ...]) -> dict[str, Any]:
     """The types of a command's parameters, by name."""
-    command: Any = typer.main.get_command(application())
+    command = program()
     for word in words:
         command = command.commands[word]
     return typing.get_type_hints(command.callback)
@@ -140,7 +138,7 @@ def drawn() -> dict[str, bytes]:
     return {}
 
 
-@pytest.mark.parametrize("victim", ["final.png", "final.svg", "final.csv", "final.runs.csv"])
+@pytest.mark.parametrize("victim", ["final.png", "final.runs.csv"])
 def test_plots(victim: str, dynabro: Dynabro, prepared: Path, drawn: dict[str, bytes]) -> None:
     out = prepared / "out"
     if not drawn:

@@ -18,7 +18,7 @@ pytest.importorskip("optuna")
 
 DIGITS = """
 name: {name}
-base: {{task: digits, workers: 4, byzantine: 1, budget: 12, eval_every: 4, batch_size: 4, method: sgd}}
+base: {{task: digits, model: logistic, workers: 4, byzantine: 1, budget: 12, eval_every: 4, batch_size: 4, method: sgd}}
 grid: {{aggregator: [mean, cwmed]}}
 search:
   attack: ["ipm:epsilon={{0.5..20 log}}", sf]
@@ -30,7 +30,7 @@ then: {{seeds: 2..4, best: 1}}
 """
 SUITE = """
 name: suite
-base: {task: digits, workers: 4, byzantine: 1, budget: 12, eval_every: 4, batch_size: 4, method: sgd}
+base: {task: digits, model: logistic, workers: 4, byzantine: 1, budget: 12, eval_every: 4, batch_size: 4, method: sgd}
 grid:
   aggregator: [mean, cwmed]
   attack: [none, sf, nan]

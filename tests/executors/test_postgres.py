@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 8
 
 
-def two_schedulers(database: str, folder: Path, seeds: int) -> list[subprocess.Popen[str]]:
+def two_schedulers(database: str, folder: Path, seeds: int, jobs: int = 1) -> list[subprocess.Popen[str]]:
     """Start two programs that make the same runs; they begin together."""
-    command = [sys.executable, str(ROOT / "tests/executors/program.py"), database, "2", str(seeds)]
+    command = [sys.executable, str(ROOT / "tests/executors/program.py"), database, str(jobs), str(seeds)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PRETEND": "Linux", "FAULTS": str(folder)}
     environment.pop("DYNABRO_BUSY_SECONDS", None)
     pipe = subprocess.PIPE
@@ -59,7 +59,7 @@ def test_restarts_of_the_server_are_waited_for(tmp_path: Path, monkeypatch: pyte
             lambda: cut_connections(server.url, server.url),
             lambda: server.restart("immediate", pause=1.5),
         )
-        both = two_schedulers(server.url, tmp_path, seeds)
+        both = two_schedulers(server.url, tmp_path, seeds, jobs=2)
         hit = 0
         while hit < 2 * len(outages) and all(program.poll() is None for program in both):
             time.sleep(0.5)

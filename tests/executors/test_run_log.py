@@ -229,7 +229,7 @@ def test_a_log_that_is_a_link_to_another_file(path: Path) -> None:
     assert other.read_text() == "precious"
 
 
-@pytest.mark.parametrize("what", ["a folder", "a link"])
+@pytest.mark.parametrize("what", ["a folder", pytest.param("a link", marks=pytest.mark.thorough)])
 def test_a_worker_prints_to_a_log_that_cannot_be_written(tmp_path: Path, what: str, capfd: pytest.CaptureFixture[str]) -> None:
     for run in (quadratic(0), quadratic(2)):
         log = SideFiles.of(str(tmp_path / "results.db")).open_log(run.key)

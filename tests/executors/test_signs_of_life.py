@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from dynabro_cli.errors import InterruptedRunError
+from dynabro_cli.executors import sweep as module
 from dynabro_cli.executors._api import Options, Outcome
 from dynabro_cli.executors.sweep import in_progress
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.store import ownership
 from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.status import read_status
@@ -62,7 +64,13 @@ def test_runs_without_a_name_in_common_are_no_sweep(path: Path) -> None:
 
 def test_all_owners_are_kept_alive(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[tuple[str, ...]] = []
-    monkeypatch.setattr(ownership, "_beat", lambda engine, owners, *_: kept.append(owners))
+
+    @contextlib.contextmanager
+    def heartbeats(engine: object, owners: Sequence[str]) -> Iterator[None]:
+        kept.append(tuple(owners))
+        yield
+
+    monkeypatch.setattr(module, "heartbeats", heartbeats)
     engine = open_for_writing(str(path))
     outcomes = [Outcome(quadratic(0), "interrupted", None)]
     with (

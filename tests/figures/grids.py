@@ -30,8 +30,10 @@ def planned(sweep: str, *settings: str) -> list[Row]:
     return plan(load_sweep(sweep, settings)).rows
 
 
-def fill(database: Path, rows: Sequence[Row], *, diverged: Callable[[Row], bool] = lambda _: False) -> None:
-    """Store a made-up result of each planned run; those that diverged end half-way."""
+def fill(
+    database: Path, rows: Sequence[Row], *, diverged: Callable[[Row], bool] = lambda _: False, with_rounds: bool = True
+) -> None:
+    """Store a made-up result of each planned run; those that diverged end half-way. Figures of final scores need no rounds."""
     engine = open_for_writing(str(database))
     made: dict[Any, list[Row]] = {runs: [], evaluations: [], rounds: []}
     with engine.begin() as connection:
@@ -40,8 +42,10 @@ def fill(database: Path, rows: Sequence[Row], *, diverged: Callable[[Row], bool]
             chance, half = random.Random(row["run_key"]), diverged(row)
             made[runs].append({"id": run_id, **_run(row, chance, half)})
             made[evaluations] += _evaluations(run_id, row, chance, half)
-            made[rounds] += _rounds(run_id, row)
+            made[rounds] += _rounds(run_id, row) if with_rounds else []
         for table, values in made.items():
+            if not values:
+                continue
             connection.execute(insert(table), values)
     engine.dispose()
 

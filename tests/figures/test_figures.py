@@ -20,6 +20,7 @@ from dynabro_cli.figures._panels import setting
 from tests.cli.conftest import Dynabro
 from tests.figures.conftest import LARGE
 from tests.figures.grids import SMALL, fill, planned
+from tests.figures.test_example import WITHOUT_RUNS
 
 NAMES = sorted(GRIDS)
 PAPER = {
@@ -42,10 +43,18 @@ def test_every_figure_and_table_of_the_paper_is_there() -> None:
     assert set(NAMES) >= PAPER
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if GRIDS[name].sweep not in LARGE])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in WITHOUT_RUNS else pytest.param(name, marks=pytest.mark.slow)  # of runs: see test_example.py
+        for name in NAMES
+        if GRIDS[name].sweep not in LARGE
+    ],
+)
 @pytest.mark.thorough
-def test_a_whole_grid(name: str, grids: Path, dynabro: Dynabro) -> None:
-    outcome = dynabro("plot", name, "--db", str(grids), "--check", *SETTINGS)
+def test_a_whole_grid(name: str, folder: Path, dynabro: Dynabro) -> None:
+    fill(folder / "results.db", planned(GRIDS[name].sweep, *SMALL, "seeds=0..1"))
+    outcome = dynabro("plot", name, "--check", *SETTINGS)
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith(f"plots/{name}.png  (")
     assert Path(f"plots/{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -108,7 +117,11 @@ def test_final_numbers(name: str, grids: Path, dynabro: Dynabro) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("digits-periodic-curves", "test_accuracy"), ("digits-bernoulli", "test_accuracy"), ("momentum-fails-gap", "gap")],
+    [
+        ("digits-periodic-curves", "test_accuracy"),
+        ("digits-bernoulli", "test_accuracy"),
+        pytest.param("momentum-fails-gap", "gap", marks=pytest.mark.thorough),
+    ],
 )
 def test_curves(name: str, value: str, grids: Path, dynabro: Dynabro) -> None:
     assert dynabro("plot", name, "--db", str(grids), *SETTINGS).code == 0
@@ -236,11 +249,11 @@ def test_runs_that_diverged_count_as_they_are(folder: Path, dynabro: Dynabro) ->
 
 def test_a_variant_takes_the_place_of_a_sweep_without_runs(folder: Path, dynabro: Dynabro) -> None:
     jpeg = "task=image-folder:name=cifar10-jpeg,like=cifar10"
-    fill(folder / "results.db", planned("cifar10-ipm-cwmed", jpeg, "seeds=0"))
+    fill(folder / "results.db", planned("cifar10-ipm-cwmed", jpeg, "seeds=0"), with_rounds=False)
     outcome = dynabro("plot", "cifar10-ipm-cwmed")
     assert outcome.out == "plots/cifar10-ipm-cwmed.png  (9 runs)\n"
     assert "36 of 45 planned runs" in outcome.err
-    fill(folder / "results.db", planned("cifar10-ipm-cwmed", "seeds=1")[:1])
+    fill(folder / "results.db", planned("cifar10-ipm-cwmed", "seeds=1")[:1], with_rounds=False)
     assert dynabro("plot", "cifar10-ipm-cwmed").out == "plots/cifar10-ipm-cwmed.png  (1 run)\n"
 
 
@@ -252,7 +265,7 @@ def test_all(grids: Path, dynabro: Dynabro) -> None:
 
 
 def test_all_for_which_a_condition_holds(folder: Path, dynabro: Dynabro) -> None:
-    fill(folder / "results.db", planned("history-dependence"))
+    fill(folder / "results.db", planned("history-dependence")[:1], with_rounds=False)
     outcome = dynabro("plot", "all", "--where", "1 = 0")
     assert (outcome.code, outcome.out) == (66, "")
     assert "history-dependence: not drawn, as --where holds for no run of it" in outcome.problems
@@ -340,13 +353,12 @@ def test_a_folder_that_cannot_be_written(grids: Path, folder: Path, dynabro: Dyn
     assert outcome.problems == ["file/plots cannot be written (Not a directory). Try: another --out"]
 
 
-@pytest.mark.parametrize(("width", "pixels"), [("column", 1005), ("page", 2070)])
-def test_widths_for_print(width: str, pixels: int, grids: Path, dynabro: Dynabro) -> None:
+@pytest.mark.parametrize(("width", "pixels", "name"), [("column", 1005, "digits-periodic"), ("page", 2070, "training-details")])
+def test_widths_for_print(width: str, pixels: int, name: str, grids: Path, dynabro: Dynabro) -> None:
     """3.35 and 6.9 inches at 300 dots per inch, whatever the figure's own width is."""
-    for name in ("digits-periodic", "training-details"):
-        assert dynabro("plot", name, "--db", str(grids), "--width", width, *SETTINGS).code == 0
-        header = Path(f"plots/{name}.png").read_bytes()[:24]
-        assert int.from_bytes(header[16:20], "big") == pixels
+    assert dynabro("plot", name, "--db", str(grids), "--width", width, *SETTINGS).code == 0
+    header = Path(f"plots/{name}.png").read_bytes()[:24]
+    assert int.from_bytes(header[16:20], "big") == pixels
 
 
 def test_bars_stay_within_the_range_of_an_accuracy(grids: Path, dynabro: Dynabro) -> None:

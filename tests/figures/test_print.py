@@ -59,8 +59,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return found
 
 
-@pytest.mark.parametrize("width", ["column", "page"])
-@pytest.mark.parametrize("name", ["training-details", "kappa", "cifar10-quarter", "mnist-sf-cwtm-curves"])
+NAMES = ("training-details", "mnist-sf-cwtm-curves", "kappa", "cifar10-quarter")
+SHOWN = [("training-details", "column"), ("mnist-sf-cwtm-curves", "page")]  # a table, and panels
+OTHERS = [one for one in itertools.product(NAMES, ("column", "page")) if one not in SHOWN]
+
+
+@pytest.mark.parametrize(("name", "width"), [*SHOWN, *(pytest.param(*one, marks=pytest.mark.thorough) for one in OTHERS)])
 def test_nothing_is_cut_and_words_do_not_overlap(name: str, width: str, drawn: list[Figure], dynabro: Dynabro) -> None:
     assert dynabro("plot", name, "--db", str(EXAMPLE), "--width", width).code == 0
     (figure,) = drawn

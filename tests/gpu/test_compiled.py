@@ -19,7 +19,7 @@ PAIRS = ("momentum:beta=0.9", "cwtm", "dynabro", "gm", "sgd", "signguard")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("architecture", [80, 90])
+@pytest.mark.parametrize("architecture", [pytest.param(80, marks=pytest.mark.slow), 90])
 def test_every_kernel_is_built(architecture: int, tmp_path: Path) -> None:
     """Each of these methods and rules has separate kernels, only for the requested architecture."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TRITON_CACHE_DIR": str(tmp_path / "triton")}

@@ -50,8 +50,7 @@ def test_worker_counts_and_single_samples(workers: int, batches: int) -> None:
     check(registered("cnn-digits", ImageShape(1, 8, 8, CLASSES)), inputs, labels, batches, SHARED)
 
 
-@pytest.mark.parametrize("workers_at_once", [0, 1, 2, 3])
-@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize(("workers_at_once", "batches"), [(0, 1), (0, 2), (1, 1), (2, 2), (3, 2)])
 def test_a_pass_over_some_of_the_workers_at_a_time(workers_at_once: int, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large inputs are taken in several passes: five workers by one, two or three, and by one where one is too large."""
     inputs, labels = batch_of(5, 2 * batches, (3, 16, 16))
@@ -377,7 +376,7 @@ def smooth(model: nn.Module) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("batches", [1, pytest.param(3, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("name", PICTURES)
 def test_single_precision(name: str, batches: int) -> None:
     workers = 2 if name in LONG else 4
@@ -439,8 +438,14 @@ def test_evaluation_is_that_of_the_model(build: str) -> None:
     torch.testing.assert_close(engine.matrix, before)
 
 
-@pytest.mark.parametrize("first", [SHARED, LOOP])
-@pytest.mark.parametrize("name", [*PICTURES, "group norm"])
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        pytest.param(name, first, marks=pytest.mark.slow) if (name, first) == ("resnet18", LOOP) else (name, first)
+        for name in [*PICTURES, "group norm"]
+        for first in (SHARED, LOOP)
+    ],
+)
 @pytest.mark.thorough
 def test_half_precision(name: str, first: str) -> None:
     """bf16 has 8 bits of mantissa: gradients near those in single precision, and not equal to them."""

@@ -59,10 +59,16 @@ def fused(engine: WorkerGradients, **options: Any) -> list[list[Tensor]]:
 
 
 @pytest.mark.parametrize(
-    "backend", ["eager", pytest.param("inductor", marks=pytest.mark.thorough)], ids=["as one graph", "compiled"]
+    ("backend", "precisions"),
+    [
+        ("eager", (torch.float32,)),
+        pytest.param("eager", (torch.bfloat16,), marks=pytest.mark.thorough),
+        pytest.param("inductor", (torch.float32, torch.bfloat16), marks=pytest.mark.thorough),
+    ],
+    ids=["as one graph", "as one graph, in half precision", "compiled"],
 )
-def test_each_function_can_be_compiled(backend: str) -> None:
-    for precision in (torch.float32, torch.bfloat16):
+def test_each_function_can_be_compiled(backend: str, precisions: tuple[torch.dtype, ...]) -> None:
+    for precision in precisions:
         expected = computed(WorkerGradients(network(), WORKERS, dtype=precision))
         for found in fused(WorkerGradients(network(), WORKERS, dtype=precision), backend=backend):
             for ours, theirs in zip(found, expected, strict=True):
@@ -81,7 +87,9 @@ def test_dropout_by_seeds_scales_what_it_keeps() -> None:
     assert torch.equal(functions.drop(x[3:], torch.tensor([2]), 5, 0.25)[1], dropped[3:])
 
 
-@pytest.mark.parametrize(("choice", "names"), [("on", set(Functions._fields)), ("off", set())])
+@pytest.mark.parametrize(
+    ("choice", "names"), [("on", set(Functions._fields)), pytest.param("off", set(), marks=pytest.mark.thorough)]
+)
 def test_a_run_on_a_gpu_compiles_its_layers(choice: str, names: set[str]) -> None:
     pytest.importorskip("triton")
     asked: set[str] = set()

@@ -31,7 +31,12 @@ def norms(compile_: str, **fields: Any) -> list[float]:
     return [item.gradient_norm for event in stream if isinstance(event, RoundsDone) for item in event.rounds]
 
 
-@pytest.mark.parametrize("name", METHODS)
+QUICK = ("byzantine-sgd", "local-steps")  # one remembers, the other gathers; the others are thorough
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in METHODS]
+)
 def test_whole_graphs_with_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

@@ -72,13 +72,11 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "kept": {"method": "safeguard", "workers": 500, "byzantine": 9, "model": "mlp:hidden=500", "budget": 14},
     "gathered": {"method": "local-steps:H=2", "workers": 300, "byzantine": 9, "model": "mlp:hidden=500", "budget": 6},
 }
-QUICK = ("quadratic", "mlp")
+MARKS: dict[str, Any] = {"quadratic": (), "mlp": pytest.mark.thorough}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from Linux's /proc")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CONFIGURATIONS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in CONFIGURATIONS])
 def test_beside_what_a_process_takes(name: str) -> None:
     """The estimate is right within a factor of about two, and never far too low: then a process would be killed."""
     values = CONFIGURATIONS[name]

@@ -92,7 +92,10 @@ def test_little_memory_makes_smaller_passes(monkeypatch: pytest.MonkeyPatch) -> 
     assert 0 < max(sizes) < 16 * 64 * 9
 
 
-@pytest.mark.parametrize("cell", CELLS)
+COMPILED = [cell if cell in ("momentum", "dynabro") else pytest.param(cell, marks=pytest.mark.slow) for cell in CELLS]
+
+
+@pytest.mark.parametrize("cell", COMPILED)
 @pytest.mark.thorough
 def test_compiled(cell: str) -> None:
     if missing_tool(torch.device("cpu")):

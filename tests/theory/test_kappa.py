@@ -139,8 +139,15 @@ def is_legal(text: str, m: int, f: int) -> bool:
     return True
 
 
+def marks_of(text: str, m: int, f: int) -> list[pytest.MarkDecorator]:
+    """Seventeen workers, and the second largest f, take longest; smea compares 24,310 subsets of seventeen."""
+    if (text, m) == ("smea", 17):
+        return [pytest.mark.slow]
+    return [pytest.mark.thorough] if m == 17 or (m, f) == (9, 3) else []
+
+
 PROVED = [
-    pytest.param(text, m, f, marks=[pytest.mark.slow] if (text, m) == ("smea", 17) else [])  # 24,310 subsets
+    pytest.param(text, m, f, marks=marks_of(text, m, f))
     for text, (m, f) in itertools.product([*RULES.entries(), "nnm+cwmed", "nnm+gm"], PLACES)
     if text != "mfm" and is_legal(text, m, f)
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,12 +27,18 @@ EVIL = "</script><script>document.title='owned'</script><!--<img src=x onerror=a
 
 @pytest.fixture(scope="session")
 def gathered(real_database: Path) -> Gathered:
-    """Gather the content of a report of the real runs, or of another database."""
+    """Gather the content of a report of a database, or get that of the real runs, which is gathered once."""
 
-    def gather(database: Path = real_database, where: str | None = None) -> dict[str, Any]:
+    def gather(database: Path | None = None, where: str | None = None) -> dict[str, Any]:
+        if database is None:
+            return copy.deepcopy(known(where))
         engine = open_read_only(str(database))
         runs = read_runs(engine, where)
         return content(Results(runs, runs, "", engine, identities, lambda run: (0, False, False)), where)
+
+    @functools.cache
+    def known(where: str | None) -> dict[str, Any]:
+        return gather(real_database, where)
 
     return gather
 

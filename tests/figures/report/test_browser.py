@@ -61,8 +61,7 @@ def clean(watched: Watched) -> None:
     assert watched.requests == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [{}, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize(("scheme", "size"), [("light", {}), ("dark", PHONE)], ids=["light desk", "dark phone"])
 def test_charts_are_drawn(scheme: str, size: dict[str, Any], chromium: Any, report: str) -> None:
     watched = drawn(opened(chromium, report, color_scheme=scheme, **size))
     for name, marks in {"final": "path", "curves": "path", "bars": "path", "timeline": "path"}.items():

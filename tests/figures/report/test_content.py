@@ -58,11 +58,13 @@ def test_the_last_point_of_a_curve_is_the_final_score(gathered: Gathered) -> Non
         assert budgets == sorted(set(budgets))
 
 
-def test_curves_are_thinned_to_their_ends(gathered: Gathered, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_are_thinned_to_their_ends(gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [cell["curve"] for cell in gathered()["cells"]]
     monkeypatch.setattr(gather, "ALL_POINTS", 1)
     monkeypatch.setattr(gather, "FEWEST_POINTS", 3)
-    for (budgets, means, _), (few, kept, _) in zip(whole, [cell["curve"] for cell in gathered()["cells"]], strict=True):
+    for (budgets, means, _), (few, kept, _) in zip(
+        whole, [cell["curve"] for cell in gathered(real_database)["cells"]], strict=True
+    ):
         assert len(few) == 3 < len(budgets)
         assert (few[0], few[-1], kept[0], kept[-1]) == (budgets[0], budgets[-1], means[0], means[-1])
 
@@ -107,7 +109,7 @@ def test_an_unknown_strategy_has_no_timeline(gathered: Gathered, real_database: 
         return identities({**run, "switching": "nosuch"}, ticks)
 
     monkeypatch.setattr(gather, "masks_of", unknown)
-    assert gathered()["timelines"] == []
+    assert gathered(real_database)["timelines"] == []
 
 
 def test_answers_are_the_numbers_of_a_matrix(gathered: Gathered, real_database: Path) -> None:
