@@ -10,11 +10,12 @@ from torch import Tensor
 
 from benchmarks.fake_gpu import FakeGPU, devices, on_gpu
 from dynabro_cli.aggregators._subsets import subsets
-from dynabro_cli.api import make_aggregator, make_attack
+from dynabro_cli.api import make_attack
 from dynabro_cli.attacks._api import Defence, honest_mean
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.gradients.engine import SHARED, WorkerGradients
 from dynabro_cli.tasks._api import ImageShape
+from dynabro_cli.testing._rules import made
 from tests.contract.test_aggregators import RULES, STAGES
 from tests.contract.test_attacks import TEXTS as ATTACKS
 
@@ -28,7 +29,7 @@ def vectors() -> Tensor:
 
 @pytest.mark.parametrize("text", [*RULES, *(f"{stage}+cwtm" for stage in STAGES)])
 def test_rules(text: str, gpu: FakeGPU) -> None:
-    rule = make_aggregator(text.format(length=60, short=20), workers=M, byzantine=3)
+    rule = made(text.format(length=60, short=20), workers=M, byzantine=3)
     subsets.cache_clear()
     for call in range(3):
         with gpu.allowed() if not call else contextlib.nullcontext():  # tables are sent once

@@ -91,6 +91,12 @@ def test_methods(method: str, rounds: FakeGPU) -> None:
     assert isinstance(again[-1], events.Finished)
 
 
+@pytest.mark.parametrize("method", ["sgd", "dynabro:jmax=2", "mu2-sgd"])
+def test_trusted_data_at_the_server(method: str, rounds: FakeGPU) -> None:
+    spec = small(method=method, aggregator="fltrust", data="iid:server=20", budget=12)
+    assert isinstance(run_of(rounds, spec)[-1], events.Finished)
+
+
 def test_the_gpu_of_a_run_is_the_current_one_while_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     current: list[int] = []
     one, decide = Simulation._round, Simulation._evaluate
