@@ -56,6 +56,7 @@ def test_pictures_and_classes(folder: Path) -> None:
     assert images.flip
 
 
+@pytest.mark.thorough  # tests/tasks/test_svhn.py has a quick one
 def test_a_run_with_resnet18(folder: Path) -> None:
     spec = RunSpec(task="tiny-imagenet", workers=3, byzantine=1, budget=1, batch_size=1, method="sgd", eval_every=1)
     assert isinstance(list(simulate(spec, data_dir=folder, compile="off"))[-1], Finished)
