@@ -24,7 +24,7 @@ from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.searches import evaluated
 from tests.faults import ray_nodes
-from tests.own import forget, write_rule
+from tests.own import fresh, write_rule
 from tests.search.made import SMALL, Watch, make, rows, small
 from tests.store.made import change
 
@@ -160,15 +160,13 @@ def test_the_grid_sampler_tries_every_legal_combination_once(tmp_path: Path) -> 
 
 
 def test_a_plugin_that_raises_ends_the_trial_and_not_the_search(tmp_path: Path) -> None:
-    plugins.load([str(write_rule(tmp_path))])
-    try:
-        pairs = (
-            ("aggregator: cwmed, ", ""),
-            ("search:", 'search:\n  aggregator: [cwmed, "own:broken=rule"]'),
-        )
+    pairs = (
+        ("aggregator: cwmed, ", ""),
+        ("search:", 'search:\n  aggregator: [cwmed, "own:broken=rule"]'),
+    )
+    with fresh():
+        plugins.load([str(write_rule(tmp_path))])
         watch = make(small(*pairs), tmp_path / "r.db")
-    finally:
-        forget()
     statuses = {trial.status for trial in watch.trials}
     assert statuses == {"finished", "failed"}
     for _, _, status, parameters, _, value in rows(tmp_path / "r.db"):
@@ -178,17 +176,15 @@ def test_a_plugin_that_raises_ends_the_trial_and_not_the_search(tmp_path: Path) 
 def test_failed_trials_are_repeated_if_asked(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     flag.touch()
-    plugins.load([str(write_rule(tmp_path, factor=f"(1 / (not __import__('os').path.exists({str(flag)!r})))"))])
-    fewer = small(("trials: 14", "trials: 3"), ("then: {seeds: 0..2, best: 2}", ""), ("cwmed", "own"))
-    try:
+    with fresh():
+        plugins.load([str(write_rule(tmp_path, factor=f"(1 / (not __import__('os').path.exists({str(flag)!r})))"))])
+        fewer = small(("trials: 14", "trials: 3"), ("then: {seeds: 0..2, best: 2}", ""), ("cwmed", "own"))
         make(fewer, tmp_path / "r.db")
         flag.unlink()
         assert make(fewer, tmp_path / "r.db").trials == []
         before = rows(tmp_path / "r.db")
         assert {(row[2], row[5]) for row in before} == {("failed", None)}
         again = make(fewer, tmp_path / "r.db", retry_failed=True)
-    finally:
-        forget()
     assert [trial.number for trial in again.trials] == [0, 1, 2]
     after = rows(tmp_path / "r.db")
     assert [row[3:5] for row in after] == [row[3:5] for row in before]
