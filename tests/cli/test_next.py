@@ -114,7 +114,7 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "budget: 40" in text
     file = folder / "demo.yaml"
     file.write_text(text.replace("model: mlp", "model: logistic"))
-    monkeypatch.setattr(sweep_lookup, "shipped", lambda: {"demo": file})
+    monkeypatch.setattr(sweep_lookup, "shipped", lambda *_: {"demo": file})
 
 
 @pytest.mark.thorough

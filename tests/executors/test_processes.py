@@ -243,7 +243,7 @@ def test_processes_that_cannot_begin_are_an_error(worker: str, engine: Engine, p
 
 def test_a_process_that_closes_its_pipe_and_lives_on(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "GRACE", 0.01)
-    with pytest.raises(RunError, match="the last one was killed by SIGKILL"):
+    with pytest.raises(RunError, match="the last process was killed by SIGKILL"):
         make_up(engine, 1, worker="fall_silent")
 
 
