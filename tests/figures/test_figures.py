@@ -396,12 +396,13 @@ def test_panels_without_a_run_have_the_range_of_the_others(
 
 
 def test_bands_of_text_switching_are_a_standard_deviation(
-    grids: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+    folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the title says; a 95% interval of two seeds is nine times as wide."""
+    fill(folder / "results.db", planned("text-switching", *SMALL, "seeds=0..1"))
     drawn: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    assert dynabro("plot", "text-switching", "--db", str(grids), *SETTINGS).code == 0
+    assert dynabro("plot", "text-switching", *SETTINGS).code == 0
     numbers = pd.read_csv("plots/text-switching.csv")
     panels = [rows for _, rows in numbers.groupby("switching", sort=False)]
     for axes, rows in zip(drawn[0].axes, panels, strict=True):
