@@ -65,7 +65,7 @@ def empty_database(like: str | None = None, on: str | None = None) -> Iterator[s
     """Make a database, give its URL, and remove it; skip the test where there is no server.
 
     With ``like``, the URL of a database to which nobody is connected, it is not empty but a copy of that one. ``on`` is the URL
-    of another server than that of all tests.
+    of a server; by default, the one that all tests share.
     """
     server = on or os.environ.get(VARIABLE)
     if not server:

@@ -125,6 +125,7 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
         from dynabro_cli.cli.search_progress import TrialsProgress
         from dynabro_cli.search.conduct import conduct
         from dynabro_cli.search.findings import findings
+        from dynabro_cli.store.kept_connection import transact
         from dynabro_cli.store.open.engine import open_for_writing
         from dynabro_cli.store.side_files import SideFiles
 
@@ -136,8 +137,7 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
         files.probe()
         with TrialsProgress(search, ahead.trials, quiet=quiet) as progress:
             conduct(search, engine, places, progress, runs=ahead.runs, files=files)
-    with engine.connect() as connection:
-        found = findings(search, connection)
+    found = transact(engine, lambda connection: findings(search, connection))
     _report(search, found, time.monotonic() - began, db, as_json)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.events import Evaluated, Event, Started
@@ -20,7 +21,7 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.search.file import Search, as_document, as_yaml, parse_search
 from dynabro_cli.search.study import Study
 from dynabro_cli.store import trials
-from dynabro_cli.store.kept_connection import KeptConnection
+from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.read.searches import GOALS, Trial, ends_of, evaluated, mean_value, text_of, trials_of
 from dynabro_cli.store.side_files import SideFiles
@@ -89,10 +90,14 @@ class StudyInProgress:
         self._open: dict[int, _Open] = {}
         self._by_key: dict[str, list[_Open]] = {}
         self._done, self._since = False, 0
-        with connection.begin() as database:
-            self._ours = trials.take_over(database, study.name, sweep_id, failed=retry_failed)
+
+        def take_over(database: Connection) -> tuple[list[int], list[Trial]]:
+            ours = trials.take_over(database, study.name, sweep_id, failed=retry_failed)
             rows = trials_of(database, study.name)
             trials.list_runs(database, sweep_id, [key for row in rows for key in row.run_keys])
+            return ours, rows
+
+        self._ours, rows = transact(connection, take_over)
         self._absorb(rows)
 
     def more(self) -> Sequence[Run]:
@@ -107,9 +112,8 @@ class StudyInProgress:
         while (number := rows[-1].number + 1 if rows else self._since) < self._study.total:
             parameters, runs = self._study.propose(number)
             keys = [run.key for run in runs]
-            with self._connection.begin() as database:
-                begun = trials.begin(database, self._study.name, number, self._sweep_id, parameters, keys)
-            if begun:
+            begin = functools.partial(trials.begin, search=self._study.name, number=number, sweep_id=self._sweep_id)
+            if transact(self._connection, functools.partial(begin, parameters=parameters, keys=keys)):
                 return self._begin(number, runs, parameters)
             self._study.forget(number)  # another command was faster: the next proposal knows its trial
             rows = self._read()
@@ -120,8 +124,7 @@ class StudyInProgress:
 
     def _read(self) -> list[Trial]:
         """Report news to the study; return the trials from the first unfinished one on."""
-        with self._connection.begin() as database:
-            rows = trials_of(database, self._study.name, self._since)
+        rows = transact(self._connection, lambda database: trials_of(database, self._study.name, self._since))
         self._absorb(rows)
         running = [row.number for row in rows if row.status == "running"]
         self._since = min(running, default=rows[-1].number + 1 if rows else self._since)
@@ -132,8 +135,8 @@ class StudyInProgress:
         reports: dict[int, list[tuple[int, float]]] = {}
         fresh = [row for row in rows if row.number not in self._study]
         if self._search.pruner != "none" and fresh:
-            with self._connection.begin() as database:
-                values = evaluated(database, [key for row in fresh for key in row.run_keys], self._search.goal)
+            keys = [key for row in fresh for key in row.run_keys]
+            values = transact(self._connection, lambda database: evaluated(database, keys, self._search.goal))
             for row in fresh:
                 if row.number not in self._ours:  # those are reported when their runs resume
                     reports[row.number] = self._steps(row, values)
@@ -152,11 +155,9 @@ class StudyInProgress:
         then = self._search.then
         if then is None:
             return ()
-        with self._connection.begin() as database:
-            rows = trials_of(database, self._study.name)
+        rows = transact(self._connection, lambda database: trials_of(database, self._study.name))
         runs = {run.key: run for row in best_of(self._search, rows) for run in self._study.again(row, then.seeds)}
-        with self._connection.begin() as database:
-            trials.list_runs(database, self._sweep_id, list(runs))
+        transact(self._connection, lambda database: trials.list_runs(database, self._sweep_id, list(runs)))
         self._watcher.repeating(self._study.name, len(runs))
         return list(runs.values())
 
@@ -177,9 +178,8 @@ class StudyInProgress:
     def catch_up(self, key: str) -> None:
         """Report the stored evaluations of a run that is not made from its beginning."""
         if self._search.pruner != "none" and key in self._by_key:
-            with self._connection.begin() as database:
-                values = evaluated(database, [key], self._search.goal).get(key, [])
-            self._report(key, values)
+            values = transact(self._connection, lambda database: evaluated(database, [key], self._search.goal))
+            self._report(key, values.get(key, []))
 
     def _report(self, key: str, values: Sequence[float]) -> None:
         """Report evaluations of a run, which follow those reported before, to its trials."""
@@ -219,8 +219,7 @@ class StudyInProgress:
 
         All other trials would fail, too. The trial stays ``running``, and the next command continues it.
         """
-        with self._connection.begin() as database:
-            stored = ends_of(database, [key], self._search.goal)
+        stored = transact(self._connection, lambda database: ends_of(database, [key], self._search.goal))
         if key not in stored or stored[key].status != "failed":
             error = RunError(f"{failure.reason} (trials that have ended are stored; the same command continues)")
             error.exit_code = failure.exit_code
@@ -230,14 +229,17 @@ class StudyInProgress:
         """Store the end of a trial, then report it to the study and the watcher."""
         del self._open[trial.number]
         keys = [run.key for run in trial.runs]
-        value = None
-        with self._connection.begin() as database:
-            if trial.status is None:
+
+        def end(database: Connection) -> tuple[str, float | None, Trial]:
+            status, value = trial.status, None
+            if status is None:
                 ends = ends_of(database, keys, self._search.goal)
                 value = mean_value(keys, ends, skip_diverged=self._search.diverged == "skip")
-                trial.status = "failed" if value is None else "finished"
-            trials.end(database, self._study.name, trial.number, trial.status, value)
-            row = trials_of(database, self._study.name, trial.number)[0]
+                status = "failed" if value is None else "finished"
+            trials.end(database, self._study.name, trial.number, status, value)
+            return status, value, trials_of(database, self._study.name, trial.number)[0]
+
+        trial.status, value, row = transact(self._connection, end)
         self._study.tell(trial.number, trial.status, value)
         self._watcher.trial_ended(self._study.name, row)
 
@@ -297,8 +299,7 @@ def worth(trial: Trial) -> float:
 
 def check_same(search: Search, database: KeptConnection) -> None:
     """Raise SpecError if trials of another search are stored under this name."""
-    with database.begin() as connection:
-        before = text_of(connection, search.sweep.name)
+    before = transact(database, lambda connection: text_of(connection, search.sweep.name))
     if before is not None and parse_search(before, search.sweep.name).question != search.question:
         raise SpecError(
             f"name={search.sweep.name}: another search is stored under this name, with other fixed fields, space, goal or "

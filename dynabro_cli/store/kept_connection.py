@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import time
-import warnings
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import URL
 
-from dynabro_cli.errors import DisconnectedError, OutageWarning
+from dynabro_cli.errors import DisconnectedError
+from dynabro_cli.store.open.servers import through_outages
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
 
 T = TypeVar("T")
-
-PAUSE_SECONDS = 0.5
-"""Pause between two attempts to reach a server."""
 
 
 class KeptConnection:
@@ -74,28 +70,13 @@ def transact(engine: Engine | KeptConnection, step: Callable[[Connection], T]) -
         DisconnectedError: The server could not be reached for ``busy_seconds``.
     """
     kept = engine if isinstance(engine, KeptConnection) else KeptConnection(engine)
-    lost, attempts = time.monotonic(), 0
-    while True:
-        try:
-            with translated_errors(engine.url), engine.begin() as connection:
-                result = step(connection)
-        except DisconnectedError:
-            attempts += 1
-            if attempts == 1:  # a connection that was closed is open again at once
-                lost = time.monotonic()
-                continue
-            patience = busy_seconds()
-            if kept.given_up or time.monotonic() - lost >= patience:
-                kept.given_up = True
-                raise
-            if attempts == 2:
-                _tell(f"{shown(engine.url)} cannot be reached; waiting for its server, at most {patience:g} s")
-            time.sleep(min(PAUSE_SECONDS, patience))
-        else:
-            if attempts > 1:
-                _tell(f"{shown(engine.url)} is back after {time.monotonic() - lost:.1f} s")
-            return result
 
+    def act() -> T:
+        with translated_errors(engine.url), engine.begin() as connection:
+            return step(connection)
 
-def _tell(line: str) -> None:
-    warnings.warn(line, OutageWarning, stacklevel=3)
+    try:
+        return through_outages(shown(engine.url), 0 if kept.given_up else busy_seconds(), act)
+    except DisconnectedError:
+        kept.given_up = True
+        raise

@@ -13,7 +13,8 @@ from dynabro_cli.components.digests import CodeComparison, changed_components, c
 from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, Repeat
 from dynabro_cli.store.open.engine import open_read_only
-from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.open.servers import through_outages
+from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
 from dynabro_cli.store.tables import runs, sweeps
 
 ToMake = Mapping[str, dt.datetime | None]
@@ -142,9 +143,13 @@ def stand(database: str, sweep: str | None, rerun: Rerun) -> Standing:
     Raises:
         DynabroError: The file is not a dynabro database, or cannot be read.
     """
-    try:
-        engine = open_read_only(database)
-    except (NotFoundError, EmptyDatabaseError):
-        return Standing(None, UpTo(0) if rerun == "all" else changed if rerun == "changed" else never)
-    with translated_errors(database), engine.connect() as connection:
-        return Standing(connection, repetition(connection, sweep, rerun))
+
+    def read() -> Standing:
+        try:
+            engine = open_read_only(database)
+        except (NotFoundError, EmptyDatabaseError):
+            return Standing(None, UpTo(0) if rerun == "all" else changed if rerun == "changed" else never)
+        with translated_errors(database), engine.connect() as connection:
+            return Standing(connection, repetition(connection, sweep, rerun))
+
+    return through_outages(shown(database), busy_seconds(), read)

@@ -18,11 +18,17 @@ from dynabro_cli.store.tables import sweep_runs, sweeps, trials
 def begin(
     connection: Connection, search: str, number: int, sweep_id: int | None, parameters: Mapping[str, Any], keys: Sequence[str]
 ) -> bool:
-    """Store a trial as ``running``; return False if another command has taken the number."""
-    taken = select(trials.c.number).where(trials.c.search == search, trials.c.number == number)
-    if connection.execute(taken).first() is not None:
-        return False
+    """Store a trial as ``running``; return False if another command has taken the number.
+
+    Repeated after its own commit, it returns True.
+    """
+    taken = select(trials.c.sweep_id, trials.c.status, trials.c.parameters).where(
+        trials.c.search == search, trials.c.number == number
+    )
     values = {"parameters": canonical_json(parameters), "run_keys": json.dumps(list(keys))}
+    before = connection.execute(taken).first()
+    if before is not None:
+        return sweep_id is not None and tuple(before) == (sweep_id, "running", values["parameters"])
     row = {"search": search, "number": number, "sweep_id": sweep_id, "status": "running", "value": None}
     connection.execute(insert(trials).values(row | values))
     if sweep_id is not None:
@@ -76,7 +82,7 @@ def _is_sound(row: RowMapping) -> bool:
 
 
 def take_over(connection: Connection, search: str, sweep_id: int, *, failed: bool = False) -> list[int]:
-    """Make the running trials of commands that have ended or died ours; return their numbers.
+    """Make the running trials of commands that have ended or died ours; return the numbers of all that are ours.
 
     With ``failed``, the failed trials are running again, and ours, too.
     """
@@ -85,7 +91,9 @@ def take_over(connection: Connection, search: str, sweep_id: int, *, failed: boo
     owners = select(sweeps).where(sweeps.c.id.in_({trial.sweep_id for trial in rows if trial.sweep_id is not None}))
     now = database_time(connection)
     alive = {
-        row["id"] for row in connection.execute(owners).mappings() if row["status"] == "running" and not presumed_dead(row, now)
+        row["id"]
+        for row in connection.execute(owners).mappings()
+        if row["id"] != sweep_id and row["status"] == "running" and not presumed_dead(row, now)
     }
     left = [trial.number for trial in rows if trial.status == "failed" or trial.sweep_id not in alive]
     which = (trials.c.search == search) & trials.c.number.in_(left) & trials.c.status.in_(states)

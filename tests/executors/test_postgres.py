@@ -9,9 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, text
 
 from dynabro_cli.store import row_digests
-from dynabro_cli.store.open.engine import snapshot
+from dynabro_cli.store.open import engine as engine_module
+from dynabro_cli.store.open.engine import open_for_writing, snapshot
+from dynabro_cli.store.repetition import stand
 from tests.postgres import cut_connections, own_server, turn_taken
 from tests.store.made import read
 
@@ -71,3 +74,21 @@ def test_restarts_of_the_server_are_waited_for(tmp_path: Path, monkeypatch: pyte
         assert any("cannot be reached; waiting for its server" in err and "is back after" in err for err in told), told
         with snapshot(server.url) as connection:
             assert row_digests.changed(connection) == {}
+
+
+def test_an_outage_at_the_start_is_waited_for(postgres_with_tables: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of the runs is read, and the database opened, though the server ends the first connection of each."""
+    url, cut = postgres_with_tables, []
+    real = engine_module.refuse_server_strangers
+
+    def refuse(connection: Connection, database: str, *, writing: bool) -> None:
+        if writing not in cut:
+            cut.append(writing)
+            cut_connections(url)
+        real(connection, database, writing=writing)
+
+    monkeypatch.setattr(engine_module, "refuse_server_strangers", refuse)
+    assert stand(url, "own", "none").of("k" * 64) is None
+    with open_for_writing(url).connect() as connection:
+        assert connection.execute(text("SELECT COUNT(*) FROM runs")).scalar_one() == 0
+    assert cut == [False, True]

@@ -103,7 +103,9 @@ def make(search: Search, path: Path | str, watch: Watch | None = None, **options
     return watch
 
 
-def rows(path: Path | str, sql: str = "SELECT search, number, status, parameters, run_keys, value FROM trials") -> list[Any]:
+def rows(
+    path: Path | str, sql: str = "SELECT search, number, status, parameters, run_keys, value FROM trials ORDER BY number"
+) -> list[Any]:
     """Rows of the database, by default all trials, without the command that made them."""
     engine: Engine = open_for_writing(str(path))
     with engine.connect() as connection:

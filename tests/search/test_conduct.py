@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -12,12 +13,16 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import RunError, SpecError
+from dynabro_cli.search import conduct
 from dynabro_cli.search.findings import findings
+from dynabro_cli.store import trials
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
@@ -25,6 +30,7 @@ from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.read.searches import evaluated
 from tests.faults import ray_nodes
 from tests.own import fresh, write_rule
+from tests.postgres import cut_connections
 from tests.search.made import SMALL, Watch, make, rows, small
 from tests.store.made import change
 
@@ -73,6 +79,41 @@ def test_a_search_in_postgresql_ends_and_goes_on_as_in_a_file(postgres: str, tmp
     make(small(), tmp_path / "whole.db")
     assert rows(postgres) == rows(tmp_path / "whole.db")
     assert sorted(rows(postgres, RUNS)) == sorted(rows(tmp_path / "whole.db", RUNS))
+
+
+@pytest.mark.parametrize("name", ["trials_of", "evaluated", "ends_of", "text_of"])
+def test_a_search_waits_for_a_server_that_drops_its_connections(
+    name: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of every fifth of a search's transactions of one kind."""
+    real, calls = getattr(conduct, name), itertools.count()
+
+    def cutting(*arguments: Any) -> Any:
+        if next(calls) % 5 == 0:
+            cut_connections(postgres)
+        return real(*arguments)
+
+    search = small(SAMPLERS[1][0])
+    make(search, postgres, Watch(end_at=100))
+    with monkeypatch.context() as patch:
+        patch.setattr(conduct, name, cutting)
+        make(search, postgres)
+    assert next(calls) > 0
+    make(search, tmp_path / "whole.db")
+    assert rows(postgres) == rows(tmp_path / "whole.db")
+
+
+def test_the_steps_of_a_trial_give_the_same_after_their_own_commit(tmp_path: Path) -> None:
+    make(small(("trials: 14", "trials: 2"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db")
+    with open_for_writing(str(tmp_path / "r.db")).begin() as connection:
+        command = connection.execute(text("SELECT MAX(id) FROM sweeps")).scalar_one()
+        begin = [trials.begin(connection, "small", 2, command, {"a": 1}, ["k"]) for _ in range(2)]
+        assert begin == [True, True]
+        assert not trials.begin(connection, "small", 2, command + 1, {"a": 1}, ["k"])
+        assert [trials.take_over(connection, "small", command) for _ in range(2)] == [[2], [2]]
+        for _ in range(2):
+            trials.end(connection, "small", 2, "finished", 0.5)
+        assert not trials.begin(connection, "small", 2, command, {"a": 1}, ["k"])
 
 
 @pytest.mark.thorough

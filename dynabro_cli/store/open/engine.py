@@ -41,7 +41,7 @@ from dynabro_cli.store.open.schema import (
     refuse_strangers,
     unreadable,
 )
-from dynabro_cli.store.open.servers import server_reader, server_writer
+from dynabro_cli.store.open.servers import server_reader, server_writer, through_outages
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
 from dynabro_cli.store.open.value_types import refuse_other_types
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION, metadata
@@ -74,8 +74,12 @@ def open_for_writing(database: str) -> Engine:
             if not os.access(path, os.W_OK):
                 raise CannotWriteError(f"{path} cannot be written. Try: chmod u+w, or another --db")
         engine = sqlite_writer(path)
-    with translated_errors(database, opening=True), engine.begin() as connection:
-        _create_or_check(connection, database)
+
+    def check() -> None:
+        with translated_errors(database, opening=True), engine.begin() as connection:
+            _create_or_check(connection, database)
+
+    through_outages(shown(database), busy_seconds(), check)
     if path is not None:
         event.listen(engine, "begin", lambda connection: _refuse_another(connection, path))
     return engine

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import time
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError
@@ -17,10 +19,15 @@ from dynabro_cli.errors import (
     DisconnectedError,
     DynabroError,
     NotFoundError,
+    OutageWarning,
     StorageError,
     first_line,
 )
 
+T = TypeVar("T")
+
+PAUSE_SECONDS = 0.5
+"""Pause between two attempts to reach a server."""
 TURN = 0x44594E42
 """Number of the lock that writers take in turns: ``DYNB``."""
 AGAIN = "what was stored before is intact; repeat the command when the server is there"
@@ -83,6 +90,44 @@ def _take_turns(connection: Connection, patience: float) -> None:
     for setting, seconds in limits.items():
         connection.exec_driver_sql(f"SET LOCAL {setting} = {max(1, round(1000 * seconds))}")  # 0 would mean no limit
     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({TURN})")
+
+
+def through_outages(name: str, patience: float, act: Callable[[], T]) -> T:
+    """Return the result of ``act``; if the server closes the connection, repeat it for ``patience`` seconds.
+
+    A connection that is lost during a commit does not say whether the commit took place. So ``act`` must give the same result
+    if it is repeated after its own commit.
+
+    Args:
+        name: The database as it may be printed.
+        patience: Seconds of an outage after which it is given up; with 0 it is repeated once.
+        act: Reads or writes; errors of the driver are translated.
+
+    Raises:
+        DisconnectedError: The server could not be reached for ``patience`` seconds.
+    """
+    lost, attempts = time.monotonic(), 0
+    while True:
+        try:
+            result = act()
+        except DisconnectedError:
+            attempts += 1
+            if attempts == 1:  # a connection that was closed is open again at once
+                lost = time.monotonic()
+                continue
+            if time.monotonic() - lost >= patience:
+                raise
+            if attempts == 2:
+                _tell(f"{name} cannot be reached; waiting for its server, at most {patience:g} s")
+            time.sleep(min(PAUSE_SECONDS, patience))
+        else:
+            if attempts > 1:
+                _tell(f"{name} is back after {time.monotonic() - lost:.1f} s")
+            return result
+
+
+def _tell(line: str) -> None:
+    warnings.warn(line, OutageWarning, stacklevel=4)
 
 
 def server_error(error: DBAPIError, database: str, *, opening: bool, patience: float) -> DynabroError | None:

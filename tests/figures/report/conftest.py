@@ -27,7 +27,7 @@ EVIL = "</script><script>document.title='owned'</script><!--<img src=x onerror=a
 
 @pytest.fixture(scope="session")
 def gathered(real_database: Path) -> Gathered:
-    """Gather the content of a report of a database, or get that of the real runs, which is gathered once."""
+    """Gather the content of a report of a database; for the real runs, once for all tests."""
 
     def gather(database: Path | None = None, where: str | None = None) -> dict[str, Any]:
         if database is None:
