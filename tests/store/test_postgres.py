@@ -299,6 +299,21 @@ def test_a_connection_that_is_lost_in_a_write_loses_nothing(
     assert read(database, "SELECT status, (SELECT COUNT(*) FROM rounds) FROM runs") == [("finished", 5)]
 
 
+def test_a_connection_that_is_cut_while_rows_are_sent_is_replaced(engine: Engine, database: str) -> None:
+    """psycopg sends many rows in a pipeline; a connection that is cut in it stays open, and busy for ever."""
+    recorder = record(engine, [started(), rounds(0, 4)])
+
+    @event.listens_for(engine, "do_executemany", once=True)
+    def leave_busy(cursor: Any, *_: object) -> None:
+        connection = cursor.connection.pgconn
+        connection.enter_pipeline_mode()
+        connection.send_query_params(b"SELECT 1", None)
+        connection.exit_pipeline_mode()  # psycopg.OperationalError: cannot exit pipeline mode while busy
+
+    recorder.record(finished(5))
+    assert read(database, "SELECT status, (SELECT COUNT(*) FROM rounds) FROM runs") == [("finished", 5)]
+
+
 def test_a_server_that_takes_no_connections_for_now(engine: Engine, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = record(engine, [started()])
     allow_connections(database, False)

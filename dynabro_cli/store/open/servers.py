@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event
-from sqlalchemy.exc import DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from dynabro_cli.errors import (
@@ -61,6 +62,16 @@ def server_reader(database: str, name: str) -> Engine:
     return engine
 
 
+def _drop_lost(context: ExceptionContext) -> None:
+    """Drop the connection if the driver itself, and not the server, reports that it does not work any more.
+
+    A connection that is cut while psycopg sends rows in a pipeline stays open and busy, so SQLAlchemy takes it for intact.
+    """
+    error = context.sqlalchemy_exception
+    if context.connection is not None and isinstance(error, OperationalError) and getattr(error.orig, "sqlstate", None) is None:
+        context.is_disconnect = True
+
+
 def _stop_statement(context: ExceptionContext) -> None:
     """Let the server stop the statement, and drop the connection, if a signal interrupts the wait for a statement."""
     if context.connection is None or isinstance(context.sqlalchemy_exception, DBAPIError):
@@ -72,13 +83,16 @@ def _stop_statement(context: ExceptionContext) -> None:
 
 
 def _engine(database: str, name: str, **options: Any) -> Engine:
+    logging.getLogger("psycopg").addHandler(logging.NullHandler())  # its warnings on lost connections are raised, too
     try:
-        return create_engine(database, **options)
+        engine = create_engine(database, **options)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
         way = "pip install of the driver, or SQLite"
         if database.startswith("postgres"):
             way = "pip install 'psycopg[binary]', and a URL that begins with postgresql+psycopg://"
         raise DatabaseError(f"{name}: its driver is not installed ({error}). Try: {way}") from error
+    event.listen(engine, "handle_error", _drop_lost)
+    return engine
 
 
 def _take_turns(connection: Connection, patience: float) -> None:
