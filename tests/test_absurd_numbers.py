@@ -81,6 +81,7 @@ def test_parameters(field: str, entry: Entry[object]) -> None:
                 assert len(answer(**{field: text}, byzantine="2")) <= 5
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("field", "entry"), ENTRIES, ids=[f"{field}-{entry.name}" for field, entry in ENTRIES])
 def test_many_workers(field: str, entry: Entry[object]) -> None:
     task = {} if field in ("task", "model", "data") else {"task": "quadratic"}
@@ -96,6 +97,7 @@ def test_more_workers_than_a_run_may_have() -> None:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "values",
     [

@@ -44,6 +44,7 @@ except SystemExit as end:
     assert loaded(program).isdisjoint(LIGHT)
 
 
+@pytest.mark.thorough
 def test_the_database_is_read_without_torch() -> None:
     assert {"dynabro_cli.store.open.engine", "dynabro_cli.store.recorder", "dynabro_cli.store.read.queries"} <= set(STORE)
     modules = loaded("import " + ", ".join(STORE))

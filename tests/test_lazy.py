@@ -140,6 +140,7 @@ def test_what_is_loaded_already_is_itself() -> None:
     sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "_module", None) is not first]
 
 
+@pytest.mark.thorough
 def test_torch_is_what_a_plain_import_makes() -> None:
     program = """
 import sys

@@ -103,6 +103,7 @@ def test_notebooks_and_descriptions_are_read(tmp_path: Path) -> None:
     assert PROSE["_text"](tmp_path / "a.yaml") == "Three methods"
 
 
+@pytest.mark.thorough
 def test_there_are_no_more_findings() -> None:
     found = PROSE["findings"]()
     assert len(found) <= PROSE["MOST"], "\n".join(found)

@@ -203,6 +203,7 @@ def test_every_key_of_a_sweep_is_documented() -> None:
     assert list(KEYS) in documented
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
     [words for words in COMMANDS if words.startswith("sweep ") and not any(own in words for own in (".yaml", "--plugin"))],

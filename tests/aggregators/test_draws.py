@@ -34,6 +34,7 @@ def test_the_same_call_draws_the_same_and_others_draw_others() -> None:
         assert 0 <= min(numbers) <= max(numbers) <= BITS
 
 
+@pytest.mark.thorough
 def test_permutations_are_uniform() -> None:
     for seed in (0, 1):
         draws = Draws(seed)
@@ -42,6 +43,7 @@ def test_permutations_are_uniform() -> None:
         assert chisquare(list(counts.values())).pvalue > 1e-3
 
 
+@pytest.mark.thorough
 def test_places_of_calls_in_turn_are_independent() -> None:
     draws = Draws(5)
     firsts = [int(draws.permutation(call, 5, CPU)[0]) for call in range(5001)]

@@ -93,6 +93,7 @@ def test_kappa_covers_the_default_number_of_neighbours() -> None:
             assert bound(m, f) <= proved_kappa(m, f)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", ["paper", "m-f-1"])
 @pytest.mark.parametrize(("m", "f"), [(5, 1), (7, 2)])
 def test_the_worst_input_found_does_not_disprove_kappa(m: int, f: int, variant: str) -> None:

@@ -46,6 +46,7 @@ def messages_of(m: int, d: int, dtype: torch.dtype, kind: str) -> Tensor:
     return messages.T.contiguous().T if kind == "strided" else messages
 
 
+@pytest.mark.thorough
 @settings(max_examples=150, deadline=None)
 @given(
     m=st.integers(1, 40),

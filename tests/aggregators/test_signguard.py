@@ -74,6 +74,7 @@ def test_signs_are_counted_among_the_coordinates_drawn() -> None:
         assert float(rule(messages)[7]) == pytest.approx(1.0 if looked else 0.6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(20))
 def test_largest_cluster_is_that_of_scikit_learn(seed: int) -> None:
     generator = np.random.default_rng(seed)

@@ -82,6 +82,7 @@ def test_none_to_all(count: int, around: str) -> None:
     torch.testing.assert_close(attack.messages(own, byzantine, attack.initial), expected)
 
 
+@pytest.mark.thorough
 def test_standard_normal_in_every_direction() -> None:
     """Kolmogorov-Smirnov tests along workers, coordinates, ticks and seeds, wrong with probability 1e-6 each."""
     n = 5_000
@@ -132,6 +133,7 @@ def test_two_methods_with_one_seed_face_the_same_noise_and_two_seeds_another() -
     assert not any(torch.equal(*pair) for pair in itertools.pairwise(first))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("around", ["zero", "own"])
 @pytest.mark.parametrize("clock", ["round", "computation"])
 def test_a_run_that_was_interrupted_is_the_run_that_was_not(around: str, clock: str) -> None:

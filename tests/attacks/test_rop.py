@@ -51,6 +51,7 @@ def test_a_heading_along_all_coordinates_has_no_orthogonal_part() -> None:
     torch.testing.assert_close(message, torch.zeros(2, dtype=torch.float64))
 
 
+@pytest.mark.thorough
 def test_in_a_run_it_harms_centred_clipping_more_than_no_attack_does() -> None:
     fields = {
         "method": "momentum", "workers": 9, "byzantine": 4, "budget": 400, "learning_rate": 0.1, "switching": "static",

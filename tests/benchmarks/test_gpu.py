@@ -85,6 +85,7 @@ def read(folder: Path) -> dict[str, dict[str, Any]]:
     return results
 
 
+@pytest.mark.thorough
 def test_nothing_that_a_check_does_ends_the_command(tmp_path: Path, steps: list[Step]) -> None:
     how, said = How("cpu", str(tmp_path), False), []
     assert measure(tmp_path / "out", how, 5, say=said.append, steps=steps)
@@ -137,6 +138,7 @@ measure(folder, How("cpu", sys.argv[1], False), 1, steps=[Step("slow", 1, "tests
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_command_that_is_stopped_leaves_no_process(number: int, tmp_path: Path) -> None:
@@ -164,6 +166,7 @@ def alive(process: int) -> bool:
     return bool(found.strip()) and not found.startswith("Z")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("steps")
 def test_without_a_device_nothing_else_is_tried(tmp_path: Path) -> None:
     how, said = How("cpu", str(tmp_path), False), []

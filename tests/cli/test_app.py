@@ -106,6 +106,7 @@ def test_the_help_of_run_shows_meanings_and_defaults(dynabro: Dynabro) -> None:
         assert words[1:] in line, "in the case that it was written in: B is not b"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", [(), ("db",), ("verify",), *COMMANDS], ids=" ".join)
 def test_help_shows_every_word_and_every_default_and_ends_in_an_example_that_parses(
     command: tuple[str, ...], dynabro: Dynabro
@@ -234,6 +235,7 @@ def call(*arguments: str, folder: Path, buffered: bool = True, **options: Any) -
     return subprocess.run([*PROGRAM, *arguments], cwd=folder, env=variables, text=True, check=False, timeout=120, **options)
 
 
+@pytest.mark.thorough
 def test_the_module_is_the_program(folder: Path) -> None:
     done = call("show", "runs/1", folder=folder, capture_output=True)
     assert (done.returncode, done.stdout) == (66, "")
@@ -288,6 +290,7 @@ LOADED: list[tuple[set[str], dict[str, int]]] = [
 """Packages that may not be loaded, and commands with the exit codes that they end with."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("absent", "commands"), LOADED, ids=["help", "components", "texts", "database"])
 def test_nothing_heavy_is_loaded_in_vain(absent: set[str], commands: dict[str, int], results: Path) -> None:
     program = f"""
@@ -373,6 +376,7 @@ finally:
     assert "model" not in told
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("count", "buffered"), [(1, True), (1, False), (200_000, True)])
 def test_a_reader_that_leaves_is_no_error(count: int, buffered: bool, results: Path) -> None:
     # as in `dynabro query ... | head -1`: nobody reads; of much it is told while printing, of little at the end
@@ -386,6 +390,7 @@ def test_a_reader_that_leaves_is_no_error(count: int, buffered: bool, results: P
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.thorough
 def test_a_reader_that_leaves_does_not_hide_an_error(results: Path) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
@@ -399,6 +404,7 @@ def test_a_reader_that_leaves_does_not_hide_an_error(results: Path) -> None:
     assert line.startswith("dynabro: SQL: integer overflow")
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_when_nobody_reads_its_progress(folder: Path) -> None:
     # as in `dynabro run 2>&1 | head -1`: what takes hours is not to be lost to a line of progress
     ours, theirs = os.pipe()
@@ -413,6 +419,7 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(folder: Path) -> None:
     assert "stored in results.db" in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "buffered"),
     [(["runs"], True), (["query", "SELECT 1", "--json"], False), (["query", "SELECT * FROM rounds, runs", "--csv"], True)],

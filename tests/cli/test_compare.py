@@ -141,6 +141,7 @@ def test_all_values_of_a_field(dynabro: Dynabro, grid: Path) -> None:
     assert best["mean"] == max(cell["mean"] for cell in found["cells"] if cell["column"] == "K=5")
 
 
+@pytest.mark.thorough
 def test_all_values_on_a_terminal(dynabro: Dynabro, grid: Path) -> None:
     outcome = dynabro("compare", "--all", "method")
     assert max(map(len, outcome.out.splitlines())) <= 120

@@ -31,6 +31,7 @@ def test_a_log_as_it_is(dynabro: Dynabro, log: Path, name: str) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (0, "one\ntwo\nthree\n", "")
 
 
+@pytest.mark.thorough
 def test_every_byte_is_there_where_there_is_no_terminal(log: Path, folder: Path) -> None:
     content = bytes(range(256)) * 1000
     log.write_bytes(content)
@@ -125,6 +126,7 @@ def test_the_example_works(dynabro: Dynabro, log: Path) -> None:
 # --- runs that have none
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_runs_without_logs_are_made_and_it_is_told_once(
     dynabro: Dynabro, folder: Path, command: str, monkeypatch: pytest.MonkeyPatch

@@ -36,6 +36,7 @@ def _nothing_stays() -> Iterator[None]:
         yield
 
 
+@pytest.mark.thorough
 def test_numbers_of_a_plugin_are_stored_and_plotted_by_name(dynabro: Dynabro, folder: Path) -> None:
     (folder / "own.py").write_text(PLUGIN)
     for method in ("sgd", "dynabro"):

@@ -55,6 +55,7 @@ def test_a_sweep_that_is_not_stored_is_an_unknown_figure(name: str, dynabro: Dyn
     assert outcome.problems[0].startswith("unknown figure")
 
 
+@pytest.mark.thorough
 def test_next_steps_are_for_people_only(dynabro: Dynabro, results: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal, and each of them works."""
     (folder / "own.yaml").write_text(f"name: own\nbase: {QUICK}\ngrid: {{weight_decay: [0, 0.1]}}\n")

@@ -104,6 +104,7 @@ RESERVED = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("force", [[], ["--force"]], ids=["plain", "force"])
 @pytest.mark.parametrize("command", WRITERS)
 def test_reserved_files_stay(command: str, force: list[str], dynabro: Dynabro, prepared: Path) -> None:
@@ -118,6 +119,7 @@ def test_reserved_files_stay(command: str, force: list[str], dynabro: Dynabro, p
         assert contents(prepared) == before, name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", [command for command in WRITERS if command != "select"])
 def test_another_file_needs_force(command: str, dynabro: Dynabro, prepared: Path) -> None:
     before = contents(prepared)
@@ -138,6 +140,7 @@ def drawn() -> dict[str, bytes]:
     return {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("victim", ["final.png", "final.runs.csv"])
 def test_plots(victim: str, dynabro: Dynabro, prepared: Path, drawn: dict[str, bytes]) -> None:
     out = prepared / "out"
@@ -180,6 +183,7 @@ def test_a_selection_takes_the_place_of_an_older_one(dynabro: Dynabro, prepared:
     assert (prepared / "notes.txt").read_bytes() == (prepared / "chosen.yaml").read_bytes()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["-", "/dev/stdout"])
 def test_standard_output(name: str, dynabro: Dynabro, results: Path) -> None:
     dynabro("export", "final", "--csv", "out.csv")

@@ -160,6 +160,7 @@ def test_a_sweep_with_wrong_plugins_is_refused(dynabro: Dynabro, folder: Path, t
     assert (outcome.code, outcome.problems) == (2, [problem.format(folder=folder)])
 
 
+@pytest.mark.thorough
 def test_a_database_with_unknown_components_is_listed_plotted_and_merged(dynabro: Dynabro, folder: Path) -> None:
     with fresh():
         write_rule(folder)

@@ -19,6 +19,7 @@ needs_web = pytest.mark.skipif(
 )
 
 
+@pytest.mark.thorough
 @needs_web
 def test_the_example_writes_a_report_that_replaces_itself(dynabro: Dynabro, results: Path) -> None:
     words = example(dynabro, ["report"])
@@ -49,6 +50,7 @@ def test_the_report_of_thousands_of_runs_is_small_and_silent(dynabro: Dynabro) -
     assert 1_000_000 < Path("report.html").stat().st_size < 5_000_000
 
 
+@pytest.mark.thorough
 @needs_web
 def test_a_report_for_a_pipe(dynabro: Dynabro, results: Path, folder: Path) -> None:
     outcome = dynabro("report", "--out", "-")

@@ -64,6 +64,7 @@ def evaluated(dynabro: Dynabro, *words: str) -> dict[str, object]:
 # --- what is saved
 
 
+@pytest.mark.thorough
 def test_each_evaluation_has_a_file_with_the_stored_numbers(dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro(*LOGISTIC, *SAVE, "--save-at", "evaluations")
     assert outcome.code == 0
@@ -95,6 +96,7 @@ def no_plugins() -> Iterator[None]:
         yield
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("no_plugins")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_statistics_of_batch_norm_are_saved_too(precision: str, dynabro: Dynabro, folder: Path) -> None:
@@ -142,6 +144,7 @@ def test_from_python() -> None:
 # --- a run that is stored, killed, or interrupted
 
 
+@pytest.mark.thorough
 def test_a_stored_run_without_its_model_says_how_to_get_it(dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*LOGISTIC).code == 0
     outcome = dynabro(*LOGISTIC, *SAVE)
@@ -160,6 +163,7 @@ def test_a_stored_run_without_its_model_says_how_to_get_it(dynabro: Dynabro, fol
     assert (name, size, digest) == ("model.safetensors", len(content), hashlib.sha256(content).hexdigest())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("change", ["cut", "flipped", "removed"])
 def test_a_saved_model_that_has_changed_is_not_said_to_be_saved(change: str, dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*LOGISTIC, *SAVE).code == 0
@@ -209,6 +213,7 @@ def test_a_full_disk_leaves_a_run_to_resume(dynabro: Dynabro, folder: Path) -> N
 # --- files that are there already
 
 
+@pytest.mark.thorough
 def test_only_a_model_of_the_same_run_is_replaced(dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*LOGISTIC, *SAVE).code == 0
     for content in ((folder / "model.safetensors").read_bytes(), b"precious"):
@@ -223,6 +228,7 @@ def test_only_a_model_of_the_same_run_is_replaced(dynabro: Dynabro, folder: Path
     assert json.loads(about("model.safetensors")["spec"])["seed"] == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["results.db", "results.db-wal", "results.db.d/logs/a.log", "there/is/none", "."])
 def test_places_that_are_refused_before_anything_runs(name: str, dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*QUADRATIC).code == 0
@@ -282,6 +288,7 @@ def test_files_that_are_not_models(name: str, dynabro: Dynabro, folder: Path) ->
     assert line.startswith(f"{name}: not a safetensors file (")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.bool])
 def test_numbers_of_another_kind_are_not_weights(kind: torch.dtype, dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*LOGISTIC, *SAVE).code == 0

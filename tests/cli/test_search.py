@@ -125,6 +125,7 @@ def test_list_searches(dynabro: Dynabro) -> None:
     assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {"worst-static", "worst-switching"}
 
 
+@pytest.mark.thorough
 def test_the_plot_of_a_search(dynabro: Dynabro, searched: Path, folder: Path) -> None:
     outcome = dynabro("plot", "static", "--db", str(searched), "--out", "p")
     assert outcome.code == 0, outcome.err
@@ -213,6 +214,7 @@ seeds: 0
 """
 
 
+@pytest.mark.thorough
 def test_select_takes_the_best_trial_of_a_search(dynabro: Dynabro, folder: Path) -> None:
     (folder / "tuned.yaml").write_text(TUNED)
     assert dynabro("search", "tuned.yaml", "--jobs", "0").code == 0

@@ -60,6 +60,7 @@ def stopped(number: int, *words: str, locked: bool = False) -> tuple[int, str]:
     return process.returncode, said.replace("ready\n", "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("number", "code", "words"),
     [
@@ -95,6 +96,7 @@ main()
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
 def test_a_signal_is_not_lost_while_sqlite_asks_what_is_allowed(number: int, code: int, results: Path) -> None:
     """SQLite drops what the handler raises there, and takes it for a no."""
@@ -104,6 +106,7 @@ def test_a_signal_is_not_lost_while_sqlite_asks_what_is_allowed(number: int, cod
     assert (ended.returncode, len(ended.stderr.splitlines())) == (code, 1), ended.stderr
 
 
+@pytest.mark.thorough
 def test_a_signal_ends_the_waiting_for_a_lock(results: Path) -> None:
     with contextlib.closing(sqlite3.connect(results, isolation_level=None)) as holder:
         holder.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -119,6 +119,7 @@ def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder:
     assert read(folder / "results.db", sql) == rows
 
 
+@pytest.mark.thorough
 def test_a_stored_sweep_is_answered_while_others_write(
     dynabro: Dynabro, small: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +303,7 @@ def test_runs_of_other_code_are_told_and_run_again(dynabro: Dynabro, small: str,
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs WHERE code_digests IS NULL") == [(1,)]
 
 
+@pytest.mark.thorough
 def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> None:
     assert dynabro("sweep", small, "--quiet", "--jobs", "1").code == 0
     assert "0 stored in results.db, 4 to do" in dynabro("sweep", small, "--dry-run", "--rerun").out

@@ -25,6 +25,7 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_words_are_stored_changed_and_found(dynabro: Dynabro, folder: Path) -> None:
     words = "tags, note"
     assert dynabro(*QUADRATIC, "--tag", "lr", "--tag", "first", "--note", "does it train?").code == 0
@@ -66,6 +67,7 @@ def test_words_that_are_not_stored(words: tuple[str, ...], code: int, problem: s
     assert read(results, "SELECT COUNT(tags) + COUNT(note) FROM runs") == [(0,)]
 
 
+@pytest.mark.thorough
 def test_changes_of_the_checkout_go_with_the_run(dynabro: Dynabro, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in ("0", "1"):
         assert dynabro(*QUADRATIC, "--seed", seed).code == 0

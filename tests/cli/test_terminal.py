@@ -133,6 +133,7 @@ def test_escapes_are_shown(words: list[str], dynabro: Dynabro, evil: Path) -> No
     assert SHOWN in dynabro(*words).out
 
 
+@pytest.mark.thorough
 def test_json_and_csv_are_exact(evil: Path) -> None:
     (method,) = read(evil, "SELECT method FROM runs WHERE id = 1")[0]
     assert method.endswith(EVIL)
@@ -190,6 +191,7 @@ def shell(words: list[str], redirected: str, folder: Path, **variables: str) -> 
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [["runs"], ["query", "SELECT 1", "--csv"], ["--version"]])
 def test_a_closed_standard_output_is_an_error_in_a_line(words: list[str], results: Path) -> None:
     done = shell(words, ">&-", results.parent)
@@ -199,12 +201,14 @@ def test_a_closed_standard_output_is_an_error_in_a_line(words: list[str], result
     )
 
 
+@pytest.mark.thorough
 def test_a_run_is_stored_whatever_is_closed(folder: Path) -> None:
     done = shell(["run", "--task", "quadratic", "--budget", "4"], "<&- >&- 2>&-", folder)
     assert done.returncode == 74
     assert read(folder / "results.db", "SELECT status FROM runs") == [("finished",)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("redirected", "code"), [("2>&-", 66), ("<&- 2>&-", 66), (">&- 2>&-", 66)])
 def test_an_error_that_nobody_reads_has_its_code(redirected: str, code: int, folder: Path) -> None:
     done = shell(["runs"], redirected, folder)
@@ -217,6 +221,7 @@ def test_a_sweep_from_a_closed_standard_input_is_empty(folder: Path) -> None:
     assert done.stderr.startswith("dynabro: <stdin>: it is empty")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -236,6 +241,7 @@ def test_a_terminal_without_the_letters(words: list[str], code: int, message: st
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words", [["query", "SELECT '\udcff'"], ["runs", "--where", "host = '\udcff'"], ["runs", "--db", "\udcff.db"]]
 )

@@ -20,6 +20,7 @@ SMALL = ("--m", "5", "--f", "2", *QUICK)
 # --- kappa
 
 
+@pytest.mark.thorough
 def test_a_table_of_every_rule(dynabro: Dynabro) -> None:
     outcome = dynabro("verify", "kappa", *SMALL)
     assert (outcome.code, outcome.err) == (0, "")

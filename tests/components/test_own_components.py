@@ -56,6 +56,7 @@ def _nothing_stays() -> Iterator[None]:
 # --- dynabro new
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_it_writes_passes_its_tests(kind: str, dynabro: Dynabro, folder: Path) -> None:
     file = f"a_{kind}_2.py".replace("-", "_")  # a name for each: torch's compiler remembers modules by their names
@@ -78,6 +79,7 @@ def test_the_documents_show_what_it_writes(kind: str) -> None:
     assert f"```python\n{rendered(kind, f'my-{kind}')}```\n" in (ROOT / "docs" / "extending.md").read_text()
 
 
+@pytest.mark.thorough
 def test_the_documents_use_the_kit() -> None:
     (block,) = [
         text for text in blocks("python", (ROOT / "docs" / "extending.md").read_text()) if "dynabro_cli.testing" in text

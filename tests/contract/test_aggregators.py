@@ -262,6 +262,7 @@ def assert_robust(rule: BoundAggregator, messages: Tensor, sets: Tensor, slack: 
     assert bool((errors <= (rule.kappa * spreads).sqrt() * (1 + 1e-6) + slack).all())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", PROVED[0])
 def test_error_is_within_the_bound_of_kappa(text: str) -> None:
     """Definition 3.2 of the paper, for every set S of m - f messages."""

@@ -122,6 +122,7 @@ def test_auto_is_declared(place: tuple[str, str, str]) -> None:
     assert (info_of(place).auto is not None) == (place in KNOWN)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", KNOWN, ids=":".join)
 def test_auto_is_the_value_that_it_comes_to(place: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     kind, name, _ = place

@@ -25,6 +25,7 @@ def parts_of(text: str, labels: np.ndarray[Any, Any], workers: int, seed: int) -
     return REGISTRY.parse(text).build(PartitionSetting(workers)).split(labels, Streams(seed))
 
 
+@pytest.mark.thorough
 @every_text
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(

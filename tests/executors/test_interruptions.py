@@ -62,6 +62,7 @@ def in_another_process(body: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", start + body], capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 75)])
 def test_a_second_signal_ends_at_once(name: str, code: int) -> None:
     done = in_another_process(

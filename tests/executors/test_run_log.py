@@ -153,6 +153,7 @@ def test_an_interrupted_run_in_this_process(tmp_path: Path, monkeypatch: pytest.
 # --- what is printed
 
 
+@pytest.mark.thorough
 def test_what_a_worker_prints_is_in_its_runs_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     statuses, (log, other) = sweep(tmp_path, quadratic(0), quadratic(2))
     assert statuses == ["finished"] * 2
@@ -168,6 +169,7 @@ def test_what_a_worker_prints_is_in_its_runs_log(tmp_path: Path, capfd: pytest.C
     assert "from" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.thorough
 def test_a_crash_of_native_code_leaves_its_trace(tmp_path: Path) -> None:
     statuses, (log, other) = sweep(tmp_path, quadratic(1), quadratic(0), max_retries=1)
     assert statuses == ["failed", "finished"]
@@ -240,6 +242,7 @@ def test_a_worker_prints_to_a_log_that_cannot_be_written(tmp_path: Path, what: s
     assert "from" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.thorough
 def test_runs_without_a_folder_for_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "file"))
     (tmp_path / "file").touch()
@@ -262,6 +265,7 @@ def test_a_log_that_cannot_be_written_any_more_is_told_once(tmp_path: Path) -> N
     assert line.startswith(f"{tmp_path}/state/logs cannot be written (Is a directory); runs continue without logs; ")
 
 
+@pytest.mark.thorough
 def test_printing_goes_where_it_went_before(path: Path) -> None:
     program = [sys.executable, "-m", "tests.executors.talkative"]
     answer = subprocess.run([*program, str(path), "0"], capture_output=True, text=True, cwd=Path(__file__).parents[2])

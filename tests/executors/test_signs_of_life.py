@@ -34,6 +34,7 @@ def sweep(path: Path, name: str | None, *runs: Run, listener: Log | None = None,
     return execute_all(runs, engine, options, listener or Log(), worker="tests.executors.talkative:serve")
 
 
+@pytest.mark.thorough
 def test_a_sweep_has_a_row_and_its_runs_are_seen_in_it(path: Path) -> None:
     class Looking(Log):
         def event(self, slot: int, run: Run, event: object) -> None:
@@ -50,6 +51,7 @@ def test_a_sweep_has_a_row_and_its_runs_are_seen_in_it(path: Path) -> None:
     assert read(path, f"SELECT {columns} FROM sweeps ORDER BY id") == rows
 
 
+@pytest.mark.thorough
 def test_a_sweep_with_a_failed_run(path: Path) -> None:
     sweep(path, "mine", quadratic(0), quadratic(1))
     assert read(path, "SELECT status FROM sweeps") == [("failed",)]
@@ -57,6 +59,7 @@ def test_a_sweep_with_a_failed_run(path: Path) -> None:
     assert read(path, "SELECT status, stored_before FROM sweeps ORDER BY id") == [("failed", 0), ("failed", 2)]
 
 
+@pytest.mark.thorough
 def test_runs_without_a_name_in_common_are_no_sweep(path: Path) -> None:
     sweep(path, None, quadratic(0))
     assert read(path, "SELECT * FROM sweeps") == []

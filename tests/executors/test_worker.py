@@ -187,6 +187,7 @@ def test_nothing_is_kept_of_a_run_that_is_over() -> None:
     assert kinds(pipe).count("Finished") == 2
 
 
+@pytest.mark.thorough
 def test_compiled_code_of_earlier_runs_is_forgotten() -> None:
     import torch._dynamo.config
 

@@ -80,6 +80,7 @@ def test_a_title_tells_what_all_runs_have_in_common(sweep: str, words: str) -> N
     assert setting(cast(Results, results)) == words
 
 
+@pytest.mark.thorough
 def test_the_worst_attack_is_marked(folder: Path, dynabro: Dynabro) -> None:
     """One a method, strategy and rule: the lowest mean over seeds, and never that of no attack."""
     some = ("aggregator=cwmed", "aggregator=gm", "attack=none", "attack=sf", "attack=ipm", "attack=alie")
@@ -97,6 +98,7 @@ def test_the_worst_attack_is_marked(folder: Path, dynabro: Dynabro) -> None:
     assert sorted(drawn.index[drawn["worst"]]) == sorted(lowest)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["mnist-sf-cwtm", "digits-alie-gm"])
 def test_final_numbers(name: str, grids: Path, dynabro: Dynabro) -> None:
     assert dynabro("plot", name, "--db", str(grids), *SETTINGS).code == 0
@@ -147,6 +149,7 @@ def test_curves(name: str, value: str, grids: Path, dynabro: Dynabro) -> None:
     assert len(drawn) == rows.groupby(cells).ngroups * len(grid)
 
 
+@pytest.mark.thorough
 def test_fractions(grids: Path, dynabro: Dynabro) -> None:
     assert dynabro("plot", "digits-bernoulli-dmax048", "--db", str(grids), *SETTINGS).code == 0
     drawn = pd.read_csv("plots/digits-bernoulli-dmax048.csv")
@@ -164,6 +167,7 @@ def test_fractions(grids: Path, dynabro: Dynabro) -> None:
     assert bars["fraction"].to_numpy() == pytest.approx(bars["byzantine"] / 25)
 
 
+@pytest.mark.thorough
 def test_paths(grids: Path, dynabro: Dynabro) -> None:
     assert dynabro("plot", "momentum-fails-paths", "--db", str(grids), *SETTINGS).code == 0
     drawn = pd.read_csv("plots/momentum-fails-paths.csv")
@@ -172,6 +176,7 @@ def test_paths(grids: Path, dynabro: Dynabro) -> None:
     assert sorted(zip(drawn["x1"], drawn["x2"], strict=True)) == [pytest.approx(point, rel=1e-9) for point in points]
 
 
+@pytest.mark.thorough
 def test_what_is_missing_is_told(folder: Path, dynabro: Dynabro) -> None:
     rows = planned("digits-periodic", *SMALL, "seeds=0..1")
     kept = [row for row in rows if row["method"] != "dynabro" and not (row["seed"] == 1 and row["switching"] == "static")]
@@ -200,6 +205,7 @@ def test_the_shipped_grid_without_settings(folder: Path, dynabro: Dynabro) -> No
     assert (outcome.code, outcome.out, outcome.err) == (0, f"plots/history-dependence.png  ({len(rows)} runs)\n", "")
 
 
+@pytest.mark.thorough
 def test_history_windows_are_measured(folder: Path, dynabro: Dynabro) -> None:
     """In runs of 300 rounds: sqrt(300) = 17.3 and 300^(5/8) = 35.3, rounded up, are safeguard's windows."""
     fill(folder / "results.db", planned("history-dependence", "budget=300", "eval_every=100"))
@@ -219,6 +225,7 @@ def test_history_windows_are_measured(folder: Path, dynabro: Dynabro) -> None:
     assert drawn.loc["safeguard", "window"] == "36"
 
 
+@pytest.mark.thorough
 def test_runs_that_diverged_count_as_they_are(folder: Path, dynabro: Dynabro) -> None:
     rows = [row for row in planned("digits-periodic", *SMALL, "seeds=0..1") if row["method"] == "sgd"]
     fill(folder / "results.db", rows, diverged=lambda row: bool(row["seed"] == 1 and row["switching"] == "periodic:K=5"))
@@ -247,6 +254,7 @@ def test_runs_that_diverged_count_as_they_are(folder: Path, dynabro: Dynabro) ->
     assert curve["mean"].iloc[-1] == pytest.approx((last + other) / 2, rel=1e-8)  # what it ended with, to the end
 
 
+@pytest.mark.thorough
 def test_a_variant_takes_the_place_of_a_sweep_without_runs(folder: Path, dynabro: Dynabro) -> None:
     jpeg = "task=image-folder:name=cifar10-jpeg,like=cifar10"
     fill(folder / "results.db", planned("cifar10-ipm-cwmed", jpeg, "seeds=0"), with_rounds=False)
@@ -257,6 +265,7 @@ def test_a_variant_takes_the_place_of_a_sweep_without_runs(folder: Path, dynabro
     assert dynabro("plot", "cifar10-ipm-cwmed").out == "plots/cifar10-ipm-cwmed.png  (1 run)\n"
 
 
+@pytest.mark.thorough
 def test_all(grids: Path, dynabro: Dynabro) -> None:
     outcome = dynabro("plot", "all", "--db", str(grids))
     assert outcome.code == 66  # as they are small, and all is for the sweeps as they come
@@ -264,6 +273,7 @@ def test_all(grids: Path, dynabro: Dynabro) -> None:
     assert outcome.problems[-1] == "no run of any figure is stored. Try: dynabro list sweeps"
 
 
+@pytest.mark.thorough
 def test_all_for_which_a_condition_holds(folder: Path, dynabro: Dynabro) -> None:
     fill(folder / "results.db", planned("history-dependence")[:1], with_rounds=False)
     outcome = dynabro("plot", "all", "--where", "1 = 0")
@@ -336,6 +346,7 @@ def test_what_is_refused(arguments: list[str], code: int, problem: str, grids: P
     assert not Path("plots").exists()
 
 
+@pytest.mark.thorough
 def test_training_details_have_the_rates_of_their_own_sweep(folder: Path, dynabro: Dynabro) -> None:
     """Runs of the same network at other rates, made by another sweep, are not in the paper's table."""
     sweeps = ("mnist-sf-cwtm", "mnist-best")
@@ -346,6 +357,7 @@ def test_training_details_have_the_rates_of_their_own_sweep(folder: Path, dynabr
     assert drawn.loc["learning rates", "MNIST"] == "SGD 0.01, momentum 0.01, DynaBRO 0.05"
 
 
+@pytest.mark.thorough
 def test_a_folder_that_cannot_be_written(grids: Path, folder: Path, dynabro: Dynabro) -> None:
     (folder / "file").write_text("no folder")
     outcome = dynabro("plot", "digits-alie-gm", "--db", str(grids), "--out", "file/plots", *SETTINGS)
@@ -353,6 +365,7 @@ def test_a_folder_that_cannot_be_written(grids: Path, folder: Path, dynabro: Dyn
     assert outcome.problems == ["file/plots cannot be written (Not a directory). Try: another --out"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("width", "pixels", "name"), [("column", 1005, "digits-periodic"), ("page", 2070, "training-details")])
 def test_widths_for_print(width: str, pixels: int, name: str, grids: Path, dynabro: Dynabro) -> None:
     """3.35 and 6.9 inches at 300 dots per inch, whatever the figure's own width is."""

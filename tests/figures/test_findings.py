@@ -57,6 +57,7 @@ def test_agreement(render: ModuleType) -> None:
     assert render.agreement(["not run", "undecided"]) == "undecided"
 
 
+@pytest.mark.thorough
 def test_readings_of_the_paper_are_apart(render: ModuleType) -> None:
     """Claims of Figures 1, 5, 6 and 7 are judged under each; a verdict of each is what its own runs give."""
     claims = {claim.name: claim for claim in render.Renderer(EXAMPLE).claims}

@@ -122,6 +122,7 @@ def test_a_parameter_is_an_axis(folder: Path, dynabro: Dynabro) -> None:
     assert "method.gamma: no run here has this parameter" in problem.err
 
 
+@pytest.mark.thorough
 def test_names_colours_and_order(rules: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
     monkeypatch.setattr("dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x")
@@ -141,6 +142,7 @@ def test_names_colours_and_order(rules: Path, dynabro: Dynabro, monkeypatch: pyt
     assert "colour=rot: not a colour" in dynabro("plot", "mine", "--db", str(rules), "--colour", "nnm=rot").err
 
 
+@pytest.mark.thorough
 def test_a_second_plot_replaces_no_other(rules: Path, dynabro: Dynabro) -> None:
     """The same question has the same files; --name chooses others."""
     one, other = ("plot", "curves", "--db", str(rules)), ("plot", "curves", "--db", str(rules), "--hue", "attack")

@@ -38,6 +38,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_final(mixed: Path, dynabro: Dynabro) -> None:
     outcome = dynabro(
         "plot", "final", "--db", str(mixed), "--facet", "aggregator", "--hue", "method", "--where", "attack = 'sf'"
@@ -75,6 +76,7 @@ def test_methods_of_one_label_are_told_apart(folder: Path, dynabro: Dynabro) -> 
     assert (set(drawn["series"]), set(drawn["n"])) == ({"dynabro:noise_bound=1", "dynabro:noise_bound=2"}, {2})
 
 
+@pytest.mark.thorough
 def test_curves_of_a_gap(grids: Path, dynabro: Dynabro) -> None:
     where = "task = 'quadratic' AND method = 'momentum' AND switching = 'static' AND aggregator = 'mean'"
     for metric in ([], ["--metric", "gap"]):
@@ -84,6 +86,7 @@ def test_curves_of_a_gap(grids: Path, dynabro: Dynabro) -> None:
         assert list(drawn["budget"].unique()) == [0, 10, 20, 30, 40]
 
 
+@pytest.mark.thorough
 def test_heatmap_shows_the_worst_case(mixed: Path, dynabro: Dynabro) -> None:
     outcome = dynabro("plot", "heatmap", "--db", str(mixed), "--where", "method IN ('sgd', 'dynabro')")
     assert (outcome.code, outcome.err) == (0, "")
@@ -109,6 +112,7 @@ def test_heatmap_of_losses_shows_the_highest(mixed: Path, dynabro: Dynabro) -> N
     assert (drawn["attack"], drawn["mean"]) == (means.idxmax(), pytest.approx(means.max(), rel=1e-9))
 
 
+@pytest.mark.thorough
 def test_histogram(grids: Path, dynabro: Dynabro) -> None:
     where = "switching LIKE 'bernoulli%' AND task = 'digits'"
     assert dynabro("plot", "histogram", "--db", str(grids), "--where", where).code == 0
@@ -118,6 +122,7 @@ def test_histogram(grids: Path, dynabro: Dynabro) -> None:
     assert drawn["rounds"].sum() == rounds["n"].iloc[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clock", ["round", "computation"])
 def test_timeline(clock: str, dynabro: Dynabro) -> None:
     """The Byzantine workers of a real run are those that the strategy says, and as many as the run has counted."""
@@ -140,6 +145,7 @@ def test_timeline(clock: str, dynabro: Dynabro) -> None:
 HOW = ("--task", "digits", "--model", "logistic", "--budget", "60", "--batch-size", "4", "--seed", "3", "--workers", "9")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [
@@ -177,6 +183,7 @@ def test_timelines_of_schedules_that_are_stored_or_look_at_the_run(options: tupl
         assert (np.flatnonzero(masks[change["tick"]]) + 1).tolist() == json.loads(change["byzantine"])
 
 
+@pytest.mark.thorough
 def test_a_timeline_tells_who_answered(dynabro: Dynabro) -> None:
     how = ("--method", "momentum", "--byzantine", "3", "--participation", "0.5")
     assert dynabro("run", *HOW, *how).code == 0
@@ -189,6 +196,7 @@ def test_a_timeline_tells_who_answered(dynabro: Dynabro) -> None:
 RECOVERY = ("dip", "largest_dip", "recovery_rounds", "recovery_budget", "worst_window", "acceptance", "aggregation_error")
 
 
+@pytest.mark.thorough
 def test_what_is_told_of_recovery_can_be_plotted(dynabro: Dynabro) -> None:
     """Only runs with a number count; a switch that never happens has no recovery."""
     for switching in ("periodic:K=7", "static"):
@@ -270,6 +278,7 @@ def test_no_run_at_all(mixed: Path, dynabro: Dynabro, folder: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["curves", "final", "heatmap"])
 def test_the_defaults_show_small_databases(name: str, results: Path, dynabro: Dynabro) -> None:
     """Each of the two tasks has a panel; the objective has no accuracy, so its panel is empty."""
@@ -285,6 +294,7 @@ def test_a_row_each_run(mixed: Path, dynabro: Dynabro, folder: Path) -> None:
     assert pd.read_csv(folder / "plots/final.csv")["std"].isna().all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["$\\frac$", "a$b$c", "\\alpha_{"])
 def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is(
     name: str, mixed: Path, dynabro: Dynabro, folder: Path, tmp_path: Path
@@ -308,6 +318,7 @@ def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is(
     assert name in (folder / "plots/final.csv").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["final", "curves", "histogram"])
 def test_panels_share_their_vertical_axis_unless_told(
     name: str, mixed: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from tests.store.made import finding
 from tests.theory.made_rates import fill
 
 
+@pytest.mark.thorough
 def test_rate(dynabro: Dynabro, folder: Path) -> None:
     fill(folder / "rates.db", spread=0.1)
     outcome = dynabro("plot", "rate", "--db", "rates.db", "--set", "seeds=0..1", "--check")
@@ -29,6 +30,7 @@ def test_rate(dynabro: Dynabro, folder: Path) -> None:
     assert set(drawn["n"]) == {2}
 
 
+@pytest.mark.thorough
 def test_kappa(dynabro: Dynabro, folder: Path) -> None:
     """The larger ratio of two searches is shown, because both are lower bounds."""
     engine = open_for_writing(str(folder / "results.db"))

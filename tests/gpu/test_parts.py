@@ -27,6 +27,7 @@ def vectors() -> Tensor:
     return on_gpu(torch.randn(M, D, generator=torch.Generator().manual_seed(0)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", [*RULES, *(f"{stage}+cwtm" for stage in STAGES)])
 def test_rules(text: str, gpu: FakeGPU) -> None:
     rule = made(text.format(length=60, short=20), workers=M, byzantine=3)
@@ -38,6 +39,7 @@ def test_rules(text: str, gpu: FakeGPU) -> None:
     subsets.cache_clear()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", ATTACKS)
 def test_attacks(text: str, gpu: FakeGPU) -> None:
     attack = make_attack(text.replace("worker=8", "worker=16"), workers=M)

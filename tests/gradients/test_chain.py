@@ -39,6 +39,7 @@ def gradients(name: str, how: str, workers: int, batches: int) -> list[Tensor]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("batches", [1, 2])
 @pytest.mark.parametrize(("name", "how"), [("mlp", "off"), ("logistic", "off"), ("mlp", "on"), ("cnn", "on")])
 def test_equal_to_autograd(name: str, how: str, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:

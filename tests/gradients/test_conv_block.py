@@ -104,6 +104,7 @@ def agree(found: Result, exact: Result, tolerance: float = 1e-5) -> None:
             assert float((one - other).norm()) <= tolerance * float(other.norm()), name
 
 
+@pytest.mark.thorough
 @needs_compiler
 @pytest.mark.parametrize("name", SHAPES)
 @settings(deadline=None, derandomize=True, max_examples=12)
@@ -229,6 +230,7 @@ def network() -> nn.Module:
     )
 
 
+@pytest.mark.thorough
 @needs_compiler
 @pytest.mark.parametrize("batches", [1, 3])
 @pytest.mark.parametrize("build", [network, lambda: registered("cnn-mnist"), lambda: registered("cnn-digits")])

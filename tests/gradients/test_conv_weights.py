@@ -36,6 +36,7 @@ def exact(gy: Tensor, x: Tensor, size: Sequence[int], padding: tuple[int, int]) 
     return torch.stack(found)
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
     m=st.integers(1, 4),

@@ -50,6 +50,7 @@ def test_worker_counts_and_single_samples(workers: int, batches: int) -> None:
     check(registered("cnn-digits", ImageShape(1, 8, 8, CLASSES)), inputs, labels, batches, SHARED)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("workers_at_once", "batches"), [(0, 1), (0, 2), (1, 1), (2, 2), (3, 2)])
 def test_a_pass_over_some_of_the_workers_at_a_time(workers_at_once: int, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large inputs are taken in several passes: five workers by one, two or three, and by one where one is too large."""
@@ -115,6 +116,7 @@ def test_convolutions(
     check(model, inputs, labels, batches, SHARED)
 
 
+@pytest.mark.thorough
 @table
 @given(
     workers=st.integers(1, 4),

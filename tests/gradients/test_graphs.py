@@ -60,6 +60,7 @@ def test_the_state_tells_what_has_been_captured_so_far() -> None:
     assert states == [no, no, yes, "on: 1 shapes, 1 replays"]
 
 
+@pytest.mark.thorough
 def test_fewer_workers_and_other_batches_are_other_shapes() -> None:
     log: list[str] = []
     plain, engine, graphed = pair(registered("cnn-cifar"), recorder(log))

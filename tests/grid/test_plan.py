@@ -214,6 +214,7 @@ def test_a_shipped_sweep_has_no_problem(name: str) -> None:
     assert len(found.runs) == COUNTS.get(name, len(found.runs))
 
 
+@pytest.mark.thorough
 def test_details_belong_to_other_figures() -> None:
     keys = {name: {run.key for run in plan(load_sweep(name)).runs} for name in shipped()}
     assert keys["training-details"] < keys["mnist-sf-cwtm"] | keys["cifar10-ipm-cwmed"]
@@ -236,6 +237,7 @@ def test_the_same_grid_on_images_of_ones_own() -> None:
     assert {run.spec.model for run in plan(sweep).runs} == {"cnn-cifar"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in shipped() if len(load_sweep(name).seeds) > 1])
 def test_another_seed_changes_nothing_else(name: str) -> None:
     """A point is resolved for its first seed only; its other seeds are the runs that a sweep of that seed alone has."""

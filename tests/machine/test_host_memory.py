@@ -87,6 +87,7 @@ except MemoryError:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep to these limits")
 @pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
 def test_a_limit_of_the_process_leaves_what_is_said(kind: str) -> None:

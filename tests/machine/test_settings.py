@@ -96,6 +96,7 @@ def test_a_failpoint_may_be_counted() -> None:
     assert check_plan("mid-batch=STOP")[1] == 1
 
 
+@pytest.mark.thorough
 def test_every_failpoint_of_the_program_has_its_name_in_the_list_and_the_other_way_round() -> None:
     called = [
         node.args[0].value
@@ -107,6 +108,7 @@ def test_every_failpoint_of_the_program_has_its_name_in_the_list_and_the_other_w
     assert sorted(called) == sorted(NAMES)
 
 
+@pytest.mark.thorough
 def test_the_program_reads_no_variable_that_is_not_a_setting() -> None:
     named = {
         node.value

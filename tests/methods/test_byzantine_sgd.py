@@ -78,6 +78,7 @@ def test_up_to_twice_the_threshold_from_the_median_sum(last: float, good: list[i
     assert judged(made, [([1.0, 1.5, last], 0.0)]) == [good]
 
 
+@pytest.mark.thorough
 def test_the_papers_thresholds() -> None:
     """T_B = 4 V sqrt(T log(16 m T/p)): here sqrt(100 log(16 x 3 x 100/0.1)) = sqrt(1077.8956) = 32.831320."""
     # log 48,000 = 10.7789563
@@ -130,6 +131,7 @@ def test_v_is_wanted_where_it_is_not_given() -> None:
 FIELDS = {"workers": 9, "byzantine": 4, "budget": 400, "attack": "shift:lambda=4", "learning_rate": 0.02}
 
 
+@pytest.mark.thorough
 def test_better_than_the_mean_where_identities_stay() -> None:
     gaps = {
         text: quadratic(method=text, aggregator="mean", switching="static", **FIELDS).gaps[-1]
@@ -140,6 +142,7 @@ def test_better_than_the_mean_where_identities_stay() -> None:
     assert gaps["byzantine-sgd"] < gaps["sgd"] / 100
 
 
+@pytest.mark.thorough
 def test_under_switching_only_a_restart_goes_on() -> None:
     """Every worker is Byzantine before long: where those that were never come back, nothing moves from then on."""
     ends = {}
@@ -186,6 +189,7 @@ def reference(rounds: int, identities: list[np.ndarray], v: float, t_b: float, t
     return gaps, norms
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("v", "t_b", "t_a"), [(0.7, 4.0, 9.0), (2.0, 6.0, 1.0), (1.0, 3.0, 3.0)])
 @pytest.mark.parametrize("switching", ["static", "periodic:K=4"])
 @pytest.mark.parametrize("workers", [5, 6])

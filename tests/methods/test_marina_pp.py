@@ -167,6 +167,7 @@ def test_whole_runs(attack: str, entry: str, chosen: int, f: int, alpha: float) 
     assert (chosen == 1) == any(math.isnan(error) for error in errors)  # nobody honest among those who take part
 
 
+@pytest.mark.thorough
 def test_clipping_bounds_what_a_byzantine_majority_does() -> None:
     """One worker a round, Byzantine in 4 of 9 of them, which sends a vector that is 20 long: a fifth of the rounds is full."""
     fields = FIELDS | {"workers": 9, "byzantine": 4, "attack": "shift:lambda=20", "aggregator": "cwmed", "budget": 600}

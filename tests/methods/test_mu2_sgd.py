@@ -58,6 +58,7 @@ def test_by_hand() -> None:
     torch.testing.assert_close(state["lag"], torch.tensor([2.25]))  # w_4 = 1.5 - 1, x_4 = 2 - 0.75: 3 (1.25 - 0.5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attack", reference.ATTACKS)
 @pytest.mark.parametrize("entry", ["gradient", "message", "state"])
 @pytest.mark.parametrize("text", ["mu2-sgd", "mu2-sgd:beta=0.25,gamma=0.1"])

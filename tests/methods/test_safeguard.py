@@ -165,6 +165,7 @@ FIELDS: dict[str, Any] = {"workers": 9, "byzantine": 4, "budget": 400, "attack":
 TUNED = "safeguard:scale=0.1"
 
 
+@pytest.mark.thorough
 def test_better_than_the_mean_where_identities_stay() -> None:
     gaps = [
         quadratic(method=text, aggregator="mean", switching="static", **FIELDS).gaps[-1] or 0.0
@@ -174,6 +175,7 @@ def test_better_than_the_mean_where_identities_stay() -> None:
     assert gaps[2] < gaps[0] / 2
 
 
+@pytest.mark.thorough
 def test_under_switching_within_its_windows_it_loses_what_it_had() -> None:
     """New identities every five rounds, in windows of 20 and 43: 0.02 if they stay, 1.1 here, 1.5 for the mean."""
     still, moving = (
@@ -182,6 +184,7 @@ def test_under_switching_within_its_windows_it_loses_what_it_had() -> None:
     assert moving > 10 * still
 
 
+@pytest.mark.thorough
 def test_nobody_is_caught_without_byzantine_workers() -> None:
     """The mean of all, to the last bit but rounding: at the paper's thresholds no honest worker is taken for Byzantine."""
     fields = FIELDS | {"byzantine": 0, "attack": "none", "budget": 200}

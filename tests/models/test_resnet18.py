@@ -56,6 +56,7 @@ def test_a_block_is_the_equation(inputs: int, stride: int) -> None:
     torch.testing.assert_close(block(x), expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", BOTH)
 def test_gradients_of_the_shared_pass_are_those_of_a_plain_loop(text: str) -> None:
     inputs, labels = batch_of(2, 4, (3, 16, 16))

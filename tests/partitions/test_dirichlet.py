@@ -58,6 +58,7 @@ def test_a_hundred_such_draws_are_refused() -> None:
     assert str(caught.value) == f"data=dirichlet:alpha=0.001,by=label {left}. Try: a larger alpha, or by=worker"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 @pytest.mark.parametrize("by", ["worker", "label"])
 def test_the_spread_is_that_of_the_distribution(alpha: float, by: str) -> None:

@@ -129,6 +129,7 @@ def test_a_search_on_a_ray_cluster_has_the_values_of_one_here(tmp_path: Path) ->
     assert rows(tmp_path / "ray.db") == rows(tmp_path / "here.db")
 
 
+@pytest.mark.thorough
 def test_nothing_is_asked_twice(tmp_path: Path) -> None:
     first, second = make(small(), tmp_path / "r.db"), make(small(), tmp_path / "r.db")
     assert len(first.trials) == 14
@@ -137,6 +138,7 @@ def test_nothing_is_asked_twice(tmp_path: Path) -> None:
     assert set(second.statuses) == {"stored"}  # the repetitions are looked up, and all are there
 
 
+@pytest.mark.thorough
 def test_more_trials_continue_a_search(tmp_path: Path) -> None:
     make(small(), tmp_path / "whole.db")
     make(small(("trials: 14", "trials: 5"), ("then: {seeds: 0..2, best: 2}", "")), tmp_path / "r.db")
@@ -144,6 +146,7 @@ def test_more_trials_continue_a_search(tmp_path: Path) -> None:
     assert rows(tmp_path / "r.db") == rows(tmp_path / "whole.db")
 
 
+@pytest.mark.thorough
 def test_values_are_means_over_the_seeds(tmp_path: Path) -> None:
     make(small(), tmp_path / "r.db")
     gaps = {key: gap for key, _, _, gap in rows(tmp_path / "r.db", RUNS)}
@@ -161,6 +164,7 @@ def test_another_search_of_the_same_name_is_refused(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "r.db")) == 2
 
 
+@pytest.mark.thorough
 def test_pruned_runs_are_stored_and_have_no_result(tmp_path: Path) -> None:
     make(small(*SAMPLERS[1]), tmp_path / "r.db")
     statuses = [status for _, _, status, *_ in rows(tmp_path / "r.db")]
@@ -190,6 +194,7 @@ def test_the_pruner_sees_the_stored_evaluations(tmp_path: Path) -> None:
     assert len(values) == 3
 
 
+@pytest.mark.thorough
 def test_the_grid_sampler_tries_every_legal_combination_once(tmp_path: Path) -> None:
     pairs = (
         ('"shift:lambda={0.1..30 log}"', "label-flip, shift:lambda=1"),
@@ -200,6 +205,7 @@ def test_the_grid_sampler_tries_every_legal_combination_once(tmp_path: Path) -> 
     assert len({parameters for _, _, _, parameters, _, _ in rows(tmp_path / "r.db")}) == len(rows(tmp_path / "r.db")) == 4
 
 
+@pytest.mark.thorough
 def test_a_plugin_that_raises_ends_the_trial_and_not_the_search(tmp_path: Path) -> None:
     pairs = (
         ("aggregator: cwmed, ", ""),
@@ -239,6 +245,7 @@ def test_a_trial_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     assert check(str(tmp_path / "r.db")).problems == ["trial 1 of small: its parameters or run keys cannot be read"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("word", "status"), [("worst", "finished"), ("skip", "failed")])
 def test_a_diverged_trial_is_worst_or_skipped(word: str, status: str, tmp_path: Path) -> None:
     search = small(("[sf,", "[nan,"), ("trials: 14", f"trials: 8\ndiverged: {word}"), ("cwmed", "mean"))
@@ -253,6 +260,7 @@ def test_a_diverged_trial_is_worst_or_skipped(word: str, status: str, tmp_path: 
     assert (best.value == float("inf")) == (word == "worst")
 
 
+@pytest.mark.thorough
 def test_two_commands_share_a_search(tmp_path: Path) -> None:
     """The second command works while the first one is stopped in the middle of a trial, and leaves that trial alone."""
     from dynabro_cli.search import conduct as module
@@ -276,6 +284,7 @@ def test_two_commands_share_a_search(tmp_path: Path) -> None:
     assert rows(tmp_path / "r.db", "SELECT DISTINCT status FROM trials") == [("finished",)]
 
 
+@pytest.mark.thorough
 def test_a_run_that_cannot_start_here_ends_the_search_and_not_its_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +305,7 @@ def test_a_run_that_cannot_start_here_ends_the_search_and_not_its_trial(
     assert rows(tmp_path / "r.db") == rows(tmp_path / "whole.db")
 
 
+@pytest.mark.thorough
 def test_trials_go_with_their_runs_when_databases_are_merged_or_thinned(tmp_path: Path) -> None:
     fewer = small(("trials: 14", "trials: 4"), ("then: {seeds: 0..2, best: 2}", ""))
     make(fewer, tmp_path / "first.db", Watch(end_at=60))  # in the middle of a trial

@@ -165,6 +165,7 @@ def made(cell: str) -> list[Any]:
     return rows(list(simulate_run(resolve(RunSpec(**DIGITS | {"budget": 100} | CELLS[cell])), threads=1, compile="off")))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cell", CELLS)
 def test_measuring_changes_nothing(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured in every round, and in the first alone: the same run bit for bit."""

@@ -43,6 +43,7 @@ def numbers(found: Sequence[Event]) -> list[float]:
     return [*(round_.gradient_norm for round_ in rounds), *(loss for loss in losses if loss is not None)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [

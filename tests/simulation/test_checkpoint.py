@@ -162,6 +162,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(("spec", "after"), cases, ids=list(specs))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", ["cnn-digits"])
 def test_networks_with_statistics_of_their_own_and_several_interruptions(model: str) -> None:
     run = resolve(RunSpec(**DIGITS | {"model": model, "budget": 60}, method="momentum"))

@@ -63,6 +63,7 @@ RULES: dict[str, Callable[[Vectors], Vectors]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("clock", ["round", "computation"])
 @pytest.mark.parametrize("aggregator", RULES)
 def test_every_level_and_in_dynamic_rounds_every_computation(aggregator: str, clock: str) -> None:
@@ -87,6 +88,7 @@ def test_every_level_and_in_dynamic_rounds_every_computation(aggregator: str, cl
     assert any(item.dynamic for item in outcome.rounds) == (clock == "computation")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("entry", ["gradient", "message", "state"])
 @pytest.mark.parametrize("aggregator", RULES)
 def test_the_workers_momentum_is_seen(aggregator: str, entry: str) -> None:

@@ -115,6 +115,7 @@ def test_labels_of_one_worker_are_changed_as_among_all() -> None:
     assert of_worker(relabel, 2, 4)(labels, 5, 10).tolist() == [[26, 27, 28]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["marina-pp", "local-steps", "mu2-sgd", "byzantine-sgd", "safeguard"])
 @pytest.mark.parametrize("attack", ["label-flip", "optimal-ipm:evals=3", "mimic:target=learned", "mixed:parts=nan/label-flip"])
 @pytest.mark.parametrize("clock", ["round", "computation"])

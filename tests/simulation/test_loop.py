@@ -120,6 +120,7 @@ def test_methods_of_one_seed_face_the_same_identities_round_by_round() -> None:
     assert [item.byzantine for item in other] != [item.byzantine for item in runs[0]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "switching", ["periodic:K=1", "periodic:K=3", "periodic:K=50", "static", BERNOULLI, "rotating:period=2"]
 )

@@ -75,6 +75,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 MARKS: dict[str, Any] = {"quadratic": (), "mlp": pytest.mark.thorough}
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from Linux's /proc")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, pytest.mark.slow)) for name in CONFIGURATIONS])
 def test_beside_what_a_process_takes(name: str) -> None:

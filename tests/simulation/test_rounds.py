@@ -217,6 +217,7 @@ def test_filter_option1(bound: float, verdicts: set[bool], clock: str) -> None:
     assert outcome.started.record["noise_bound"] == bound
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("bound", "clock"), [(0.003, "computation"), (0.03, "round"), (0.03, "computation"), (0.3, "computation")]
 )

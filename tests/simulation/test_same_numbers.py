@@ -57,16 +57,19 @@ def assert_close(first: list[torch.Tensor], second: list[torch.Tensor], within: 
         assert float(gap.norm() / step) < within * (5 * number - 4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cell", CELLS)
 def test_repeats_are_the_same_bit_for_bit(cell: str) -> None:
     assert all(torch.equal(*pair) for pair in zip(steps(cell), steps(cell), strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cell", CELLS)
 def test_threads(cell: str) -> None:
     assert_close(steps(cell, threads=2), steps(cell))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cell", CELLS)
 def test_passes(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = steps(cell)

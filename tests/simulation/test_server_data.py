@@ -173,6 +173,7 @@ def test_at_level_j_it_is_the_mean_over_its_first_mini_batches() -> None:
     assert next(left, None) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "fields",
     [
@@ -227,6 +228,7 @@ def test_a_rule_that_needs_it_says_so_before_anything_runs() -> None:
         resolve(RunSpec(task="quadratic", attack="shift:lambda=1", data="iid:server=5"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", ["fltrust", "ctma:rule=fltrust", "nnm+fltrust"])
 def test_it_learns_under_an_attack(rule: str) -> None:
     """Four of nine send five times the opposite of the honest mean, so that the mean of all points uphill."""

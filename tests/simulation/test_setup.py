@@ -31,6 +31,7 @@ def largest_deviation(identities: np.ndarray, batch_size: int = 1) -> float:
     return max(deviations)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("switching", ["periodic:K=3", "static"])
 @pytest.mark.parametrize("option", ["option1", "option2"])
 def test_the_noise_bound_is_measured_counted_and_recorded(option: str, switching: str) -> None:

@@ -20,6 +20,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_runs_have_dates_and_parameters(database: Path) -> None:
     runs, evaluations = load(database)
     assert len(runs) == len(SPECS)

@@ -222,6 +222,7 @@ SPOILED = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("sql", "problem"), SPOILED)
 def test_an_unsound_run_is_left_out(sql: str, problem: str, database: str, other: str) -> None:
     record(open_for_writing(other), [*sound.run(1), *sound.run(2)])
@@ -321,6 +322,7 @@ KILLED = [("mid-merge", 0), ("after-merge", 1), ("mid-merge:8", 1), ("mid-merge:
 """Where a merge is killed, and how many of three runs it has stored whole by then."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("pair", "place", "whole"),
     [*(("sqlite-sqlite", *where) for where in KILLED), *((pair, *KILLED[3]) for pair in PAIRS[1:])],

@@ -161,6 +161,7 @@ def test_many_runs_go_in_one_transaction(
     assert ids(database) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("place", "rest"), [("mid-remove", [1, 2, 3, 4, 5]), ("after-remove", [])])
 def test_a_kill_leaves_all_or_nothing(place: str, rest: list[int], engine: Engine, database: str, files: SideFiles) -> None:
     fill(engine, files)

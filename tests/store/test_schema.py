@@ -86,6 +86,7 @@ def test_what_dynabro_makes_is_no_stranger(engine: Engine, path: Path) -> None:
         assert strangers(entries(connection)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("backend", ["sqlite"])
 @pytest.mark.parametrize(("spoil", "what"), ACTING + IN_PLACE)
 def test_no_writer_touches_a_database_with_a_stranger(

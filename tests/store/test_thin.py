@@ -144,6 +144,7 @@ def test_models_of_some_runs_only(filled: Path, target: Path) -> None:
     assert check(str(target)).problems == []
 
 
+@pytest.mark.thorough
 def test_one_in_one_leaves_all_in(filled: Path, target: Path) -> None:
     thinned = thin(str(filled), target, 1)
     assert (thinned.runs, thinned.left_out, thinned.rows_after) == (5, 3, 88)
@@ -151,6 +152,7 @@ def test_one_in_one_leaves_all_in(filled: Path, target: Path) -> None:
     assert check(str(target)).problems == []
 
 
+@pytest.mark.thorough
 def test_what_was_thinned_before_is_thinned_further_or_kept(filled: Path, target: Path) -> None:
     thin(str(filled), target, 4, where="seed = 1")
     again, whole = (target.with_name(name) for name in ("again.db", "whole.db"))
@@ -167,6 +169,7 @@ def test_what_was_thinned_before_is_thinned_further_or_kept(filled: Path, target
     assert check(str(again)).problems == []
 
 
+@pytest.mark.thorough
 def test_nothing_tells_who_made_it(filled: Path, target: Path) -> None:
     host = "a-host-of-ours"
     change(filled, "UPDATE runs SET host = ?, git_commit = 'c0ffee', owner = 'some:body'", host)
@@ -196,6 +199,7 @@ def wal(database: Path) -> bytes:
 # --- what a thinned run goes through
 
 
+@pytest.mark.thorough
 def test_a_thinned_run_is_merged_as_it_is(filled: Path, target: Path, tmp_path: Path) -> None:
     thin(str(filled), target, 10)
     own = tmp_path / "own.db"
@@ -208,6 +212,7 @@ def test_a_thinned_run_is_merged_as_it_is(filled: Path, target: Path, tmp_path: 
     assert check(str(own)).problems == []
 
 
+@pytest.mark.thorough
 def test_the_rows_of_two_copies_of_a_run_are_never_mixed(filled: Path, target: Path, tmp_path: Path) -> None:
     thin(str(filled), target, 10)
     before = read(target, "SELECT * FROM rounds"), read(target, "SELECT * FROM byzantine_counts")
@@ -219,6 +224,7 @@ def test_the_rows_of_two_copies_of_a_run_are_never_mixed(filled: Path, target: P
     assert (len(kept(whole, 1)), read(whole, "SELECT * FROM byzantine_counts")) == (41, [])
 
 
+@pytest.mark.thorough
 def test_a_thinned_result_takes_the_place_of_a_run_without_one(filled: Path, target: Path, tmp_path: Path) -> None:
     thin(str(filled), target, 10)
     own = tmp_path / "own.db"
@@ -228,6 +234,7 @@ def test_a_thinned_result_takes_the_place_of_a_run_without_one(filled: Path, tar
     assert check(str(own)).problems == []
 
 
+@pytest.mark.thorough
 def test_an_unsound_thinned_run_is_not_merged(filled: Path, target: Path, tmp_path: Path) -> None:
     thin(str(filled), target, 10)
     change(target, "UPDATE byzantine_counts SET rounds = rounds + 1 WHERE run_id = 2 AND byzantine = 1")
@@ -271,6 +278,7 @@ def test_what_appears_meanwhile_is_not_overwritten(filled: Path, target: Path, m
     assert names(filled.parent) == {filled.name, target.name}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("link", [os.link, lambda old, new: new.symlink_to(old), shutil.copy])
 def test_a_database_is_not_thinned_into_itself(link: Callable[[Path, Path], object], filled: Path, target: Path) -> None:
     before = filled.read_bytes()
@@ -282,6 +290,7 @@ def test_a_database_is_not_thinned_into_itself(link: Callable[[Path, Path], obje
     assert filled.read_bytes() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("every", [0, -1, 2**31])
 def test_a_number_that_is_no_step(every: int, filled: Path, target: Path) -> None:
     with pytest.raises(SpecError, match=rf"every={every}: it must be 1 to 2147483647. Try: --every 100"):
@@ -289,6 +298,7 @@ def test_a_number_that_is_no_step(every: int, filled: Path, target: Path) -> Non
     assert not target.exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("where", "problem"),
     [
@@ -362,6 +372,7 @@ def test_a_locked_database_is_called_busy(filled: Path, target: Path, monkeypatc
 # --- whole or not there
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("of", ["tables", "copy"])
 def test_a_full_disk_leaves_nothing_behind(of: str, filled: Path, target: Path) -> None:
     thin(str(filled), target, 1)
@@ -380,6 +391,7 @@ def test_a_full_disk_leaves_nothing_behind(of: str, filled: Path, target: Path) 
     assert names(filled.parent) == {filled.name}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", ["mid-thin", "mid-thin:5", "before-copy"])
 def test_one_that_is_killed_leaves_no_file_of_that_name(place: str, filled: Path, target: Path) -> None:
     before = filled.read_bytes()

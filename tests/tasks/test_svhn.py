@@ -45,6 +45,7 @@ def test_pictures_and_digits(folder: Path) -> None:
     assert not images.flip
 
 
+@pytest.mark.thorough
 def test_a_run_with_resnet18(folder: Path) -> None:
     spec = RunSpec(task="svhn", workers=3, byzantine=1, budget=1, batch_size=2, method="sgd", eval_every=1)
     assert isinstance(list(simulate(spec, data_dir=folder, compile="off"))[-1], Finished)

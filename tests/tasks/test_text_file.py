@@ -69,6 +69,7 @@ def test_a_width_that_the_heads_do_not_share(tmp_path: Path) -> None:
         list(simulate(RunSpec(task="text-file", model="gpt:width=10"), data_dir=tmp_path))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fields", [{}, {"data": "sorted"}, {"attack": "label-flip"}, {"precision": "bf16"}])
 def test_it_learns(tmp_path: Path, fields: dict[str, str]) -> None:
     """A text with a period of 4: after 150 rounds the next character is nearly certain; a guess has log 4 = 1.39."""

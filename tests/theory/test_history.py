@@ -47,6 +47,7 @@ def test_momentum_and_a_rule_that_bounds_what_one_worker_does() -> None:
     assert window.ended
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
@@ -76,6 +77,7 @@ def test_what_the_noise_is_measured_in_does_not_matter() -> None:
         assert history_window(run("byzantine-sgd"), 40, noise) == Window(40, False, True)
 
 
+@pytest.mark.thorough
 def test_columns_of_a_stored_run() -> None:
     """Also as a table of numbers has them: with NaN for nothing, and NumPy's numbers."""
     for row in plan(load_sweep("history-dependence", ["seeds=3", "budget=60", "eval_every=10"])).rows:

@@ -153,6 +153,7 @@ PROVED = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("text", "m", "f"), PROVED)
 def test_no_proved_bound_is_broken(text: str, m: int, f: int) -> None:
     own = rule(text, m, f)

@@ -40,6 +40,7 @@ def test_the_interval_is_numpys() -> None:
     assert (fit.slope, fit.low, fit.high) == pytest.approx((line[0], line[0] - half, line[0] + half))
 
 
+@pytest.mark.thorough
 def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     generator = np.random.default_rng(0)
     x = np.geomspace(1, 100, 6)

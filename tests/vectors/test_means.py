@@ -96,6 +96,7 @@ def test_it_is_no_view_of_a_message() -> None:
     assert torch.equal(messages, draw(1, 4))
 
 
+@pytest.mark.thorough
 @dtypes
 @pytest.mark.parametrize("m", [1, 3, UNROLLED, UNROLLED + 1])
 def test_traced_for_compiling_it_is_the_same_mean(m: int, dtype: torch.dtype) -> None:

@@ -20,6 +20,7 @@ from tests.figures.report.conftest import Gathered
 from tests.store.made import change, read
 
 
+@pytest.mark.thorough
 def test_cells_have_the_numbers_of_the_database(gathered: Gathered, real_database: Path) -> None:
     found = gathered()
     own = [cell for cell in found["cells"] if found["tasks"][cell["task"]]["metric"] == "accuracy"]
@@ -58,6 +59,7 @@ def test_the_last_point_of_a_curve_is_the_final_score(gathered: Gathered) -> Non
         assert budgets == sorted(set(budgets))
 
 
+@pytest.mark.thorough
 def test_curves_are_thinned_to_their_ends(gathered: Gathered, real_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [cell["curve"] for cell in gathered()["cells"]]
     monkeypatch.setattr(gather, "ALL_POINTS", 1)
@@ -125,6 +127,7 @@ def test_answers_are_the_numbers_of_a_matrix(gathered: Gathered, real_database: 
     assert own[0]["sentence"].startswith(best[0])
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_described_by_its_file(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
     path = tmp_path / "described.db"
     shutil.copy(real_database, path)
@@ -168,6 +171,7 @@ def test_findings_with_few_seeds_and_several_cells_say_so(gathered: Gathered, re
     ]
 
 
+@pytest.mark.thorough
 def test_runs_without_a_result_are_counted(gathered: Gathered, real_database: Path, tmp_path: Path) -> None:
     path = tmp_path / "failed.db"
     path.write_bytes(real_database.read_bytes())

@@ -50,6 +50,7 @@ def plain(gathered: Gathered) -> str:
     return page("Plain", {"database": "results.db", "where": None, "made": "now", "version": "0"}, gathered())
 
 
+@pytest.mark.thorough
 def test_hostile_texts_stay_texts(gathered: Gathered, hostile: Path, plain: str) -> None:
     content = gathered(hostile)
     text = page(EVIL, ABOUT, content)
