@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Give stored runs the digests of today's code, if runs drawn from all sweeps give the same numbers with this code.
+
+plots/restamp.py DATABASE [--check 20] [--longest 120] [--data-dir DIR] makes runs again and compares all of their evaluations.
+If all numbers are equal, to the last bit, the column code_digests of every run with a result is written anew. Run it after a
+change of the code that leaves numbers as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, bindparam, select, update
+
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.components.digests import digests_of
+from dynabro_cli.errors import DynabroError
+from dynabro_cli.events import Evaluated
+from dynabro_cli.experiment.resolve import Run, resolve
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.store.claims import RESULTS
+from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.tables import evaluations, runs
+
+COMPARED = ("round", "test_accuracy", "test_loss", "train_loss", "gap", "validation_accuracy", "validation_loss")
+
+
+def resolved(row: dict[str, Any]) -> Run | None:
+    """Return the run of a row; None if today's code would give it another key, or cannot make it."""
+    try:
+        run = resolve(RunSpec.from_text({name: str(row[name]) for name in fields() if row[name] is not None}))
+    except DynabroError:
+        return None
+    return run if run.key == row["run_key"] else None
+
+
+def drawn(rows: list[dict[str, Any]], number: int, longest: float) -> list[dict[str, Any]]:
+    """Return runs drawn from all sweeps in turn, without those that took longer than ``longest`` seconds."""
+    sweeps: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["wall_seconds"] is not None and row["wall_seconds"] <= longest:
+            sweeps[str(row["sweep"])].append(row)
+    chance, chosen = random.Random(0), list[dict[str, Any]]()
+    while any(sweeps.values()) and len(chosen) < number:
+        chosen += [own.pop(chance.randrange(len(own))) for _, own in sorted(sweeps.items()) if own]
+    return chosen[:number]
+
+
+def stored(engine: Engine, number: int) -> list[tuple[Any, ...]]:
+    statement = select(*(evaluations.c[name] for name in COMPARED)).where(evaluations.c.run_id == number)
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(statement.order_by(evaluations.c.round))]
+
+
+def made(spec: RunSpec, data_dir: Path | None) -> list[tuple[Any, ...]]:
+    events = simulate(spec, data_dir=data_dir, device="cpu")
+    return [tuple(getattr(event, name) for name in COMPARED) for event in events if isinstance(event, Evaluated)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Give stored runs the digests of today's code, after a check of some.")
+    parser.add_argument("database", type=Path)
+    parser.add_argument("--check", type=int, default=20, help="runs that are made again (20)")
+    parser.add_argument("--longest", type=float, default=120, help="seconds of the longest of these runs (120)")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data sets")
+    args = parser.parse_args()
+    engine = open_for_writing(str(args.database))
+    with engine.connect() as connection:
+        rows = [dict(row._mapping) for row in connection.exec_driver_sql(f"SELECT * FROM runs WHERE {RESULTS} ORDER BY id")]
+    known = {row["id"]: run for row in rows if (run := resolved(row)) is not None}
+    unequal = 0
+    for row in drawn([row for row in rows if row["id"] in known], args.check, args.longest):
+        equal = made(known[row["id"]].spec, args.data_dir) == stored(engine, row["id"])
+        unequal += not equal
+        print(f"run {row['id']} of {row['sweep']}: {'equal' if equal else 'not equal'}", flush=True)
+    if unequal:
+        raise SystemExit(f"{unequal} runs are not equal; no digest was changed")
+    values = [{"number": number, "digests": digests_of(run.components)} for number, run in known.items()]
+    with engine.begin() as connection:
+        connection.execute(
+            update(runs).where(runs.c.id == bindparam("number")).values(code_digests=bindparam("digests")), values
+        )
+    print(f"{len(values)} of {len(rows)} runs have the digests of today's code")
+
+
+if __name__ == "__main__":
+    main()
