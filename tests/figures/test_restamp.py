@@ -33,6 +33,9 @@ def test_digests_are_written_if_all_numbers_are_equal(
 
     changed("UPDATE runs SET code_digests = NULL")
     changed("UPDATE evaluations SET test_loss = test_loss * 1.0000001 WHERE round > 0")
-    with pytest.raises(SystemExit, match="1 runs are not equal; no digest was changed"):
+    with pytest.raises(SystemExit, match="1 runs differ by more than 0; no digest was changed"):
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert changed("SELECT code_digests FROM runs") == [(None,)]
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--tolerance", "0.001"])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert changed("SELECT code_digests FROM runs") == digests
