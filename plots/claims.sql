@@ -266,7 +266,7 @@ FROM (SELECT count(DISTINCT switching) FILTER (WHERE k IN (5, 10, 20, 100) OR k 
 -- claim: sec6-equal | training-details | Section 6 | we present all results based on an equivalent total number of gradient computations | setting
 SELECT CASE WHEN max(budget_spent) - 5000 < 128 THEN 'agrees' ELSE 'no' END,
        printf('%d to %d a worker on MNIST: a run ends with the round that reaches 5000', min(budget_spent), max(budget_spent))
-FROM (SELECT budget_spent FROM sf_runs UNION ALL SELECT budget_spent FROM alie_runs);
+FROM (SELECT budget_spent FROM sf_runs WHERE status = 'finished' UNION ALL SELECT budget_spent FROM alie_runs WHERE status = 'finished');
 
 -- claim: sec6-seeds | training-details | Section 6 | we ran all experiments with 5 random seeds and report their mean and standard deviation | setting
 SELECT CASE WHEN min(n) >= 5 THEN 'agrees' ELSE 'not run' END,

@@ -87,7 +87,7 @@ sweep = 'cifar10-quarter'
 -- compare: cifar_quarter_sgd | dynabro learning_rate=0.05 | sgd learning_rate=0.01
 sweep = 'cifar10-quarter'
 
--- compare: digits_sf | dynabro learning_rate=0.05 | momentum learning_rate=0.01
+-- compare: digits_sf | dynabro learning_rate=0.05 attack=sf | momentum learning_rate=0.01 attack=sf:negates=gradient attack_entry=state
 sweep = 'digits-periodic'
 
 -- compare: digits_best | dynabro learning_rate=0.1 | momentum learning_rate=0.3
@@ -102,7 +102,7 @@ sweep = 'digits-bernoulli'
 -- compare: digits_bernoulli_sgd | dynabro learning_rate=0.05 | sgd learning_rate=0.01
 sweep = 'digits-bernoulli'
 
--- compare: digits_alie | dynabro | momentum
+-- compare: digits_alie | dynabro | momentum attack_entry=state
 sweep = 'digits-alie-gm'
 
 -- query: answer
@@ -110,12 +110,14 @@ SELECT max(low) AS low, max(high) AS high, max(alie_low) AS alie_low, max(alie_h
        (SELECT mean FROM fig1 WHERE reading = 'gradient' AND method = 'momentum' AND k = 5) AS m09,
        (SELECT mean FROM fig1 WHERE reading = 'gradient' AND method = 'momentum:beta=0.99' AND k = 100) AS m099,
        (SELECT mean FROM fig1 WHERE reading = 'message' AND method = 'momentum' AND k = 5) AS sent_5,
-       (SELECT mean FROM fig1 WHERE reading = 'message' AND method = 'momentum' AND k = 20) AS sent_20
+       (SELECT mean FROM fig1 WHERE reading = 'message' AND method = 'momentum' AND k = 20) AS sent_20,
+       (SELECT mean FROM fig1 WHERE reading = 'message' AND method = 'momentum:beta=0.99' AND k = 100) AS sent_099
 FROM (SELECT min(mean) AS low, max(mean) AS high, NULL AS alie_low, NULL AS alie_high FROM fig1 WHERE reading = 'gradient' AND method = 'dynabro'
       UNION ALL SELECT NULL, NULL, min(mean), max(mean) FROM fig6 WHERE reading = 'gradient' AND method = 'dynabro');
 
 -- query: message_runs
-SELECT count(*) AS n, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds FROM reading_runs WHERE reading = 'message' AND method LIKE 'momentum%';
+SELECT sum(n) AS n, iif(max(n) = 1, 'one seed', iif(min(n) < max(n), min(n) || ' to ', '') || max(n) || ' seeds') AS seeds
+FROM reading_means WHERE reading = 'message' AND method LIKE 'momentum%';
 
 -- query: runs
 SELECT count(*) AS n FROM results.runs;
@@ -266,11 +268,27 @@ SELECT max(learning_rate) FILTER (WHERE method LIKE 'dynabro%') AS dynabro, max(
 FROM results.runs WHERE run_key IN (SELECT run_key FROM csv_history_dependence_runs);
 
 -- query: history_methods
-SELECT count(*) AS runs, planned('history-methods') AS planned, iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') AS seeds,
-       max(final_accuracy) FILTER (WHERE attack LIKE 'sf:%' AND method <> 'dynabro' AND switching = 'periodic:K=5') AS memory,
-       min(final_accuracy) FILTER (WHERE attack LIKE 'sf:%' AND method = 'dynabro' AND switching = 'periodic:K=5') AS dynabro,
-       min(final_accuracy) FILTER (WHERE attack NOT LIKE 'sf:%' AND switching = 'periodic:K=5') AS others
-FROM results.runs WHERE sweep = 'history-methods';
+WITH cells AS (SELECT method, attack, attack_entry, participation, switching, avg(final_accuracy) AS mean FROM results.runs
+               WHERE sweep = 'history-methods' GROUP BY method, aggregator, attack, attack_entry, participation, switching)
+SELECT (SELECT count(*) FROM results.runs WHERE sweep = 'history-methods') AS runs, planned('history-methods') AS planned,
+       (SELECT iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') FROM results.runs WHERE sweep = 'history-methods') AS seeds,
+       max(mean) FILTER (WHERE attack LIKE 'sf:%' AND method <> 'dynabro' AND switching = 'periodic:K=5') AS memory,
+       min(mean) FILTER (WHERE attack LIKE 'sf:%' AND method <> 'dynabro' AND switching = 'static' AND participation = 1) AS static,
+       min(mean) FILTER (WHERE attack LIKE 'sf:%' AND method = 'dynabro') AS dynabro,
+       min(mean) FILTER (WHERE attack = 'sf' AND method = 'mu2-sgd' AND switching = 'periodic:K=5') AS mu2,
+       min(mean) FILTER (WHERE attack = 'sf' AND method <> 'mu2-sgd' AND method <> 'dynabro' AND switching = 'periodic:K=5') AS flips,
+       min(mean) FILTER (WHERE attack = 'alie') AS alie,
+       min(mean) FILTER (WHERE attack = 'alie' AND method = 'dynabro') AS alie_dynabro
+FROM cells;
+
+-- query: history_means
+SELECT CASE WHEN method = 'dynabro' THEN 'DynaBRO' WHEN method = 'momentum' THEN 'momentum 0.9' ELSE method END
+       || iif(aggregator LIKE 'ctma%', ' behind ctma', '') || iif(participation < 1, ', half of the workers', '') AS method,
+       printf('%.3f / %.3f', avg(final_accuracy) FILTER (WHERE attack = 'sf' AND switching = 'periodic:K=5'), avg(final_accuracy) FILTER (WHERE attack = 'sf' AND switching = 'static')) AS "SF, gradient",
+       printf('%.3f / %.3f', avg(final_accuracy) FILTER (WHERE attack LIKE 'sf:%' AND switching = 'periodic:K=5'), avg(final_accuracy) FILTER (WHERE attack LIKE 'sf:%' AND switching = 'static')) AS "SF, message",
+       printf('%.3f / %.3f', avg(final_accuracy) FILTER (WHERE attack = 'alie' AND attack_entry = 'gradient' AND switching = 'periodic:K=5'), avg(final_accuracy) FILTER (WHERE attack = 'alie' AND attack_entry = 'gradient' AND switching = 'static')) AS "ALIE, gradient",
+       printf('%.3f / %.3f', avg(final_accuracy) FILTER (WHERE attack = 'alie' AND attack_entry = 'state' AND switching = 'periodic:K=5'), avg(final_accuracy) FILTER (WHERE attack = 'alie' AND attack_entry = 'state' AND switching = 'static')) AS "ALIE, message"
+FROM results.runs WHERE sweep = 'history-methods' GROUP BY 1 ORDER BY min(participation) DESC, min(method), max(length(aggregator));
 
 -- query: history_filters
 SELECT sum(accepted = 1) FILTER (WHERE method = 'dynabro:filter=option1') AS accepted, count(accepted) FILTER (WHERE method = 'dynabro:filter=option1') AS judged,
@@ -297,7 +315,6 @@ FROM (SELECT DISTINCT rate FROM tried_rates WHERE sweep = 'mnist-rates' ORDER BY
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n, min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
        min(mean) FILTER (WHERE method LIKE 'momentum%') AS momentum, max(mean) FILTER (WHERE method LIKE 'momentum%') AS momentum_high,
        min(mean) FILTER (WHERE method = 'sgd') AS sgd,
-       (SELECT mean FROM digits_sf WHERE method = 'momentum:beta=0.99' AND k = 5) AS given_099,
        min(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS chosen_099
 FROM (SELECT *, k(switching) AS k FROM csv_digits_best);
 

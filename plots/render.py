@@ -9,7 +9,8 @@ A template may contain:
 - ``{{ query.column:format }}``, a number, and ``{{ table query }}``, a table;
 - ``{{ agreement FIGURE }}``, the verdict of a figure, and ``{{ claims FIGURE ... }}``, the list of its claims;
 - ``{{ claims results }}`` and ``{{ claims settings }}``, tables of all claims, and ``{{ counts results }}``, their numbers;
-- ``{{ sentences }}``, verdicts by reading of the paper, and ``{{ disagreements }}``, the results that do not agree.
+- ``{{ sentences }}``, verdicts by reading of the paper, and ``{{ verdicts READING }}``, their numbers in words;
+- ``{{ disagreements }}``, the results that do not agree.
 
 A query sees the tables and views of the database. It also sees ``csv_NAME`` for each NAME.csv of this folder (``-`` becomes
 ``_``, and folders are left out), and ``pairs``, the comparisons that numbers.sql names, as made by ``dynabro compare``. The
@@ -41,12 +42,13 @@ from dynabro_cli.store.read.pairs import compare, side
 
 HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"
-MAIN = "gradient"
+MAIN = "message"
 """The reading of the paper in which its figures are drawn."""
 WIDTH = 120
 BLOCK = re.compile(r"^-- (setup|query|claim|compare):[ ]*(.*)$", re.MULTILINE)
 PLACE = re.compile(r"\{\{\s*(.+?)\s*\}\}", re.DOTALL)
 VERDICTS = ("agrees", "under some readings", "undecided", "no", "not run")
+PLURAL = {"agrees": "agree", "undecided": "are undecided", "no": "do not agree"}
 
 
 class Claim(NamedTuple):
@@ -205,6 +207,10 @@ class Renderer:
         if word == "disagreements":
             wanted = ("no", "under some readings", "undecided")
             return "\n".join(_line(one) for one in self._of("results") if one.verdict in wanted and "here:" not in one.place)
+        if word == "verdicts":
+            found = [one.readings[rest][0] for one in self._of("results") if rest in one.readings]
+            counts = [f"{found.count(verdict)} {words}" for verdict, words in PLURAL.items() if verdict in found]
+            return f"Of {len(found)} sentences on Figures 1 and 5 to 7, {', '.join(counts)}"
         if word == "agreement":
             return agreement([one.verdict for one in self._of("results") if one.figure == rest])
         if word == "table":

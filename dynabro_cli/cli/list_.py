@@ -70,9 +70,9 @@ def _list_sweeps(as_json: bool) -> None:
 
     sweeps = [load_sweep(name) for name in shipped()]  # a point is a run there: none is excluded, no two are one run
     if as_json:
-        print_json([{"name": sweep.name, "description": sweep.description, "runs": sweep.points} for sweep in sweeps])
+        print_json([{"name": sweep.name, "description": sweep.description, "runs": sweep.runs} for sweep in sweeps])
         return
-    _print_lines(SWEEPS, [(sweep.name, f"{sweep.points:5d} runs  {sweep.description}") for sweep in sweeps])
+    _print_lines(SWEEPS, [(sweep.name, f"{sweep.runs:5d} runs  {sweep.description}") for sweep in sweeps])
     say("", "'dynabro sweep NAME --dry-run' shows what is to do, and 'dynabro sweep NAME' does it.")
 
 

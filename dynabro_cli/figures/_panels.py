@@ -186,7 +186,8 @@ def setting(results: Results) -> str:
     model = row["spec"]["model"]
     network = " (softmax layer)" if model.get("softmax") else ""
     network += f" ({model['width']:g} of the channels)" if model.get("width", 1) != 1 else ""
-    return f"{short(task, 40)}{network}, {sides}, m = {row['workers']}, budget {row['budget']:,}"
+    memory = ", momentum continues from the message" if (results.planned["attack_entry"] == "state").any() else ""
+    return f"{short(task, 40)}{network}, {sides}, m = {row['workers']}, budget {row['budget']:,}{memory}"
 
 
 def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = "") -> None:

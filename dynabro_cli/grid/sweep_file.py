@@ -6,8 +6,10 @@ texts, and are read as on the command line; only ``plan`` knows components.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -71,6 +73,16 @@ class Sweep:
     def points(self) -> int:
         """The number of points with their seeds: of runs, if none is excluded and no two are one run."""
         return math.prod(len(axis.points) for axis in self.grid) * max(1, len(self.seeds))
+
+    @property
+    def runs(self) -> int:
+        """The number of points with their seeds, without points that ``exclude`` names in the same spelling."""
+        if not self.exclude:
+            return self.points
+        grid = itertools.product(*(axis.points for axis in self.grid))
+        rows = [{**self.base, **ChainMap(*map(dict, point))} for point in grid]
+        left = sum(not any(one.items() <= row.items() for one in self.exclude) for row in rows)
+        return left * max(1, len(self.seeds))
 
 
 def parse_sweep(text: str, source: str) -> Sweep:

@@ -13,7 +13,7 @@ import pytest
 
 from dynabro_cli.store.read.pairs import paired
 from tests.cli.conftest import Dynabro
-from tests.figures.grids import SMALL, fill, planned
+from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
 from tests.store.made import change, read
 
 ONE, OTHER = "momentum", "momentum:beta=0.99"
@@ -23,7 +23,7 @@ ONE, OTHER = "momentum", "momentum:beta=0.99"
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three seeds of ``digits-periodic``."""
     path = tmp_path_factory.mktemp("compared") / "results.db"
-    fill(path, planned("digits-periodic", "seeds=0..2", *SMALL))
+    fill(path, planned("digits-periodic", "seeds=0..2", *SMALL, *AT_GRADIENT))
     return path
 
 

@@ -23,6 +23,8 @@ SCHEDULE = ("method", "switching", "clock", "workers", "byzantine", "budget", "s
 """Columns that determine who is Byzantine when."""
 SMALL = ("budget=40", "eval_every=10")
 """Settings that keep made-up runs small."""
+AT_GRADIENT = ("attack=sf", "attack_entry=gradient")
+"""One attack for all methods of a sweep in which momentum has another one."""
 
 
 def planned(sweep: str, *settings: str) -> list[Row]:

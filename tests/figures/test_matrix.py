@@ -13,7 +13,7 @@ from dynabro_cli.figures._columns import method_label
 from dynabro_cli.figures._style import KNOWN, LINES, looks
 from dynabro_cli.store.read.pairs import holm, paired, student
 from tests.cli.conftest import Dynabro
-from tests.figures.grids import SMALL, fill, planned
+from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
 from tests.figures.test_figures import read
 from tests.store import made
 
@@ -33,7 +33,7 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 f"attack={attack}",
                 "seeds=0..2",
             )
-            rows |= {row["run_key"]: row for row in planned("digits-periodic", *SMALL, *settings)}
+            rows |= {row["run_key"]: row for row in planned("digits-periodic", *SMALL, "attack_entry=gradient", *settings)}
     fill(path, list(rows.values()))
     made.change(path, "UPDATE runs SET sweep = 'mine'")
     return path
@@ -93,7 +93,8 @@ def test_a_rate_of_each_method_is_no_field_of_the_grid(folder: Path, dynabro: Dy
     """The rates of the methods differ; the axis has what the grid varies, and the notes have the rates."""
     rows = {}
     for attack in ("alie", "ipm"):
-        rows |= {row["run_key"]: row for row in planned("digits-periodic", *SMALL, f"attack={attack}", "switching=static")}
+        settings = ("attack_entry=gradient", f"attack={attack}", "switching=static")
+        rows |= {row["run_key"]: row for row in planned("digits-periodic", *SMALL, *settings)}
     fill(folder / "results.db", [row for row in rows.values() if row["method"] in ("sgd", "dynabro")])
     made.change(folder / "results.db", "UPDATE runs SET sweep = 'mine'")
     rates = {row["method"]: row["learning_rate"] for row in rows.values()}
@@ -109,7 +110,7 @@ def test_a_parameter_is_an_axis(folder: Path, dynabro: Dynabro) -> None:
     rows = [
         row
         for beta in ("0.5", "0.9")
-        for row in planned("digits-periodic", *SMALL, f"method=momentum:beta={beta}", "learning_rate=0.01")
+        for row in planned("digits-periodic", *SMALL, *AT_GRADIENT, f"method=momentum:beta={beta}", "learning_rate=0.01")
     ]
     fill(folder / "results.db", [row for row in rows if row["switching"] == "static"])
     outcome = dynabro("plot", "final", "--x", "method.beta")
@@ -170,7 +171,7 @@ def test_sweeps_side_by_side(rules: Path, dynabro: Dynabro, tmp_path: Path) -> N
 
 def test_a_heatmap_does_not_mix_budgets(folder: Path, dynabro: Dynabro) -> None:
     """No cell is the worst of two problems; with a panel each it is drawn."""
-    settings = ("eval_every=10", "seeds=0..1")
+    settings = ("eval_every=10", "seeds=0..1", *AT_GRADIENT)
     rows = [row for budget in (40, 80) for row in planned("digits-periodic", *settings, f"budget={budget}")]
     fill(folder / "results.db", rows)
     problem = dynabro("plot", "heatmap")

@@ -18,7 +18,7 @@ from dynabro_cli.experiment.complete import answering
 from dynabro_cli.figures._columns import METRICS
 from dynabro_cli.store.open.engine import open_for_writing
 from tests.cli.conftest import Dynabro
-from tests.figures.grids import SMALL, fill, planned
+from tests.figures.grids import AT_GRADIENT, SMALL, fill, planned
 from tests.figures.test_figures import read
 from tests.store import made
 
@@ -32,7 +32,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = {}
     for rule in ("cwtm", "cwmed"):
         for attack in ("sf", "ipm"):
-            for row in planned("digits-periodic", *SMALL, f"aggregator={rule}", f"attack={attack}", "seeds=0..1"):
+            settings = (*SMALL, "attack_entry=gradient", f"aggregator={rule}", f"attack={attack}", "seeds=0..1")
+            for row in planned("digits-periodic", *settings):
                 rows[row["run_key"]] = row
     fill(path, list(rows.values()))
     return path
@@ -68,7 +69,7 @@ def test_lines_are_never_means_of_different_runs(mixed: Path, dynabro: Dynabro) 
 
 def test_methods_of_one_label_are_told_apart(folder: Path, dynabro: Dynabro) -> None:
     """The noise bound is not part of a method's label, so both have their texts; ``jmax`` is."""
-    settings = [*SMALL, "learning_rate=0.01", "seeds=0..1"]
+    settings = [*SMALL, *AT_GRADIENT, "learning_rate=0.01", "seeds=0..1"]
     rows = [row for bound in (1, 2) for row in planned("digits-periodic", *settings, f"method=dynabro:noise_bound={bound}")]
     fill(folder / "results.db", [row for row in rows if row["switching"] == "static"])
     assert dynabro("plot", "final", "--x", "switching", "--hue", "method").code == 0
@@ -334,7 +335,7 @@ def test_panels_share_their_vertical_axis_unless_told(
 
 def test_an_axis_of_switching_rates_says_what_k_counts(folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds or gradient computations, by the clock of a panel's runs; both if a panel has both."""
-    sweep = ("mnist-sf-cwtm", *SMALL, "method=dynabro", "seeds=0")
+    sweep = ("mnist-sf-cwtm", *SMALL, *AT_GRADIENT, "method=dynabro", "seeds=0")
     fill(folder / "clocks.db", [row for clock in ("round", "computation") for row in planned(*sweep, f"clock={clock}")])
     drawn: list[Any] = []
     monkeypatch.setattr("dynabro_cli.figures._make._picture", lambda one, *_: drawn.append(one) or b"x")

@@ -63,8 +63,10 @@ def draw(results: Results) -> Drawn:
 
 def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
     """Return the learning rates of the paper's methods, of the stored runs that are comparable with a row."""
-    known = {name: str(row[name]).replace("'", "''") for name in ("model", "attack", "sweep") if row.get(name)}
+    known = {name: str(row[name]).replace("'", "''") for name in ("model", "sweep") if row.get(name)}
     condition = f"{RESULTS} AND workers = {row['workers']}" + "".join(f" AND {name} = '{text}'" for name, text in known.items())
+    attack = row["spec"]["attack"]["name"]  # with any parameters: only methods with a memory ask what 'sf' negates
+    condition += f" AND (attack = '{attack}' OR attack LIKE '{attack}:%')"
     found = read(results.engine, f"SELECT DISTINCT method, learning_rate FROM runs WHERE {condition} ORDER BY 1, 2")
     rates: dict[str, set[float]] = {}
     for method, rate in found.itertuples(index=False, name=None):
