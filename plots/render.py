@@ -48,7 +48,9 @@ WIDTH = 120
 BLOCK = re.compile(r"^-- (setup|query|claim|compare):[ ]*(.*)$", re.MULTILINE)
 PLACE = re.compile(r"\{\{\s*(.+?)\s*\}\}", re.DOTALL)
 VERDICTS = ("agrees", "under some readings", "undecided", "no", "not run")
-PLURAL = {"agrees": "agree", "undecided": "are undecided", "no": "do not agree"}
+PLURAL = dict(
+    zip(VERDICTS, ("agree", "agree under some readings", "are undecided", "do not agree", "were not run"), strict=True)
+)
 
 
 class Claim(NamedTuple):
@@ -209,8 +211,8 @@ class Renderer:
             return "\n".join(_line(one) for one in self._of("results") if one.verdict in wanted and "here:" not in one.place)
         if word == "verdicts":
             found = [one.readings[rest][0] for one in self._of("results") if rest in one.readings]
-            counts = [f"{found.count(verdict)} {words}" for verdict, words in PLURAL.items() if verdict in found]
-            return f"Of {len(found)} sentences on Figures 1 and 5 to 7, {', '.join(counts)}"
+            numbers = [f"{found.count(verdict)} {words}" for verdict, words in PLURAL.items() if verdict in found]
+            return f"Of {len(found)} sentences on Figures 1 and 5 to 7, {', '.join(numbers)}"
         if word == "agreement":
             return agreement([one.verdict for one in self._of("results") if one.figure == rest])
         if word == "table":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Give stored runs the digests of today's code, if runs drawn from all sweeps give the same numbers with this code.
 
-plots/restamp.py DATABASE [--check 20] [--longest 120] [--data-dir DIR] makes runs again and compares all of their evaluations.
-On the machine that made them, all numbers are equal to the last bit. Another processor or version of torch rounds in another
-way, which grows along a run; then the numbers of the last evaluation may differ by a relative --tolerance. If none differs by
-more, the column code_digests of every run with a result is written anew. Run it after a change of the code that leaves
-numbers as they are.
+plots/restamp.py DATABASE [--check 20] [--longest 120] [--tolerance 0] [--data-dir DIR] makes runs again, and compares all of
+their evaluations. On the machine that made them, all numbers are equal to the last bit. Another processor or version of torch
+rounds in another way, which grows along a run; then the numbers of the last evaluation may differ by a relative --tolerance.
+If none differs by more, the column code_digests of every run with a result is written anew. Run it after a change of the code
+that leaves numbers as they are.
 """
 
 from __future__ import annotations
@@ -82,12 +82,17 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=0.0, help="largest relative difference at the end (0: none at all)")
     parser.add_argument("--data-dir", type=Path, help="folder of the data sets")
     args = parser.parse_args()
+    if not args.database.is_file():
+        parser.error(f"there is no database at {args.database}; give the path of one, such as results.db.example")
     engine = open_for_writing(str(args.database))
     with engine.connect() as connection:
         rows = [dict(row._mapping) for row in connection.exec_driver_sql(f"SELECT * FROM runs WHERE {RESULTS} ORDER BY id")]
     known = {row["id"]: run for row in rows if (run := resolved(row)) is not None}
+    chosen = drawn([row for row in rows if row["id"] in known], args.check, args.longest)
+    if not chosen:
+        raise SystemExit("no run was made again, so no digest was changed. Try: a larger --check or --longest")
     unequal = 0
-    for row in drawn([row for row in rows if row["id"] in known], args.check, args.longest):
+    for row in chosen:
         again, before = made(known[row["id"]].spec, args.data_dir), stored(engine, row["id"])
         largest, last = difference(again, before), difference(again[-1:], before[-1:])
         unequal += last > args.tolerance or (largest > 0 and args.tolerance == 0)

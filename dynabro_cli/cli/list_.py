@@ -68,7 +68,7 @@ def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:
 def _list_sweeps(as_json: bool) -> None:
     from dynabro_cli.grid.sweep_lookup import load_sweep, shipped
 
-    sweeps = [load_sweep(name) for name in shipped()]  # a point is a run there: none is excluded, no two are one run
+    sweeps = [load_sweep(name) for name in shipped()]  # no two of their points are one run
     if as_json:
         print_json([{"name": sweep.name, "description": sweep.description, "runs": sweep.runs} for sweep in sweeps])
         return

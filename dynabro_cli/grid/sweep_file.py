@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -79,9 +78,10 @@ class Sweep:
         """The number of points with their seeds, without points that ``exclude`` names in the same spelling."""
         if not self.exclude:
             return self.points
-        grid = itertools.product(*(axis.points for axis in self.grid))
-        rows = [{**self.base, **ChainMap(*map(dict, point))} for point in grid]
-        left = sum(not any(one.items() <= row.items() for one in self.exclude) for row in rows)
+        left = 0
+        for chosen in itertools.product(*(axis.points for axis in self.grid)):
+            point = {**self.base, **{name: text for values in chosen for name, text in values.items()}}
+            left += not any(excluded.items() <= point.items() for excluded in self.exclude)
         return left * max(1, len(self.seeds))
 
 

@@ -1,4 +1,4 @@
-"""``plots/restamp.py``: stored runs get the digests of today's code if their numbers are those of today's code."""
+"""``plots/restamp.py`` stores new digests of the code only if stored runs, made again, have the same numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cli.conftest import Dynabro
 SCRIPT = Path(__file__).parents[2] / "plots" / "restamp.py"
 
 
-def changed(sql: str) -> list[tuple[object, ...]]:
+def query(sql: str) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect("results.db")) as connection, connection:
         return connection.execute(sql).fetchall()
 
@@ -24,18 +24,22 @@ def test_digests_are_written_if_all_numbers_are_equal(
     dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert dynabro("run", "--model", "mlp:hidden=8", "--budget", "20", "--eval-every", "10").code == 0
-    digests = changed("SELECT code_digests FROM runs")
-    changed("UPDATE runs SET code_digests = NULL")
+    digests = query("SELECT code_digests FROM runs")
+    query("UPDATE runs SET code_digests = NULL")
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "results.db"])
     runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert changed("SELECT code_digests FROM runs") == digests != [(None,)]
+    assert query("SELECT code_digests FROM runs") == digests != [(None,)]
     assert "equal\n1 of 1 runs have the digests" in capsys.readouterr().out
 
-    changed("UPDATE runs SET code_digests = NULL")
-    changed("UPDATE evaluations SET test_loss = test_loss * 1.0000001 WHERE round > 0")
+    query("UPDATE runs SET code_digests = NULL")
+    query("UPDATE evaluations SET test_loss = test_loss * 1.0000001 WHERE round > 0")
     with pytest.raises(SystemExit, match="1 runs differ by more than 0; no digest was changed"):
         runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert changed("SELECT code_digests FROM runs") == [(None,)]
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--tolerance", "0.001"])
+    assert query("SELECT code_digests FROM runs") == [(None,)]
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "results.db", "--longest", "0"])
+    with pytest.raises(SystemExit, match="no run was made again, so no digest was changed"):
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert query("SELECT code_digests FROM runs") == [(None,)]
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "results.db", "--tolerance", "0.001"])
     runpy.run_path(str(SCRIPT), run_name="__main__")
-    assert changed("SELECT code_digests FROM runs") == digests
+    assert query("SELECT code_digests FROM runs") == digests

@@ -27,6 +27,8 @@ from dynabro_cli.errors import (
 
 T = TypeVar("T")
 
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what it logs on lost connections is raised, too
+
 PAUSE_SECONDS = 0.5
 """Pause between two attempts to reach a server."""
 TURN = 0x44594E42
@@ -83,7 +85,6 @@ def _stop_statement(context: ExceptionContext) -> None:
 
 
 def _engine(database: str, name: str, **options: Any) -> Engine:
-    logging.getLogger("psycopg").addHandler(logging.NullHandler())  # its warnings on lost connections are raised, too
     try:
         engine = create_engine(database, **options)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
