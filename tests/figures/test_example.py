@@ -44,7 +44,8 @@ def test_nobody_is_named_in_it(runs: pd.DataFrame) -> None:
     assert set(runs["host"]) | set(runs["pid"]) == {"", 0}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
 def test_the_pictures_are_of_it(dynabro: Dynabro) -> None:
     """Every figure of ``plots/`` has the numbers that are drawn from the database now, byte for byte."""
     assert dynabro("plot", "all", "--db", str(EXAMPLE), "--out", "drawn").code == 0
