@@ -60,8 +60,10 @@ def stored(engine: Engine, number: int) -> list[tuple[Any, ...]]:
 
 
 def made(spec: RunSpec, data_dir: Path | None) -> list[tuple[Any, ...]]:
-    events = simulate(spec, data_dir=data_dir, device="cpu")
-    return [tuple(getattr(event, name) for name in COMPARED) for event in events if isinstance(event, Evaluated)]
+    """Return the evaluations of a run that is made again, as they would be stored: SQLite has NULL instead of NaN."""
+    events = [event for event in simulate(spec, data_dir=data_dir, device="cpu") if isinstance(event, Evaluated)]
+    rows = [tuple(getattr(event, name) for name in COMPARED) for event in events]
+    return [tuple(None if value != value else value for value in row) for row in rows]
 
 
 def difference(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> float:
@@ -69,7 +71,7 @@ def difference(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> float:
     if len(a) != len(b):
         return math.inf
     pairs = [(x, y) for left, right in zip(a, b, strict=True) for x, y in zip(left, right, strict=True) if repr(x) != repr(y)]
-    if any(number is None or math.isnan(number) for pair in pairs for number in pair):
+    if any(number is None for pair in pairs for number in pair):
         return math.inf
     return max((abs(x - y) / max(1.0, abs(x), abs(y)) for x, y in pairs), default=0.0)
 

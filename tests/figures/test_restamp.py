@@ -43,3 +43,14 @@ def test_digests_are_written_if_all_numbers_are_equal(
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "results.db", "--tolerance", "0.001"])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     assert query("SELECT code_digests FROM runs") == digests
+
+
+def test_a_run_that_diverged_is_equal(
+    dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its last loss is NaN, and NULL in the database."""
+    assert dynabro("run", "--model", "mlp:hidden=8", "--budget", "200", "--learning-rate", "1e9").code == 0
+    assert query("SELECT status, final_loss FROM runs") == [("diverged", None)]
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "results.db"])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert "equal\n1 of 1 runs have the digests" in capsys.readouterr().out
