@@ -62,14 +62,15 @@ CREATE TABLE ends AS
   FROM csv_momentum_fails_paths WHERE budget = (SELECT max(budget) FROM csv_momentum_fails_paths);
 CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10 (planned, not run)" AS cifar FROM csv_training_details;
 CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1) AS name FROM csv_digits_worst_case;
-CREATE TABLE tried_rates AS
-  SELECT r.sweep, r.method, r.learning_rate AS rate, min((SELECT validation_accuracy FROM results.evaluations AS e WHERE e.run_id = r.id ORDER BY budget DESC LIMIT 1)) AS worst
-  FROM results.runs AS r WHERE r.sweep IN ('digits-rates', 'mnist-rates') GROUP BY r.sweep, r.method, r.learning_rate;
-CREATE TABLE chosen_rates AS
-  WITH best AS (SELECT 'digits-rates' AS sweep, run_key FROM csv_digits_best_runs UNION ALL SELECT 'mnist-rates', run_key FROM csv_mnist_best_runs)
-  SELECT t.*, (SELECT worst FROM tried_rates AS u WHERE u.sweep = t.sweep AND u.method = t.method AND u.rate = 0.01) AS usual,
-         CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS label
-  FROM tried_rates AS t WHERE (sweep, method, rate) IN (SELECT best.sweep, r.method, r.learning_rate FROM best JOIN results.runs AS r USING (run_key));
+CREATE TABLE tried_rates AS  -- accuracy on held-out samples at K = 5, and the rate that is best under the worst K
+  WITH ends AS (SELECT r.task, r.method, r.learning_rate AS rate, r.switching,
+                       (SELECT validation_accuracy FROM results.evaluations AS e WHERE e.run_id = r.id ORDER BY budget DESC LIMIT 1) AS accuracy
+                FROM results.runs AS r WHERE r.sweep IN ('digits-rates', 'mnist-rates')),
+       worst AS (SELECT task, method, rate, rank() OVER (PARTITION BY task, method ORDER BY min(accuracy) DESC, rate) AS place FROM ends GROUP BY task, method, rate)
+  SELECT ends.task, method, ends.rate, ends.accuracy, worst.rate AS chosen,
+         CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS label
+  FROM ends JOIN worst USING (task, method) WHERE place = 1 AND switching = 'periodic:K=5';
+CREATE VIEW best AS SELECT *, k(switching) AS k FROM (SELECT 'digits' AS task, * FROM csv_digits_best UNION ALL SELECT 'mnist', * FROM csv_mnist_best);
 CREATE TABLE computations AS  -- DynaBRO by both clocks; SGD and momentum, for which the clocks are the same
   SELECT iif(method LIKE 'dynabro%', clock, 'either') AS counted, method, k(switching) AS k, avg(final_accuracy) AS mean, count(*) AS n,
          avg(switches) AS switches, avg(100.0 * dynamic_rounds / rounds) AS dynamic, avg(1.0 * budget_spent / rounds) AS cost
@@ -90,10 +91,7 @@ sweep = 'cifar10-quarter'
 -- compare: digits_sf | dynabro learning_rate=0.05 attack=sf | momentum learning_rate=0.01 attack=sf:negates=gradient attack_entry=state
 sweep = 'digits-periodic'
 
--- compare: digits_best | dynabro learning_rate=0.1 | momentum learning_rate=0.3
-task = 'digits' AND model = 'mlp' AND attack = 'sf' AND aggregator = 'cwtm' AND workers = 17 AND budget = 5000 AND validation = 0
-
--- compare: digits_best_099 | dynabro learning_rate=0.1 | momentum:beta=0.99 learning_rate=0.3
+-- compare: digits_best | dynabro learning_rate=0.1 | sgd learning_rate=1
 task = 'digits' AND model = 'mlp' AND attack = 'sf' AND aggregator = 'cwtm' AND workers = 17 AND budget = 5000 AND validation = 0
 
 -- compare: digits_bernoulli | dynabro learning_rate=0.05 | momentum learning_rate=0.01
@@ -260,7 +258,8 @@ SELECT max(mean_cost) FILTER (WHERE method = 'dynabro') AS cost, max(largest_cos
        max(window_rounds) FILTER (WHERE method = 'safeguard') AS double, max(window_rounds) FILTER (WHERE method = 'safeguard:guards=single') AS single,
        max(window_rounds) FILTER (WHERE method = 'byzantine-sgd') AS byzantine, max(final_accuracy) FILTER (WHERE method = 'dynabro') AS dynabro,
        max(final_accuracy) FILTER (WHERE method = 'sgd') AS sgd, max(final_accuracy) FILTER (WHERE method = 'safeguard') AS safeguard,
-       max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=option2') AS option2
+       max(final_accuracy) FILTER (WHERE method = 'dynabro:filter=option2') AS option2,
+       max(window_rounds) FILTER (WHERE method = 'nsgdm') AS nsgdm, max(window_rounds) FILTER (WHERE method = 'demoa') AS demoa, max(iif(window_ended IN (1, 'True'), '', 'at least ') || printf('%,d', window_rounds)) FILTER (WHERE method = 'mu2-sgd') AS mu2
 FROM csv_history_dependence;
 
 -- query: history_rates
@@ -273,7 +272,6 @@ WITH cells AS (SELECT method, attack, attack_entry, participation, switching, av
 SELECT (SELECT count(*) FROM results.runs WHERE sweep = 'history-methods') AS runs, planned('history-methods') AS planned,
        (SELECT iif(count(DISTINCT seed) = 1, 'one seed', count(DISTINCT seed) || ' seeds') FROM results.runs WHERE sweep = 'history-methods') AS seeds,
        max(mean) FILTER (WHERE attack LIKE 'sf:%' AND method <> 'dynabro' AND switching = 'periodic:K=5') AS memory,
-       min(mean) FILTER (WHERE attack LIKE 'sf:%' AND method <> 'dynabro' AND switching = 'static' AND participation = 1) AS static,
        min(mean) FILTER (WHERE attack LIKE 'sf:%' AND method = 'dynabro') AS dynabro,
        min(mean) FILTER (WHERE attack = 'sf' AND method = 'mu2-sgd' AND switching = 'periodic:K=5') AS mu2,
        min(mean) FILTER (WHERE attack = 'sf' AND method <> 'mu2-sgd' AND method <> 'dynabro' AND switching = 'periodic:K=5') AS flips,
@@ -282,65 +280,80 @@ SELECT (SELECT count(*) FROM results.runs WHERE sweep = 'history-methods') AS ru
 FROM cells;
 
 -- query: history_means
-SELECT CASE WHEN method = 'dynabro' THEN 'DynaBRO' WHEN method = 'momentum' THEN 'momentum 0.9' ELSE method END
-       || iif(aggregator LIKE 'ctma%', ' behind ctma', '') || iif(participation < 1, ', half of the workers', '') AS method,
+WITH named AS (SELECT *, CASE WHEN method = 'dynabro' THEN 'DynaBRO' WHEN method = 'momentum' THEN 'momentum 0.9' ELSE method END
+                         || iif(aggregator LIKE 'ctma%', ' behind ctma', '') || iif(participation < 1, ', half of the workers', '') AS name
+               FROM results.runs WHERE sweep = 'history-methods'),
+     flipped AS (SELECT name, k(switching) AS k, iif(avg(final_accuracy) >= 0.9, 1, 0) AS learns FROM named WHERE attack LIKE 'sf:%' GROUP BY name, switching),
+     back AS (SELECT name, min(k) FILTER (WHERE learns AND k > coalesce((SELECT max(k) FROM flipped AS low WHERE low.name = flipped.name AND NOT low.learns), 0)) AS k FROM flipped GROUP BY name)
+SELECT name AS method,
        printf('%.3f / %.3f', avg(final_accuracy) FILTER (WHERE attack = 'sf' AND switching = 'periodic:K=5'), avg(final_accuracy) FILTER (WHERE attack = 'sf' AND switching = 'static')) AS "SF, gradient",
        printf('%.3f / %.3f', avg(final_accuracy) FILTER (WHERE attack LIKE 'sf:%' AND switching = 'periodic:K=5'), avg(final_accuracy) FILTER (WHERE attack LIKE 'sf:%' AND switching = 'static')) AS "SF, message",
+       (SELECT CASE WHEN k IS NULL THEN 'never' WHEN k > 1000 THEN 'static' ELSE printf('K = %d', k) END FROM back WHERE back.name = named.name) AS "learns from",
        printf('%.3f / %.3f', avg(final_accuracy) FILTER (WHERE attack = 'alie' AND attack_entry = 'gradient' AND switching = 'periodic:K=5'), avg(final_accuracy) FILTER (WHERE attack = 'alie' AND attack_entry = 'gradient' AND switching = 'static')) AS "ALIE, gradient",
        printf('%.3f / %.3f', avg(final_accuracy) FILTER (WHERE attack = 'alie' AND attack_entry = 'state' AND switching = 'periodic:K=5'), avg(final_accuracy) FILTER (WHERE attack = 'alie' AND attack_entry = 'state' AND switching = 'static')) AS "ALIE, message"
-FROM results.runs WHERE sweep = 'history-methods' GROUP BY 1 ORDER BY min(participation) DESC, min(method), max(length(aggregator));
+FROM named GROUP BY name ORDER BY min(participation) DESC, min(method), max(length(aggregator));
+
+-- query: text_setting
+SELECT max(workers) AS workers, max(byzantine) AS byzantine, printf('%,d', max(budget)) AS budget,
+       iif(count(DISTINCT seed) = 1, 'there is one seed', 'there are ' || count(DISTINCT seed) || ' seeds') AS seeds,
+       iif(min(learning_rate) = max(learning_rate), printf('%g', max(learning_rate)), 'several') AS rate
+FROM results.runs WHERE sweep = 'text-switching';
+
+-- query: text_ends
+SELECT count(*) FILTER (WHERE method <> 'dynabro' AND switching <> 'static' AND status = 'diverged') AS diverged,
+       count(*) FILTER (WHERE method <> 'dynabro' AND switching <> 'static') AS momentum,
+       count(*) FILTER (WHERE method = 'dynabro' AND switching <> 'static' AND status = 'diverged') AS dynabro_diverged,
+       count(*) FILTER (WHERE method = 'dynabro' AND switching <> 'static') AS dynabro_runs,
+       max(final_loss) FILTER (WHERE method <> 'dynabro' AND switching = 'static') / ln_(2) AS static,
+       min(final_loss) FILTER (WHERE method = 'dynabro') / ln_(2) AS dynabro,
+       printf('%,d', round(avg(rounds) FILTER (WHERE method = 'dynabro'))) AS rounds
+FROM results.runs WHERE sweep = 'text-switching';
+
+-- query: text_means
+WITH cells AS (SELECT method, pre_aggregators, aggregator, switching,
+                      iif(avg(final_loss) IS NULL, 'diverged', printf('%.2f', avg(final_loss) / ln_(2))) || printf(' (%.3f)', avg(final_accuracy)) AS cell
+               FROM results.runs WHERE sweep = 'text-switching' GROUP BY method, pre_aggregators, aggregator, switching)
+SELECT iif(method = 'dynabro', 'DynaBRO', 'momentum 0.9') AS method, iif(pre_aggregators = 'none', '', pre_aggregators || '+') || aggregator AS rule,
+       max(cell) FILTER (WHERE switching = 'periodic:K=5') AS "K = 5", max(cell) FILTER (WHERE switching = 'static') AS "static"
+FROM cells GROUP BY cells.method, pre_aggregators ORDER BY cells.method, pre_aggregators DESC;
 
 -- query: history_filters
 SELECT sum(accepted = 1) FILTER (WHERE method = 'dynabro:filter=option1') AS accepted, count(accepted) FILTER (WHERE method = 'dynabro:filter=option1') AS judged,
        max(noise_bound) FILTER (WHERE method = 'dynabro:filter=option2') AS v
 FROM results.rounds JOIN results.runs AS r ON r.id = run_id WHERE r.run_key IN (SELECT run_key FROM csv_history_dependence_runs);
 
--- query: rates_chosen
-SELECT label AS method, rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
-FROM chosen_rates WHERE sweep = 'digits-rates' ORDER BY worst DESC, chosen_rates.method;
+-- query: by_rate
+SELECT task, label AS method, printf('%.3f', max(accuracy) FILTER (WHERE rate = 0.003)) AS "0.003", printf('%.3f', max(accuracy) FILTER (WHERE rate = 0.01)) AS "0.01", printf('%.3f', max(accuracy) FILTER (WHERE rate = 0.03)) AS "0.03",
+       printf('%.3f', max(accuracy) FILTER (WHERE rate = 0.1)) AS "0.1", printf('%.3f', max(accuracy) FILTER (WHERE rate = 0.3)) AS "0.3",
+       printf('%.3f', max(accuracy) FILTER (WHERE rate = 1)) AS "1", printf('%.3f', max(accuracy) FILTER (WHERE rate = 3)) AS "3", max(chosen) AS "chosen"
+FROM tried_rates GROUP BY task, label ORDER BY task DESC, max(accuracy) DESC, label;
 
--- query: rates_tried
-SELECT group_concat(rate, ', ') AS rates, max(rate) AS highest
-FROM (SELECT DISTINCT rate FROM tried_rates WHERE sweep = 'digits-rates' ORDER BY 1);
+-- query: tried
+SELECT printf('%.3f', max(accuracy) FILTER (WHERE task = 'mnist')) AS mnist, printf('%.3f', max(accuracy) FILTER (WHERE task = 'digits')) AS digits
+FROM tried_rates WHERE method LIKE 'momentum%';
 
--- query: mnist_rates_chosen
-SELECT label AS method, rate AS "rate", printf('%.3f', worst) AS "validation accuracy under the worst K", coalesce(printf('%.3f', usual), '-') AS "at 0.01"
-FROM chosen_rates WHERE sweep = 'mnist-rates' ORDER BY worst DESC, chosen_rates.method;
-
--- query: mnist_rates_tried
-SELECT group_concat(rate, ', ') AS rates, max(rate) AS highest
-FROM (SELECT DISTINCT rate FROM tried_rates WHERE sweep = 'mnist-rates' ORDER BY 1);
-
--- query: rates_best
-SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n, min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,
-       min(mean) FILTER (WHERE method LIKE 'momentum%') AS momentum, max(mean) FILTER (WHERE method LIKE 'momentum%') AS momentum_high,
-       min(mean) FILTER (WHERE method = 'sgd') AS sgd,
-       min(mean) FILTER (WHERE method = 'momentum:beta=0.99' AND k = 5) AS chosen_099
-FROM (SELECT *, k(switching) AS k FROM csv_digits_best);
-
--- query: mnist_best_means
-SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(replace(method, 'momentum:', 'momentum, '), 'form=', '') END AS method,
+-- query: best_means
+SELECT task, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS method,
+       iif(min(n) < max(n), min(n) || ' to ' || max(n), max(n)) AS seeds,
        coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
        coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
        coalesce(max(printf('%.3f', mean)) FILTER (WHERE k > 1e9), '-') AS "static"
-FROM (SELECT *, k(switching) AS k FROM csv_mnist_best) GROUP BY method ORDER BY max(mean) FILTER (WHERE k = 5) DESC;
+FROM best GROUP BY task, best.method ORDER BY task DESC, max(mean) FILTER (WHERE k = 5) DESC;
 
--- query: mnist_best
-WITH cells AS (SELECT b.*, k(b.switching) AS k, d.mean AS ours FROM csv_mnist_best AS b JOIN csv_mnist_best AS d ON d.method = 'dynabro' AND d.switching = b.switching)
-SELECT iif(max(n) = 1, 'one seed', iif(min(n) < max(n), min(n) || ' to ', '') || max(n) || ' seeds') AS seeds,
-       printf('%.3f', min(mean) FILTER (WHERE method = 'dynabro')) AS low, printf('%.3f', max(mean) FILTER (WHERE method = 'dynabro')) AS high,
-       printf('%.3f', min(mean) FILTER (WHERE method = 'sgd')) AS sgd_low, printf('%.3f', max(mean) FILTER (WHERE method = 'sgd')) AS sgd_high,
-       printf('%.3f', min(mean) FILTER (WHERE method LIKE 'momentum%' AND method NOT LIKE '%0.99%')) AS m09_low,
-       printf('%.3f', max(mean) FILTER (WHERE method LIKE 'momentum%' AND method NOT LIKE '%0.99%')) AS m09_high,
-       count(*) FILTER (WHERE method <> 'dynabro' AND method NOT LIKE '%0.99%') AS cells, count(*) FILTER (WHERE method <> 'dynabro' AND method NOT LIKE '%0.99%' AND mean > ours) AS behind,
-       count(*) FILTER (WHERE method LIKE '%0.99%' AND k <= 20 AND mean < ours) AS ahead_099, count(*) FILTER (WHERE method LIKE '%0.99%' AND k <= 20) AS cells_099,
-       printf('%.3f', min(mean) FILTER (WHERE method LIKE '%0.99%')) AS lowest_099, printf('%.3f', min(mean) FILTER (WHERE method LIKE '%0.99%' AND k > 20)) AS high_099
-FROM cells;
+-- query: best
+SELECT printf('%.3f', min(mean) FILTER (WHERE task = 'mnist' AND method = 'dynabro')) AS low, printf('%.3f', max(mean) FILTER (WHERE task = 'mnist' AND method = 'dynabro')) AS high,
+       printf('%.3f', min(mean) FILTER (WHERE task = 'mnist' AND method = 'sgd')) AS sgd_low, printf('%.3f', max(mean) FILTER (WHERE task = 'mnist' AND method = 'sgd')) AS sgd_high,
+       printf('%.3f', min(mean) FILTER (WHERE task = 'mnist' AND method = 'momentum' AND k >= 20)) AS slow, printf('%.3f', max(mean) FILTER (WHERE task = 'mnist' AND method = 'momentum' AND k <= 10)) AS fast,
+       printf('%.3f', min(mean) FILTER (WHERE task = 'digits' AND method = 'momentum' AND k >= 20)) AS digits_slow, printf('%.3f', max(mean) FILTER (WHERE task = 'digits' AND method = 'momentum' AND k <= 10)) AS digits_fast
+FROM best;
+
+-- query: gradient_best
+SELECT printf('%.3f', final_accuracy) AS mean, learning_rate AS rate FROM results.runs
+WHERE sweep = 'mnist-best' AND attack_entry = 'gradient' AND method = 'momentum' AND switching = 'periodic:K=5';
 
 -- query: best_pairs
-SELECT count(*) FILTER (WHERE better = 'A') AS ahead, count(*) FILTER (WHERE better = 'B') AS behind, count(*) AS cells,
-       printf('%.3f', max(abs(difference))) AS largest
-FROM pairs WHERE name LIKE 'digits_best%';
+SELECT count(*) FILTER (WHERE better = 'A') AS ahead, count(*) FILTER (WHERE better = 'B') AS behind, count(*) AS cells, printf('%.3f', max(abs(difference))) AS largest
+FROM pairs WHERE name = 'digits_best';
 
 -- query: digits_sf
 SELECT min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHERE method = 'dynabro') AS high,

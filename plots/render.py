@@ -48,9 +48,8 @@ WIDTH = 120
 BLOCK = re.compile(r"^-- (setup|query|claim|compare):[ ]*(.*)$", re.MULTILINE)
 PLACE = re.compile(r"\{\{\s*(.+?)\s*\}\}", re.DOTALL)
 VERDICTS = ("agrees", "under some readings", "undecided", "no", "not run")
-PLURAL = dict(
-    zip(VERDICTS, ("agree", "agree under some readings", "are undecided", "do not agree", "were not run"), strict=True)
-)
+SINGULAR = ("agrees", "agrees under some readings", "is undecided", "does not agree", "was not run")
+PLURAL = ("agree", "agree under some readings", "are undecided", "do not agree", "were not run")
 
 
 class Claim(NamedTuple):
@@ -211,7 +210,9 @@ class Renderer:
             return "\n".join(_line(one) for one in self._of("results") if one.verdict in wanted and "here:" not in one.place)
         if word == "verdicts":
             found = [one.readings[rest][0] for one in self._of("results") if rest in one.readings]
-            numbers = [f"{found.count(verdict)} {words}" for verdict, words in PLURAL.items() if verdict in found]
+            counts = [found.count(verdict) for verdict in VERDICTS]
+            words = zip(counts, SINGULAR, PLURAL, strict=True)
+            numbers = [f"{count} {one if count == 1 else more}" for count, one, more in words if count]
             return f"Of {len(found)} sentences on Figures 1 and 5 to 7, {', '.join(numbers)}"
         if word == "agreement":
             return agreement([one.verdict for one in self._of("results") if one.figure == rest])

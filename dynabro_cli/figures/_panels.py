@@ -118,7 +118,8 @@ def draw_curves(axes: Axes, numbers: pd.DataFrame, series: dict[str, Line]) -> N
         look = {"color": line.color, "linestyle": line.dash, "marker": line.marker}
         axes.plot(own["x"], own["mean"], **look, markersize=3, markevery=(first, step))
         axes.fill_between(own["x"], own["low"], own["high"], color=line.color, alpha=0.15, linewidth=0)
-        mark_diverged(axes, own["x"].tail(1), own["mean"].tail(1), own["diverged"].tail(1))
+        last = own[np.isfinite(own["mean"])].tail(1)  # the loss of a run that diverged is not finite
+        mark_diverged(axes, last["x"], last["mean"], last["diverged"])
 
 
 def mark_diverged(axes: Axes, x: Any, y: Any, diverged: Any) -> None:

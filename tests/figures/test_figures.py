@@ -72,7 +72,7 @@ def test_a_whole_grid(name: str, folder: Path, dynabro: Dynabro) -> None:
     ("sweep", "words"),
     [
         ("mnist-sf-cwtm", "MNIST, SF against CWTM, m = 17, budget 5,000, momentum continues from the message"),
-        ("mnist-rates", "MNIST, SF against CWTM, m = 17, budget 1,000"),
+        ("mnist-rates", "MNIST, SF against CWTM, m = 17, budget 1,000, momentum continues from the message"),
         ("cifar10-quarter", "CIFAR-10 (0.25 of the channels), IPM against CWMed, m = 25, budget 8,000"),
     ],
 )
@@ -409,6 +409,23 @@ def test_panels_without_a_run_have_the_range_of_the_others(
     above = drawn[0].axes[:3]
     assert [len(axes.lines) > 0 for axes in above] == [True, False, False]
     assert len({(axes.get_xlim(), axes.get_xlabel()) for axes in above}) == 1
+
+
+def test_a_cross_marks_where_a_curve_ends_whose_loss_is_not_finite(
+    folder: Path, dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = planned("text-switching", *SMALL, "seeds=0..1")
+    fill(folder / "results.db", rows, diverged=lambda row: row["switching"] == "periodic:K=5")
+    with sqlite3.connect("results.db") as connection:  # all but the first loss are NaN, which is stored as NULL
+        diverged = "SELECT id FROM runs WHERE status = 'diverged'"
+        connection.execute(f"UPDATE evaluations SET test_loss = NULL WHERE budget > 0 AND run_id IN ({diverged})")
+    connection.close()
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    assert dynabro("plot", "text-switching", *SETTINGS).code == 0
+    crosses = [[line.get_xydata() for line in axes.lines if line.get_color() == "red"] for axes in drawn[0].axes]
+    assert [sum(len(points) for points in panel) for panel in crosses] == [4, 0]
+    assert all(np.isfinite(points).all() and (points[:, 0] == 0).all() for points in crosses[0] if len(points))
 
 
 def test_bands_of_text_switching_are_a_standard_deviation(

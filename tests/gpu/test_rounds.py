@@ -72,8 +72,8 @@ def small(**more: Any) -> RunSpec:
 
 
 OWN: dict[str, dict[str, Any]] = {
-    "byzantine-sgd": {"aggregator": None, "budget": 40},
-    "safeguard": {"aggregator": None, "budget": 40},
+    "byzantine-sgd": {"aggregator": None, "budget": 16},
+    "safeguard": {"aggregator": None, "budget": 16},
     "marina-pp": {"method": "marina-pp:batches=2"},
 }
 """Fields of methods that take no rule, that spend budget before their first round, or that would spend all of it on one."""

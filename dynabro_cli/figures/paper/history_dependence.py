@@ -53,7 +53,7 @@ def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:
     mean = run["budget_spent"] / max(1, run["rounds"]) if costs is None else float(costs.mean())
     largest = None if costs is None else int(costs.max())
     rounds, ended, filters = results.window({str(name): value for name, value in run.items()})
-    steady = mean == largest if largest else mean == 1
+    steady = mean == 1 if costs is None else costs.iloc[1:].nunique() <= 1  # the first round of some methods is cheaper
     return {
         "method": run["method"],
         "label": method_label(run["spec"]["method"]),
