@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # other tests make each of these commands; this one, all in a row
 @pytest.mark.timeout(1200)  # it makes the demo, and then a sweep
 def test_from_a_picture_to_a_rule_in_a_sweep() -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -291,6 +291,23 @@ NEEDED = {
 }
 UNCHECKED = ("trace", "on-level", "adaptive", "cnn-mnist", "cnn-mnist-50", "gpt")
 """Strategies that need more than a setting, and networks that the kit's images do not fit."""
+OFTEN = (
+    "cwtm",
+    "monna",
+    "cge",
+    "fltrust",
+    "nnm",
+    "arc",
+    "sf",
+    "alie",
+    "label-flip",
+    "periodic",
+    "bernoulli",
+    "dirichlet",
+    "mlp",
+    "momentum",
+)
+"""Components of each kind that the kit checks unless all are asked for."""
 BUT = {
     "mfm": ["scale"],
     "monna": ["order"],
@@ -308,7 +325,7 @@ BUT = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "name"), [
-    pytest.param(kind, name, marks=pytest.mark.slow if name == "resnet18" else ())  # a minute and more
+    pytest.param(kind, name, marks=() if name in OFTEN else pytest.mark.slow)  # tests/contract has all components
     for kind in CHECKS for name in REGISTRIES[kind].entries() if name not in UNCHECKED
 ])  # fmt: skip
 def test_every_component_of_ours_passes(kind: str, name: str) -> None:
