@@ -22,7 +22,7 @@ FROM fig1 WHERE method = 'dynabro' AND reading = :reading;
 
 -- claim: fig1-declines | mnist-sf-cwtm | Section 6, MNIST | for worker-momentum, performance declines as K decreases
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
+       group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.3g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
 FROM (SELECT method, trend(k, final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE k = 5) AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM fig1_runs WHERE reading = :reading AND method IN ('momentum', 'momentum:beta=0.99') GROUP BY method ORDER BY method);
@@ -51,7 +51,7 @@ FROM (SELECT k, mean, iif(method = 'momentum', 10, 100) AS point FROM fig1 WHERE
 -- claim: fig1-similar | mnist-alie-gm | Section 6, MNIST | an analogous experiment with a different pair of attack and aggregator, demonstrating a similar trend
 SELECT CASE WHEN spread <= 0.02 AND max(p) <= 0.05 THEN 'agrees' WHEN spread > 0.02 OR max(last < first) THEN 'no' ELSE 'undecided' END,
        printf('DynaBRO''s means differ by %.3f. Momentum, ', max(spread))
-       || group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
+       || group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.3g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
 FROM (SELECT method, trend(k, final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE k = 5) AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last,
              (SELECT max(mean) - min(mean) FROM fig6 WHERE reading = :reading AND method = 'dynabro') AS spread
@@ -68,14 +68,14 @@ FROM fig1 WHERE reading = :reading AND (method = 'momentum:beta=0.99' AND k < 10
 
 -- claim: fig5-better | mnist-sf-cwtm-curves | Appendix, MNIST | when K is larger, momentum performs better
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('beta = %s: p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), p), '; ')
+       group_concat(printf('beta = %s: p = %.3g', iif(method LIKE '%0.99%', '0.99', '0.9'), p), '; ')
 FROM (SELECT method, trend(k, final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE k = 5) AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM fig1_runs WHERE reading = :reading AND method IN ('momentum', 'momentum:beta=0.99') GROUP BY method ORDER BY method);
 
 -- claim: fig5-09-at-100 | mnist-sf-cwtm-curves | Appendix, MNIST | when K = 100 momentum with parameter beta = 0.9 slightly outperforms our method
 SELECT CASE WHEN count(*) = 0 THEN 'not run' WHEN coalesce(paired_p(b - a), 1) > 0.05 THEN 'undecided' WHEN avg(b - a) > 0 THEN 'agrees' ELSE 'no' END,
-       printf('momentum %.4f, DynaBRO %.4f', avg(b), avg(a)) || iif(paired_p(b - a) IS NULL, '', printf('; paired t-test p = %.2g with %d seeds', paired_p(b - a), count(*)))
+       printf('momentum %.4f, DynaBRO %.4f', avg(b), avg(a)) || iif(paired_p(b - a) IS NULL, '', printf('; paired t-test p = %.3g with %d seeds', paired_p(b - a), count(*)))
 FROM (SELECT ours.final_accuracy AS a, theirs.final_accuracy AS b FROM fig1_runs AS ours JOIN fig1_runs AS theirs USING (reading, k, seed)
       WHERE reading = :reading AND k = 100 AND ours.method = 'dynabro' AND theirs.method = 'momentum');
 
@@ -88,7 +88,7 @@ FROM fig6 WHERE method = 'dynabro' AND reading = :reading;
 
 -- claim: fig6-improves | mnist-alie-gm-curves | Appendix, MNIST | momentum improves as K increases
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('beta = %s: %.3f (K = 5) to %.3f (static), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), first, last, p), '; ')
+       group_concat(printf('beta = %s: %.3f (K = 5) to %.3f (static), p = %.3g', iif(method LIKE '%0.99%', '0.99', '0.9'), first, last, p), '; ')
 FROM (SELECT method, trend(k, final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE k = 5) AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM fig6_runs WHERE reading = :reading AND method IN ('momentum', 'momentum:beta=0.99') GROUP BY method ORDER BY method);
@@ -356,7 +356,7 @@ SELECT iif(max(mean) - min(mean) <= 0.02, 'agrees', 'no'), printf('%.3f to %.3f'
 
 -- claim: fig1-digits-declines | digits-periodic | Section 6, MNIST (here: digits) | for worker-momentum, performance declines as K decreases
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
+       group_concat(printf('beta = %s: %.3f (static) to %.3f (K = 5), p = %.3g', iif(method LIKE '%0.99%', '0.99', '0.9'), last, first, p), '; ')
 FROM (SELECT method, trend(k(switching), final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE switching = 'periodic:K=5') AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM results.runs AS r WHERE run_key IN (SELECT run_key FROM csv_digits_periodic_runs) AND method IN ('momentum', 'momentum:beta=0.99') GROUP BY method ORDER BY method);
@@ -389,7 +389,7 @@ SELECT iif(max(mean) - min(mean) <= 0.02, 'agrees', 'no'), printf('%.3f to %.3f'
 
 -- claim: fig6-digits-improves | digits-alie-gm | Appendix, MNIST (here: digits) | momentum improves as K increases
 SELECT CASE WHEN max(p) <= 0.05 THEN 'agrees' WHEN max(last < first) THEN 'no' ELSE 'undecided' END,
-       group_concat(printf('beta = %s: %.3f (K = 5) to %.3f (static), p = %.2g', iif(method LIKE '%0.99%', '0.99', '0.9'), first, last, p), '; ')
+       group_concat(printf('beta = %s: %.3f (K = 5) to %.3f (static), p = %.3g', iif(method LIKE '%0.99%', '0.99', '0.9'), first, last, p), '; ')
 FROM (SELECT method, trend(k(switching), final_accuracy) AS p, avg(final_accuracy) FILTER (WHERE switching = 'periodic:K=5') AS first,
              avg(final_accuracy) FILTER (WHERE switching = 'static') AS last
       FROM results.runs AS r WHERE run_key IN (SELECT run_key FROM csv_digits_alie_gm_runs) AND method LIKE 'momentum%' GROUP BY method ORDER BY method);

@@ -305,8 +305,8 @@ SELECT count(*) FILTER (WHERE method <> 'dynabro' AND switching <> 'static' AND 
        count(*) FILTER (WHERE method = 'dynabro' AND switching <> 'static' AND status = 'diverged') AS dynabro_diverged,
        count(*) FILTER (WHERE method = 'dynabro' AND switching <> 'static') AS dynabro_runs,
        max(final_loss) FILTER (WHERE method <> 'dynabro' AND switching = 'static') / ln_(2) AS static,
-       min(final_loss) FILTER (WHERE method = 'dynabro') / ln_(2) AS dynabro,
-       printf('%,d', round(avg(rounds) FILTER (WHERE method = 'dynabro'))) AS rounds
+       min(final_loss) FILTER (WHERE method = 'dynabro' AND switching = 'static') / ln_(2) AS dynabro,
+       printf('%,d', round(avg(rounds) FILTER (WHERE method = 'dynabro' AND switching = 'static'))) AS rounds
 FROM results.runs WHERE sweep = 'text-switching';
 
 -- query: text_means

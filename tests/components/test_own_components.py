@@ -325,7 +325,7 @@ BUT = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "name"), [
-    pytest.param(kind, name, marks=() if name in OFTEN else pytest.mark.slow)  # tests/contract has all components
+    pytest.param(kind, name, marks=() if name in OFTEN else pytest.mark.slow)  # contract and engine tests have all
     for kind in CHECKS for name in REGISTRIES[kind].entries() if name not in UNCHECKED
 ])  # fmt: skip
 def test_every_component_of_ours_passes(kind: str, name: str) -> None:
