@@ -179,6 +179,28 @@ def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None
     assert 0 <= rows["p_above"][1] <= 1
 
 
+OTHERS = """seed < 2 AND (attack LIKE 'ipm:%' OR switching NOT IN ('static', 'periodic:K=2')) AND NOT EXISTS (
+SELECT 1 FROM runs AS r WHERE r.seed >= 2
+AND (r.attack, r.switching, r.aggregator) = (runs.attack, runs.switching, runs.aggregator))"""
+"""Runs of trials that were not repeated, and that the fixed suite does not have."""
+
+
+def test_a_leaderboard_needs_only_the_runs_of_the_repeated_trials(dynabro: Dynabro, searched: Path, folder: Path) -> None:
+    whole = _leaderboard(dynabro, searched)
+    path = folder / "results.db"
+    path.write_bytes(searched.read_bytes())
+    removed = dynabro("db", "remove", "--where", OTHERS, "--yes")
+    assert removed.code == 0, removed.err
+    assert len(accuracies(path)) < len(accuracies(searched))
+    pd.testing.assert_frame_equal(_leaderboard(dynabro, path), whole)
+
+
+def _leaderboard(dynabro: Dynabro, path: Path) -> pd.DataFrame:
+    outcome = dynabro("leaderboard", "static", "moving", "--db", str(path), "--out", "p")
+    assert outcome.code == 0, outcome.err
+    return pd.read_csv("p/leaderboard.csv")
+
+
 def _mean(runs: pd.DataFrame, **fields: Any) -> float:
     for name, value in fields.items():
         runs = runs[runs[name] == value]

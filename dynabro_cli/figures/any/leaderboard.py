@@ -69,22 +69,23 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
     chosen = _chosen(found)
     by_key = runs.drop_duplicates("run_key").set_index("run_key")
     repeated: dict[str, list[tuple[str, Worst]]] = {}
-    counts: dict[str, int] = {}
+    settings: dict[str, str] = {}
     for trial in done.itertuples():
         if trial.run_keys[0] not in by_key.index:
-            continue
+            continue  # a database to give away may have the runs of the repeated trials only
         first = by_key.loc[trial.run_keys[0]]
-        counts[first["setting"]] = counts.get(first["setting"], 0) + 1
+        settings[trial.search] = first["setting"]
         own = found.repetitions(trial)
         if len(own):
             kind = STATIC if first["switching"] == STATIC else KINDS[1]
             repeated.setdefault(first["setting"], []).append((kind, _worst(own)))
+    trials = done["search"].map(settings).value_counts()
     rows = []
     for setting, candidates in repeated.items():
         own = runs[runs["setting"] == setting]
         has_suite = (~own["sweep"].isin(list(found.about))).any()
         fixed = own[~own["cell"].isin(chosen) & has_suite]
-        rows.append(_row(own.iloc[0], fixed, candidates, counts[setting]))
+        rows.append(_row(own.iloc[0], fixed, candidates, int(trials[setting])))
     rows.sort(key=lambda row: -row["worst"])
     for above, row in zip([None, *rows], rows, strict=False):
         row["p_above"] = math.nan if above is None else _p(above["by_seed"], row["by_seed"])
