@@ -37,8 +37,6 @@ ENGINE_FILES = (
 NAME = re.compile(rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}")
 DIGITS = 20
 DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
-EARLIER = re.compile(r"[0-9a-f]{16}")
-"""Pattern of digests in an earlier form; they cannot be compared and count as unknown."""
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.+))", re.MULTILINE)
 MOST_SHOWN = 4
 
@@ -112,27 +110,15 @@ def at_hand(name: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str | None) -> dict[str, str] | None:
-    """Read a value of ``code_digests``; None if it is NULL, has an earlier form, or is not valid."""
+    """Read a value of ``code_digests``; None if it is NULL or not valid."""
     try:
         found = json.loads(text or "null")
     except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not found:
         return None
-    return found if _is_sound(found, DIGEST) else None
-
-
-def is_earlier(text: str) -> bool:
-    """Return True for a value of ``code_digests`` that an earlier version of dynabro wrote."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and bool(found) and _is_sound(found, EARLIER)
-
-
-def _is_sound(found: dict[Any, Any], form: re.Pattern[str]) -> bool:
-    return all(NAME.fullmatch(name) and isinstance(value, str) and form.fullmatch(value) for name, value in found.items())
+    sound = all(NAME.fullmatch(name) and isinstance(value, str) and DIGEST.fullmatch(value) for name, value in found.items())
+    return found if sound else None
 
 
 @functools.lru_cache(maxsize=4096)

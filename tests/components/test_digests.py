@@ -22,7 +22,6 @@ from dynabro_cli.components.digests import (
     changed_components,
     compare,
     digests_of,
-    is_earlier,
     parse,
 )
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
@@ -247,13 +246,6 @@ def test_what_is_not_known_has_not_changed(wrong: str | None) -> None:
     assert changed(wrong) == ()
     assert compare([(wrong, 3)]) == CodeComparison(runs=3, unknown=3)
     assert compare([(wrong, 3)]).line is None
-
-
-def test_a_digest_of_an_earlier_version_is_unknown() -> None:
-    earlier = json.dumps({"attacks/sf": "0" * 16, ENGINE: "f" * 16})
-    assert is_earlier(earlier)
-    assert not any(map(is_earlier, (text(), "{", "[]", "{}", '{"attacks/sf": "x"}')))
-    assert compare([(earlier, 2)]) == CodeComparison(runs=2, unknown=2)
 
 
 def test_differences_are_one_line() -> None:

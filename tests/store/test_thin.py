@@ -21,7 +21,7 @@ from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, NotFo
 from dynabro_cli.store.care import copies
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import Merged, merge
-from dynabro_cli.store.care.thin import NOBODY, Thinned, thin
+from dynabro_cli.store.care.thin import NOBODY, PAGE_BYTES, Thinned, thin
 from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.read.queries import histogram
 from dynabro_cli.store.sweep_entry import SweepEntry
@@ -130,6 +130,14 @@ def test_runs_that_are_not_meant_keep_all(filled: Path, target: Path) -> None:
     assert [len(kept(target, seed)) for seed in range(1, 6)] == [9, 38, 1, 2, 2]
     assert read(target, "SELECT DISTINCT run_id FROM byzantine_counts ORDER BY 1") == [(1,), (5,)]
     assert check(str(target)).problems == []
+
+
+def test_pages_are_large_enough_for_several_runs(filled: Path, target: Path) -> None:
+    thin(str(filled), target, 10)
+    (size,) = read(target, "PRAGMA page_size")[0]
+    longest = max(sum(len(str(cell)) for cell in row) for row in read(target, "SELECT * FROM runs"))
+    assert size == PAGE_BYTES
+    assert size // longest >= 4
 
 
 def test_models_of_some_runs_only(filled: Path, target: Path) -> None:

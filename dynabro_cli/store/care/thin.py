@@ -41,6 +41,8 @@ from dynabro_cli.store.tables import (
 )
 
 LARGEST_EVERY = 2**31 - 1
+PAGE_BYTES = 8192
+"""Bytes of a page of the copy. Rows of ``runs`` fill more of it than of a page of the usual 4,096 bytes."""
 NOBODY = {
     "runs": {
         **dict.fromkeys(ownership.NOBODY, "NULL"),
@@ -129,7 +131,7 @@ def thin(
     try:
         scratch = folder / "thin.db"
         with translated_errors(str(target)):
-            _change(scratch, create_tables)
+            _change(scratch, _create)
         with (
             translated_errors(database),
             output.errors(),
@@ -167,6 +169,11 @@ def _refuse_damaged(database: str) -> None:
     if damaged:
         name = shown(database)
         raise DatabaseError(f"{name}: rows are not as they were stored. Try: dynabro db check --db {name}, which lists them")
+
+
+def _create(connection: Connection) -> None:
+    connection.exec_driver_sql(f"PRAGMA page_size = {PAGE_BYTES}")
+    create_tables(connection)
 
 
 def _change(path: Path, step: Callable[[Connection], None]) -> None:
