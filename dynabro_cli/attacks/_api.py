@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from dynabro_cli.components import Registry
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.finite import host_may_look
-from dynabro_cli.vectors.means import weighted
+from dynabro_cli.vectors.means import held, weighted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,7 +139,8 @@ def honest_size(own: Tensor, weights: Tensor) -> Tensor:
     """Return a power of two near the largest number in the vectors of positive weight, to divide by before squaring."""
     largest = torch.where(weights > 0, torch.linalg.vector_norm(own, float("inf"), dim=1), 0).amax()
     exponent = torch.frexp(largest.double().nan_to_num()).exponent
-    return torch.exp2(exponent.double().clamp(-100, 100)).to(own.dtype)  # so that its inverse is a normal number, too
+    # within the limits its inverse is a normal number, too; a compiled function would compute it again for every few entries
+    return held(torch.exp2(exponent.double().clamp(-100, 100)).to(own.dtype))
 
 
 def scaled_difference(own: Tensor, centre: Tensor, size: Tensor) -> Tensor:

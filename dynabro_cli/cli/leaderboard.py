@@ -33,8 +33,9 @@ def leaderboard(
 ) -> None:
     """Rank each (method, rule) by the accuracy that it keeps under the strongest adversary that searches have found.
 
-    Static and switching adversaries are apart, beside the worst of all other stored attacks on the same setting. Only searches
-    with repeated trials ('then') count. Writes a picture, the numbers as CSV, LaTeX and HTML, and prints the table.
+    Static and switching adversaries have separate columns, next to the worst of all other stored attacks on the same setting.
+    Only searches that repeat their best trials ('then') count. The command prints the table, and writes a picture and the
+    numbers as CSV, LaTeX and HTML.
 
     Example: dynabro leaderboard worst-static worst-switching --out plots
     """

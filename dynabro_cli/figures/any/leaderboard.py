@@ -41,13 +41,13 @@ class Worst(NamedTuple):
 
 @record("leaderboard", table="trials")
 def draw(engine: Engine, where: str | None) -> Drawn:
-    """Ranking of (method, rule) by the accuracy that is left under the strongest adversary that searches have found.
+    """Rank each (method, rule) by the accuracy that it keeps under the strongest adversary that searches have found.
 
-    A row is a setting that was searched. Its columns: without attack; the worst of the fixed suite, which is all other stored
-    attacks on this setting; the worst that a search has found, with the seeds of its repetitions. Static and switching
-    adversaries are apart. Attacks with infinity or NaN are apart, too: any server can refuse such a message, and a rule that
-    does not is at chance. ``above`` is the p-value of a paired test against the row above, over the seeds. Only searches that
-    minimise the final accuracy count.
+    A row is a setting that was searched. Its columns show the accuracy without attack, under the worst of the fixed suite
+    (all other stored attacks on this setting), and under the worst adversary of a search, over the seeds of its repetitions.
+    Static and switching adversaries have separate columns. So do attacks with infinity or NaN, as any server can refuse such a
+    message. ``above`` is the p-value of a paired test against the row above, over the seeds. Only searches that minimise the
+    final accuracy count.
     """
     found = read_searches(engine, where)
     lowest = {name for name, about in found.about.items() if about.goal == ACCURACY and not about.maximize}
