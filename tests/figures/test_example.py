@@ -61,7 +61,7 @@ def test_the_pictures_are_of_it(dynabro: Dynabro) -> None:
     assert {path.name for path in PLOTS.glob("*.png")} == {path.name for path in Path("drawn").glob("*.png")}
 
 
-@pytest.mark.parametrize(("name", "attack", "seeds"), [("mnist-sf-cwtm", "sf", 2), ("mnist-alie-gm", "alie", 2)])
+@pytest.mark.parametrize(("name", "attack", "seeds"), [("mnist-sf-cwtm", "sf", 5), ("mnist-alie-gm", "alie", 5)])
 def test_final_accuracies(name: str, attack: str, seeds: int, runs: pd.DataFrame) -> None:
     shown = runs[runs["run_key"].isin(pd.read_csv(PLOTS / f"{name}.runs.csv")["run_key"])]
     assert {text.partition(":")[0] for text in shown["attack"]} == {attack}
