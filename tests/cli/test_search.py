@@ -195,6 +195,20 @@ def test_a_leaderboard_needs_only_the_runs_of_the_repeated_trials(dynabro: Dynab
     pd.testing.assert_frame_equal(_leaderboard(dynabro, path), whole)
 
 
+def test_a_search_that_chooses_the_rule_has_a_row_for_each_repeated_rule(dynabro: Dynabro, folder: Path) -> None:
+    text = DIGITS.format(name="rules", switching="static").replace("grid: {aggregator: [mean, cwmed]}\n", "")
+    text = text.replace("search:", "search:\n  aggregator: [mean, cwmed, krum]").replace("best: 1", "best: 3")
+    (folder / "rules.yaml").write_text(text.replace("trials: 3", "trials: 6\nsampler: random"))
+    assert dynabro("search", "rules.yaml", "--jobs", "0").code == 0
+    with closing(sqlite3.connect(folder / "results.db")) as connection:
+        (repeated,) = zip(*connection.execute("SELECT DISTINCT aggregator FROM runs WHERE seed >= 2"), strict=True)
+        chosen = [json.loads(row[0])["aggregator"] for row in connection.execute("SELECT parameters FROM trials")]
+    outcome = dynabro("leaderboard", "rules", "--json")
+    assert outcome.code == 0, outcome.err
+    assert len(repeated) > 1
+    assert {row["rule"]: row["trials"] for row in json.loads(outcome.out)} == {rule: chosen.count(rule) for rule in repeated}
+
+
 def _leaderboard(dynabro: Dynabro, path: Path) -> pd.DataFrame:
     outcome = dynabro("leaderboard", "static", "moving", "--db", str(path), "--out", "p")
     assert outcome.code == 0, outcome.err

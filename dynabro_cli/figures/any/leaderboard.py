@@ -68,18 +68,16 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
     done = found.trials[found.trials["status"] == "finished"]
     chosen = _chosen(found)
     by_key = runs.drop_duplicates("run_key").set_index("run_key")
+    known = done["run_keys"].map(lambda keys: by_key["setting"].get(keys[0]))
+    # a database to give away may lack the runs of trials that were not repeated: they count for the setting of their search
+    trials = known.fillna(known.groupby(done["search"]).transform("first")).value_counts()
     repeated: dict[str, list[tuple[str, Worst]]] = {}
-    settings: dict[str, str] = {}
-    for trial in done.itertuples():
-        if trial.run_keys[0] not in by_key.index:
-            continue  # a database to give away may have the runs of the repeated trials only
+    for trial in done[known.notna()].itertuples():
         first = by_key.loc[trial.run_keys[0]]
-        settings[trial.search] = first["setting"]
         own = found.repetitions(trial)
         if len(own):
             kind = STATIC if first["switching"] == STATIC else KINDS[1]
             repeated.setdefault(first["setting"], []).append((kind, _worst(own)))
-    trials = done["search"].map(settings).value_counts()
     rows = []
     for setting, candidates in repeated.items():
         own = runs[runs["setting"] == setting]
