@@ -42,7 +42,7 @@ def main(name: str, place: str, how: str, known: str) -> None:
         import torch
 
         if torch.cuda.is_available():
-            torch.cuda.set_device(where.device)
+            torch.cuda.set_device(torch.device(where.device).index or 0)
     for check in Step(name, 0, place, 0).checks(where):
         if check.name in done:
             continue

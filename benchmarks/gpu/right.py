@@ -33,6 +33,8 @@ BEHIND = ("mean", "cwtm", "gm")
 LIMIT = 1e-4
 """Largest relative error in single precision."""
 RGB = ImageShape(3, 16, 16, 10)
+WINDOW = ImageShape(1, 1, 16, 10)
+"""Windows of 16 characters, 10 of them different, for networks that read text."""
 
 
 def relative(found: Tensor, reference: Tensor) -> float:
@@ -131,6 +133,8 @@ def batch(workers: int, samples: int, shape: ImageShape = RGB) -> tuple[Tensor, 
     """Return inputs [workers, samples, c, h, w] and labels, in single precision on the CPU."""
     source = torch.Generator().manual_seed(2)
     inputs = torch.randn(workers, samples, shape.channels, shape.height, shape.width, generator=source)
+    if shape == WINDOW:
+        inputs = torch.randint(shape.classes, inputs.shape, generator=source).float()
     return inputs, torch.randint(shape.classes, (workers, samples), generator=source)
 
 
@@ -138,15 +142,16 @@ def gradients(how: How) -> Iterator[Check]:
     """Check every network with smooth layers, in every way of computing its gradients; the paper's also with kinks."""
     for place, kind in enumerate(KINDS):
         for name in REGISTRIES["models"].entries():
-            build = functools.partial(_smooth, name)
-            yield Check(f"{name}, {kind}", functools.partial(_gradients, build, RGB, KINDS[place:], how, LIMIT))
+            shape = WINDOW if name == "gpt" else RGB
+            build = functools.partial(_smooth, name, shape)
+            yield Check(f"{name}, {kind}", functools.partial(_gradients, build, shape, KINDS[place:], how, LIMIT))
     for name, shape in (("cnn-mnist", ImageShape(1, 28, 28, 10)), ("cnn-cifar", RGB)):
         build = functools.partial(_undropped, name, shape)
         yield Check(f"{name} with kinks, {SHARED}", functools.partial(_gradients, build, shape, KINDS, how, 5e-3))
 
 
-def _smooth(name: str) -> nn.Module:
-    return smooth(network(name))
+def _smooth(name: str, shape: ImageShape) -> nn.Module:
+    return smooth(network(name, shape))
 
 
 def _undropped(name: str, shape: ImageShape) -> nn.Module:

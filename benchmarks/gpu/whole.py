@@ -103,7 +103,7 @@ def _waiting(name: str, rule: str, how: How, task: str = "digits") -> Found:
     places: collections.Counter[str] = collections.Counter()
 
     def note(message: Any, category: Any, filename: str, lineno: int, *_: Any) -> None:
-        if "synchroniz" in str(message):
+        if "prototype" not in str(message):  # the first warning of this mode says what it is
             frame: Any = sys._getframe()
             while frame is not None and "dynabro_cli" not in frame.f_code.co_filename:
                 frame = frame.f_back

@@ -1,18 +1,21 @@
-"""Weight gradients of a convolution for all workers on a GPU, in one of several ways.
+"""Weight gradients of a convolution for all workers on a GPU, in one of two ways.
 
 On a CPU a loop over workers with ``convolution_backward`` is faster, because launches cost nothing there.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+UNFOLDED_BYTES = 16 << 20
+"""Largest patches of one worker for ``unfolded``. On an H200, ``looped`` is faster from 19 MB on; for 7 MB it takes twice the
+time (single precision; the step ``convolutions`` of ``python -m benchmarks gpu``).
+"""
 CHUNK_BYTES = 1 << 30
 """Memory of the image patches that ``unfolded`` writes out at a time, unless one worker's patches are larger."""
 
@@ -40,8 +43,8 @@ def weight_gradients(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Ge
         [m, O, C / groups, h, w].
     """
     plain = how.groups == 1 and list(how.dilation) == [1, 1]
-    patches = bytes_of_patches(gy, x, like) if plain else math.inf
-    return next(way for most, way in CHOICE if patches <= most)(gy, x, like, m, how)
+    small = plain and bytes_of_patches(gy, x, like) <= m * UNFOLDED_BYTES
+    return (unfolded if small else looped)(gy, x, like, m, how)
 
 
 def bytes_of_patches(gy: Tensor, x: Tensor, like: Sequence[int]) -> int:
@@ -74,19 +77,6 @@ def _product_with_patches(gy: Tensor, x: Tensor, like: Sequence[int], m: int, ho
     return torch.bmm(out.mT, rows).view(m, *like)
 
 
-def grouped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -> Tensor:
-    """Use the workers as groups of one convolution: sample j of all workers is one image of m C channels."""
-    n = len(x) // m
-    many, out = (t.view(m, n, *t.shape[1:]).transpose(0, 1).reshape(n, -1, *t.shape[2:]) for t in (x, gy))
-    many, out = (t.contiguous(memory_format=torch.channels_last) for t in (many, out))
-    weight = x.new_empty(m * like[0], *like[1:])
-    sizes = list(how.stride), list(how.padding), list(how.dilation)
-    wanted = [False, True, False]
-    backward = torch.ops.aten.convolution_backward
-    found = backward(out, many, weight, None, *sizes, False, [0, 0], m * how.groups, wanted)[1]
-    return cast(Tensor, found).reshape(m, *like)
-
-
 def looped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -> Tensor:
     """Compute one convolution after another; in a captured graph, their launches cost nothing."""
     weight, found = x.new_empty(like), gy.new_empty(m, *like)
@@ -98,10 +88,4 @@ def looped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) ->
 
 
 Way = Callable[[Tensor, Tensor, Sequence[int], int, Geometry], Tensor]
-WAYS: dict[str, Way] = {"unfolded": unfolded, "grouped": grouped, "looped": looped}
-
-CHOICE: tuple[tuple[float, Way], ...] = ((64 << 30, unfolded), (math.inf, grouped))
-"""Largest number of bytes of patches for each way, in this order; several groups, or dilation, exceed every limit.
-
-The limits are estimated, not measured. The step ``convolutions`` of ``python -m benchmarks gpu`` times all ways.
-"""
+WAYS: dict[str, Way] = {"unfolded": unfolded, "looped": looped}

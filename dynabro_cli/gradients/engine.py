@@ -232,15 +232,16 @@ class WorkerGradients:
         """Return the number of input values in a pass: ``PASS_VALUES`` on a CPU, or fewer if their activations do not fit."""
         kept = 0
 
-        def count(tensor: Tensor) -> Tensor:
+        def count(tensor: Tensor) -> None:
             nonlocal kept
             kept += tensor.numel() * tensor.element_size()
-            return tensor
 
         self._shared.workers = 1
         self._shared.sow(range(self._shared.batches) if self.random else (), samples.device)
         flat = samples.to(self.dtype).contiguous(memory_format=torch.channels_last)
-        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        # The hook keeps no tensor. A node that kept its own output would live until Python's garbage collection, and with it
+        # the parameters' nodes of this stream. No other stream can be captured if its backward pass has to wait for this one.
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda nothing: nothing):
             model(flat)
         self.kept = -(-kept // len(samples))
         if samples.is_cuda:

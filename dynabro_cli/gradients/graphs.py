@@ -113,8 +113,7 @@ class GraphedGradients:
             if bool(torch.stack(same).all()):
                 self._replays[key], reason = Replay(start, inputs, labels, seeds, losses), ""
         except RuntimeError as error:  # a plain pass may fit into memory that is too small for the graph
-            line = (str(error).strip().splitlines() or [""])[0]
-            reason, engine.pass_values = f"{type(error).__name__}: {line}"[:200], before
+            reason, engine.pass_values = _first_line(error), before
         for result, value in zip((engine.matrix, engine.statistics), kept, strict=True):
             result.copy_(value)
         return self._give_up(key, reason, plain) if reason else plain
@@ -130,6 +129,13 @@ class GraphedGradients:
             return True
         samples = min(inputs.numel(), max(self._engine.pass_values, inputs[0].numel())) // inputs[0, 0].numel()
         return 2 * BACKWARD * self._engine.kept * samples <= free_memory(inputs.device)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the error that came first, in a line: the end of a capture that failed raises another one, which says less."""
+    while isinstance(error.__context__, RuntimeError):
+        error = error.__context__
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"[:200]
 
 
 class KernelCapture:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dynabro_cli.gradients import at_once
-from dynabro_cli.gradients.at_once import Geometry, grouped, looped, unfolded, weight_gradients
+from dynabro_cli.gradients.at_once import Geometry, looped, unfolded, weight_gradients
 from dynabro_cli.gradients.stem import WorkerStem
 
 pairs = st.tuples(st.integers(1, 2), st.integers(1, 2))
@@ -57,7 +56,6 @@ def test_all_ways_are_one_convolution_after_another(
     y = torch.nn.functional.conv2d(x, x.new_zeros(like), None, stride, padding, dilation, groups)
     gy = torch.randn(y.shape, generator=source, dtype=torch.float64)
     expected = one_by_one(gy, x, like, m, how)
-    torch.testing.assert_close(grouped(gy, x, like, m, how), expected, **exact)
     torch.testing.assert_close(looped(gy, x, like, m, how), expected, **exact)
     if groups == 1 and dilation == (1, 1):
         torch.testing.assert_close(unfolded(gy, x, like, m, how), expected, **exact)
@@ -78,7 +76,7 @@ def test_patches_are_written_out_for_some_workers_at_a_time(chunk: int, monkeypa
 
 @pytest.mark.parametrize(
     ("most", "groups", "dilation", "way"),
-    [(1 << 20, 1, 1, "unfolded"), (1, 1, 1, "grouped"), (1 << 20, 2, 1, "grouped"), (1 << 20, 1, 2, "grouped")],
+    [(1 << 20, 1, 1, "unfolded"), (1, 1, 1, "looped"), (1 << 20, 2, 1, "looped"), (1 << 20, 1, 2, "looped")],
 )
 def test_the_way_is_chosen_by_shape(most: int, groups: int, dilation: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
@@ -86,8 +84,9 @@ def test_the_way_is_chosen_by_shape(most: int, groups: int, dilation: int, way: 
     def noted(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return lambda *arguments: asked.append(name) or function(*arguments)
 
-    ways = [(limit, noted(name, at_once.WAYS[name])) for limit, name in ((most, "unfolded"), (math.inf, "grouped"))]
-    monkeypatch.setattr(at_once, "CHOICE", ways)
+    for name, function in at_once.WAYS.items():
+        monkeypatch.setattr(at_once, name, noted(name, function))
+    monkeypatch.setattr(at_once, "UNFOLDED_BYTES", most)
     how = Geometry([1, 1], [0, 0], [dilation, dilation], groups)
     size = 6 - 2 * dilation
     weight_gradients(torch.ones(4, 2, size, size), torch.ones(4, 2, 6, 6), (2, 2 // groups, 3, 3), 2, how)

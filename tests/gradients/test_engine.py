@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -482,3 +483,19 @@ def test_an_error_of_the_gpus_libraries_is_not_taken_for_a_layer_that_is_not_sup
     with pytest.raises(RuntimeError, match=text):
         engine(inputs.float(), labels, 1, ())
     assert engine.kind == SHARED
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn-cifar"])
+def test_a_pass_leaves_no_node_of_autograd_behind(name: str) -> None:
+    """A node that waits for garbage collection keeps its stream, and then no other stream can be captured as a CUDA graph."""
+    engine = WorkerGradients(registered(name), 3)
+    inputs, labels = batch_of(3, 2, (3, 16, 16))
+    gc.collect()
+    gc.disable()
+    try:
+        engine(inputs.float(), labels, 1, range(3) if engine.random else ())
+        left = [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor) and thing.grad_fn is not None]
+    finally:
+        gc.enable()
+    assert engine.kept > 0
+    assert left == []

@@ -80,12 +80,27 @@ def failing(_: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     raise RuntimeError(f"{REFUSED}\nIts second line.")
 
 
+def failing_late(_: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    """A capture that ends with another error, as in torch."""
+    try:
+        raise RuntimeError(REFUSED)
+    finally:
+        raise RuntimeError("operation failed due to a previous error during capture")
+
+
 def wrong(run: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     """A capture whose replay does nothing."""
     return lambda: None, run()
 
 
-@pytest.mark.parametrize(("capture", "state"), [(failing, f"off: RuntimeError: {REFUSED}"), (wrong, "off: the replay differs")])
+@pytest.mark.parametrize(
+    ("capture", "state"),
+    [
+        (failing, f"off: RuntimeError: {REFUSED}"),
+        (failing_late, f"off: RuntimeError: {REFUSED}"),
+        (wrong, "off: the replay differs"),
+    ],
+)
 def test_what_cannot_be_captured_is_computed_plainly(capture: Capture, state: str) -> None:
     plain, engine, graphed = pair(registered("mlp"), capture)
     for call in range(4):
