@@ -125,6 +125,10 @@ SELECT sweep AS "grid", count(*) AS "runs here", planned(sweep) AS "of",
        printf('%.1f h', sum(wall_seconds) / 3600) AS "time of all runs", printf('%.0f s', avg(wall_seconds)) AS "mean of a run"
 FROM results.runs WHERE sweep IS NOT NULL AND status IN ('finished', 'diverged') GROUP BY sweep ORDER BY sweep;
 
+-- query: gpu_runs
+SELECT count(*) AS n, group_concat(DISTINCT '`' || sweep || '`') AS sweeps, max(substr(device, instr(device, ' ') + 1)) AS gpu
+FROM results.runs WHERE device LIKE 'cuda%' AND status IN ('finished', 'diverged');
+
 -- query: sf_seeds
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM sf;
 
@@ -346,6 +350,11 @@ SELECT printf('%.3f', min(mean) FILTER (WHERE task = 'mnist' AND method = 'dynab
        printf('%.3f', min(mean) FILTER (WHERE task = 'mnist' AND method = 'momentum' AND k >= 20)) AS slow, printf('%.3f', max(mean) FILTER (WHERE task = 'mnist' AND method = 'momentum' AND k <= 10)) AS fast,
        printf('%.3f', min(mean) FILTER (WHERE task = 'digits' AND method = 'momentum' AND k >= 20)) AS digits_slow, printf('%.3f', max(mean) FILTER (WHERE task = 'digits' AND method = 'momentum' AND k <= 10)) AS digits_fast
 FROM best;
+
+-- query: best_lost
+SELECT count(*) AS runs, count(*) FILTER (WHERE final_accuracy <= 0.3) AS lost, max(learning_rate) AS rate,
+       count(DISTINCT seed) AS seeds, count(DISTINCT iif(final_accuracy <= 0.3, seed, NULL)) AS seeds_lost
+FROM results.runs WHERE sweep = 'mnist-best' AND method = 'dynabro';
 
 -- query: gradient_best
 SELECT printf('%.3f', final_accuracy) AS mean, learning_rate AS rate FROM results.runs

@@ -184,7 +184,7 @@ class Reading:
             self.refuse(parts["name"].line, f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens")
         description = self.text(parts["description"], "description") if "description" in parts else ""
         plugins = self._plugins(parts["plugins"]) if "plugins" in parts else ()
-        base = self._values(parts["base"], "base") if "base" in parts else {}
+        base = self.values(parts["base"], "base") if "base" in parts else {}
         grid = self.axes(parts["grid"]) if "grid" in parts else ()
         exclude = self._exclude(parts["exclude"]) if "exclude" in parts else ()
         seeds = self.seeds(parts["seeds"]) if "seeds" in parts else ()
@@ -208,7 +208,7 @@ class Reading:
         words = node.items if isinstance(node, Items) else (node,)
         return tuple(filter(None, (self.text(word, "plugins") for word in words)))
 
-    def _values(self, node: Node, name: str) -> dict[str, str]:
+    def values(self, node: Node, name: str) -> dict[str, str]:
         """Return the fields of a mapping."""
         if not isinstance(node, Pairs):
             self.refuse(node.line, f"{name} must be a mapping, field: value")
@@ -269,7 +269,7 @@ class Reading:
     def _point(self, label: str, node: Node) -> dict[str, str]:
         """Return one point of an axis: a mapping of fields, or a value of the field that names the axis."""
         if isinstance(node, Pairs):
-            return self._values(node, label)
+            return self.values(node, label)
         if full_name(label) not in fields():
             self.refuse(node.line, f"{unknown_field(label)}; only a list of mappings may have another name")
             return {}
@@ -282,7 +282,7 @@ class Reading:
             return ()
         found = []
         for item in node.items:
-            values = self._values(item, "a point to exclude")
+            values = self.values(item, "a point to exclude")
             found.append(values)
             self.exclude_places.append(f"{self.source}:{item.line}")
             if isinstance(item, Pairs) and not item.pairs:

@@ -31,7 +31,7 @@ from dynabro_cli.store.read.searches import GOALS
 
 SEARCH_KEYS = (
     *KEYS,
-    *("search", "minimize", "maximize", "trials", "sampler", "sampler_seed", "pruner", "then", "diverged"),
+    *("search", "first", "minimize", "maximize", "trials", "sampler", "sampler_seed", "pruner", "then", "diverged"),
 )
 DIRECTIONS = ("minimize", "maximize")
 SAMPLERS = ("tpe", "random", "cmaes", "grid")
@@ -65,6 +65,7 @@ class Search:
         pruner: One of ``PRUNERS``.
         then: What follows the trials; None for nothing.
         diverged: ``worst``: a diverged run counts with accuracy 0, or an infinite loss; ``skip``: it has no value.
+        first: Choices of the first trials; the sampler proposes the fields that a choice leaves out.
     """
 
     sweep: Sweep
@@ -77,6 +78,7 @@ class Search:
     pruner: str = "none"
     then: Then | None = None
     diverged: str = "worst"
+    first: tuple[Values, ...] = ()
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -145,11 +147,13 @@ class _Reading(Reading):
             self._word(parts, "pruner", PRUNERS, "none"),
             self._then(parts["then"]) if "then" in parts else None,
             self._word(parts, "diverged", DIVERGED, "worst"),
+            self._first(parts["first"]) if "first" in parts else (),
         )
         if "trials" not in parts and sampler != "grid":
             self.refuse(document.line, "a search needs a number of trials. Try: trials: 200")
         if not self.problems:
             self._check_sampler(found, parts)
+            self._check_first(found, parts)
         if self.problems:
             raise SpecError(self.problems)
         return found
@@ -198,6 +202,22 @@ class _Reading(Reading):
             self.refuse(line, "sampler=grid: search has ranges. Try: sampler: tpe, or lists of values")
         if found.sampler == "cmaes" and space.always < 2:
             self.refuse(line, "sampler=cmaes: it needs two ranges that every trial has. Try: sampler: tpe")
+
+    def _first(self, node: Node) -> tuple[Values, ...]:
+        if not isinstance(node, Items):
+            self.refuse(node.line, "first must be a list of mappings, field: value. Try: first: [{attack: sf}]")
+            return ()
+        return tuple(self.values(item, "first") for item in node.items)
+
+    def _check_first(self, found: Search, parts: Mapping[str, Node]) -> None:
+        node = parts.get("first")
+        if found.sampler == "grid" and node is not None:
+            self.refuse(node.line, "sampler=grid: it makes every combination, in their order. Try: no first")
+        for item, values in zip(node.items if isinstance(node, Items) else (), found.first, strict=True):
+            try:
+                found.space.parameters(values)
+            except SpecError as error:
+                self.refuse(item.line, *(f"first: {problem}" for problem in error.problems))
 
     def _word(self, parts: Mapping[str, Node], key: str, legal: Sequence[str], default: str) -> str:
         if key not in parts:
@@ -307,6 +327,7 @@ def as_document(search: Search) -> dict[str, Any]:
         "plugins": list(sweep.plugins),
         "grid": {axis.label: [dict(point) for point in axis.points] for axis in sweep.grid},
         "exclude": [dict(values) for values in sweep.exclude],
+        "first": [dict(values) for values in search.first],
         "seeds": [str(seed) for seed in sweep.seeds],
         "trials": search.trials and str(search.trials),
         "then": then and {"seeds": [str(seed) for seed in then.seeds], "best": str(then.best)},

@@ -83,6 +83,16 @@ class Range:
         """Return a number of the range, rounded, as a text."""
         return format_value(min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high))
 
+    def number(self, text: str) -> float | int | None:
+        """Return the number that a text stands for; None if it is not a number of the range."""
+        try:
+            value = parse_number(text)
+        except ValueError:
+            return None
+        if not self.low <= value <= self.high or (self.whole and not value.is_integer()):
+            return None
+        return int(value) if self.whole else value
+
     @property
     def probes(self) -> tuple[str, str, str]:
         """Both ends, and a number between them that is not whole unless the range is."""
@@ -112,6 +122,23 @@ class Entry:
         named = {field: zip(self.ranges[field], self.names[field], strict=True) for field in self.texts}
         return self.filled({field: [one.suggest(trial, name) for one, name in pairs] for field, pairs in named.items()})
 
+    def numbers(self, point: Values) -> dict[str, float | int] | None:
+        """Return the numbers that ``point`` has in place of the ranges, by name; None if the entry does not have it."""
+        found: dict[str, float | int] = {}
+        if set(point) != set(self.texts):
+            return None
+        for field, text in self.texts.items():
+            pattern = r"([^,+]+)".join(re.escape(part) for part in RANGE.split(text)[::2])
+            match = re.fullmatch(pattern, point[field])
+            if match is None:
+                return None
+            for name, one, number in zip(self.names[field], self.ranges[field], match.groups(), strict=True):
+                value = one.number(number)
+                if value is None:
+                    return None
+                found[name] = value
+        return found
+
     def probe(self, which: int) -> dict[str, str]:
         """Return the texts at the low ends (0), the high ends (1), or between them (2)."""
         return self.filled({field: [one.probes[which] for one in self.ranges[field]] for field in self.texts})
@@ -123,6 +150,13 @@ class Choice:
 
     label: str
     entries: tuple[Entry, ...]
+
+    def parameters(self, point: Values) -> dict[str, str | float | int] | None:
+        """Return the sampler's parameters of a choice with these texts; None if no entry has it."""
+        for entry in self.entries:
+            if (numbers := entry.numbers(point)) is not None:
+                return {self.label: entry.label, **numbers} if len(self.entries) > 1 else dict(numbers)
+        return None
 
     def chosen(self, trial: Suggests) -> dict[str, str]:
         """Return the fields of a proposed entry."""
@@ -143,6 +177,27 @@ class Space:
         found: dict[str, str] = {}
         for choice in self.choices:
             found |= choice.chosen(trial)
+        return found
+
+    def parameters(self, point: Values) -> dict[str, str | float | int]:
+        """Return the sampler's parameters of a proposal with these texts; axes of which ``point`` has no field are left out.
+
+        Raises:
+            SpecError: The space does not have this choice.
+        """
+        found: dict[str, str | float | int] = {}
+        left = dict(point)
+        for choice in self.choices:
+            fields = {field for entry in choice.entries for field in entry.texts}
+            own = {field: left.pop(field) for field in sorted(fields & left.keys())}
+            parameters = choice.parameters(own) if own else {}
+            if parameters is None:
+                shown = ", ".join(f"{field}={text}" for field, text in own.items())
+                labels = ", ".join(entry.label for entry in choice.entries)
+                raise SpecError(f"{shown} is not in the search space; legal: {labels}, with a number in place of each range")
+            found |= parameters
+        if left:
+            raise SpecError(f"search does not vary {next(iter(left))}. Try: fields of the search space")
         return found
 
     @property

@@ -66,6 +66,7 @@ class Study:
         self._ended: set[int] = set()
         self._made: set[str] = set()  # keys of the trials' first runs
         self._grid = [] if search.sampler != "grid" else self._combinations()
+        self._first = [self._space.parameters(values) for values in search.first]
 
     @functools.cached_property
     def steps_a_run(self) -> int:
@@ -130,6 +131,8 @@ class Study:
             self._study.sampler = self._sampler(number, attempt)
             if self._grid:
                 self._study.enqueue_trial(self._grid[number])
+            elif number < len(self._first) and not attempt:
+                self._study.enqueue_trial(self._first[number])
             trial = self._study.ask()
             texts = {**self._fixed, **self._space.chosen(trial)}
             try:

@@ -138,6 +138,22 @@ def test_nothing_is_asked_twice(tmp_path: Path) -> None:
     assert set(second.statuses) == {"stored"}  # the repetitions are looked up, and all are there
 
 
+def test_the_first_trials_are_those_of_the_file(tmp_path: Path) -> None:
+    """Fields that a choice leaves out are proposed; a choice that was made before makes room for a proposal."""
+    shift = '{attack: "shift:lambda=2.5", switching: static}'
+    search = small(("trials: 14", f"trials: 5\nfirst: [{shift}, {{attack: sf}}, {shift}]"))
+    path = tmp_path / "r.db"
+    make(search, path, Watch(end_at=12))
+    make(search, path)
+    found = [json.loads(row[3]) for row in rows(path)]
+    assert found[0] == {"attack": "shift:lambda={0.1..30 log}", "attack.shift.lambda": 2.5, "switching": "static"}
+    assert found[1]["attack"] == "sf"
+    assert found[2] != found[0]
+    assert len({row[4] for row in rows(path)}) == 5
+    make(search, tmp_path / "whole.db")
+    assert rows(path) == rows(tmp_path / "whole.db")
+
+
 @pytest.mark.thorough
 def test_more_trials_continue_a_search(tmp_path: Path) -> None:
     make(small(), tmp_path / "whole.db")

@@ -25,6 +25,7 @@ maximize: final_gap
 trials: 12
 seeds: 0..1
 then: {seeds: 0..4, best: 3}
+first: [{attack: "shift:lambda=2", switching: "periodic:K=5"}, {attack: sf, learning_rate: 0.01}]
 """
 
 
@@ -49,6 +50,12 @@ def test_a_whole_search() -> None:
     assert search.axes[3] == Axis("learning_rate", ({"learning_rate": "{0.001..0.1 log}"},))
     assert (search.goal, search.maximize, search.trials, search.seeds) == ("final_gap", True, 12, (0, 1))
     assert search.then == Then((0, 1, 2, 3, 4), 3)
+    assert search.space.parameters(search.first[0]) == {
+        "attack": "shift:lambda={0.1..30 log}",
+        "attack.shift.lambda": 2.0,
+        "switching": "periodic:K={1..50 int log}",
+        "switching.periodic.K": 5,
+    }
     assert [name for name, _ in search.points()] == ["whole: aggregator=cwmed", "whole: aggregator=gm"]
     names = [
         name for choice in search.space.choices for entry in choice.entries for own in entry.names.values() for name in own
@@ -94,6 +101,13 @@ def test_combinations_that_cannot_run_are_counted() -> None:
         ("trials: 12", "trials: 12\ndiverged: wurst", 12, "diverged=wurst is not legal (did you mean 'worst'?)"),
         ("best: 3", "beste: 3", 13, "then: unknown key 'beste' (did you mean 'best'?)"),
         ("trials: 12", "trails: 12", 11, "unknown key 'trails' (did you mean 'trials'?)"),
+        ("lambda=2", "lambda=0.01", 14, "attack=shift:lambda=0.01 is not in the search space; legal: sf, shift:lambda={0.1"),
+        ("periodic:K=5", "periodic:K=2.5", 14, "is not in the search space"),
+        ("periodic:K=5", "rotating", 14, "first: switching=rotating is not in the search space; legal: static, periodic"),
+        ("{attack: sf, learning", "{seed: 3, learning", 14, "first: search does not vary seed. Try: fields of the search"),
+        ("first: [", "first: [sf, ", 14, "first must be a mapping"),
+        ("first: [", "first: sf  # [", 14, "first must be a list of mappings"),
+        ("trials: 12", "sampler: grid", 14, "sampler=grid: it makes every combination, in their order. Try: no first"),
         ("budget: 20}", "budget: 20, attack: sf}", 6, "search varies attack, and so does base"),
     ],
 )
