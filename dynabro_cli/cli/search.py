@@ -93,7 +93,8 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
         say(f"  {label}: {', '.join(entries)}")
     illegal = ahead.combinations - ahead.legal
     never = f"; {illegal} of them cannot run and are never proposed" if illegal else ""
-    say(f"space: {ahead.combinations} combinations{never}")
+    known = f"; first: {many(len(search.first), 'given choice')}" if search.first else ""
+    say(f"space: {ahead.combinations} combinations{never}{known}")
     say(f"{begun} trials begun in {shown(db)}, {ended} ended")
     if seconds is None:
         say(f"time: no estimate, as no similar run is in {shown(db)}")

@@ -72,11 +72,12 @@ def accuracies(database: Path) -> pd.DataFrame:
 
 
 def test_a_search_is_made_and_told(dynabro: Dynabro, folder: Path) -> None:
-    text = DIGITS.format(name="small", switching="static").replace("trials: 3", "trials: 6")
+    text = DIGITS.format(name="small", switching="static").replace("trials: 3", "trials: 6\nfirst: [{attack: sf}]")
     (folder / "small.yaml").write_text(text.replace("grid: {aggregator: [mean, cwmed]}", ""))
     dry = dynabro("search", "small.yaml", "--dry-run")
     assert dry.code == 0
     assert "6 trials, each a mean over 2 seeds: at most 15 runs with what follows" in dry.out
+    assert "space: 2 combinations; first: 1 given choice\n" in dry.out
     assert "0 trials begun in results.db, 0 ended" in dry.out
     assert not (folder / "results.db").exists()
     made = dynabro("search", "small.yaml", "--jobs", "0")
