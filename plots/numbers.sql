@@ -190,6 +190,14 @@ SELECT iif(figure = 1, 'SF, CWTM', 'ALIE, ' || iif(aggregator = 'rfa', 'RFA', 'G
 FROM (SELECT * FROM remembered WHERE aggregator = 'rfa' OR method LIKE '%heavy%' UNION ALL SELECT * FROM memoryless WHERE aggregator = 'rfa' AND method = 'dynabro')
 GROUP BY figure, aggregator, method ORDER BY figure, aggregator, method;
 
+-- query: variants
+SELECT printf('%.3f', min(mean) FILTER (WHERE figure = 1 AND method LIKE '%heavy%')) AS heavy_sf,
+       printf('%.3f', max(mean) FILTER (WHERE figure = 6 AND method LIKE '%heavy%')) AS heavy_alie,
+       printf('%.3f', max(mean) FILTER (WHERE aggregator = 'rfa' AND method = 'momentum' AND k = 5)) AS rfa_5,
+       (SELECT printf('%.3f', mean) FROM fig6 WHERE reading = 'message' AND method = 'momentum' AND k = 5) AS gm_5
+FROM (SELECT figure, aggregator, method, switching, k, avg(final_accuracy) AS mean FROM remembered
+      WHERE aggregator = 'rfa' OR method LIKE '%heavy%' GROUP BY figure, aggregator, method, switching);
+
 -- query: alie_means
 SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method,
        printf('%.3f', max(mean) FILTER (WHERE k = 5)) AS "K = 5", printf('%.3f', max(mean) FILTER (WHERE k = 10)) AS "10",

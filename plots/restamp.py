@@ -42,10 +42,13 @@ def resolved(row: dict[str, Any]) -> Run | None:
 
 
 def drawn(rows: list[dict[str, Any]], number: int, longest: float) -> list[dict[str, Any]]:
-    """Return runs drawn from all sweeps in turn, without those that took longer than ``longest`` seconds."""
+    """Return runs drawn from all sweeps in turn, without those made on a GPU or in more than ``longest`` seconds.
+
+    A diverging run ends differently on another device, whatever the code.
+    """
     sweeps: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        if row["wall_seconds"] is not None and row["wall_seconds"] <= longest:
+        if row["wall_seconds"] is not None and row["wall_seconds"] <= longest and row["device"] == "cpu":
             sweeps[str(row["sweep"])].append(row)
     chance, chosen = random.Random(0), list[dict[str, Any]]()
     while any(sweeps.values()) and len(chosen) < number:
