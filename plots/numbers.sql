@@ -126,8 +126,9 @@ SELECT sweep AS "grid", count(*) AS "runs here", planned(sweep) AS "of",
 FROM results.runs WHERE sweep IS NOT NULL AND status IN ('finished', 'diverged') GROUP BY sweep ORDER BY sweep;
 
 -- query: gpu_runs
-SELECT count(*) AS n, group_concat(DISTINCT '`' || sweep || '`') AS sweeps, max(substr(device, instr(device, ' ') + 1)) AS gpu
-FROM results.runs WHERE device LIKE 'cuda%' AND status IN ('finished', 'diverged');
+SELECT sum(n) AS n, group_concat('`' || sweep || '`', ' and ') AS sweeps, max(gpu) AS gpu
+FROM (SELECT sweep, count(*) AS n, max(substr(device, instr(device, ' ') + 1)) AS gpu FROM results.runs
+      WHERE device LIKE 'cuda%' AND status IN ('finished', 'diverged') GROUP BY sweep);
 
 -- query: sf_seeds
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM sf;
@@ -360,7 +361,7 @@ SELECT printf('%.3f', min(mean) FILTER (WHERE task = 'mnist' AND method = 'dynab
 FROM best;
 
 -- query: best_lost
-SELECT count(*) AS runs, count(*) FILTER (WHERE final_accuracy <= 0.3) AS lost, max(learning_rate) AS rate,
+SELECT count(*) AS runs, count(*) FILTER (WHERE final_accuracy <= 0.3) AS lost, max(learning_rate) AS rate, printf('%.3f', max(final_accuracy) FILTER (WHERE final_accuracy <= 0.3)) AS highest,
        count(DISTINCT seed) AS seeds, count(DISTINCT iif(final_accuracy <= 0.3, seed, NULL)) AS seeds_lost
 FROM results.runs WHERE sweep = 'mnist-best' AND method = 'dynabro';
 
