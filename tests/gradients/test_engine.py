@@ -485,6 +485,10 @@ def test_an_error_of_the_gpus_libraries_is_not_taken_for_a_layer_that_is_not_sup
     assert engine.kind == SHARED
 
 
+def nodes_of_autograd() -> list[Tensor]:
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor) and thing.grad_fn is not None]
+
+
 @pytest.mark.parametrize("name", ["mlp", "cnn-cifar"])
 def test_a_pass_leaves_no_node_of_autograd_behind(name: str) -> None:
     """A node that waits for garbage collection keeps its stream, and then no other stream can be captured as a CUDA graph."""
@@ -493,9 +497,11 @@ def test_a_pass_leaves_no_node_of_autograd_behind(name: str) -> None:
     gc.collect()
     gc.disable()
     try:
+        before = nodes_of_autograd()
         engine(inputs.float(), labels, 1, range(3) if engine.random else ())
-        left = [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor) and thing.grad_fn is not None]
+        left = nodes_of_autograd()
     finally:
         gc.enable()
     assert engine.kept > 0
-    assert left == []
+    # Other tests may have left nodes as well; those were there before.
+    assert [thing for thing in left if not any(thing is other for other in before)] == []
