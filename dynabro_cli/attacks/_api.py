@@ -139,7 +139,8 @@ def honest_size(own: Tensor, weights: Tensor) -> Tensor:
     """Return a power of two near the largest number in the vectors of positive weight, to divide by before squaring."""
     largest = torch.where(weights > 0, torch.linalg.vector_norm(own, float("inf"), dim=1), 0).amax()
     exponent = torch.frexp(largest.double().nan_to_num()).exponent
-    # within the limits its inverse is a normal number, too; a compiled function would compute it again for every few entries
+    # Within the limits, the inverse is a normal number as well. A compiled function would compute the power of two again for
+    # every few entries, unless it is held.
     return held(torch.exp2(exponent.double().clamp(-100, 100)).to(own.dtype))
 
 

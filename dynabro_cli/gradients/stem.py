@@ -111,7 +111,7 @@ class WorkerStem(nn.Module):
 
     @staticmethod
     def at_once(gy: Tensor, folded: Tensor, kernel: Sequence[int], m: int, k: int) -> Tensor:
-        """Return the weight gradients [m, C, 1, k, k] of all workers, in launches whose number does not grow with m."""
+        """Return the weight gradients [m, C, 1, k, k] of all workers."""
         four = weight_gradients(gy, folded, kernel, m, Geometry([1, 1], [0, 0], [1, 1], 1))
         places = F.pixel_shuffle(four.flatten(0, 1), 2).view(m, 4, -1, 1, k + 1, k + 1)
         shifted = [places[:, place, :, :, i : i + k, j : j + k] for place, (i, j) in enumerate(PLACES)]
