@@ -43,9 +43,11 @@ def leaderboard(
     from dynabro_cli.store.read.searches import named
 
     check_name(saved_as, LEADERBOARD)
-    condition = named(open_read_only(db), searches) if searches else None
-    if searches and condition is None:
-        raise NotFoundError(f"no trial of {' or '.join(searches)} is stored. Try: dynabro search {searches[0]}")
+    engine = open_read_only(db)
+    missing = [name for name in searches or () if named(engine, [name]) is None]
+    if missing:
+        raise NotFoundError(f"no trial of {' or '.join(missing)} is stored. Try: dynabro search {missing[0]}")
+    condition = named(engine, searches) if searches else None
     drawing = studio(db, condition, out, formats, force=force)
     drawn, made = drawing.draw_record(LEADERBOARD, saved_as)
     if as_json:

@@ -26,7 +26,7 @@ class Outlook:
         runs: Runs of all searches, if no two trials are one run.
         combinations: Combinations of entries of one search; ``legal``: those that can run, in the first search.
         samples: A run of each search, to estimate its time.
-        idle: Entries that no legal combination has, in words.
+        idle: Entries that no legal combination of any search has, in words.
     """
 
     searches: int
@@ -50,17 +50,17 @@ def outlook(search: Search) -> Outlook:
     if problems:
         raise SpecError(problems)
     samples: list[Run] = []
-    legal, idle = 0, tuple[str, ...]()
+    legal, idle = 0, list[str]()
     for number, (name, fixed) in enumerate(search.points()):
-        found, first, used = _legal(search, space, fixed, MOST_CHECKED if number == 0 else 0)
+        found, first, used = _legal(search, space, fixed, MOST_CHECKED if number == 0 or idle else 0)
         if found is None:
             problems.append(f"{name}: no combination can run, first because {first}")
             continue
         problems += [line for line in _goal_problems(search, found) if line not in problems]
         samples.append(found)
         if number == 0:
-            legal, complete = used[0], space.size <= MOST_CHECKED
-            idle = tuple(used[1]) if complete else ()
+            legal, idle = used[0], used[1] if space.size <= MOST_CHECKED else []
+        idle = [entry for entry in idle if entry in used[1]]
     if problems:
         raise SpecError(problems)
     trials = search.trials or legal
@@ -70,7 +70,7 @@ def outlook(search: Search) -> Outlook:
     repeated = 0 if then is None else min(then.best, trials) * len(set(then.seeds) - set(search.seeds))
     count = len(samples)
     return Outlook(
-        count, count * trials, count * (trials * len(search.seeds) + repeated), space.size, legal, tuple(samples), idle
+        count, count * trials, count * (trials * len(search.seeds) + repeated), space.size, legal, tuple(samples), tuple(idle)
     )
 
 

@@ -230,6 +230,12 @@ def test_a_leaderboard_without_searches(dynabro: Dynabro, results: Path) -> None
     assert dynabro("leaderboard", "nothing").code == 66
 
 
+def test_a_leaderboard_names_the_searches_that_are_not_stored(dynabro: Dynabro, searched: Path) -> None:
+    outcome = dynabro("leaderboard", "static", "nothing", "--db", str(searched))
+    assert (outcome.code, outcome.out) == (66, "")
+    assert "no trial of nothing is stored" in outcome.err
+
+
 def test_pruned_runs_are_in_no_figure(dynabro: Dynabro, searched: Path, folder: Path) -> None:
     path = folder / "results.db"
     path.write_bytes(searched.read_bytes())
