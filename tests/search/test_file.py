@@ -81,9 +81,9 @@ def test_combinations_that_cannot_run_are_counted() -> None:
 
 
 def test_an_entry_that_another_search_of_the_file_has_is_not_idle() -> None:
-    one = ("first: [", 'exclude: [{aggregator: cwmed, attack: sf}]\nfirst: [')
+    one = ("first: [", "exclude: [{aggregator: cwmed, attack: sf}]\nfirst: [")
     assert outlook(parse_search(changed(one), "x.yaml")).idle == ()
-    both = ("first: [", 'exclude: [{aggregator: cwmed, attack: sf}, {aggregator: gm, attack: sf}]\nfirst: [')
+    both = ("first: [", "exclude: [{aggregator: cwmed, attack: sf}, {aggregator: gm, attack: sf}]\nfirst: [")
     assert outlook(parse_search(changed(both), "x.yaml")).idle == ("attack=sf",)
 
 

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from sqlalchemy import Engine
@@ -64,7 +63,7 @@ def draw(engine: Engine, where: str | None) -> Drawn:
 
 def _rows(found: Searches) -> list[dict[str, Any]]:
     """Return the rows, the best first."""
-    runs = found.runs.assign(setting=found.runs["spec"].map(_setting), label=method_names(found.runs))
+    runs = found.runs.assign(setting=found.runs["spec"].map(_setting))
     done = found.trials[found.trials["status"] == "finished"]
     chosen = _chosen(found)
     by_key = runs.drop_duplicates("run_key").set_index("run_key")
@@ -79,10 +78,12 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
             kind = STATIC if first["switching"] == STATIC else KINDS[1]
             repeated.setdefault(first["setting"], []).append((kind, _worst(own)))
     rows = []
+    runs = runs[runs["setting"].isin(list(repeated))]
+    runs = runs.assign(label=method_names(runs))
     for setting, candidates in repeated.items():
         own = runs[runs["setting"] == setting]
         has_suite = (~own["sweep"].isin(list(found.about))).any()
-        fixed = own[~own["cell"].isin(chosen) & has_suite]
+        fixed = _common_seeds(own[~own["cell"].isin(chosen) & has_suite])
         rows.append(_row(own.iloc[0], fixed, candidates, int(trials[setting])))
     rows.sort(key=lambda row: -row["worst"])
     for above, row in zip([None, *rows], rows, strict=False):
@@ -123,6 +124,13 @@ def _row(first: Any, fixed: pd.DataFrame, candidates: Sequence[tuple[str, Worst]
     return row | {"worst": lowest.mean, "worst_attack": lowest.attack, "seeds": len(lowest.seeds), "by_seed": lowest.seeds}
 
 
+def _common_seeds(fixed: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with the seeds that all cells have, if there are any: a search repeats some cells with more seeds."""
+    seeds = [set(own["seed"]) for _, own in fixed.groupby("cell")]
+    common = set.intersection(*seeds) if seeds else set()
+    return fixed[fixed["seed"].isin(common)] if common else fixed
+
+
 def _worst(runs: pd.DataFrame) -> Worst:
     """Return the mean over the seeds of one adversary."""
     first = runs.iloc[0]
@@ -150,13 +158,13 @@ def _notes(numbers: pd.DataFrame) -> list[str]:
     few, most = int(numbers["trials"].min()), int(numbers["trials"].max())
     trials = many(most, "trial") if few == most else f"{few} to {most} trials"
     seeds = many(int(numbers["seeds"].max()), "seed")
-    known = numbers[[f"{kind}_{what}" for kind in KINDS for what in ("suite", "search")]].to_numpy(dtype=float)
-    pairs = known.reshape(-1, 2)
-    both = pairs[~np.isnan(pairs).any(axis=1)]
-    beaten = int((both[:, 1] < both[:, 0]).sum())
     notes = [f"search: mean over {seeds} of the worst of the best trials, after {trials} a row"]
-    if len(both):
-        notes.append(f"the search is below the fixed suite in {beaten} of {len(both)} places")
+    known = [numbers[[f"{kind}_suite", f"{kind}_search"]].notna().all(axis=1) for kind in KINDS]
+    pairs = zip(KINDS, known, strict=True)
+    lower = sum(int((numbers[f"{kind}_search"] < numbers[f"{kind}_suite"])[both].sum()) for kind, both in pairs)
+    places = sum(int(both.sum()) for both in known)
+    if places:
+        notes.append(f"the search is below the fixed suite in {lower} of {places} places; the suite has other seeds")
     notes.append(f"above: p-value of the paired test against the row above; rows with p > {LEVEL:g} are not separated")
     return notes
 
