@@ -478,3 +478,39 @@ SELECT printf('%.1f', max(cost) FILTER (WHERE counted = 'round')) AS cost, print
        (SELECT rejected || ' of ' || judged FROM corrections WHERE method = 'dynabro:filter=adaptive') AS adaptive
 FROM computations;
 
+-- query: board
+SELECT count(*) AS rows, iif(min(trials) = max(trials), max(trials), min(trials) || ' to ' || max(trials)) AS trials,
+       max(seeds) AS seeds, sum(switching_search < static_search) AS lower
+FROM csv_leaderboard;
+
+-- query: board_counts
+SELECT replace(replace(method, 'option1', 'option 1'), 'β=', '') AS method, count(*) AS rules, sum(no_attack >= 0.7) AS "no attack",
+       sum(static_search >= 0.7) AS "fixed identities", sum(switching_search >= 0.7) AS "changing identities"
+FROM csv_leaderboard GROUP BY csv_leaderboard.method ORDER BY "changing identities" DESC, "fixed identities" DESC, csv_leaderboard.method;
+
+-- query: board_gain
+SELECT max(given) AS given, count(*) FILTER (WHERE search LIKE 'worst-static%') AS searches, max(trials) FILTER (WHERE search LIKE 'worst-static%') AS static_trials,
+       max(trials) FILTER (WHERE search LIKE 'worst-switching%') AS switching_trials, sum(later < first) FILTER (WHERE search LIKE 'worst-static%') AS static,
+       sum(later < first) FILTER (WHERE search LIKE 'worst-switching%') AS switching
+FROM (SELECT search, count(*) AS trials, sum(number < 15) AS given, min(value) FILTER (WHERE number < 15) AS first, min(value) FILTER (WHERE number >= 15) AS later
+      FROM results.trials WHERE status = 'finished' AND (search LIKE 'worst-static: %' OR search LIKE 'worst-switching: %') GROUP BY search);
+
+-- query: board_static
+SELECT rule,
+       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'SGD'), '-') AS "SGD",
+       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'momentum β=0.9'), '-') AS "momentum 0.9",
+       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'momentum β=0.99'), '-') AS "momentum 0.99",
+       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'DynaBRO'), '-') AS "DynaBRO",
+       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'DynaBRO, option1'), '-') AS "DynaBRO, option 1",
+       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'DynaBRO, adaptive'), '-') AS "DynaBRO, adaptive"
+FROM csv_leaderboard GROUP BY rule ORDER BY max(worst) FILTER (WHERE method = 'DynaBRO') DESC;
+
+-- query: board_switching
+SELECT rule,
+       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'SGD'), '-') AS "SGD",
+       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'momentum β=0.9'), '-') AS "momentum 0.9",
+       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'momentum β=0.99'), '-') AS "momentum 0.99",
+       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'DynaBRO'), '-') AS "DynaBRO",
+       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'DynaBRO, option1'), '-') AS "DynaBRO, option 1",
+       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'DynaBRO, adaptive'), '-') AS "DynaBRO, adaptive"
+FROM csv_leaderboard GROUP BY rule ORDER BY max(worst) FILTER (WHERE method = 'DynaBRO') DESC;

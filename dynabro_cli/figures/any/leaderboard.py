@@ -164,7 +164,7 @@ def _notes(numbers: pd.DataFrame) -> list[str]:
     lower = sum(int((numbers[f"{kind}_search"] < numbers[f"{kind}_suite"])[both].sum()) for kind, both in pairs)
     places = sum(int(both.sum()) for both in known)
     if places:
-        notes.append(f"the search is below the fixed suite in {lower} of {places} places; the suite has other seeds")
+        notes.append(f"the search is below the fixed suite in {lower} of {places} places; their seeds may differ")
     notes.append(f"above: p-value of the paired test against the row above; rows with p > {LEVEL:g} are not separated")
     return notes
 
@@ -207,11 +207,12 @@ def _picture(numbers: pd.DataFrame, notes: Sequence[str]) -> Figure:
     panel.set_xticks(places, heads)
     panel.set_yticks(range(len(numbers)), [f"{row.method}, {row.rule}" for row in numbers.itertuples()])
     panel.tick_params(length=0, labelsize=size)
+    panel.tick_params(axis="x", labelsize=size * 0.7)
     for side in panel.spines.values():
         side.set_visible(False)
     if not narrow():
         for place, row in enumerate(numbers.itertuples()):
             panel.text(len(names) - 0.4, place, row.worst_attack, va="center", ha="left", fontsize=size * 0.85)
-        panel.set_xlim(-0.5, len(names) * 2 - 0.5)
+        panel.set_xlim(-0.5, len(names) * 2.5 - 0.5)
     write_above(figure, ["accuracy that is left under the strongest adversary found, by search", *notes])
     return figure
