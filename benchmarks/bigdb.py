@@ -25,6 +25,7 @@ from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep
 from dynabro_cli.store import row_digests
+from dynabro_cli.store.environments import as_columns
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recovery import THINNED
 from dynabro_cli.store.tables import byzantine_counts, evaluations, recovery, rounds, runs
@@ -86,7 +87,7 @@ def fill(path: Path, count: int) -> None:
     numbered = enumerate(sorted(made, key=lambda run: run.spec.seed)[:count], start=1)
     with engine.begin() as connection:
         for number, run in numbered:
-            connection.execute(insert(runs), [_run(number, run)])
+            connection.execute(insert(runs), [as_columns(connection, _run(number, run))])
     numbers = range(1, count + 1)
     _insert(engine, evaluations, (_evaluation(number, at) for number in numbers for at in EVALUATED))
     _insert(engine, rounds, (_round(number, at) for number in numbers for at in KEPT))

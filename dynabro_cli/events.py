@@ -58,7 +58,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Started:
-    """The run is set up: ``record`` has the columns of its row in ``runs`` that are known from the start.
+    """The run is set up: ``record`` has its values in ``runs`` and ``environments`` that are known from the start.
 
     ``resumed`` are the totals of the checkpoint from which the run resumes; None if it starts from the beginning. ``labels``
     has (worker, label, count) for every label of a worker's training samples; empty if every worker has all samples. ``unused``

@@ -29,6 +29,7 @@ from dynabro_cli.store.claims import (
     refuse_if_live,
     take_place,
 )
+from dynabro_cli.store.environments import as_columns, versions_of
 from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.origin import Origin
@@ -312,7 +313,7 @@ class Recorder:
         """Store the start of a run, which replaces ``row``; return its id."""
         if row is not None:
             connection.execute(delete(runs).where(runs.c.id == row["id"]))
-        values = columns | {"run_key": self._key, "sweep": self._sweep}
+        values = as_columns(connection, columns) | {"run_key": self._key, "sweep": self._sweep}
         run_id: int = connection.execute(insert(runs).returning(runs.c.id), values).scalar_one()
         if labels:
             names = worker_labels.c.keys()
@@ -327,9 +328,9 @@ class Recorder:
         done = self._totals.rounds
         first = done if columns["clock"] == "round" else self._totals.budget_spent
         _cut(connection, run_id, done, done + 1, first)
-        self._versions = continued(row["versions"], columns["versions"], done)
+        self._versions = continued(versions_of(connection, row["environment_id"]), columns["versions"], done)
         values = columns | {"versions": self._versions} | ({"sweep": self._sweep} if self._sweep else {})
-        connection.execute(update(runs).where(runs.c.id == run_id).values(values))
+        connection.execute(update(runs).where(runs.c.id == run_id).values(as_columns(connection, values)))
         return run_id, row["wall_seconds"] or 0.0
 
     def _commit_if_due(self) -> None:
@@ -358,8 +359,9 @@ class Recorder:
         before, self._attempts = self._attempts, [*self._attempts, own["heartbeat_at"]]
         if ending:
             own |= {"finished_at": own["heartbeat_at"], **NOBODY}
+        values = counts(self._totals) | own | as_columns(connection, changes)
         mine = (runs.c.id == self._run_id) & (runs.c.owner == self.owner) & (runs.c.status == "running")
-        written = connection.execute(update(runs).where(mine).values(counts(self._totals) | own | changes)).rowcount
+        written = connection.execute(update(runs).where(mine).values(values)).rowcount
         if self._run_id is None or not written:
             if self._has_ended(connection, before):
                 return

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, Text, bindparam, update
 
 from dynabro_cli.store.claims import RESULTS
+from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.tables import (
     byzantine_counts,
     evaluations,
@@ -31,6 +32,8 @@ OF_RUNS = (rounds, byzantine_counts, identities, evaluations, metrics, recovery,
 BATCH = 1000
 LEFT_OUT = ("id", "rows_digest", "code_digests", "model_file", "model_size", "model_sha256", "tags", "note")
 """Columns of ``runs`` that a merge numbers anew, or that may change after the end of a run."""
+INSTEAD = {"environment_id": VERSIONS}
+"""Values that are digested in place of a column that only names a row."""
 
 
 def digests(connection: Connection, run_id: int | None = None) -> dict[int, str]:
@@ -41,7 +44,7 @@ def digests(connection: Connection, run_id: int | None = None) -> dict[int, str]
         run_id: One run; None for all.
     """
     encode = json.JSONEncoder(default=_plain).encode
-    names = ", ".join(name for name in runs.c.keys() if name not in LEFT_OUT)  # noqa: SIM118
+    names = ", ".join(INSTEAD.get(name, name) for name in runs.c.keys() if name not in LEFT_OUT)  # noqa: SIM118
     hashes = {row[0]: hashlib.sha256() for row in _rows(connection, f"SELECT id FROM runs WHERE {RESULTS}", "id", run_id)}
     statements = [("runs", f"SELECT id, {names} FROM runs WHERE {RESULTS}", "id")]
     statements += [(table.name, _statement(table), _order(table, connection.dialect.name)) for table in OF_RUNS]

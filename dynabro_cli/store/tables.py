@@ -30,8 +30,8 @@ from sqlalchemy.types import TypeEngine
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.experiment.spec import fields
 
-SCHEMA_VERSION = 11
-"""Version of the tables and views. No version before 11 was released, so older databases are refused, not migrated."""
+SCHEMA_VERSION = 12
+"""Version of the tables and views. No version before 12 was released, so older databases are refused, not migrated."""
 APPLICATION_ID = 0x44594E42
 """``DYNB``: application ID in SQLite's file header."""
 
@@ -92,10 +92,11 @@ runs = Table(
     Column("host", Text, nullable=False, comment="machine of the run"),
     Column("pid", Integer, nullable=False, comment="process ID"),
     Column(
-        "versions",
-        Text,
+        "environment_id",
+        String(16),
+        ForeignKey("environments.id"),
         nullable=False,
-        comment="versions of dynabro, Python and torch, number of threads and compiled kernels, as JSON",
+        comment="the environment: versions of programs, threads and kernels",
     ),
     Column("git_commit", Text, comment="Git commit of the folder that the command was started in"),
     Column("error", Text, comment="reason of a failure"),
@@ -249,6 +250,20 @@ metrics = Table(
     Column("value", Double, comment="the metric; NULL if not finite"),
     sqlite_with_rowid=False,
     comment="one row per evaluation and metric of the user",
+)
+
+environments = Table(
+    "environments",
+    metadata,
+    Column("id", String(16), primary_key=True, comment="first 16 digits of the SHA-256 of `versions`"),
+    Column(
+        "versions",
+        Text,
+        nullable=False,
+        comment="versions of dynabro, Python and torch, number of threads and compiled kernels, as JSON",
+    ),
+    sqlite_with_rowid=False,
+    comment="programs behind the numbers; one row serves all runs that share them",
 )
 
 diffs = Table(

@@ -123,7 +123,7 @@ def test_without_plugins_nothing_more_is_loaded() -> None:
 
 def test_a_run_stores_the_digest_and_the_name(dynabro: Dynabro, rule: Path) -> None:
     assert dynabro("run", "--plugin", "own_rule.py", "--aggregator", "own", *QUICK).code == 0
-    ((text, versions),) = rows("SELECT code_digests, versions FROM runs")
+    ((text, versions),) = rows("SELECT code_digests, versions FROM runs JOIN environments ON environments.id = environment_id")
     digests = json.loads(str(text))
     assert len(digests["aggregators/own"]) == 20
     assert json.loads(str(versions))["plugins"] == [str(rule)]

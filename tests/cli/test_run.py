@@ -20,6 +20,7 @@ from dynabro_cli import events
 from dynabro_cli.cli.progress import RunProgress
 from dynabro_cli.executors import sweep
 from dynabro_cli.simulation import setup
+from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open import engine as engine_module
 from dynabro_cli.store.tables import metadata
 from tests.cli.conftest import Dynabro, Outcome
@@ -52,8 +53,9 @@ def test_the_result_on_standard_output_and_progress_on_standard_error(dynabro: D
 def test_json_is_the_stored_run(dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro(*DIGITS, "--json")
     assert outcome.code == 0
-    names = [column.name for column in metadata.tables["runs"].columns]
-    assert json.loads(outcome.out) == dict(zip(names, read(folder / "results.db", "SELECT * FROM runs")[0], strict=True))
+    names = [*(column.name for column in metadata.tables["runs"].columns), "versions"]
+    (stored,) = read(folder / "results.db", f"SELECT *, {VERSIONS} FROM runs")
+    assert json.loads(outcome.out) == dict(zip(names, stored, strict=True))
 
 
 def test_quiet_is_silent(dynabro: Dynabro) -> None:
@@ -166,7 +168,7 @@ def test_a_compiled_run_ends_in_silence(folder: Path) -> None:
     environment = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert read(folder / "results.db", "SELECT json_extract(versions, '$.compile') LIKE 'on%' FROM runs") == [(1,)]
+    assert read(folder / "results.db", "SELECT json_extract(versions, '$.compile') LIKE 'on%' FROM environments") == [(1,)]
 
 
 def test_compiling_without_a_compiler(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import func, insert, select
 from dynabro_cli.experiment.schedule import identities
 from dynabro_cli.grid.plan import plan
 from dynabro_cli.grid.sweep_lookup import load_sweep
+from dynabro_cli.store.environments import as_columns
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.tables import evaluations, rounds, runs
 
@@ -42,7 +43,7 @@ def fill(
         before = connection.execute(select(func.max(runs.c.id))).scalar() or 0
         for run_id, row in enumerate(rows, before + 1):
             chance, half = random.Random(row["run_key"]), diverged(row)
-            made[runs].append({"id": run_id, **_run(row, chance, half)})
+            made[runs].append({"id": run_id, **as_columns(connection, _run(row, chance, half))})
             made[evaluations] += _evaluations(run_id, row, chance, half)
             made[rounds] += _rounds(run_id, row) if with_rounds else []
         for table, values in made.items():

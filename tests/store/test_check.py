@@ -144,11 +144,9 @@ WRONG = [
     ("UPDATE runs SET precision = 'bf16' WHERE id = 1", DIGEST),
     (f"UPDATE runs SET run_key = '{'ab' * 32}' WHERE id = 1", "its key does not belong to its spec"),
     ("UPDATE runs SET spec = '{\"seed\":99}' WHERE id = 1", "its key does not belong to its spec"),
-    ("UPDATE runs SET spec = '[]' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
-    ("UPDATE runs SET spec = '{\"seed\":NaN}' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
-    (f"UPDATE runs SET spec = '{'[' * 50_000}' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
-    ("UPDATE runs SET versions = 'old' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
-    ("UPDATE runs SET versions = '[]' WHERE id = 1", "its spec or versions are not valid JSON of a run"),
+    ("UPDATE runs SET spec = '[]' WHERE id = 1", "its spec is not valid JSON of a run"),
+    ("UPDATE runs SET spec = '{\"seed\":NaN}' WHERE id = 1", "its spec is not valid JSON of a run"),
+    (f"UPDATE runs SET spec = '{'[' * 50_000}' WHERE id = 1", "its spec is not valid JSON of a run"),
     ("UPDATE runs SET run_key = run_key || '+rerun' WHERE id = 2", "its key ends in +rerun, though it is complete"),
     ("UPDATE runs SET task = '\x1b[31mred' WHERE id = 1", DIGEST),
     (f"UPDATE runs SET error = '{'x' * 200_000}' WHERE id = 1", "a value of runs.error is of another type, or too large"),
@@ -168,6 +166,16 @@ def test_what_does_not_agree_is_told(sql: str, problem: str, filled: str) -> Non
     found = check(filled).problems
     assert any(problem in line for line in found), found
     assert len({line.partition(":")[0] for line in found}) == 1  # the other runs are as they were
+
+
+@pytest.mark.parametrize("versions", ["old", "[]", None])
+def test_a_run_without_an_environment_is_told(versions: str | None, filled: str) -> None:
+    if versions is not None:
+        change(filled, f"INSERT INTO environments (id, versions) VALUES ('other', '{versions}')")
+    change(filled, "UPDATE runs SET environment_id = 'other' WHERE id = 1")
+    told = "run 1: the versions of its environment are missing, or are not valid JSON of a run"
+    orphan = "1 rows of runs have no environment; delete the rows whose environment_id is not in (SELECT id FROM environments)"
+    assert check(filled).problems == [told] if versions is not None else [orphan, told]
 
 
 @pytest.mark.parametrize("backend", ["sqlite"])

@@ -73,7 +73,7 @@ TABLES = {
         device TEXT 1 0
         host TEXT 1 0
         pid INTEGER 1 0
-        versions TEXT 1 0
+        environment_id VARCHAR(16) 1 0
         git_commit TEXT 0 0
         error TEXT 0 0
         owner TEXT 0 0
@@ -153,6 +153,10 @@ TABLES = {
         round INTEGER 1 2
         name TEXT 1 3
         value DOUBLE 0 0
+    """,
+    "environments": """
+        id VARCHAR(16) 1 1
+        versions TEXT 1 0
     """,
     "diffs": """
         sha256 VARCHAR(64) 1 1

@@ -19,6 +19,7 @@ from dynabro_cli import events
 from dynabro_cli.errors import LostRunError, RunHeldError
 from dynabro_cli.store import claims, ownership
 from dynabro_cli.store import recorder as recorder_module
+from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.ownership import heartbeats, new_owner, presumed_dead, silence
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.side_files import SideFiles
@@ -53,9 +54,9 @@ def files(engine: Engine, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Sid
 
 def everything(database: str) -> list[Any]:
     """All that is in a database but ids, times and who wrote it."""
-    runs = "SELECT run_key, status, rounds, budget_spent, final_accuracy, checkpoint, owner, error, versions FROM runs"
+    runs = "SELECT run_key, status, rounds, budget_spent, final_accuracy, checkpoint, owner, error"
     return [
-        read(database, f"{runs} ORDER BY run_key"),
+        read(database, f"{runs}, {VERSIONS} FROM runs ORDER BY run_key"),
         read(database, "SELECT round, budget, gradient_norm FROM rounds ORDER BY run_id, round"),
         read(database, "SELECT round, samples, test_accuracy FROM evaluations ORDER BY run_id, round"),
         read(database, "SELECT tick, byzantine FROM identities ORDER BY run_id, tick"),
@@ -345,7 +346,7 @@ def test_what_a_run_was_made_with_before_it_went_on_is_kept(engine: Engine, data
 
     for number, threads in enumerate((1, 1, 2, 4)):
         go_on(number, threads=threads, torch="2")
-    ((text,),) = read(database, "SELECT versions FROM runs")
+    ((text,),) = read(database, f"SELECT {VERSIONS} FROM runs")
     continued = [{"rounds": 2, "threads": 1}, {"rounds": 3, "threads": 2}]
     assert json.loads(text) == {"threads": 4, "torch": "2", "continued": continued}
 

@@ -18,6 +18,7 @@ from dynabro_cli.errors import BusyError, DatabaseError, NotFoundError, SpecErro
 from dynabro_cli.store.care import merge as merge_module
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import Merged, merge
+from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.side_files import SideFiles
 from tests.postgres import empty_database
@@ -117,8 +118,8 @@ def test_times_and_texts_are_as_they_were(pair: tuple[str, str]) -> None:
     other, database = pair
     record(open_for_writing(other), sound.run(1))
     merge(other, database)
-    columns = "started_at, finished_at, wall_seconds, learning_rate, spec, versions, device, host, pid, git_commit"
-    ours, theirs = (read(name, f"SELECT {columns} FROM runs")[0] for name in (database, other))
+    columns = "started_at, finished_at, wall_seconds, learning_rate, spec, device, host, pid, git_commit"
+    ours, theirs = (read(name, f"SELECT {columns}, {VERSIONS} FROM runs")[0] for name in (database, other))
     assert list(map(str, ours))[:2] == list(map(str, theirs))[:2]
     assert ours[2:] == theirs[2:]
 

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.read import queries
 from dynabro_cli.store.tables import metadata
@@ -94,8 +95,8 @@ def test_a_condition_is_one_condition(reader: Engine) -> None:
 
 def test_a_run_by_its_id(reader: Engine, stored: str) -> None:
     row = queries.find_run(reader, "2")
-    assert list(row) == [column.name for column in metadata.tables["runs"].columns]
-    (expected,) = read(stored, "SELECT * FROM runs WHERE id = 2")
+    assert list(row) == [*(column.name for column in metadata.tables["runs"].columns), "versions"]
+    (expected,) = read(stored, f"SELECT *, {VERSIONS} FROM runs WHERE id = 2")
     assert list(map(str, row.values())) == list(map(str, expected))
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import random
 import sqlite3
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from sqlalchemy import Engine, event
 
 from dynabro_cli import events
 from dynabro_cli.errors import AlreadyStoredError, BusyError, StorageError
+from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.read.pairs import student
@@ -107,7 +109,7 @@ def test_every_number_given_is_stored(engine: Engine, database: str) -> None:
         sweep="fig",
     )
 
-    columns = ", ".join(RECORD)
+    columns = ", ".join(RECORD).replace("versions", VERSIONS)
     assert one(database, columns) == tuple((RECORD | {"noise_bound": 0.1 + 0.2}).values())
     assert one(database, "id, run_key, status, sweep, git_commit, error") == (1, KEY, "finished", "fig", "abc", None)
     assert one(database, "rounds, budget_spent, switches, dynamic_rounds, squared_gradients") == (2, 5, 1, 1, 0.75)
@@ -117,6 +119,14 @@ def test_every_number_given_is_stored(engine: Engine, database: str) -> None:
         stored = read(database, f"SELECT run_id, {names} FROM rounds WHERE round = ?", item.round)
         assert stored == [(1, *asdict(item).values())]
     assert read(database, "SELECT * FROM evaluations") == [(1, *astuple(score)[:-1])]
+
+
+def test_an_environment_is_stored_once(engine: Engine, database: str) -> None:
+    long = json.dumps({"continued": [random.Random(0).randbytes(20_000).hex()]})  # longer than a value that a server can index
+    for number, versions in enumerate((long, long, "{}")):
+        record(engine, [started(f"{number}", versions=versions), events.Finished(0.5, 1.5, None, totals(0))])
+    assert [row[0] for row in read(database, f"SELECT {VERSIONS} FROM runs ORDER BY id")] == [long, long, "{}"]
+    assert sorted(row[0] for row in read(database, "SELECT versions FROM environments")) == sorted({long, "{}"})
 
 
 def utc() -> dt.datetime:
@@ -165,7 +175,7 @@ def test_what_has_changed_in_the_way_of_computing_is_stored_at_the_end(engine: E
     begun = started(versions='{"compile":"on","graphs":"no shape has come twice","torch":"2.14"}')
     end = replace(finished(5), how={"graphs": "on: 2 shapes, 3 replays"})
     record(engine, [begun, rounds(0, 4), evaluated(5, 0.1), end])
-    (versions,) = one(database, "versions")
+    (versions,) = one(database, VERSIONS)
     assert json.loads(versions) == {"compile": "on", "graphs": "on: 2 shapes, 3 replays", "torch": "2.14"}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import insert
 
+from dynabro_cli.store.environments import as_columns
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.tables import evaluations, runs
 from dynabro_cli.theory.rate import part_of
@@ -55,7 +56,7 @@ def fill(database: Path, settings: Sequence[str] = ("seeds=0..1",), *, spread: f
             total = ROUNDS * value(row) * (1 + spread * (1 if row["seed"] % 2 else -1))
             columns = _run(row, random.Random(0), False) | {"rounds": ROUNDS, "dynamic_rounds": dynamic}
             columns |= {"squared_gradients": total if known else None}
-            run_id = connection.execute(insert(runs).values(columns)).inserted_primary_key[0]
+            run_id = connection.execute(insert(runs).values(as_columns(connection, columns))).inserted_primary_key[0]
             connection.execute(insert(evaluations), [_evaluation(run_id, 0, 9.0), _evaluation(run_id, ROUNDS, 0.1)])
     engine.dispose()
     return len(rows)

@@ -18,11 +18,11 @@ from dynabro_cli.figures._tables import draw_table
 def draw(results: Results) -> Drawn:
     """Cost of a round for a worker, and the number of rounds for which a gradient influences the updates, by method.
 
-    Both are measured. The cost is the cost of the stored rounds; for a thinned run, the largest is not known. The window is the
-    number of rounds that one gradient of one worker influences. It is found by running the method twice, with that gradient
-    changed once (``theory.history``). A window longer than the run, or than the measurement, is "at least" its length. The
-    window in computations is deterministic if all rounds cost the same. A picture of the width of a column has the columns of
-    the paper's table.
+    Both are measured. The cost is the cost of the stored rounds; for a thinned run, the largest is known only if all rounds
+    cost 1. The window is the number of rounds that one gradient of one worker influences. It is found by running the method
+    twice, with that gradient changed once (``theory.history``). A window longer than the run, or than the measurement, is "at
+    least" its length. The window in computations is deterministic if all rounds cost the same. A picture of the width of a
+    column has the columns of the paper's table.
     """
     numbers = pd.DataFrame([_measured(results, run) for run in results.runs.to_dict("records")])
     shown = pd.DataFrame(
@@ -51,7 +51,8 @@ def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:
     if costs is not None and costs.empty:  # missing runs are skipped
         costs = None
     mean = run["budget_spent"] / max(1, run["rounds"]) if costs is None else float(costs.mean())
-    largest = None if costs is None else int(costs.max())
+    cheapest = 1 if mean == 1 else None  # no round costs less than 1
+    largest = cheapest if costs is None else int(costs.max())
     rounds, ended, filters = results.window({str(name): value for name, value in run.items()})
     steady = mean == 1 if costs is None else costs.iloc[1:].nunique() <= 1  # the first round of some methods is cheaper
     return {

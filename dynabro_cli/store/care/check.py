@@ -16,6 +16,7 @@ from sqlalchemy import Connection, DateTime, RowMapping, select, text
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.store import kappas, row_digests, trials
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
+from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import schema_of, snapshot
 from dynabro_cli.store.open.schema import NEW_ONE, RESTORE, server_strangers, strangers, unreadable, way_on
 from dynabro_cli.store.open.translation import shown
@@ -170,9 +171,12 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
         for number, column in connection.execute(text(of_another_type(table, run_id, connection.dialect.name))):
             if isinstance(number, int):  # a row without a run is reported elsewhere
                 found[number].append(f"a value of {table.name}.{column} is of another type, or too large")
-    sane = text(f"SELECT {', '.join(runs.c.keys())} FROM runs WHERE {sane_row(connection.dialect.name)}")
+    names = ", ".join([*runs.c.keys(), VERSIONS])
+    sane = text(f"SELECT {names} FROM runs WHERE {sane_row(connection.dialect.name)}")
     for run in connection.execute(sane).mappings():
         problems = of_row(dict(run))
+        if _object(run["versions"]) is None:
+            problems.append("the versions of its environment are missing, or are not valid JSON of a run")
         if problems:
             found[run["id"]] += problems
     for number, rounds, counted in connection.execute(text(_HISTOGRAMS)):
@@ -208,11 +212,20 @@ def of_row(run: Mapping[str, Any]) -> list[str]:
 
 def _of_key(run: Mapping[str, Any]) -> list[str]:
     """Return the problems of a run's key. The columns that repeat its spec are in the digest of its rows."""
+    spec = _object(run["spec"])
     try:
-        spec, versions = json.loads(run["spec"]), json.loads(run["versions"])
-        if not isinstance(spec, dict) or not isinstance(versions, dict):
-            return ["its spec or versions are not valid JSON of a run"]
-        expected = run_key(spec)
-    except (ValueError, RecursionError):
-        return ["its spec or versions are not valid JSON of a run"]
+        expected = None if spec is None else run_key(spec)
+    except ValueError:
+        expected = None
+    if expected is None:
+        return ["its spec is not valid JSON of a run"]
     return [] if run["run_key"].removesuffix(RERUN_SUFFIX) == expected else ["its key does not belong to its spec"]
+
+
+def _object(stored: object) -> dict[str, Any] | None:
+    """Return a JSON object that is stored as text; None if it is not one."""
+    try:
+        found = json.loads(stored) if isinstance(stored, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

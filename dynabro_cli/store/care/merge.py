@@ -14,6 +14,7 @@ from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas, trials
 from dynabro_cli.store.care.check import TIMES, damage, unsound_runs
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
+from dynabro_cli.store.environments import VERSIONS, as_columns
 from dynabro_cli.store.open.engine import open_for_writing, refuse_to_write, snapshot
 from dynabro_cli.store.open.files import sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
@@ -142,7 +143,8 @@ class _Merger:
                 connection.execute(delete(runs).where(runs.c.id == present["id"]))
             row = self._run(outline["id"])
             copy_diff(self._reading, connection, row["git_diff"])
-            run_id = connection.execute(insert(runs).values(row).returning(runs.c.id)).scalar_one()
+            columns = as_columns(connection, row)
+            run_id = connection.execute(insert(runs).values(columns).returning(runs.c.id)).scalar_one()
             for table in OF_RUNS:
                 for batch in self._rows(table, outline["id"], run_id):
                     _store(connection, table, batch)
@@ -153,9 +155,9 @@ class _Merger:
         return action, present
 
     def _run(self, number: int) -> dict[str, Any]:
-        """Return a run's row as it is stored here: without an owner and without a checkpoint."""
-        names = ", ".join(name for name in runs.c.keys() if name != "id")  # noqa: SIM118
-        statement = text(f"SELECT {names} FROM runs WHERE id = :number")
+        """Return a run's values as they are stored here: without an owner and without a checkpoint, but with its versions."""
+        names = ", ".join(name for name in runs.c.keys() if name not in ("id", "environment_id"))  # noqa: SIM118
+        statement = text(f"SELECT {names}, {VERSIONS} FROM runs WHERE id = :number")
         with translated_errors(self._other):
             row = dict(self._reading.execute(statement, {"number": number}).mappings().one())
         for name in TIMES:

@@ -27,6 +27,7 @@ from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.read.queries import list_runs
 from dynabro_cli.store.tables import (
     diffs,
+    environments,
     evaluations,
     identities,
     metrics,
@@ -41,7 +42,7 @@ from dynabro_cli.store.tables import (
 )
 
 LARGEST_EVERY = 2**31 - 1
-PAGE_BYTES = 8192
+PAGE_BYTES = 32768
 """Bytes of a page of the copy. Rows of ``runs`` fill more of it than of a page of the usual 4,096 bytes."""
 NOBODY = {
     "runs": {
@@ -210,6 +211,7 @@ def _fill(
         {row[0] for row in connection.execute(f"SELECT id FROM runs WHERE ({condition or 'TRUE'})")}
         for condition in (where, points)
     )
+    _copy(connection, environments, f"id IN (SELECT environment_id FROM main.runs WHERE {RESULTS})", ())
     _copy(connection, runs, RESULTS, (), NOBODY["runs"] if anonymous else None)
     _copy(connection, sweeps, "status <> 'running'", (), NOBODY["sweeps"] if anonymous else None)
     _copy(connection, sweep_runs, "sweep_id IN (SELECT id FROM main.sweeps WHERE status <> 'running')", ())

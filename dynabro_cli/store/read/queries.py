@@ -24,6 +24,7 @@ from dynabro_cli.errors import (
     first_line,
 )
 from dynabro_cli.experiment.spec import SHORT
+from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.connections import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
 from dynabro_cli.store.open.value_types import NUMBERS
@@ -199,7 +200,9 @@ def find_run(engine: Engine, name: str) -> dict[str, Any]:
         NotFoundError: No run, or more than one.
     """
     is_id = name.isascii() and name.isdigit() and len(name) < 19
-    by_id, by_key = (text(f"SELECT * FROM runs WHERE {one}") for one in ("id = :id", "substr(run_key, 1, :length) = :name"))
+    by_id, by_key = (
+        text(f"SELECT *, {VERSIONS} FROM runs WHERE {one}") for one in ("id = :id", "substr(run_key, 1, :length) = :name")
+    )
     with translated_errors(engine.url), engine.connect() as connection:
         found = connection.execute(by_id, {"id": int(name)}).mappings().all() if is_id else []
         found = found or connection.execute(by_key, {"name": name, "length": len(name)}).mappings().all()
