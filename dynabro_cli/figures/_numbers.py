@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.figures._data import Results
@@ -40,7 +40,7 @@ def final_values(results: Results, by: Sequence[str], value: str = "final_accura
         "diverged": groups["diverged"].sum(),
     }
     found = pd.DataFrame(columns).reset_index()
-    half = found["std"] * (student.ppf(0.975, found["n"] - 1) / np.sqrt(found["n"]) if interval else 1)
+    half = found["std"] * (stdtrit(found["n"] - 1, 0.975) / np.sqrt(found["n"]) if interval else 1)
     low, high = within(found["mean"] - half, found["mean"] + half, value)
     return found.assign(low=low, high=high)
 
@@ -71,8 +71,10 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         (all three NaN for one seed), ``n``, ``diverged``.
     """
     frames = []
-    evaluations = dict(tuple(results.evaluations.groupby("run_id")))
-    for key, runs in results.runs.groupby(list(by), sort=False, dropna=False):
+    evaluations = dict(tuple(results.evaluations[["run_id", "budget", value]].groupby("run_id")))
+    needed = dict.fromkeys([*by, "id", "budget", "eval_every", "batch_size", "workers", "status"])
+    chosen = results.runs[[*needed]]  # all columns would make each group slow
+    for key, runs in chosen.groupby(list(by), sort=False, dropna=False):
         first = runs.iloc[0]
         if first["budget"] / first["eval_every"] > MOST_POINTS:
             raise SpecError(
@@ -85,22 +87,20 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
         values = np.stack([np.interp(grid, own["budget"], own[value]) for own in read])  # [seeds, points]
         count = len(values)
         std = values.std(0, ddof=1) if count > 1 else np.full(len(grid), np.nan)
-        half = student.ppf(0.975, count - 1) * std / np.sqrt(count) if count > 1 else std
+        half = stdtrit(count - 1, 0.975) * std / np.sqrt(count) if count > 1 else std
         mean = values.mean(0)
         low, high = within(mean - half, mean + half, value)
-        frame = pd.DataFrame(dict(zip(by, key, strict=True)), index=range(len(grid)))
-        frames.append(
-            frame.assign(
-                budget=grid,
-                samples=grid * int(first["batch_size"]) * int(first["workers"]),
-                mean=mean,
-                std=std,
-                low=low,
-                high=high,
-                n=count,
-                diverged=int((runs["status"] == "diverged").sum()),
-            )
-        )
+        numbers = {
+            "budget": grid,
+            "samples": grid * int(first["batch_size"]) * int(first["workers"]),
+            "mean": mean,
+            "std": std,
+            "low": low,
+            "high": high,
+            "n": count,
+            "diverged": int((runs["status"] == "diverged").sum()),
+        }
+        frames.append(pd.DataFrame(dict(zip(by, key, strict=True)) | numbers))
     columns = [*by, "budget", "samples", "mean", "std", "low", "high", "n", "diverged"]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 

@@ -291,16 +291,16 @@ def in_order(runs: pd.DataFrame, names: Sequence[str], labels: pd.Series[Any]) -
 
 
 def _pairs(by_cell: dict[Any, pd.Series[Any]], orders: dict[str, list[str]]) -> list[Pair]:
+    scores = {key: dict(zip(own.index, own, strict=True)) for key, own in by_cell.items()}  # by seed
     found = []
     for panel, column in itertools.product(orders["panel"], orders["column"]):
         for a, b in itertools.combinations(orders["row"], 2):
-            one, other = by_cell.get((panel, a, column)), by_cell.get((panel, b, column))
-            if one is None or other is None:
-                continue
-            differences = (one - other).dropna()
-            if len(differences):
-                test = paired_t(list(differences))
-                found.append(Pair(panel, column, a, b, len(differences), float(differences.mean()), test, math.nan))
+            one, other = scores.get((panel, a, column), {}), scores.get((panel, b, column), {})
+            differences = [one[seed] - other[seed] for seed in one if seed in other]
+            differences = [difference for difference in differences if not math.isnan(difference)]
+            if differences:
+                mean, test = float(np.mean(differences)), paired_t(differences)
+                found.append(Pair(panel, column, a, b, len(differences), mean, test, math.nan))
     return [pair._replace(holm=p) for pair, p in zip(found, holm([pair.p for pair in found]), strict=True)]
 
 

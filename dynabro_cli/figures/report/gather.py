@@ -103,9 +103,11 @@ def _cells(results: Results, columns: Sequence[Value], tasks: Sequence[Value]) -
     """Return one entry per cell, that is, for all runs that differ in their seed only."""
     lines = _curves(results, tasks)
     numbers = {one["name"]: place for place, one in enumerate(tasks)}
+    firsts = {row["cell"]: row for row in results.runs.drop_duplicates("cell").to_dict("records")}
+    scored = results.runs[["cell", "status", *dict.fromkeys(METRICS[task["metric"]][1] for task in tasks)]]
     found = []
-    for cell, own in results.runs.groupby("cell", sort=True):
-        first = own.iloc[0]
+    for cell, own in scored.groupby("cell", sort=True):
+        first = firsts[cell]
         task = numbers[str(first["task"])]
         scores = own[METRICS[tasks[task]["metric"]][1]]
         places = [column["places"][first[column["name"]] if pd.notna(first[column["name"]]) else None] for column in columns]

@@ -282,13 +282,13 @@ class Paired(NamedTuple):
 
 def student(values: Sequence[float]) -> Interval:
     """Return Student's interval mean +- t s/sqrt(n); it supposes that the values are normal."""
-    from scipy.stats import t
+    from scipy.special import stdtrit  # t.ppf takes a hundred times as long
 
     count = len(values)
     if count < 2:
         return Interval(math.nan, math.nan)
     mean, std = float(np.mean(values)), float(np.std(values, ddof=1))
-    half = float(t.ppf((1 + CONFIDENCE) / 2, count - 1)) * std / math.sqrt(count)
+    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * std / math.sqrt(count)
     return Interval(mean - half, mean + half)
 
 
@@ -306,12 +306,15 @@ def bootstrap(values: Sequence[float]) -> Interval:
 
 def paired_t(differences: Sequence[float]) -> float:
     """Return the two-sided p of the paired t-test: 1 if all differences are 0, NaN if they have no spread to judge by."""
-    from scipy.stats import ttest_1samp
+    from scipy.special import stdtr  # ttest_1samp takes a hundred times as long
 
-    if len(differences) > 1 and not any(differences):
+    count = len(differences)
+    if count > 1 and not any(differences):
         return 1.0
-    judged = len(differences) > 1 and np.ptp(differences) > ROUNDING * max(map(abs, differences))
-    return float(ttest_1samp(differences, 0).pvalue) if judged else math.nan
+    if count < 2 or not np.ptp(differences) > ROUNDING * max(map(abs, differences)):
+        return math.nan
+    t = float(np.mean(differences)) / (float(np.std(differences, ddof=1)) / math.sqrt(count))
+    return 2 * float(stdtr(count - 1, -abs(t)))
 
 
 def paired(differences: Sequence[float]) -> Paired:
