@@ -51,8 +51,8 @@ def _measured(results: Results, run: dict[Hashable, Any]) -> dict[str, Any]:
     if costs is not None and costs.empty:  # missing runs are skipped
         costs = None
     mean = run["budget_spent"] / max(1, run["rounds"]) if costs is None else float(costs.mean())
-    cheapest = 1 if mean == 1 else None  # no round costs less than 1
-    largest = cheapest if costs is None else int(costs.max())
+    of_thinned = 1 if mean == 1 else None  # no round costs less than 1
+    largest = of_thinned if costs is None else int(costs.max())
     rounds, ended, filters = results.window({str(name): value for name, value in run.items()})
     steady = mean == 1 if costs is None else costs.iloc[1:].nunique() <= 1  # the first round of some methods is cheaper
     return {
