@@ -291,6 +291,7 @@ def test_start_tells_which_command_failed(call: Any, tmp_path: Path) -> None:
     assert err == f"benchmarks: {broken} -c import typer, rich, sqlalchemy: not a Python\n"
 
 
+@pytest.mark.slow  # other tests check the commands that it times
 def test_bigdb_times_commands_on_a_database_that_is_sound(call: Any) -> None:
     code, out, _ = call("bigdb", "--runs", "2736", "--points", "2736", "--repeats", "1")
     assert code == 0  # as that of db check is

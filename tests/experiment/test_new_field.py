@@ -19,16 +19,34 @@ ROOT = Path(dynabro_cli.__file__).parent
 ROW = """    word: str = row("plain", metavar="WORD", before="plain", help="a word of one's own", column="a word")
 
     def __eq__("""
-SPEC = ("--task", "quadratic", "--method", "sgd", "--attack", "shift:lambda=1", "--aggregator", "cwmed", "--budget", "20", "-q")
+FIELDS = ("--task", "quadratic", "--method", "sgd", "--attack", "shift:lambda=1", "--aggregator", "cwmed", "--budget", "20")
+RUN = ("run", *FIELDS, "--jobs", "0", "-q")
+
+COMMANDS = """
+import contextlib, io, json, sys
+from dynabro_cli.cli import app
+outputs = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["dynabro", *words]
+    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")) as output:
+        try:
+            app.main()
+        except SystemExit as ended:
+            assert not ended.code, words
+    output.flush()
+    outputs.append(output.buffer.getvalue().decode())
+print(json.dumps(outputs))
+"""
 
 
-def program(folder: Path, package: Path, *arguments: str) -> str:
-    """Output of a command, with the package in ``package``."""
-    environment = os.environ | {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
-    command = [sys.executable, "-m", "dynabro_cli", *arguments]
+def outputs(folder: Path, package: Path, *commands: tuple[str, ...]) -> list[str]:
+    """What commands print, one after the other in one process, with the package in ``package``."""
+    environment = os.environ | {"PYTHONPATH": str(package), "COLUMNS": "200"}
+    command = [sys.executable, "-c", COMMANDS, json.dumps(commands)]
     answer = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
-    return answer.stdout
+    printed: list[str] = json.loads(answer.stdout)
+    return printed
 
 
 @pytest.fixture
@@ -44,20 +62,27 @@ def copy(tmp_path: Path) -> Path:
 
 
 def test_a_row_makes_a_field(copy: Path, tmp_path: Path) -> None:
-    assert "--word" in program(tmp_path, copy, "run", "--help")
-    program(tmp_path, copy, "run", *SPEC)
-    program(tmp_path, ROOT.parent, "run", *SPEC, "--db", "before.db")
-    both = ((copy, "results.db"), (ROOT.parent, "before.db"))
-    keys = [program(tmp_path, package, "query", "SELECT run_key FROM runs", "--db", db) for package, db in both]
-    assert keys[0] == keys[1]  # which is a run with the value that it had before
-    program(tmp_path, copy, "run", *SPEC, "--word", "mine")
-    cells = json.loads(program(tmp_path, copy, "query", "SELECT word, n FROM final_accuracy ORDER BY word", "--json"))
-    assert cells == [{"word": "mine", "n": 1}, {"word": "plain", "n": 1}]
-    program(tmp_path, copy, "db", "check")
-    assert ", word mine, " in program(tmp_path, copy, "logs", "2")
-    program(tmp_path, copy, "plot", "final", "--x", "word", "--out", "drawn")
-    assert (tmp_path / "drawn" / "final.png").exists()
     base = "{task: quadratic, method: sgd, attack: 'shift:lambda=1', aggregator: cwmed, budget: 20}"
     (tmp_path / "words.yaml").write_text(f"name: words\nbase: {base}\ngrid: {{word: [plain, mine, other]}}\n")
-    planned = json.loads(program(tmp_path, copy, "sweep", "words.yaml", "--dry-run", "--json"))
-    assert (planned["planned"], planned["stored"]) == (3, 2)
+    keys = ("query", "SELECT run_key FROM runs")
+    _, before = outputs(tmp_path, ROOT.parent, (*RUN, "--db", "before.db"), (*keys, "--db", "before.db"))
+    options, _, after, _, cells, _, log, _, planned = outputs(
+        tmp_path,
+        copy,
+        ("run", "--help"),
+        RUN,
+        keys,
+        (*RUN, "--word", "mine"),
+        ("query", "SELECT word, n FROM final_accuracy ORDER BY word", "--json"),
+        ("db", "check"),
+        ("logs", "2"),
+        ("plot", "final", "--x", "word", "--out", "drawn"),
+        ("sweep", "words.yaml", "--dry-run", "--json"),
+    )
+    assert "--word" in options
+    assert before == after  # which is a run with the value that it had before
+    assert json.loads(cells) == [{"word": "mine", "n": 1}, {"word": "plain", "n": 1}]
+    assert ", word mine, " in log
+    assert (tmp_path / "drawn" / "final.png").exists()
+    found = json.loads(planned)
+    assert (found["planned"], found["stored"]) == (3, 2)

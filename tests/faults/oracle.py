@@ -41,7 +41,7 @@ DYNABRO = {
     "eval_every": 100,
 }
 SEEDS = 3
-HOW = ("--threads", "1", "--compile", "off", "--checkpoint-every", "0.01")
+HOW = ("--threads", "1", "--compile", "off", "--checkpoint-every", "0.05")
 TIMES = ("started_at", "finished_at", "heartbeat_at", "heartbeat_clock", "wall_seconds")
 VOLATILE = ("id", "run_id", "owner", "host", "pid", "git_commit", "rows_digest", *TIMES)  # the digest covers others of these
 

@@ -163,7 +163,7 @@ def test_a_rule_that_waits_or_is_elsewhere_is_found(
 
 @pytest.mark.parametrize("attack", [text.replace("worker=8", "worker=4") for text in ATTACKS])
 def test_attacks(attack: str, rounds: FakeGPU) -> None:
-    run_of(rounds, small(attack=attack, method="momentum:beta=0.9", budget=7, eval_every=100))
+    run_of(rounds, small(attack=attack, method="momentum:beta=0.9", budget=FIRST + 2, eval_every=100))
 
 
 FOLLOWING = {"adaptive"}
@@ -173,7 +173,7 @@ FOLLOWING = {"adaptive"}
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategies(strategy: str, rounds: FakeGPU) -> None:
     text, nine = SWITCHING.get(strategy, strategy), {"workers": 9, "byzantine": 3}
-    spec = small(switching=text, method="dynabro:jmax=4", budget=60, eval_every=1000, **nine)
+    spec = small(switching=text, method="dynabro:jmax=3", budget=30, eval_every=1000, **nine)
     with pytest.raises(HiddenWaitError) if strategy in FOLLOWING else contextlib.nullcontext():
         run_of(rounds, spec)
 

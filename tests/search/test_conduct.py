@@ -340,7 +340,7 @@ def test_trials_go_with_their_runs_when_databases_are_merged_or_thinned(tmp_path
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("most", "trials"), [(3, 25), pytest.param(10, 60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("most", "trials"), [(2, 14), pytest.param(10, 60, marks=pytest.mark.slow)])
 def test_a_search_that_is_killed_has_the_trials_of_an_undisturbed_one(most: int, trials: int, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL.replace("trials: 14", f"trials: {trials}"))  # so that each kill finds some to do
     command = [sys.executable, "-m", "dynabro_cli", "search", "small.yaml", "--jobs", "1", "--checkpoint-every", "0.2", "--db"]

@@ -139,21 +139,13 @@ def is_legal(text: str, m: int, f: int) -> bool:
     return True
 
 
-def marks_of(text: str, m: int, f: int) -> list[pytest.MarkDecorator]:
-    """Marks of a case: more than five workers take longest, and smea compares 24,310 subsets of seventeen."""
-    if (text, m) == ("smea", 17):
-        return [pytest.mark.slow]
-    return [pytest.mark.thorough] if m > 5 else []
-
-
 PROVED = [
-    pytest.param(text, m, f, marks=marks_of(text, m, f))
+    pytest.param(text, m, f, marks=pytest.mark.slow if m == 17 else pytest.mark.thorough)  # smea compares 24,310 subsets of 17
     for text, (m, f) in itertools.product([*RULES.entries(), "nnm+cwmed", "nnm+gm"], PLACES)
     if text != "mfm" and is_legal(text, m, f)
 ]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("text", "m", "f"), PROVED)
 def test_no_proved_bound_is_broken(text: str, m: int, f: int) -> None:
     own = rule(text, m, f)
