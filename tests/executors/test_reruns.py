@@ -86,7 +86,9 @@ def test_all_are_made_again_and_take_the_place_of_what_was(path: Path, notes: Pa
     assert read(path, "SELECT stored_before FROM sweeps") == [(0,), (4,), (0,), (0,)]
 
 
-@pytest.mark.parametrize("place", ["before-finish:3", "after-commit:2", "claim:3"])
+@pytest.mark.parametrize(
+    "place", ["after-commit:2", *(pytest.param(other, marks=pytest.mark.slow) for other in ("before-finish:3", "claim:3"))]
+)
 def test_a_rerun_that_is_killed_is_gone_on_with(place: str, path: Path, notes: Path) -> None:
     environment = os.environ | {"DYNABRO_FAILPOINT": f"{place}=KILL"}
     command = [sys.executable, "-c", KILLED, str(path), "all"]

@@ -88,7 +88,7 @@ def test_another_header_makes_another_kernel(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @needs_compiler
-@pytest.mark.parametrize("damage", [b"", b"no library", None])
+@pytest.mark.parametrize("damage", [b"no library", *(pytest.param(other, marks=pytest.mark.slow) for other in (b"", None))])
 def test_a_damaged_kernel_is_compiled_anew(own_cache: Path, damage: bytes | None) -> None:
     program = f"import tests.machine.test_native as t; t.SMALL = t.Path({str(SMALL)!r}); print(t.answer(3))"
     for _ in range(2):
