@@ -86,7 +86,7 @@ def compare(
     engine = open_read_only(db)
     found = pairs.compare(engine, *sides, where=of_sweeps(engine, where, sweeps), metric=metric or "accuracy")
     _print(found, form)
-    for line in found.notes:  # on standard error
+    for line in (f"A: {a}, B: {b}, final {metric or 'accuracy'}", *found.notes):  # on standard error
         note(line)
 
 

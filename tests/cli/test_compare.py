@@ -75,6 +75,7 @@ def test_forms(dynabro: Dynabro, grid: Path) -> None:
     header, _, *lines = outcome.out.splitlines()
     assert header.split("  ")[0] == "switching"
     assert len(lines) == 5
+    assert outcome.err.splitlines()[0] == f"A: {ONE}, B: {OTHER}, final accuracy"
     assert "Wilcoxon's p is at least 0.25" in outcome.err
     tex = dynabro("compare", ONE, OTHER, "--format", "tex").out
     assert tex.startswith("\\begin{tabular}")
