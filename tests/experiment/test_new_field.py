@@ -40,7 +40,7 @@ print(json.dumps(outputs))
 
 
 def outputs(folder: Path, package: Path, *commands: tuple[str, ...]) -> list[str]:
-    """What commands print, one after the other in one process, with the package in ``package``."""
+    """Run commands one after the other in one process, with the package in ``package``; return the output of each."""
     environment = os.environ | {"PYTHONPATH": str(package), "COLUMNS": "200"}
     command = [sys.executable, "-c", COMMANDS, json.dumps(commands)]
     answer = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -175,7 +175,9 @@ def test_strategies(strategy: str, rounds: FakeGPU) -> None:
     text, nine = SWITCHING.get(strategy, strategy), {"workers": 9, "byzantine": 3}
     spec = small(switching=text, method="dynabro:jmax=3", budget=30, eval_every=1000, **nine)
     with pytest.raises(HiddenWaitError) if strategy in FOLLOWING else contextlib.nullcontext():
-        run_of(rounds, spec)
+        last = run_of(rounds, spec)[-1]
+        assert isinstance(last, events.Finished)
+        assert last.totals.rounds > FIRST + 2  # which must not wait
 
 
 @pytest.mark.parametrize("model", ["cnn-digits", "cnn-cifar"])  # the second one has dropout
