@@ -107,14 +107,23 @@ def events_of(case: Case, run: Run) -> Iterator[Any]:
     yield Finished(None, None, 1e308, Totals(spec.budget, spec.budget, spec.budget, spec.budget))
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
+@pytest.fixture
 def database(request: pytest.FixtureRequest, folder: Path) -> str:
     (folder / "s.csv").write_text("tick,byzantine\n0,1 2\n")
     return "results.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.thorough), 5], ids=["all", "every fifth"])
-def test_extremes_are_refused_or_everywhere(step: int, database: str, dynabro: Dynabro) -> None:
+@pytest.mark.parametrize(
+    ("database", "step"),
+    [
+        ("sqlite", 5),
+        pytest.param("sqlite", 1, marks=pytest.mark.thorough),
+        pytest.param("postgresql", 5, marks=pytest.mark.thorough),
+        pytest.param("postgresql", 1, marks=pytest.mark.slow),
+    ],
+    indirect=["database"],
+)
+def test_extremes_are_refused_or_everywhere(database: str, step: int, dynabro: Dynabro) -> None:
     wanted, refused = accepted(itertools.islice(cases(), 0, None, step))
     assert min(len(wanted), refused) > 200 / step  # neither is empty by mistake
     engine = open_for_writing(database)
