@@ -253,6 +253,20 @@ def test_a_leaderboard_names_the_searches_that_are_not_stored(dynabro: Dynabro, 
     assert "no trial of nothing is stored" in outcome.err
 
 
+def test_different_problems_have_no_common_leaderboard(dynabro: Dynabro, folder: Path) -> None:
+    text = DIGITS.format(name="short", switching="static").replace("trials: 3", "trials: 1")
+    (folder / "short.yaml").write_text(text)
+    (folder / "long.yaml").write_text(text.replace("short", "long").replace("budget: 12", "budget: 16"))
+    for name in ("short", "long"):
+        assert dynabro("search", f"{name}.yaml", "--jobs", "0").code == 0
+    outcome = dynabro("leaderboard")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.problems == [
+        "searches that differ in budget have no common ranking: long; short. Try: dynabro leaderboard long"
+    ]
+    assert dynabro("leaderboard", "long").code == 0
+
+
 def test_pruned_runs_are_in_no_figure(dynabro: Dynabro, searched: Path, folder: Path) -> None:
     path = folder / "results.db"
     path.write_bytes(searched.read_bytes())

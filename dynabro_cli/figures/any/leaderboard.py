@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
 from sqlalchemy import Engine
 
-from dynabro_cli.errors import NotFoundError, many
+from dynabro_cli.errors import NotFoundError, SpecError, many
 from dynabro_cli.figures._api import Drawn, record
 from dynabro_cli.figures._columns import method_names
 from dynabro_cli.figures._panels import SHARES, blank, draw_matrix, write_above
@@ -21,6 +21,8 @@ from dynabro_cli.store.read.pairs import LEVEL, paired_t
 
 ADVERSARY = ("attack", "attack_entry", "switching", "clock", "seed")
 """Fields of the spec that an adversary chooses, and the seed: two runs that differ in others are of different rows."""
+PROBLEM = ("task", "model", "data", "workers", "byzantine", "budget")
+"""Columns of ``runs`` that must be equal in all rows: accuracies on different problems have no common ranking."""
 NOT_FINITE = ("inf", "nan")
 """Attacks that any server recognises by looking at a message; without such a look one message ends a run."""
 USUAL = ("gradient", "data")
@@ -47,6 +49,10 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     Static and switching adversaries have separate columns. So do attacks with infinity or NaN, as any server can refuse such a
     message. ``above`` is the p-value of a paired test against the row above, over the seeds. Only searches that minimise the
     final accuracy count.
+
+    Raises:
+        NotFoundError: No search has repeated its best trials.
+        SpecError: The searches are of different problems, such as two tasks.
     """
     found = read_searches(engine, where)
     lowest = {name for name, about in found.about.items() if about.goal == ACCURACY and not about.maximize}
@@ -71,12 +77,15 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
     # a database to give away may lack the runs of trials that were not repeated: they count for the setting of their search
     trials = known.fillna(known.groupby(done["search"]).transform("first")).value_counts()
     repeated: dict[str, list[tuple[str, Worst]]] = {}
+    problems: dict[tuple[str, ...], list[str]] = {}
     for trial in done[known.notna()].itertuples():
         first = by_key.loc[trial.run_keys[0]]
         own = found.repetitions(trial)
         if len(own):
             kind = STATIC if first["switching"] == STATIC else KINDS[1]
             repeated.setdefault(first["setting"], []).append((kind, _worst(own)))
+            problems.setdefault(tuple(str(first[name]) for name in PROBLEM), []).append(file_of(trial.search))
+    _check_one(problems)
     rows = []
     runs = runs[runs["setting"].isin(list(repeated))]
     runs = runs.assign(label=method_names(runs))
@@ -89,6 +98,17 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
     for above, row in zip([None, *rows], rows, strict=False):
         row["p_above"] = math.nan if above is None else _p(above["by_seed"], row["by_seed"])
     return rows
+
+
+def _check_one(problems: Mapping[tuple[str, ...], Sequence[str]]) -> None:
+    """Raise SpecError if the searches, by their problem, are of more than one."""
+    if len(problems) > 1:
+        different = [name for name, values in zip(PROBLEM, zip(*problems, strict=True), strict=True) if len(set(values)) > 1]
+        groups = [" ".join(dict.fromkeys(searches)) for searches in problems.values()]
+        raise SpecError(
+            f"searches that differ in {' and '.join(different)} have no common ranking: {'; '.join(groups)}. "
+            f"Try: dynabro leaderboard {groups[0]}"
+        )
 
 
 def _chosen(found: Searches) -> set[str]:
