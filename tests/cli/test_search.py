@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -122,7 +123,7 @@ def test_optuna_is_an_extra(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_list_searches(dynabro: Dynabro) -> None:
-    assert "worst-adversary  200 trials" in dynabro("list", "searches").out
+    assert re.search(r"^  worst-adversary +200 trials  ", dynabro("list", "searches").out, re.MULTILINE)
     assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {"worst-static", "worst-switching"}
 
 
