@@ -268,6 +268,16 @@ def test_different_problems_have_no_common_leaderboard(dynabro: Dynabro, folder:
     assert dynabro("leaderboard", "long").code == 0
 
 
+def test_a_search_of_a_file_with_two_problems_can_be_ranked_by_its_name(dynabro: Dynabro, folder: Path) -> None:
+    text = DIGITS.format(name="both", switching="static").replace("trials: 3", "trials: 1").replace("budget: 12, ", "")
+    (folder / "both.yaml").write_text(text.replace("aggregator: [mean, cwmed]", "budget: [12, 16]"))
+    assert dynabro("search", "both.yaml", "--jobs", "0").code == 0
+    outcome = dynabro("leaderboard", "both")
+    assert outcome.code == 2
+    assert outcome.problems[0].endswith("'both: budget=12'; 'both: budget=16'. Try: dynabro leaderboard 'both: budget=12'")
+    assert dynabro("leaderboard", "both: budget=12").code == 0
+
+
 def test_pruned_runs_are_in_no_figure(dynabro: Dynabro, searched: Path, folder: Path) -> None:
     path = folder / "results.db"
     path.write_bytes(searched.read_bytes())

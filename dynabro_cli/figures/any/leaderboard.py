@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -84,7 +85,7 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
         if len(own):
             kind = STATIC if first["switching"] == STATIC else KINDS[1]
             repeated.setdefault(first["setting"], []).append((kind, _worst(own)))
-            problems.setdefault(tuple(str(first[name]) for name in PROBLEM), []).append(file_of(trial.search))
+            problems.setdefault(tuple(str(first[name]) for name in PROBLEM), []).append(trial.search)
     _check_one(problems)
     rows = []
     runs = runs[runs["setting"].isin(list(repeated))]
@@ -101,10 +102,16 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
 
 
 def _check_one(problems: Mapping[tuple[str, ...], Sequence[str]]) -> None:
-    """Raise SpecError if the searches, by their problem, are of more than one."""
+    """Raise SpecError if the searches, by their problem, are of more than one.
+
+    The message has the names of their files; if a file has searches of several problems, the names of the searches.
+    """
     if len(problems) > 1:
         different = [name for name, values in zip(PROBLEM, zip(*problems, strict=True), strict=True) if len(set(values)) > 1]
-        groups = [" ".join(dict.fromkeys(searches)) for searches in problems.values()]
+        files = [set(map(file_of, searches)) for searches in problems.values()]
+        apart = sum(map(len, files)) == len(set().union(*files))
+        names = [dict.fromkeys(map(file_of, searches) if apart else searches) for searches in problems.values()]
+        groups = [shlex.join(own) for own in names]
         raise SpecError(
             f"searches that differ in {' and '.join(different)} have no common ranking: {'; '.join(groups)}. "
             f"Try: dynabro leaderboard {groups[0]}"
