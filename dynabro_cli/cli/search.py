@@ -136,7 +136,7 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
         engine = open_for_writing(db)
         files = SideFiles.of(engine.url, warn)
         files.probe()
-        with TrialsProgress(search, ahead.trials, quiet=quiet) as progress:
+        with TrialsProgress(search, ahead.trials, _stored(search, db)[1], quiet=quiet) as progress:
             conduct(search, engine, places, progress, runs=ahead.runs, files=files)
     found = transact(engine, lambda connection: findings(search, connection))
     _report(search, found, time.monotonic() - began, db, as_json)

@@ -27,13 +27,13 @@ class TrialsProgress(Display):
     Args:
         search: The search.
         trials: Number of trials of all its searches.
+        ended: Number of them that ended earlier.
         quiet: Show nothing.
     """
 
-    def __init__(self, search: Search, trials: int, *, quiet: bool) -> None:
+    def __init__(self, search: Search, trials: int, ended: int, *, quiet: bool) -> None:
         super().__init__(*bar_columns(trials), quiet=quiet)
-        self._search, self._trials = search, trials
-        self._ended = 0
+        self._search, self._trials, self._ended = search, trials, min(ended, trials)
         self._best: dict[str, Trial] = {}
         self._choices: dict[tuple[str, int], str] = {}
         self._all = self._live.add_task("starting", total=trials)
@@ -41,7 +41,6 @@ class TrialsProgress(Display):
     def trial_began(self, name: str, number: int, choices: Mapping[str, str]) -> None:
         """Note a trial's choices."""
         if not self._choices:
-            self._ended = number if self._search.sweep.grid == () else 0
             self._restart(self._all, self._ended, self._trials)
         self._choices[name, number] = ", ".join(choices.values())
 

@@ -101,6 +101,14 @@ def test_a_search_is_made_and_told(dynabro: Dynabro, folder: Path) -> None:
     assert status["counts"] == {"finished": 15}
 
 
+def test_the_progress_of_a_continued_search_counts_its_earlier_trials(dynabro: Dynabro, folder: Path) -> None:
+    (folder / "two.yaml").write_text(DIGITS.format(name="two", switching="static"))
+    assert "2/2: two: aggregator=cwmed: trial 0: " in dynabro("search", "two.yaml", "--set", "trials=1", "--jobs", "0").err
+    continued = dynabro("search", "two.yaml", "--set", "trials=2", "--jobs", "0").err
+    assert "3/4: two: aggregator=mean: trial 1: " in continued
+    assert "4/4: two: aggregator=cwmed: trial 1: " in continued
+
+
 def test_what_is_wrong_has_one_line_each(dynabro: Dynabro, folder: Path) -> None:
     text = DIGITS.format(name="small", switching="static").replace("{0.5..20 log}", "{0..20 log}")
     (folder / "small.yaml").write_text(text.replace("trials: 3", "trials: 0").replace("minimize", "minimise"))
