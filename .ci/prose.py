@@ -52,7 +52,10 @@ PHRASE = re.compile(
     ),
     re.IGNORECASE,
 )
-TRANSLATED = re.compile(r"\b(told|so many|but for|of its own|of yours|there is none|that of|those of)\b", re.IGNORECASE)
+TRANSLATED = re.compile(
+    r"\b(told|so many|but for|of its own|of yours|there is none|that of|those of|, as (?:there|each|several|no|most|some))\b",
+    re.IGNORECASE,
+)
 """Phrases that documents and docstrings do not need; ``.ci`` and the house's style have better ones."""
 WORDY = re.compile(
     r"\b(beside|time to go|of late|of (?:their|one's) own|be it|least and most|goes? on|going on|went on|begins? again"

@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def _command() -> Any:
-    """Run the command; a signal replaces the error that it causes, as SQLite drops the exceptions of handlers."""
+    """Run the command; a signal replaces the error that it causes, because SQLite drops the exceptions of handlers."""
     try:
         command = sys.argv[1] if len(sys.argv) > 1 else None
         return _plain(typer.main.get_command(application(command)))(standalone_mode=False, prog_name="dynabro")

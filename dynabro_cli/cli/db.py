@@ -113,7 +113,7 @@ def thin(
     parts = [f"{many(copy.runs, 'run')}, {copy.rows_before} -> {copy.rows_after} rows of rounds"]
     parts.append(f"{size(copy.size_before)} -> {size(copy.size_after)}")
     if copy.kept:
-        parts.append(f"{copy.kept} unchanged, as {every} is not a multiple of their earlier K")
+        parts.append(f"{copy.kept} unchanged, because {every} is not a multiple of their earlier K")
     if copy.left_out:
         parts.append(f"{copy.left_out} without a result skipped")
     say(f"{shown(db)} thinned to {target}: {', '.join(parts)}")
@@ -148,7 +148,7 @@ def merge(
     if merged.unsound or merged.unsound_kappas:
         told = " and ".join(many(len(found), name) for found, name in wrong if found)
         raise DatabaseError(
-            f"{told} of {shown(other)} not merged, as they are damaged. Try: dynabro db check --db {shown(other)}"
+            f"{told} of {shown(other)} not merged, because they are damaged. Try: dynabro db check --db {shown(other)}"
         )
 
 
@@ -204,7 +204,7 @@ def _confirmed(question: str) -> bool:
         SpecError: There is no terminal.
     """
     if not sys.stdin.isatty():
-        raise SpecError("nothing is removed, as there is no terminal to ask on. Try: --yes, or --dry-run, which lists the runs")
+        raise SpecError("nothing is removed, because no terminal can be asked. Try: --yes, or --dry-run, which lists the runs")
     note(f"{question} [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -247,9 +247,9 @@ def _grids(
         if one is None and len(names) == 1:
             raise NotFoundError(f"no run of {name} is stored. Try: dynabro sweep {GRIDS[name].sweep}{sets}")
         if one is None and where is not None:
-            complain(f"{name}: not drawn, as --where holds for no run of it")
+            complain(f"{name}: not drawn, because --where holds for no run of it")
         elif one is None:
-            complain(f"{name}: not drawn, as no run of it is stored. Try: dynabro sweep {GRIDS[name].sweep}")
+            complain(f"{name}: not drawn, because no run of it is stored. Try: dynabro sweep {GRIDS[name].sweep}")
         else:
             made.append(one)
             if one.missing:

@@ -97,7 +97,7 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
     say(f"space: {ahead.combinations} combinations{never}{known}")
     say(f"{begun} trials begun in {shown(db)}, {ended} ended")
     if seconds is None:
-        say(f"time: no estimate, as no similar run is in {shown(db)}")
+        say(f"time: no estimate, because no similar run is in {shown(db)}")
     else:
         say(f"time of all trials: about {duration(seconds)} with {jobs} at a time, at the speed of stored runs")
 
@@ -143,7 +143,7 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
 
 
 def _representatives(ahead: Outlook) -> list[Any]:
-    """Return runs by which the memory is estimated: a run of each search, and at least two, as several run at a time."""
+    """Return runs by which the memory is estimated: a run of each search, and at least two, because several run at a time."""
     return [*ahead.samples, *(run.with_seed(run.spec.seed + 1) for run in ahead.samples[:1] if len(ahead.samples) < ahead.runs)]
 
 

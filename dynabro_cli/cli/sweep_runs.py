@@ -68,7 +68,7 @@ def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, 
     failed = f", {ahead.failed} failed before (--retry-failed repeats them)" if ahead.failed else ""
     say(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
     if ahead.to_do and ahead.seconds is None:
-        say(f"time: no estimate, as no similar run is in {shown(db)}")
+        say(f"time: no estimate, because no similar run is in {shown(db)}")
     elif ahead.elapsed is not None:
         part = "" if ahead.timed == ahead.to_do else f" for the {ahead.timed} of them that are similar to stored runs"
         how = ", one after another" if ahead.jobs == 1 else f" with {ahead.jobs} at a time"

@@ -17,7 +17,7 @@ from dynabro_cli.errors import OutageWarning, StorageError
 STREAMS = (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
 """The standard streams, Python's mode for each, and the mode of ``/dev/null`` in its place.
 
-Output to a closed standard output is an error, as it is lost.
+Output to a closed standard output is an error, because the output is lost.
 """
 
 FULL = (errno.ENOSPC, errno.EDQUOT)

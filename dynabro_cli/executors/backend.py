@@ -24,7 +24,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Misplaced:
-    """The run was not started, as its process holds another GPU than the run, or is spoilt; the process ends."""
+    """The run was not started, because its process uses another GPU or is no longer usable; the process ends."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Ended:
 
     Attributes:
         how: The end in words, such as ``exited with code 1``.
-        counts: False if its end before a run began says nothing about the next start, as when a node was lost, or the
+        counts: False if its end before a run began says nothing about the next start, for example when a node was lost, or the
             process ended itself after a run.
     """
 

@@ -133,7 +133,7 @@ class Ledger:
         return True
 
     def prunes(self, run: Run, event: Event) -> bool:
-        """Return True if a run ends after this event, stored as ``pruned``, as its result would not matter."""
+        """Return True if a run ends after this event, stored as ``pruned``, because its result would not matter."""
         return False
 
     def _fetch(self) -> bool:

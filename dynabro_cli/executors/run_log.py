@@ -49,7 +49,7 @@ class RunLog:
         now = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         lines = f"{now} {text.rstrip()}".replace("\n", "\n    ") + "\n"
         try:
-            with open(open_log(self.path), "ab", buffering=0) as file:  # one write, as others append, too
+            with open(open_log(self.path), "ab", buffering=0) as file:  # one write, because others append, too
                 file.write(lines.encode(errors="backslashreplace"))
         except OSError as error:
             self._failed(error)

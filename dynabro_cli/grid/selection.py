@@ -155,8 +155,8 @@ def _check_fair(names: Sequence[str], configuration: tuple[Any, ...], tried: Seq
     if any(own != tried[0] for own in tried):
         where = ", ".join(f"{name}={format_value(value)}" for name, value in zip(names, configuration, strict=True))
         raise SpecError(
-            f"the candidates{' of ' if where else ''}{where} are not tried against the same attacks and seeds, as the sweep "
-            "excludes some. Try: without exclude"
+            f"the candidates{' of ' if where else ''}{where} are not tried against the same attacks and seeds, because "
+            "the sweep excludes some. Try: without exclude"
         )
 
 

@@ -128,4 +128,4 @@ class _Reader:
 def stop_at_many(problems: list[str], source: str) -> None:
     """Raise SpecError with ``problems`` if there are too many to read."""
     if len(problems) >= MOST_PROBLEMS:
-        raise SpecError([*problems, f"{source}: it is not read further, as {len(problems)} problems were found"])
+        raise SpecError([*problems, f"{source}: reading stops after {len(problems)} problems"])

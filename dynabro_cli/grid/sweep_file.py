@@ -311,7 +311,7 @@ class Reading:
         return tuple(dict.fromkeys(seeds))
 
     def _check_once(self, base: Values, grid: tuple[Axis, ...], parts: Mapping[str, Node]) -> None:
-        """Refuse a field that two places set, as one of them would have no effect."""
+        """Refuse a field that two places set, because one of them would have no effect."""
         owners: dict[str, str] = {}
         for axis in grid:
             for name in axis.fields:

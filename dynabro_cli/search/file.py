@@ -304,7 +304,7 @@ def load_search(name: str, settings: Sequence[str] = ()) -> Search:
 
 
 def set_values(search: Search, settings: Sequence[str]) -> Search:
-    """Set fields and keys of a search; a field that the grid varies stays an axis of it, as it names the searches.
+    """Set fields and keys of a search; a field that the grid varies stays an axis of the grid, because it names the searches.
 
     Raises:
         SpecError: With every setting that is not legal, one line each.

@@ -33,7 +33,7 @@ MOST_ATTEMPTS = 1000
 NEW_ATTEMPTS = 20
 """Proposals until one that was made before is accepted: a space without ranges may have no other."""
 MODELLED = 2
-"""Proposals of the sampler itself; the following ones are uniform, as its model may know nothing that is new and legal."""
+"""Proposals of the sampler itself; the following ones are uniform, because its model may know nothing that is new and legal."""
 STARTUP = 5
 """Finished trials before the median prunes."""
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}

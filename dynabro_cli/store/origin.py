@@ -108,7 +108,7 @@ def diff_of(engine: Engine, row: Mapping[str, Any]) -> bytes:
         content = connection.execute(select(diffs.c.content).where(diffs.c.sha256 == row["git_diff"])).scalar()
     if content is None:
         why = "the checkout had none, or too many" if row["git_commit"] else "it was not started in a checkout"
-        raise NotFoundError(f"run {row['id']}: no changes are stored, as {why}. Try: dynabro show {row['id']}")
+        raise NotFoundError(f"run {row['id']}: no changes are stored, because {why}. Try: dynabro show {row['id']}")
     return zlib.decompressobj().decompress(content, MOST_DIFF)
 
 

@@ -38,7 +38,7 @@ from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.tables import evaluations, identities, metrics, rounds, runs, worker_labels
 
 COMMIT_SECONDS = 1.0
-"""Least time between two commits of rows, as a commit waits for the disk. Another number than ``FLUSH_ROUNDS``, by which the
+"""Least time between two commits of rows, because a commit waits for the disk. It is not ``FLUSH_ROUNDS``, by which the
 simulation groups rounds into events: rounds take microseconds to minutes, and a reader should see progress at any speed.
 """
 

@@ -192,7 +192,7 @@ byzantine_counts = Table(
     Column("byzantine", Integer, primary_key=True, comment="a number of Byzantine workers"),
     Column("rounds", Integer, nullable=False, comment="rounds with this number, of all rounds of the run"),
     sqlite_with_rowid=False,
-    comment="histogram of Byzantine workers, for thinned runs only, as their `rounds` does not have it any more",
+    comment="histogram of Byzantine workers, only for thinned runs, whose `rounds` no longer have it",
 )
 
 identities = Table(

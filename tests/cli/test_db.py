@@ -109,7 +109,7 @@ def test_a_thinned_copy(dynabro: Dynabro, results: Path) -> None:
     assert (shown["rounds_every"], whole["rounds_every"], shown["host"]) == (10, 1, "")
     assert json.loads(dynabro("show", "runs/7", "--json", "--db", "small.db").out)["rounds_every"] == 1
     again = dynabro("db", "thin", "smaller.db", "--every", "25", "--db", "small.db")
-    assert ", 5 unchanged, as 25 is not a multiple of their earlier K\n" in again.out
+    assert ", 5 unchanged, because 25 is not a multiple of their earlier K\n" in again.out
 
 
 def test_a_thinned_run_that_is_run_again(dynabro: Dynabro, results: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, resul
     assert outcome.problems == [
         ("run 2 of the other database was not merged: its rows are not as they were stored"),
         f"run {key[:10]} differs: {ours}; there finished after 40 rounds, accuracy {accuracy!r}, loss 0.5",
-        "1 run of other.db not merged, as they are damaged. Try: dynabro db check --db other.db",
+        "1 run of other.db not merged, because they are damaged. Try: dynabro db check --db other.db",
     ]
 
 
@@ -231,7 +231,7 @@ def test_runs_are_removed_when_that_is_confirmed(dynabro: Dynabro, results: Path
     outcome = dynabro("db", "remove", *where)
     assert (outcome.code, outcome.problems) == (
         2,
-        ["nothing is removed, as there is no terminal to ask on. Try: --yes, or --dry-run, which lists the runs"],
+        ["nothing is removed, because no terminal can be asked. Try: --yes, or --dry-run, which lists the runs"],
     )
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     outcome = dynabro("db", "remove", *where)

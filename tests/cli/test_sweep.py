@@ -220,7 +220,7 @@ def test_a_dry_run_does_nothing(dynabro: Dynabro, small: str, folder: Path, aske
         "small: Two methods on the quadratic",
         "4 runs planned",
         "0 stored in results.db, 4 to do",
-        "time: no estimate, as no similar run is in results.db",
+        "time: no estimate, because no similar run is in results.db",
         "database: about 11 kB more",
     ]
     assert not asked

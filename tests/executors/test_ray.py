@@ -248,7 +248,7 @@ def test_what_goes_wrong_in_a_run_is_its_own_failure(engine: Engine, path: Path,
     messages = [outcome.message or "" for outcome in outcomes]
     assert messages[1] == "ValueError: bang"
     assert messages[2].startswith("no such data (on ")
-    assert messages[4].startswith("its task was lost, as its process died")
+    assert messages[4].startswith("its task was lost, because its process died")
     assert messages[4].endswith(" (4 attempts)")
     assert messages[5] == "timeout: it took longer than 5 s"
     assert read(path, "SELECT seed, status, rounds FROM runs WHERE seed <> 4 ORDER BY seed") == [

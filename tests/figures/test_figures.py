@@ -288,7 +288,7 @@ def test_all_for_which_a_condition_holds(folder: Path, dynabro: Dynabro) -> None
     fill(folder / "results.db", planned("history-dependence")[:1], with_rounds=False)
     outcome = dynabro("plot", "all", "--where", "1 = 0")
     assert (outcome.code, outcome.out) == (66, "")
-    assert "history-dependence: not drawn, as --where holds for no run of it" in outcome.problems
+    assert "history-dependence: not drawn, because --where holds for no run of it" in outcome.problems
     assert outcome.problems[-1] == "where=1 = 0: it holds for no run of any figure. Try: another condition"
 
 

@@ -47,7 +47,7 @@ def draw(engine: Engine, where: str | None) -> Drawn:
 
     A row is a setting that was searched. Its columns show the accuracy without attack, under the worst of the fixed suite
     (all other stored attacks on this setting), and under the worst adversary of a search, over the seeds of its repetitions.
-    Static and switching adversaries have separate columns. So do attacks with infinity or NaN, as any server can refuse such a
+    Static and switching adversaries have separate columns. So do attacks with infinity or NaN: any server can refuse such a
     message. ``above`` is the p-value of a paired test against the row above, over the seeds. Only searches that minimise the
     final accuracy count.
 

@@ -26,7 +26,7 @@ ROW = 0.16
 def draw(engine: Engine, where: str | None) -> Drawn:
     """Largest ratio of (delta, kappa)-robustness found for each rule, beside its proved kappa; one panel per (m, f).
 
-    If there are several searches for a rule, the largest ratio counts, as each is a lower bound.
+    If there are several searches for a rule, the largest ratio counts, because each is a lower bound.
     """
     condition = f"WHERE ({where})" if where else ""
     found = read(engine, f"SELECT * FROM verified_kappa {condition} ORDER BY id")

@@ -183,7 +183,7 @@ def serve(app: App, bound: socket.socket) -> None:
 
 
 def _end_at_once(*_: object) -> NoReturn:
-    """End the process: it has nothing to lose, as it only reads."""
+    """End the process: it has nothing to lose, because it only reads."""
     os._exit(InterruptedRunError.exit_code)
 
 

@@ -105,7 +105,7 @@ def remove(database: str, removal: Removal) -> list[Path]:
                 failpoint("mid-remove")
     except StorageError as error:  # SQLite logs the pages that it changes
         raise StorageError(
-            f"nothing is removed, as that needs room for a log, too ({error}). Try: dynabro db thin FILE --every 10 "
+            f"nothing is removed, because that needs room for a log, too ({error}). Try: dynabro db thin FILE --every 10 "
             f"--db {shown(database)}, with FILE on another disk"
         ) from error
     engine.dispose()

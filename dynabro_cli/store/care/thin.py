@@ -70,7 +70,7 @@ class Thinned:
 
     Attributes:
         runs: Number of runs in the copy.
-        kept: Number of runs that keep their rows, as they were thinned before to a number that does not divide ``every``.
+        kept: Number of runs that keep their rows, because they were thinned before to a number that does not divide ``every``.
         left_out: Number of runs without a result, which are not copied.
         rows_before: Rows of ``rounds`` in the database.
         rows_after: Rows of ``rounds`` in the copy.

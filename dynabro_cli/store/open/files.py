@@ -60,7 +60,7 @@ def _checked(name: str) -> Path:
         path.resolve()
         name.encode()
     except UnicodeEncodeError as error:
-        raise CannotWriteError(f"{name!r} cannot be a database, as its name is not UTF-8. Try: another --db") from error
+        raise CannotWriteError(f"{name!r} cannot be a database, because its name is not UTF-8. Try: another --db") from error
     except (OSError, RuntimeError, ValueError) as error:
         raise CannotWriteError(f"{name!r} cannot be a file ({error}). Try: another --db") from error
     return path
@@ -190,7 +190,7 @@ def owner(path: Path) -> Path | None:
 
 
 def _without(path: Path, suffix: str) -> Path | None:
-    """Return ``path`` without a suffix, in either case, as some file systems ignore case; None if it has another suffix."""
+    """Return ``path`` without a suffix, in either case, because file systems may ignore it; None if it has another suffix."""
     name = path.name[: -len(suffix)]
     return path.with_name(name) if name and path.name.lower().endswith(suffix) else None
 

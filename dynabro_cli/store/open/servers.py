@@ -41,7 +41,7 @@ FOR_NOW = ("starting up", "shutting down", "too many clients", "connection slots
 
 
 def server_writer(database: str, name: str, patience: Callable[[], float]) -> Engine:
-    """Return an engine that writes; connections are tested before use, as servers and networks close idle ones.
+    """Return an engine that writes; connections are tested before use, because servers and networks close idle ones.
 
     Args:
         database: An SQLAlchemy URL.

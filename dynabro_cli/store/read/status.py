@@ -151,7 +151,7 @@ def read_status(database: str, *, patience: float | None = None) -> DatabaseStat
         ]
         active = tuple(state for state in states if not state.dead)
         of_sweeps = {run.id for state in active for run in state.in_progress}
-        ended = [row for row in entries if row["ended_at"] is not None]  # the last by number, as clocks can be set
+        ended = [row for row in entries if row["ended_at"] is not None]  # the last by number, because clocks can be set
         last = None if active or not ended else ended[-1]
         return DatabaseState(
             database=shown(database),

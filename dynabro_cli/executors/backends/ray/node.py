@@ -40,7 +40,7 @@ MOST_PRINTED = 1 << 16
 """Most bytes of output of a run per exchange."""
 
 Order = Literal["go", "leave", "drop"]
-"""Order to a run: continue; hand over a checkpoint and end; or end at once, as the driver has given it up."""
+"""Order to a run: continue; hand over a checkpoint and end; or end at once, because the driver no longer waits for it."""
 
 
 IMPORTANT = (Begun, Started, Checkpointed, Finished, Diverged, Failure, Left, Misplaced)

@@ -236,9 +236,9 @@ def in_words(error: Exception | None) -> str:
     if error is None:
         return "ended without a result"
     if isinstance(error, ray.exceptions.OutOfMemoryError):
-        return "was killed, as its node ran out of memory"
+        return "was killed, because its node ran out of memory"
     if isinstance(error, ray.exceptions.NodeDiedError):
         return "was lost with its node"
     if isinstance(error, ray.exceptions.WorkerCrashedError):
-        return "was lost, as its process died; Ray's logs on its node may say why"
+        return "was lost, because its process died; Ray's logs on its node may say why"
     return f"ended with {last_line(error) or type(error).__name__}"
