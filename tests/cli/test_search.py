@@ -222,6 +222,18 @@ def test_a_leaderboard_needs_only_the_runs_of_the_repeated_trials(dynabro: Dynab
     pd.testing.assert_frame_equal(_leaderboard(dynabro, path), whole)
 
 
+def test_a_leaderboard_counts_pruned_trials(dynabro: Dynabro, searched: Path, folder: Path) -> None:
+    path = folder / "results.db"
+    path.write_bytes(searched.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        last = {row[0]: row for row in connection.execute("SELECT search, number FROM trials ORDER BY value, number")}
+        change = "UPDATE trials SET status = 'pruned', value = NULL WHERE search = ? AND number = ?"
+        connection.executemany(change, last.values())
+        assert len(last) == 4
+    rows = _leaderboard(dynabro, path)
+    assert list(rows["trials"]) == [6, 6]  # three static, three switching
+
+
 def test_a_search_that_chooses_the_rule_has_a_row_for_each_repeated_rule(dynabro: Dynabro, folder: Path) -> None:
     text = DIGITS.format(name="rules", switching="static").replace("grid: {aggregator: [mean, cwmed]}\n", "")
     text = text.replace("search:", "search:\n  aggregator: [mean, cwmed, krum]").replace("best: 1", "best: 3")
@@ -273,7 +285,10 @@ def test_different_problems_have_no_common_leaderboard(dynabro: Dynabro, folder:
     assert outcome.problems == [
         "searches that differ in budget have no common ranking: long; short. Try: dynabro leaderboard long"
     ]
-    assert dynabro("leaderboard", "long").code == 0
+    long = dynabro("leaderboard", "long")
+    assert long.code == 0
+    heads = ["method", "rule", "static: search", "worst", "found by", "above"]  # nothing without attack, no suite
+    assert re.split(" {2,}", long.out.splitlines()[0].strip()) == heads
 
 
 def test_a_search_of_a_file_with_two_problems_can_be_ranked_by_its_name(dynabro: Dynabro, folder: Path) -> None:

@@ -30,6 +30,12 @@ USUAL = ("gradient", "data")
 """Entries of a fixed suite: what ``attack_entry=auto`` comes to."""
 STATIC, ACCURACY = "static", "final_accuracy"
 KINDS = (STATIC, "switching")
+SCORES = {
+    "no_attack": "no attack",
+    **{f"{kind}_{by}": f"{kind}: {by}" for kind in KINDS for by in ("suite", "search")},
+    "not_finite": "inf, nan",
+}
+"""Accuracies of a row, with their heads; a picture and its table leave out those that no row has."""
 SIZE, ROW = 6.0, 0.021
 
 
@@ -71,15 +77,15 @@ def draw(engine: Engine, where: str | None) -> Drawn:
 def _rows(found: Searches) -> list[dict[str, Any]]:
     """Return the rows, the best first."""
     runs = found.runs.assign(setting=found.runs["spec"].map(_setting))
-    done = found.trials[found.trials["status"] == "finished"]
+    ended = found.trials[found.trials["status"].isin(("finished", "pruned"))]
     chosen = _chosen(found)
     by_key = runs.drop_duplicates("run_key").set_index("run_key")
-    known = done["run_keys"].map(lambda keys: by_key["setting"].get(keys[0]))
-    # a database to give away may lack the runs of trials that were not repeated: they count for the setting of their search
-    trials = known.fillna(known.groupby(done["search"]).transform("first")).value_counts()
+    known = ended["run_keys"].map(lambda keys: by_key["setting"].get(keys[0]))
+    # trials that were pruned, or whose runs were removed from a database to give away, count for the setting of their search
+    trials = known.fillna(known.groupby(ended["search"]).transform("first")).value_counts()
     repeated: dict[str, list[tuple[str, Worst]]] = {}
     problems: dict[tuple[str, ...], list[str]] = {}
-    for trial in done[known.notna()].itertuples():
+    for trial in ended[known.notna() & (ended["status"] == "finished")].itertuples():
         first = by_key.loc[trial.run_keys[0]]
         own = found.repetitions(trial)
         if len(own):
@@ -199,10 +205,14 @@ def _notes(numbers: pd.DataFrame) -> list[str]:
 def _best(numbers: pd.DataFrame) -> set[tuple[int, int]]:
     """Return the places of the highest number of each column of the table."""
     places = set()
-    for column, name in enumerate(("no_attack", "static_suite", "static_search", "switching_suite", "switching_search"), 2):
-        if numbers[name].notna().any():
-            places.add((int(numbers[name].idxmax()), column))
+    for column, name in enumerate(_scores(numbers), 2):
+        places.add((int(numbers[name].idxmax()), column))
     return places
+
+
+def _scores(numbers: pd.DataFrame) -> dict[str, str]:
+    """Return the accuracies that some row has, with their heads."""
+    return {name: head for name, head in SCORES.items() if numbers[name].notna().any()}
 
 
 def _table(numbers: pd.DataFrame) -> pd.DataFrame:
@@ -211,20 +221,18 @@ def _table(numbers: pd.DataFrame) -> pd.DataFrame:
 
     lines = []
     for row in numbers.itertuples():
-        line = {"method": row.method, "rule": row.rule, "no attack": score(row.no_attack)}
-        for kind in KINDS:
-            line[f"{kind}: suite"] = score(getattr(row, f"{kind}_suite"))
-            line[f"{kind}: search"] = score(getattr(row, f"{kind}_search"))
+        line = {"method": row.method, "rule": row.rule}
+        line |= {head: score(getattr(row, name)) for name, head in _scores(numbers).items()}
         line |= {"worst": score(row.worst), "found by": row.worst_attack}
-        line |= {"above": "-" if math.isnan(row.p_above) else f"{row.p_above:.2g}", "inf, nan": score(row.not_finite)}
+        line["above"] = "-" if math.isnan(row.p_above) else f"{row.p_above:.2g}"
         lines.append(line)
     return pd.DataFrame(lines)
 
 
 def _picture(numbers: pd.DataFrame, notes: Sequence[str]) -> Figure:
     """Return the numbers as a coloured table, with the attacks in words at the right."""
-    names = ("no_attack", "static_suite", "static_search", "switching_suite", "switching_search", "not_finite")
-    heads = ("no\nattack", "static:\nsuite", "static:\nsearch", "switching:\nsuite", "switching:\nsearch", "inf,\nnan")
+    names = _scores(numbers)
+    heads = [head.replace(" ", "\n") for head in names.values()]
     size = note_size(SIZE)
     figure, axes = blank(1, 1, height=1.2 + ROW * 1.5 * size * len(numbers))
     panel = axes[0, 0]
