@@ -514,3 +514,23 @@ SELECT rule,
        coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'DynaBRO, option1'), '-') AS "DynaBRO, option 1",
        coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'DynaBRO, adaptive'), '-') AS "DynaBRO, adaptive"
 FROM csv_leaderboard GROUP BY rule ORDER BY max(worst) FILTER (WHERE method = 'DynaBRO') DESC;
+
+-- query: board_mnist_rows
+SELECT replace(replace(mnist.method, 'option1', 'option 1'), 'β=', '') AS method, rule, printf('%.3f', mnist.no_attack) AS "no attack",
+       printf('%.3f', mnist.static_search) AS "fixed identities", printf('%.3f', mnist.switching_search) AS "changing identities",
+       printf('%.3f', mnist.worst) AS "worst", printf('%.3f', digits.worst) AS "worst on digits"
+FROM csv_leaderboard_mnist AS mnist JOIN csv_leaderboard AS digits USING (method, rule) ORDER BY mnist.worst DESC;
+
+-- query: board_mnist
+WITH whole AS (SELECT sweep, method, pre_aggregators, aggregator FROM results.runs WHERE sweep LIKE 'mnist-worst-%' AND seed >= 2
+               GROUP BY sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching HAVING count(*) = 5),
+     repeated AS (SELECT count(*) AS trials FROM whole GROUP BY sweep, method, pre_aggregators, aggregator)
+SELECT (SELECT count(*) FROM csv_leaderboard_mnist) AS rows, max(mnist.seeds) AS seeds,
+       (SELECT iif(min(trials) = max(trials), printf('The best %d trials of each search', max(trials)),
+                   printf('The best %d trials of %d searches and the best one of the other %d', max(trials), sum(trials > 1), sum(trials = 1)))
+        FROM repeated) AS repeated,
+       (SELECT max(trials) FROM (SELECT count(*) AS trials FROM results.trials WHERE search LIKE 'mnist-worst-static: %' GROUP BY search)) AS static_trials,
+       (SELECT max(trials) FROM (SELECT count(*) AS trials FROM results.trials WHERE search LIKE 'mnist-worst-switching: %' GROUP BY search)) AS switching_trials,
+       sum(mnist.place <= 5 AND digits.place <= 5) AS stay
+FROM (SELECT *, rank() OVER (ORDER BY worst DESC) AS place FROM csv_leaderboard_mnist) AS mnist
+JOIN (SELECT *, rank() OVER (ORDER BY worst DESC) AS place FROM csv_leaderboard) AS digits USING (method, rule);

@@ -35,7 +35,7 @@ ENGINE_FILES = (
 )
 """Patterns of the engine's files: all computing code that is not a component, C++ included."""
 NAME = re.compile(rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}")
-DIGITS = 20
+DIGITS = 12
 DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.+))", re.MULTILINE)
 MOST_SHOWN = 4

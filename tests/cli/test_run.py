@@ -18,6 +18,7 @@ import torch
 
 from dynabro_cli import events
 from dynabro_cli.cli.progress import RunProgress
+from dynabro_cli.components import digests
 from dynabro_cli.executors import sweep
 from dynabro_cli.simulation import setup
 from dynabro_cli.store.environments import VERSIONS
@@ -309,7 +310,7 @@ def test_other_code_is_told(dynabro: Dynabro, folder: Path) -> None:
     (text,) = read(folder / "results.db", "SELECT code_digests FROM runs")[0]
     assert {"methods/sgd", "aggregators/cwtm", "engine"} <= set(json.loads(text))
     assert dynabro(*QUADRATIC, "--quiet").err == ""
-    other = json.dumps(json.loads(text) | {"aggregators/cwtm": "0" * 20})
+    other = json.dumps(json.loads(text) | {"aggregators/cwtm": "0" * digests.DIGITS})
     change(folder / "results.db", "UPDATE runs SET code_digests = ?", other)
     outcome = dynabro(*QUADRATIC, "--quiet")
     assert (outcome.code, outcome.problems) == (

@@ -222,6 +222,21 @@ def test_a_leaderboard_needs_only_the_runs_of_the_repeated_trials(dynabro: Dynab
     pd.testing.assert_frame_equal(_leaderboard(dynabro, path), whole)
 
 
+def test_runs_without_attack_are_not_a_suite(dynabro: Dynabro, folder: Path) -> None:
+    """The first trials of a search may be attacks of the suite; they are not a suite if only runs without attack are."""
+    (folder / "suite.yaml").write_text(SUITE)
+    assert dynabro("sweep", "suite.yaml", "--set", "attack=none", "--set", "switching=static", "--jobs", "0").code == 0
+    text = DIGITS.format(name="one", switching="static").replace("trials: 3", "trials: 2\nfirst: [{attack: sf}]")
+    (folder / "one.yaml").write_text(text)
+    assert dynabro("search", "one.yaml", "--jobs", "0").code == 0
+    outcome = dynabro("leaderboard", "one", "--json")
+    assert outcome.code == 0, outcome.err
+    runs = accuracies(folder / "results.db")
+    for row in json.loads(outcome.out):
+        assert row["no_attack"] == pytest.approx(_mean(runs[runs["aggregator"] == row["rule"]], attack="none"))
+        assert row["static_suite"] is None
+
+
 def test_a_leaderboard_counts_pruned_trials(dynabro: Dynabro, searched: Path, folder: Path) -> None:
     path = folder / "results.db"
     path.write_bytes(searched.read_bytes())

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dynabro_cli.components.digests import DIGITS
 from dynabro_cli.errors import SpecError
 from dynabro_cli.executors import backends
 from dynabro_cli.executors import sweep as executed
@@ -271,7 +272,7 @@ def test_a_dry_run_as_json(dynabro: Dynabro, small: str) -> None:
     }
 
 
-OTHER = json.dumps({"methods/sgd": "0" * 20, "engine": "0" * 20})
+OTHER = json.dumps({"methods/sgd": "0" * DIGITS, "engine": "0" * DIGITS})
 CHANGED = "warning: stored runs made with other code: 2 of 4 (methods/sgd: 2); with another version of the engine: 2 of 4"
 
 

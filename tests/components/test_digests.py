@@ -15,6 +15,7 @@ import pytest
 
 from dynabro_cli.components import digests
 from dynabro_cli.components.digests import (
+    DIGITS,
     ENGINE,
     ROOT,
     CodeComparison,
@@ -27,7 +28,7 @@ from dynabro_cli.components.digests import (
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.experiment.spec import RunSpec
 
-ZEROS = "0" * 20
+ZEROS = "0" * DIGITS
 
 
 def names(paths: set[Path]) -> set[str]:

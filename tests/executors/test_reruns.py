@@ -23,8 +23,8 @@ pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(4)
-OTHER = json.dumps({"aggregators/cwmed": "0" * 20, "engine": "0" * 20})
-ENGINE = json.dumps({"aggregators/cwmed": digests.at_hand("aggregators/cwmed"), "engine": "0" * 20})
+OTHER = json.dumps({"aggregators/cwmed": "0" * digests.DIGITS, "engine": "0" * digests.DIGITS})
+ENGINE = json.dumps({"aggregators/cwmed": digests.at_hand("aggregators/cwmed"), "engine": "0" * digests.DIGITS})
 KILLED = """
 import sys
 from tests.executors.test_reruns import sweep

@@ -17,6 +17,8 @@ EXAMPLE, PLOTS = ROOT / "results.db.example", ROOT / "plots"
 MOST_BYTES = 30_000_000
 WITHOUT_RUNS = {"cifar10-ipm-cwmed", "cifar10-ipm-cwmed-dmax048", "search"}
 """Figures whose grids have not been run."""
+LEADERBOARDS = {"": "leaderboard", "mnist-": "leaderboard-mnist"}
+"""Names of leaderboards by what the names of their searches begin with."""
 
 
 @pytest.fixture
@@ -48,10 +50,14 @@ def test_nobody_is_named_in_it(runs: pd.DataFrame) -> None:
 @pytest.mark.timeout(900)
 def test_the_pictures_are_of_it(dynabro: Dynabro) -> None:
     """Every figure of ``plots/`` has the numbers that are drawn from the database now, byte for byte."""
-    assert dynabro("plot", "all", "--db", str(EXAMPLE), "--out", "drawn").code == 0
-    records = set(RECORDS) - WITHOUT_RUNS
-    for name in sorted(records):
-        assert dynabro("plot", name, "--db", str(EXAMPLE), "--out", "drawn").code == 0
+    where = ("--db", str(EXAMPLE), "--out", "drawn")
+    assert dynabro("plot", "all", *where).code == 0
+    for name in sorted(set(RECORDS) - WITHOUT_RUNS - {"leaderboard"}):
+        assert dynabro("plot", name, *where).code == 0
+    for prefix, name in LEADERBOARDS.items():
+        searches = (f"{prefix}worst-static", f"{prefix}worst-switching")
+        assert dynabro("leaderboard", *searches, *where, "--name", name, "--format", "png").code == 0
+    records = set(RECORDS) - WITHOUT_RUNS | set(LEADERBOARDS.values())
     drawn = {path.name: path.read_bytes() for path in Path("drawn").glob("*.csv")}
     with_runs = set(GRIDS) - WITHOUT_RUNS
     assert set(drawn) == {f"{name}{kind}" for name in with_runs for kind in (".csv", ".runs.csv")} | {

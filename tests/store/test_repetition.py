@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from dynabro_cli.components.digests import CodeComparison
+from dynabro_cli.components.digests import DIGITS, CodeComparison
 from dynabro_cli.errors import AlreadyStoredError, RunHeldError
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.repetition import Standing, UpTo, changed, never, repetition, stand
 from dynabro_cli.store.sweep_entry import SweepEntry
 from tests.store.made import both, read, record, started, whole_run
 
-OTHER = json.dumps({"attacks/sf": "0" * 20})
+OTHER = json.dumps({"attacks/sf": "0" * DIGITS})
 KEYS = {letter: letter * 64 for letter in "abcdef"}
 
 

@@ -98,8 +98,10 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
     runs = runs.assign(label=method_names(runs))
     for setting, candidates in repeated.items():
         own = runs[runs["setting"] == setting]
-        has_suite = (~own["sweep"].isin(list(found.about))).any()
-        fixed = _common_seeds(own[~own["cell"].isin(chosen) & has_suite])
+        elsewhere = own[~own["sweep"].isin(list(found.about))]
+        with_suite = (elsewhere["attack"] != "none").any()  # without one, its attacks among the first trials are not a suite
+        usual = ~own["cell"].isin(chosen) & (with_suite | own["run_key"].isin(elsewhere["run_key"]))
+        fixed = _common_seeds(own[usual])
         rows.append(_row(own.iloc[0], fixed, candidates, int(trials[setting])))
     rows.sort(key=lambda row: -row["worst"])
     for above, row in zip([None, *rows], rows, strict=False):
