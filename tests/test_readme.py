@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from dynabro_cli import errors
+from dynabro_cli import __version__, errors
 from dynabro_cli.experiment.spec import RunSpec, fields
 from dynabro_cli.machine.settings import SETTINGS
 from dynabro_cli.store.open.engine import open_read_only
@@ -214,6 +215,16 @@ def test_a_sweep_that_comes_with_the_program_can_be_planned(command: str) -> Non
 
     parameters = parse(shlex.split(command))
     assert plan(load_sweep(parameters["name"], parameters["settings"] or ())).runs
+
+
+# --- the release
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    (heading,) = re.findall(r"^## \[([^]]+)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[:1]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert heading == (__version__, str(citation["date-released"]))
+    assert citation["version"] == __version__
 
 
 # --- settings
