@@ -148,7 +148,7 @@ def merge(
     if merged.unsound or merged.unsound_kappas:
         told = " and ".join(many(len(found), name) for found, name in wrong if found)
         raise DatabaseError(
-            f"{told} of {shown(other)} not merged, because they are damaged. Try: dynabro db check --db {shown(other)}"
+            f"{told} of {shown(other)} not merged, because of damage. Try: dynabro db check --db {shown(other)}"
         )
 
 
@@ -204,7 +204,9 @@ def _confirmed(question: str) -> bool:
         SpecError: There is no terminal.
     """
     if not sys.stdin.isatty():
-        raise SpecError("nothing is removed, because no terminal can be asked. Try: --yes, or --dry-run, which lists the runs")
+        raise SpecError(
+            "nothing is removed, because standard input is not a terminal. Try: --yes, or --dry-run, which lists the runs"
+        )
     note(f"{question} [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

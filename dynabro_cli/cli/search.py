@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,7 +79,8 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
     each = forecast(ahead.samples, db, standing=Standing(None), device=options.device)
     seconds = None if each.timed < len(ahead.samples) else (each.seconds or 0) * ahead.runs / len(ahead.samples) / jobs
-    begun, ended = _stored(search, db)
+    stored = _stored(search, db)
+    begun, ended = stored.total(), stored.total() - stored["running"]
     choices = {choice.label: [entry.label for entry in choice.entries] for choice in search.space.choices}
     if as_json:
         sizes = {"searches": ahead.searches, "trials": ahead.trials, "runs": ahead.runs, "trials_begun": begun}
@@ -102,8 +104,8 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
         say(f"time of all trials: about {duration(seconds)} with {jobs} at a time, at the speed of stored runs")
 
 
-def _stored(search: Search, db: str) -> tuple[int, int]:
-    """Return the numbers of trials that have begun, and of those that have ended."""
+def _stored(search: Search, db: str) -> Counter[str]:
+    """Return the number of stored trials by status."""
     from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.searches import trials_of
@@ -111,10 +113,9 @@ def _stored(search: Search, db: str) -> tuple[int, int]:
     try:
         engine = open_read_only(db)
     except (NotFoundError, EmptyDatabaseError):
-        return 0, 0
+        return Counter()
     with engine.connect() as connection:
-        rows = [row for name, _ in search.points() for row in trials_of(connection, name)]
-    return len(rows), sum(row.status != "running" for row in rows)
+        return Counter(row.status for name, _ in search.points() for row in trials_of(connection, name))
 
 
 def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json: bool, quiet: bool) -> None:
@@ -136,7 +137,9 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
         engine = open_for_writing(db)
         files = SideFiles.of(engine.url, warn)
         files.probe()
-        with TrialsProgress(search, ahead.trials, _stored(search, db)[1], quiet=quiet) as progress:
+        stored = _stored(search, db)
+        to_do = stored["running"] + (stored["failed"] if options.retry_failed else 0)
+        with TrialsProgress(search, ahead.trials, stored.total() - to_do, quiet=quiet) as progress:
             conduct(search, engine, places, progress, runs=ahead.runs, files=files)
     found = transact(engine, lambda connection: findings(search, connection))
     _report(search, found, time.monotonic() - began, db, as_json)

@@ -36,6 +36,7 @@ ENGINE_FILES = (
 """Patterns of the engine's files: all computing code that is not a component, C++ included."""
 NAME = re.compile(rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}")
 DIGITS = 12
+"""Hexadecimal digits of a digest: 48 bits tell the versions of a file apart, and a stored run has some eight digests."""
 DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+import[ \t]+(\([^)]*\)|.*)|import[ \t]+(.+))", re.MULTILINE)
 MOST_SHOWN = 4

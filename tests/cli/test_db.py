@@ -187,7 +187,7 @@ def test_a_merge_tells_what_differs_and_what_is_left_out(dynabro: Dynabro, resul
     assert outcome.problems == [
         ("run 2 of the other database was not merged: its rows are not as they were stored"),
         f"run {key[:10]} differs: {ours}; there finished after 40 rounds, accuracy {accuracy!r}, loss 0.5",
-        "1 run of other.db not merged, because they are damaged. Try: dynabro db check --db other.db",
+        "1 run of other.db not merged, because of damage. Try: dynabro db check --db other.db",
     ]
 
 
@@ -231,7 +231,7 @@ def test_runs_are_removed_when_that_is_confirmed(dynabro: Dynabro, results: Path
     outcome = dynabro("db", "remove", *where)
     assert (outcome.code, outcome.problems) == (
         2,
-        ["nothing is removed, because no terminal can be asked. Try: --yes, or --dry-run, which lists the runs"],
+        ["nothing is removed, because standard input is not a terminal. Try: --yes, or --dry-run, which lists the runs"],
     )
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     outcome = dynabro("db", "remove", *where)

@@ -107,6 +107,10 @@ def test_the_progress_of_a_continued_search_counts_its_earlier_trials(dynabro: D
     continued = dynabro("search", "two.yaml", "--set", "trials=2", "--jobs", "0").err
     assert "3/4: two: aggregator=mean: trial 1: " in continued
     assert "4/4: two: aggregator=cwmed: trial 1: " in continued
+    with closing(sqlite3.connect(folder / "results.db")) as connection, connection:
+        connection.execute("UPDATE trials SET status = 'failed', value = NULL WHERE number = 1 AND search LIKE '%=mean'")
+    retried = dynabro("search", "two.yaml", "--set", "trials=2", "--retry-failed", "--jobs", "0").err
+    assert "4/4: two: aggregator=mean: trial 1: " in retried
 
 
 def test_what_is_wrong_has_one_line_each(dynabro: Dynabro, folder: Path) -> None:

@@ -221,10 +221,10 @@ def _table(numbers: pd.DataFrame) -> pd.DataFrame:
     def score(value: float) -> str:
         return "-" if math.isnan(value) else f"{value:.3f}"
 
-    lines = []
+    scores, lines = _scores(numbers), []
     for row in numbers.itertuples():
         line = {"method": row.method, "rule": row.rule}
-        line |= {head: score(getattr(row, name)) for name, head in _scores(numbers).items()}
+        line |= {head: score(getattr(row, name)) for name, head in scores.items()}
         line |= {"worst": score(row.worst), "found by": row.worst_attack}
         line["above"] = "-" if math.isnan(row.p_above) else f"{row.p_above:.2g}"
         lines.append(line)
