@@ -27,6 +27,7 @@ Name = Literal[
     "validation",
     "trusted",
     "server",
+    "evaluation",
 ]
 
 

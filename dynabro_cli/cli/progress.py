@@ -83,6 +83,7 @@ class Display:
     def __init__(self, *columns: ProgressColumn, quiet: bool) -> None:
         console = Console(stderr=True)
         self._plain = not quiet and not console.is_terminal
+        self._warned: set[str] = set()
         self._live = Progress(
             *columns, console=console, transient=True, disable=quiet or self._plain, speed_estimate_period=SPEED_SECONDS
         )
@@ -100,6 +101,13 @@ class Display:
         """Print a plain line, unless bars are shown."""
         if self._plain:
             self._plain = tell(text)
+
+    def _warn_once(self, notes: Sequence[str]) -> None:
+        """Print notes that no earlier run has had."""
+        for line in notes:
+            if line not in self._warned:
+                self._warned.add(line)
+                warn(line)
 
     def _to_go(self, bar: TaskID) -> str:
         """Return the remaining time of a bar in words; empty if it is unknown or over."""
@@ -159,6 +167,7 @@ class RunProgress(Display):
             self._restart(self._task, before, self._budget)
             if event.unused is not None:
                 warn(f"{event.unused}; the run starts from the beginning")
+            self._warn_once(event.notes)
         elif isinstance(event, events.RoundsDone):
             self._byzantine = f"{event.rounds[-1].byzantine} Byzantine"
             self._show(event.rounds[-1].budget)
@@ -235,6 +244,8 @@ class SweepProgress(Display):
     def event(self, slot: int, run: Run, event: events.Event) -> None:
         """Show the progress of a run."""
         shown = self._slots[slot]
+        if isinstance(event, events.Started):
+            self._warn_once(event.notes)
         if isinstance(event, events.Started) and event.unused is not None:
             self._tell(f"{self._cell(run)}: {event.unused}; the run starts from the beginning")
         elif isinstance(event, events.Started) and event.resumed is not None:

@@ -69,7 +69,9 @@ class TrialsProgress(Display):
         """Show nothing: the trial has been shown."""
 
     def event(self, slot: int, run: Run, event: events.Event) -> None:
-        """Report a checkpoint that is not used."""
+        """Report a checkpoint that is not used, and notes."""
+        if isinstance(event, events.Started):
+            self._warn_once(event.notes)
         if isinstance(event, events.Started) and event.unused is not None:
             warn(f"{event.unused}; the run starts from the beginning")
 

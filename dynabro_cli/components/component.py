@@ -38,6 +38,11 @@ class Entry(Generic[Factory]):
         return self.doc.partition("\n")[0]
 
     @property
+    def shipped(self) -> bool:
+        """True for dynabro's own components."""
+        return self.factory.__module__.startswith("dynabro_cli.")
+
+    @property
     def infos(self) -> tuple[ParameterInfo, ...]:
         """The parameters, in the order in which they are declared."""
         return parameter_infos(self.parameters)

@@ -2,12 +2,13 @@
 
 Callers need only ``WorkerGradients``. Models made of the layers in ``worker_layers`` need one pass over all workers' samples.
 Other models are mapped over the workers by ``vmap(grad)``. Models that cannot be mapped need a loop over workers and
-mini-batches.
+mini-batches. ``agreement`` finds out which of these ways give a model's own gradients.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,8 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dynabro_cli.gradients.agreement import choose
 from dynabro_cli.gradients.chain import Chain, chain_of
 from dynabro_cli.gradients.fusible import Compile, Functions, accurate
+from dynabro_cli.gradients.generators import generators_kept, seed_generators
 from dynabro_cli.gradients.kernels import conv_weights, linear, norm
 from dynabro_cli.gradients.kernels.conv_block import compile_blocks, without_block
 from dynabro_cli.gradients.memory import free_memory, total_memory
@@ -51,8 +54,9 @@ Seeds = Sequence[int] | Tensor
 class WorkerGradients:
     """The gradients of all or some workers at one model.
 
-    The model's parameters become views of ``parameters`` [d], and its floating-point buffers views of ``buffers`` [s]
-    (running statistics), so that the server updates the model by writing to these two.
+    The model's trainable parameters become views of ``parameters`` [d], and its floating-point buffers views of ``buffers`` [s]
+    (running statistics), so that the server updates the model by writing to these two. Parameters with
+    ``requires_grad=False`` are not in d, and stay as they are.
 
     Args:
         model: The network; its own ``forward`` takes [n, c, h, w] and returns logits [n, classes].
@@ -64,11 +68,17 @@ class WorkerGradients:
             compiler exists). This changes the gradients at most by rounding.
         samples: The number of samples that will be computed in total, for ``auto``.
         gpu_share: The share of a GPU's memory that belongs to this process.
+        compare: Compare the ways with each worker's own pass before the first call, on a copy of the model. False for a model
+            whose tests have done so.
+
+    Raises:
+        ValueError: The model has no trainable parameter; in a call, the model draws random numbers and ``seeds`` is empty.
 
     Attributes:
         kind: The way in use; the first call may find that the model needs the next one.
+        reason: Why the ways before it are not used; empty if it is the first one.
         blocks: The outcome for the convolution blocks at the first call, in a few words, such as ``2 of 2 compiled``.
-        random: True if the model draws random numbers.
+        random: True if the model draws random numbers, in its layers or in ``forward``; the first call may find this out.
         matrix: The [m, d] matrix that each call overwrites.
         statistics: The [m, s] batch statistics that each call overwrites, in the order of ``buffers``.
         pass_values: The largest number of input values in a pass; set by the first call. On a GPU it depends on the total
@@ -87,24 +97,33 @@ class WorkerGradients:
         compile: str = "off",  # noqa: A002
         samples: float = math.inf,
         gpu_share: float = 1.0,
+        compare: bool = True,
     ) -> None:
         self.model = model
         self.workers = workers
-        self.parameters = _flatten(dict(model.named_parameters()))
+        self._trained: dict[str, Tensor] = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
+        if not self._trained:
+            raise ValueError("the model has no parameter to train. Try: requires_grad_(True)")
+        self.parameters = _flatten(self._trained)
         self.dtype = dtype or self.parameters.dtype
-        floating = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
-        self.buffers = _flatten(floating) if floating else self.parameters.new_empty(0)
+        self._floating = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+        self.buffers = _flatten(self._floating) if self._floating else self.parameters.new_empty(0)
         self.matrix = self.parameters.new_zeros(workers, self.parameters.numel())
         self.statistics = self.parameters.new_zeros(workers, self.buffers.numel())
         self.pass_values = self.kept = 0
         self.random = any(is_random(module) for module in model.modules())
         self._shared = Shared(workers)
-        self._gradients = _views(self.matrix, dict(model.named_parameters()))
-        self._statistics = _views(self.statistics, floating)
+        self._gradients = _views(self.matrix, self._trained)
+        self._statistics = _views(self.statistics, self._floating)
         self._twin: nn.Module | None = None
         self._chain: Chain | None = None
-        self._kinds = [kind for kind in kinds if kind != SHARED or self._has_twin()]
-        self._tried = False
+        self.reason = ""
+        self._kinds = list(kinds)
+        if any(parameter._backward_hooks for parameter in self._trained.values()):  # called only by ordinary backward passes
+            self._kinds, self.reason = [kind for kind in kinds if kind == LOOP], "a parameter has a hook"
+        elif SHARED in kinds and not self._has_twin():
+            self._kinds.remove(SHARED)
+        self._compare, self._tried = compare, False
         self._compile, self._samples, self._gpu_share = compile, samples, gpu_share
         self.blocks = "off"
 
@@ -138,6 +157,11 @@ class WorkerGradients:
         """
         ways: dict[str, Callable[[Tensor, Tensor, int, Seeds], Tensor]]
         ways = {SHARED: self._shared_passes, MAPPED: self._mapped, LOOP: self._loop}
+        if self._compare and not self._tried:
+            self._choose(inputs.flatten(0, 1), labels.flatten())
+        if self.random and not len(seeds):
+            needed = len(inputs) * batches
+            raise ValueError(f"seeds is empty, and the model draws random numbers. Try: {needed} new seeds for each call")
         casts = torch.autocast(inputs.device.type, self.dtype) if self._casts else contextlib.nullcontext()
         with torch.enable_grad(), casts:
             while True:
@@ -148,6 +172,20 @@ class WorkerGradients:
                 else:
                     self._tried = True
                     return losses
+
+    def _choose(self, inputs: Tensor, labels: Tensor) -> None:
+        """Leave out the ways that do not give each worker's own gradients; find out if ``forward`` draws random numbers."""
+        if self._kinds[-1] != LOOP:
+            return
+        make = functools.partial(WorkerGradients, compare=False)
+        with torch.enable_grad():
+            choice = choose(self.model, self._kinds, make, self.workers, inputs, labels)
+        self._kinds, self.random = choice.kinds, self.random or choice.draws
+        self.reason = "; ".join(filter(None, (self.reason, choice.reason)))
+        if self.kind != SHARED:
+            self.blocks = "none"
+        if self.reason:
+            warnings.warn(f"gradients by {self.kind}: {self.reason}", RuntimeWarning, stacklevel=3)
 
     def _recover(self, error: Exception, inputs: Tensor) -> None:
         """Make passes smaller, or use the next way; raise ``error`` if neither helps."""
@@ -162,7 +200,8 @@ class WorkerGradients:
             return
         if self._tried or len(self._kinds) == 1 or of_the_device(error):
             raise error
-        self._kinds.pop(0)
+        failed = self._kinds.pop(0)
+        self.reason = self.reason or f"the {failed} fails ({error})".partition("\n")[0]
         self.blocks = "none"
 
     def _workers_a_pass(self, inputs: Tensor) -> int:
@@ -183,7 +222,8 @@ class WorkerGradients:
         try:
             self._twin = twin(self.model, self._shared).train()
             self._chain = chain_of(self._twin)
-        except UnsupportedError:
+        except UnsupportedError as error:
+            self.reason = str(error)
             return False
         return True
 
@@ -211,6 +251,7 @@ class WorkerGradients:
             shared.gradients = {name: view[part] for name, view in self._gradients.items()}
             shared.sow(seeds[part.start * batches : part.stop * batches], inputs.device)
             shared.written.clear()
+            shared.statistics.clear()
             flat = inputs[part].flatten(0, 1).to(self.dtype).contiguous(memory_format=torch.channels_last)
             if self._tried and self._chain is not None and self._chain.serves(flat):
                 with torch.no_grad():
@@ -224,8 +265,8 @@ class WorkerGradients:
                 elsewhere = any(parameter.grad is not None for parameter in self.model.parameters())
                 if elsewhere or sorted(shared.written) != sorted(self._gradients):
                     raise UnsupportedError("a parameter is used outside its layer")
-            for name, target in self._statistics.items():
-                target[part].copy_(shared.statistics[name])
+            for name, target in self._statistics.items():  # a batch norm in evaluation mode has none of the batch
+                target[part].copy_(shared.statistics.get(name, self._floating[name]))
         return (torch.cat(means) if len(means) > 1 else means[0]).detach()
 
     def _find_pass_values(self, samples: Tensor, model: nn.Module) -> int:
@@ -251,8 +292,9 @@ class WorkerGradients:
 
     def _mapped(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """Map one functional gradient over mini-batches by ``vmap``; return the losses [k]."""
-        parameters = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+        parameters = {name: parameter.detach() for name, parameter in self._trained.items()}
         self.model.train()
+        self.statistics.copy_(self.buffers)  # a model that changes its buffers cannot be mapped
 
         def loss(weights: dict[str, Tensor], batch: Tensor, target: Tensor) -> Tensor:
             return F.cross_entropy(accurate(torch.func.functional_call(self.model, weights, (batch,))), target)
@@ -273,18 +315,18 @@ class WorkerGradients:
     def _loop(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """Make an ordinary forward and backward pass for each worker and mini-batch; return the losses [k]."""
         self.model.train()
-        parameters = list(self.model.parameters())
+        parameters = list(self._trained.values())
         losses = inputs.new_zeros(len(inputs))
         self.matrix.zero_()
         self.statistics.zero_()
         before = self.buffers.clone()
         momenta = _set_statistics_momentum(self.model, 1.0)
-        with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
+        with generators_kept(inputs.device):
             for worker in range(len(inputs)):
                 pairs = zip(inputs[worker].chunk(batches), labels[worker].chunk(batches), strict=True)
                 for number, (batch, target) in enumerate(pairs):
                     if len(seeds):
-                        torch.manual_seed(int(seeds[worker * batches + number]))
+                        seed_generators(int(seeds[worker * batches + number]))
                     self.buffers.copy_(before)
                     loss = F.cross_entropy(accurate(self.model(batch)), target)
                     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
@@ -305,7 +347,7 @@ def _in_mode(model: nn.Module, *, training: bool) -> nn.Module:
 
 def _set_statistics_momentum(model: nn.Module, momentum: float) -> dict[nn.BatchNorm2d, float | None]:
     """Make running statistics the statistics of the last batch only; return the old settings."""
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
     old = {cast(nn.BatchNorm2d, module): module.momentum for module in norms}
     for module in norms:
         module.momentum = momentum

@@ -15,9 +15,10 @@ from dynabro_cli.gradients.worker_tokens import WorkerEmbedding, WorkerLayerNorm
 
 
 class UnsupportedError(Exception):
-    """The model has a layer with parameters for which no stand-in exists."""
+    """The model has a module for which no stand-in exists."""
 
 
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _STAND_INS: dict[type[nn.Module], Callable[[str, Any, Shared], nn.Module]] = {
     nn.Linear: WorkerLinear,
     nn.Conv2d: WorkerConv2d,
@@ -32,26 +33,39 @@ _STAND_INS: dict[type[nn.Module], Callable[[str, Any, Shared], nn.Module]] = {
 def twin(model: nn.Module, shared: Shared) -> nn.Module:
     """Copy ``model`` with every layer that has parameters or randomness replaced; parameters stay shared.
 
+    A layer whose parameters are all frozen needs no stand-in, because only the gradients of parameters are separate.
+
     Raises:
-        UnsupportedError: A module without a stand-in has parameters, buffers or randomness, or mixes samples; or two modules
-            share a parameter.
+        UnsupportedError: A module without a stand-in has trainable parameters, buffers or randomness, or mixes samples; a
+            module has hooks; a layer is frozen in part; or two modules share a parameter.
     """
+    for name, module in model.named_modules():
+        if any(getattr(module, hooks) for hooks in HOOKS):
+            raise UnsupportedError(f"{name or 'the model'} ({type(module).__name__}) has a hook")
     memo = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    copied = copy.deepcopy(model, cast(dict[int, Any], memo))
+    try:
+        copied = copy.deepcopy(model, cast(dict[int, Any], memo))
+    except Exception as error:  # a model may hold anything
+        raise UnsupportedError(f"the model cannot be copied ({type(error).__name__}: {error})".partition("\n")[0]) from error
     if len(list(copied.named_parameters(remove_duplicate=False))) != len(list(copied.parameters())):
         raise UnsupportedError("two layers share a parameter")
     for name, module in list(copied.named_modules()):
         stand_in = _STAND_INS.get(type(module))
+        trained = {parameter.requires_grad for parameter in module.parameters(recurse=False)}
+        if len(trained) == 2:
+            raise UnsupportedError(f"{name or 'the model'} ({type(module).__name__}) is frozen in part")
+        if trained == {False} and not any(True for _ in module.buffers(recurse=False)):
+            continue
         if isinstance(module, nn.Conv2d) and (module.padding_mode != "zeros" or isinstance(module.padding, str)):
-            raise UnsupportedError(f"{name}: padding {module.padding!r} of mode {module.padding_mode!r}")
+            raise UnsupportedError(f"{name} (Conv2d) has padding {module.padding!r} of mode {module.padding_mode!r}")
         if isinstance(module, nn.Embedding) and (
             module.max_norm is not None or module.padding_idx is not None or module.scale_grad_by_freq or module.sparse
         ):
-            raise UnsupportedError(f"{name}: an embedding with options")
+            raise UnsupportedError(f"{name} (Embedding) has options")
         if stand_in is None:
             own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
             if own or is_random(module) or isinstance(module, nn.modules.batchnorm._BatchNorm):
-                raise UnsupportedError(f"{name or 'model'}: {type(module).__name__}")
+                raise UnsupportedError(f"{name or 'the model'} ({type(module).__name__}) has no stand-in")
         elif name:
             copied.set_submodule(name, stand_in(name, module, shared))
         else:

@@ -30,7 +30,7 @@ class _BatchNorm2d(Function):
         (weight, *kept), layer = ctx.saved_tensors, ctx.layer
         groups, backward, workers = layer.grouped(outputs[0]), layer.shared.functions.normalise_backward, layer.shared.workers
         gx, *own = backward(groups, tuple(kept), weight, layer.relu, workers, ctx.needs_input_grad[0])
-        if weight is not None:
+        if weight is not None and weight.requires_grad:
             for name, gradient in zip(("weight", "bias"), own, strict=True):
                 layer.gradient(name).copy_(gradient)
         return (None if gx is None else layer.ungrouped(gx, outputs[0])), None, None, None

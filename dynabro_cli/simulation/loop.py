@@ -12,6 +12,7 @@ from torch import Tensor
 from dynabro_cli.attacks._api import honest_weights
 from dynabro_cli.events import Checkpointed, Diverged, Evaluated, Event, Finished, Identity, Round, RoundsDone, Totals
 from dynabro_cli.experiment.complete import CompleteSpec, parse_drops
+from dynabro_cli.gradients.generators import generators_kept, seed_generators
 from dynabro_cli.methods._api import GatheringMethod, Plan, senders
 from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.problem.interface import STATISTICS_MOMENTUM
@@ -276,7 +277,10 @@ class Simulation:
     def _evaluate(self) -> Evaluated:
         """Evaluate the current model, at the round and budget with which the totals end."""
         spec, totals = self._parts.spec, self._totals
-        score, held_out = self._parts.problem.evaluate(), self._parts.problem.validate()
+        problem = self._parts.problem
+        with generators_kept(problem.x.device):  # a model or a metric may draw from them
+            seed_generators(self._parts.streams.integer("evaluation", totals.rounds))
+            score, held_out, metrics = problem.evaluate(), problem.validate(), problem.metrics()
         loss, count = torch.stack([self._loss, self._loss_count]).tolist()
         train_loss = loss / count if count else None
         self._loss.zero_()
@@ -284,5 +288,5 @@ class Simulation:
         samples = totals.budget_spent * spec.batch_size * spec.workers
         validation = (None, None) if held_out is None else (held_out.accuracy, held_out.loss)
         scores = score.accuracy, score.loss, train_loss, score.gap
-        rest = point(self._parts.problem.x), *validation, self._parts.problem.metrics()
+        rest = point(problem.x), *validation, metrics
         return Evaluated(totals.rounds, totals.budget_spent, samples, *scores, *rest)

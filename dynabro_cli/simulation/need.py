@@ -88,12 +88,14 @@ def model_size(model: Component[Any], shape: ImageShape) -> ModelSize:
     Activations count as 0 if they cannot be measured in this way, for example if the model's layers look at values.
 
     Raises:
-        SpecError: The model does not exist for images of this shape.
+        SpecError: The model does not exist for images of this shape, or has no parameter to train.
     """
     with torch.device("meta"):
         network = model.build(shape)
-        parameters = sum(tensor.numel() for tensor in network.parameters())
+        parameters = sum(tensor.numel() for tensor in network.parameters() if tensor.requires_grad)
         statistics = sum(tensor.numel() for tensor in network.buffers() if tensor.is_floating_point())
+    if not parameters:
+        raise SpecError(f"model {model.text!r} has no parameter to train. Try: requires_grad_(True) for some of its layers")
     activations = 0.0
     small = parameters <= TRIED  # then a pass on the CPU is faster than loading torch's fake tensors
     with torch.device("cpu" if small else "meta"), torch.random.fork_rng(devices=[]):

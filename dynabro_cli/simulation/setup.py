@@ -23,6 +23,7 @@ from dynabro_cli.experiment.complete import CompleteSpec, answering
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.gradients.generators import generators_kept, seed_generators
 from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.machine.devices import current, pick_device
 from dynabro_cli.machine.native import check_choice
@@ -252,7 +253,11 @@ def _prepare(
     record = _record(run, device, method.noise_bound, problem, simulation.how) | {"code_digests": code}
     if checkpoint is not None:
         simulation.restore(checkpoint)
-    return simulation, events.Started(run.key, record, None if checkpoint is None else checkpoint.totals, counts)
+    how, notes = simulation.how, tuple[str, ...]()
+    if reason := how.get("gradients_reason"):
+        notes = (f"model {spec.model!r}: gradients by {how['gradients']}: {reason}",)
+    totals = None if checkpoint is None else checkpoint.totals
+    return simulation, events.Started(run.key, record, totals, counts, notes=notes)
 
 
 def _answering(spec: CompleteSpec) -> Callable[[int], torch.Tensor]:
@@ -296,11 +301,12 @@ def _problem(
     if run.model is None:
         raise SpecError(f"task {spec.task!r} needs a model. Try: --model NAME")
     shares = share_out(run.parts.partition, spec.data, data, workers, streams)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(streams.integer("init", 0))
+    with generators_kept(torch.device("cpu")):
+        seed_generators(streams.integer("init", 0))
         model = run.model.build(data.shape)
     where = model.to(device), workers, batch_size, streams, device, dtype, shares, validation, server
-    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, gpu_share=gpu_share)
+    compare = not run.model.entry.shipped  # the tests compare the shipped models
+    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, gpu_share=gpu_share, compare=compare)
     return problem, () if shares is None else shares.counts
 
 

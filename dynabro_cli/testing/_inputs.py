@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from dynabro_cli.experiment.build import data_directory
+from dynabro_cli.gradients import WorkerGradients
 from dynabro_cli.partitions._api import PartitionSetting
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images, ImageShape, Objective, TaskSetting
@@ -17,13 +18,15 @@ from dynabro_cli.testing._common import check_run, component, require
 def check_model(text: str, *, plugin: str | Path | None = None, shape: tuple[int, int, int, int] = (1, 8, 8, 10)) -> int:
     """Check a model: it maps images to logits, and its parameters depend only on torch's seed. A run is reproducible.
 
+    The shared pass is compared with each worker's own pass. If runs have to use a slower way, a RuntimeWarning says why.
+
     Args:
         text: Such as ``my-model:width=32``.
         plugin: The file that defines it.
         shape: Channels, height, width and classes.
 
     Returns:
-        The number of its parameters, d.
+        The number of its trainable parameters, d.
 
     Raises:
         AssertionError: A promise is broken; the message says which.
@@ -43,9 +46,12 @@ def check_model(text: str, *, plugin: str | Path | None = None, shape: tuple[int
     alike = all(torch.equal(first, second) for first, second in zip(model.parameters(), again.parameters(), strict=True))
     require(alike, f"{text}: with the same seed of torch, its parameters differ; draw them by torch's own initialisation")
     require(any(one.requires_grad for one in model.parameters()), f"{text}: it has nothing to train")
+    d: int = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    labels = torch.randint(shape[3], (2, 5), generator=torch.Generator().manual_seed(0))
+    WorkerGradients(again, 2)(torch.rand(2, 5, *shape[:3]), labels, 1, (0, 1))
     if shape == (1, 8, 8, 10):
         check_run(text, task="digits", model=text)
-    return sum(one.numel() for one in model.parameters())
+    return d
 
 
 def check_task(text: str, *, plugin: str | Path | None = None, data_dir: str | Path | None = None) -> Images | Objective:

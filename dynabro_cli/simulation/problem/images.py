@@ -45,6 +45,7 @@ class ImageProblem:
         compile: Compile kernels: ``on``, ``off`` or ``auto``.
         budget: Gradient computations per worker in the whole run; ``auto`` depends on it.
         gpu_share: The share of a GPU's memory that belongs to this process.
+        compare: Compare the ways of computing gradients before the first one; see ``WorkerGradients``.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ImageProblem:
         compile: str = "off",  # noqa: A002
         budget: int = 0,
         gpu_share: float = 1.0,
+        compare: bool = True,
     ) -> None:
         self._images, self._shares = images, shares
         self._train = images.train_images.to(device), images.train_labels.to(device)
@@ -75,7 +77,9 @@ class ImageProblem:
         small = device.type == "cpu" and self._train[0].numel() <= NORMALISED_VALUES
         self._inputs = self._normalise(self._train[0]) if small else None
         samples = budget * workers * batch_size
-        self._engine = WorkerGradients(model, workers, dtype=dtype, compile=compile, samples=samples, gpu_share=gpu_share)
+        self._engine = WorkerGradients(
+            model, workers, dtype=dtype, compile=compile, samples=samples, gpu_share=gpu_share, compare=compare
+        )
         self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
@@ -95,6 +99,8 @@ class ImageProblem:
             "pass_values": engine.pass_values or None,
             "blocks": engine.blocks,
         }
+        if engine.reason:
+            found["gradients_reason"] = engine.reason
         return found | ({"graphs": graphed.state} if isinstance(graphed, GraphedGradients) else {})
 
     def fuse(self, compiler: Compiler) -> None:
@@ -142,7 +148,7 @@ class ImageProblem:
 
     def _seeds(self, round_: int, computations: Sequence[int], workers: Tensor) -> Sequence[int] | Tensor:
         """Return the seeds of dropout of each worker's computations, independent of other workers and of the pass."""
-        if not self._engine.random:
+        if not self._engine.random and round_ != TRIAL_ROUND:  # the trial finds out if ``forward`` draws
             return []
         if self._is_ahead(round_, computations) and self._engine.kind == SHARED:
             return self._of_round("dropout", round_, workers, lambda generator: generator.integers(2**63, size=self._workers))
