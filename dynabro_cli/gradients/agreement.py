@@ -114,7 +114,8 @@ class _Trial:
                 cast(nn.Dropout, module).p = 0.0
         self._batch = x.view(self._workers, -1, *x.shape[1:]), labels[places].view(self._workers, -1)
         before = generator_states(x.device)
-        self._model.train()(x[:size])
+        with torch.no_grad():  # a module that keeps its output could not be copied afterwards
+            self._model.train()(x[:size])
         return generator_states(x.device) != before
 
     def mixes_in_evaluation(self) -> bool:
