@@ -46,6 +46,35 @@ def test_every_command_is_known() -> None:
     assert {command[0] for command in COMMANDS} >= {"run", "sweep", "list", "show", "runs", "query", "export", "db"}
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_for_one_value_is_refused_if_it_is_given_twice(command: tuple[str, ...], dynabro: Dynabro) -> None:
+    found = program()
+    for word in command:
+        found = found.commands[word]
+    single = [part for part in found.params if part.param_type_name == "option" and not part.multiple and not part.is_flag]
+    for option in single[:1] + single[-1:]:
+        outcome = dynabro(*command, option.opts[0], "1", f"{option.opts[-1]}=2")
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.problems[0].startswith(f"{option.opts[0]}: it is given twice, and takes one value. Try: one of them")
+
+
+def test_a_field_that_is_given_twice_to_run_comes_with_a_sweep_that_can_be_typed(dynabro: Dynabro, folder: Path) -> None:
+    given = ["--task", "quadratic", "--budget=40", "--pre", "nnm", "--pre=clipping:c=2", "--attack", "sf", "--attack=alie"]
+    (line,) = dynabro("run", *given, "--learning-rate", "0.1").problems
+    text, _, command = line.partition(" | ")
+    assert text.endswith("Try: one of them, or for all of them: echo 'name: attack'")
+    Path("typed.yaml").write_text("name: attack")
+    words = shlex.split(command)
+    assert words[:3] == ["dynabro", "sweep", "-"]
+    assert dynabro("sweep", "typed.yaml", *words[3:], "--jobs", "1", "--quiet").code == 0
+    stored = "SELECT task, attack, pre_aggregators, learning_rate FROM runs ORDER BY id"
+    assert read(Path("results.db"), stored) == [("quadratic", attack, "nnm+clipping:c=2", 0.1) for attack in ("sf", "alie")]
+
+
+def test_a_flag_may_be_given_twice(dynabro: Dynabro) -> None:
+    assert dynabro("list", "models", "--json", "--json").code == 0
+
+
 # --- help
 
 
