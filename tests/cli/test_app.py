@@ -21,6 +21,8 @@ from dynabro_cli.executors import sweep
 from dynabro_cli.executors._api import Outcome
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
+from dynabro_cli.grid.plan import plan
+from dynabro_cli.grid.sweep_lookup import load_sweep
 from tests.cli.conftest import SETTINGS, Dynabro
 from tests.command_lines import commands, parse, program
 from tests.store.made import read
@@ -66,9 +68,10 @@ def test_a_field_that_is_given_twice_to_run_comes_with_a_sweep_that_can_be_typed
     Path("typed.yaml").write_text("name: attack")
     words = shlex.split(command)
     assert words[:3] == ["dynabro", "sweep", "-"]
-    assert dynabro("sweep", "typed.yaml", *words[3:], "--jobs", "1", "--quiet").code == 0
-    stored = "SELECT task, attack, pre_aggregators, learning_rate FROM runs ORDER BY id"
-    assert read(Path("results.db"), stored) == [("quadratic", attack, "nnm+clipping:c=2", 0.1) for attack in ("sf", "alie")]
+    assert words[3::2] == ["--set"] * len(words[4::2])
+    runs = plan(load_sweep("typed.yaml", words[4::2])).runs
+    found = [(run.spec.task, run.spec.attack, run.spec.pre_aggregators, run.spec.learning_rate) for run in runs]
+    assert found == [("quadratic", attack, "nnm+clipping:c=2", 0.1) for attack in ("sf", "alie")]
 
 
 def test_a_flag_may_be_given_twice(dynabro: Dynabro) -> None:
