@@ -13,6 +13,8 @@ from typing import Any
 
 from dynabro_cli.components import Entry, format_value
 from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.figures.report.site import OF_VIEWS, VIEWS
 from dynabro_cli.store.tables import metadata
 
 DOCS = Path(__file__).parent
@@ -20,13 +22,18 @@ WIDTH = 120
 
 
 def columns() -> str:
-    """Return the page of all tables and columns, from their comments."""
+    """Return the page of all tables, views and columns, from their comments."""
     sources = "`dynabro_cli/store/tables.py` and `dynabro_cli/experiment/spec.py`"
     lines = ["# Tables and columns", "", f"Generated from the comments of {sources}."]
     for table in metadata.tables.values():
         lines += ["", f"## {table.name}", "", *_wrapped(f"`{table.name}`: {table.comment}."), ""]
         lines += ["| column | type | meaning |", "| --- | --- | --- |"]
         lines += [f"| `{column.name}` | {_kind(column.type)} | {column.comment} |" for column in table.columns]
+    for view, meaning in VIEWS.items():
+        lines += ["", f"## {view}", "", *_wrapped(f"`{view}`, a view: {meaning}."), "", "| column | meaning |", "| --- | --- |"]
+        if view == "final_accuracy":
+            lines.append(f"| {', '.join(f'`{name}`' for name in fields() if name != 'seed')} | as in `runs` |")
+        lines += [f"| `{column}` | {about} |" for column, about in OF_VIEWS[view].items()]
     return "\n".join(lines) + "\n"
 
 
