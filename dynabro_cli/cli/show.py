@@ -69,7 +69,7 @@ def _kind_of(name: str) -> tuple[str, str]:
     from dynabro_cli.experiment.resolve import REGISTRIES
 
     kinds = [kind for kind, registry in REGISTRIES.items() if name in registry.entries()]
-    kinds = kinds or [kind for kind, registry in REGISTRIES.items() if registry.find(name)]
+    kinds = kinds or [kind for kind, registry in REGISTRIES.items() if registry.knows(name)]
     if len(kinds) == 1:
         return kinds[0], name
     if kinds:

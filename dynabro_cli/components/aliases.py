@@ -1,8 +1,8 @@
-"""Names of components in other libraries, in papers and in common use, and what they mean here.
+"""Names of components in other libraries, and what they mean here.
 
 A name stands for the algorithm: it resolves to the component of this package, with this package's defaults, and the note says
 how the other library's definition differs and what to type for it. A name of an algorithm that has another name here, such as
-ByzFL's ``SignFlipping``, resolves to that one. Names of registered components come first, those of plugins included.
+ByzFL's ``SignFlipping``, resolves to that one. Names of registered components come first, and plugins can register any name.
 
 Sources: ByzFL 0.0.11, Blades (fedlib), ByzPy 0.1.4.
 """
@@ -24,8 +24,8 @@ class Alias:
 
     Attributes:
         names: The names, separated by commas; letter case, blanks, hyphens and underscores do not matter.
-        text: The component's text here; empty if there is none, and ``note`` then says what is near.
-        note: Differences from other libraries, and what to type for their definitions; empty if there are none.
+        text: The component's text here; empty if dynabro does not have it; ``note`` then says what is near.
+        note: Differences from other libraries, and what to type for their definitions; empty if all agree.
         parameters: What to type in place of other libraries' parameters, by parameter.
     """
 
@@ -35,7 +35,7 @@ class Alias:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-MESSAGE = "; theirs replaces the message: --attack-entry message"
+MESSAGE = ". There it replaces the message: --attack-entry message"
 _HONEST = "ByzFL shares the data among the honest workers only"
 ALIASES: dict[str, tuple[Alias, ...]] = {
     "aggregators": (
@@ -43,27 +43,27 @@ ALIASES: dict[str, tuple[Alias, ...]] = {
         Alias(
             "Median, CoordinateWiseMedian, CoordinateMedian, CwMedian",
             "cwmed",
-            "with even m it is the midpoint of the two middle values; ByzPy takes the lower one",
+            "with even m it is the midpoint of the two middle values. ByzPy takes the lower one",
         ),
         Alias("TrMean, TrimmedMean, CoordinateWiseTrimmedMean, CwTrimmedMean", "cwtm", parameters={"num_byzantine": "cwtm:f="}),
         Alias(
             "GeometricMedian, GeoMed, GeoMedian",
             "gm",
-            "it is the minimiser; ByzFL makes 3 Weiszfeld steps from 0 with nu=0.1, which is rfa",
+            "it is the minimiser. ByzFL makes 3 Weiszfeld steps from 0 with nu=0.1, which is rfa",
             {"T": "rfa:T=", "nu": "rfa:nu=", "tol": "gm:tolerance=", "max_iter": "gm:T=", "maxiter": "gm:T=", "eps": "gm:nu="},
         ),
-        Alias("Krum", "krum", "it scores m-f-2 neighbours; ByzFL and ByzPy score m-f-1: krum:neighbours=m-f-1"),
+        Alias("Krum", "krum", "it scores m-f-2 neighbours. ByzFL and ByzPy score m-f-1: krum:neighbours=m-f-1"),
         Alias(
             "MultiKrum, mKrum",
             "multi-krum",
-            "it scores m-f-2 neighbours and averages m-f messages; ByzFL and ByzPy score m-f-1: multi-krum:neighbours=m-f-1; "
+            "it scores m-f-2 neighbours and averages m-f messages. ByzFL and ByzPy score m-f-1: multi-krum:neighbours=m-f-1. "
             "Blades squares the distances twice, and averages 1 message: multi-krum:q=1",
             {"k": "multi-krum:q="},
         ),
         Alias(
             "CenteredClipping, CenterClipping, CentredClipping",
             "centered-clipping",
-            "it keeps its centre from round to round, from 0 on; ByzPy forgets it and starts at the mean; tau is 100 in ByzFL, "
+            "it keeps its centre from round to round, from 0 on. ByzPy forgets it and starts at the mean. tau is 100 in ByzFL, "
             "and 5 with L=5 in Blades",
             {"c_tau": "centered-clipping:tau=", "M": "centered-clipping:L=", "n_iter": "centered-clipping:L="},
         ),
@@ -73,28 +73,28 @@ ALIASES: dict[str, tuple[Alias, ...]] = {
         Alias(
             "CAF",
             "caf",
-            "its eigenvectors are exact; ByzFL makes 1 power iteration from a random vector, and ByzPy 3",
+            "its eigenvectors are exact. ByzFL makes 1 power iteration from a random vector, and ByzPy 3",
             {"power_iters": "caf, whose eigenvectors are exact"},
         ),
-        Alias("SMEA", "smea", "its eigenvalues are exact; ByzFL makes 1 power iteration from a random vector"),
+        Alias("SMEA", "smea", "its eigenvalues are exact. ByzFL makes 1 power iteration from a random vector"),
         Alias("CGE, ComparativeGradientElimination", "cge"),
         Alias(
             "DnC, DivideAndConquer",
             "dnc",
-            "it makes 1 iteration; Blades makes 5: dnc:iterations=5",
+            "it makes 1 iteration. Blades makes 5: dnc:iterations=5",
             {"num_iters": "dnc:iterations=", "filter_frac": "dnc:c=", "sub_dim": "dnc:b="},
         ),
-        Alias("SignGuard", "signguard", "it finds clusters by mean shift; Blades uses k-means with two clusters"),
+        Alias("SignGuard", "signguard", "it finds clusters by mean shift. Blades uses k-means with two clusters"),
         Alias("FoundationFL", "foundation"),
         Alias("ClippedClustering", "", "Blades' rule does not exist here. Try: signguard, which also clusters and clips"),
     ),
     "pre_aggregators": (
         Alias("NNM, NearestNeighborMixing, NearestNeighbourMixing", "nnm"),
-        Alias("Bucketing", "bucketing", "s is 2; in ByzFL it is 1, which changes nothing", {"bucket_size": "bucketing:s="}),
+        Alias("Bucketing", "bucketing", "s is 2. In ByzFL it is 1, which changes nothing", {"bucket_size": "bucketing:s="}),
         Alias(
             "Clipping, StaticClipping",
             "clipping",
-            "c has no default; in ByzFL and ByzPy it is 2: clipping:c=2",
+            "c has no default. In ByzFL and ByzPy it is 2: clipping:c=2",
             {"threshold": "clipping:c="},
         ),
         Alias("ARC, AdaptiveRobustClipping", "arc"),
@@ -105,44 +105,44 @@ ALIASES: dict[str, tuple[Alias, ...]] = {
         Alias(
             "SignFlipping",
             "ipm:epsilon=1",
-            f"ByzFL sends minus the honest mean; each worker's own negative gradient is sf{MESSAGE}",
+            f"ByzFL sends minus the honest mean. Each worker's own negative gradient is sf{MESSAGE}",
         ),
         Alias(
             "IPM, InnerProductManipulation, IPMAttack, IPMAdversary",
             "ipm",
-            f"epsilon is 0.1; in ByzFL it is 2 (ipm:epsilon=2), and in Blades 1{MESSAGE}",
+            f"epsilon is 0.1. It is 2 in ByzFL (ipm:epsilon=2) and 1 in Blades{MESSAGE}",
             {"tau": "ipm:epsilon=", "scale": "ipm:epsilon="},
         ),
         Alias(
             "FOE, FallOfEmpires, Empire, EmpireAttack",
             "foe",
-            f"it sends minus the honest mean, as ByzPy does; tau=3 of earlier ByzFL is foe:epsilon=2{MESSAGE}",
+            f"it sends minus the honest mean, as ByzPy does. tau=3 of an earlier ByzFL is foe:epsilon=2{MESSAGE}",
             {"tau": "foe:epsilon= with tau - 1", "scale": "foe:epsilon= with -scale"},
         ),
         Alias(
             "ALIE, ALittleIsEnough, LittleIsEnough, Little, LittleAttack, ALIEAttack, ALIEAdversary",
             "alie",
-            "it subtracts z standard deviations, and z follows from m and f; the others add: ByzFL 1.5, which is alie:z=-1.5, "
-            f"and ByzPy divides by m in z{MESSAGE}",
+            "it subtracts z standard deviations, and z follows from m and f. ByzFL adds 1.5 (alie:z=-1.5). "
+            f"Blades and ByzPy add, too, and ByzPy divides by m in z{MESSAGE}",
             {"tau": "alie:z= with -tau"},
         ),
         Alias("OptimalInnerProductManipulation, OptimalIPM", "optimal-ipm", f"the same search{MESSAGE}"),
         Alias(
             "OptimalALittleIsEnough, OptimalALIE",
             "optimal-alie",
-            f"it subtracts standard deviations; ByzFL adds them{MESSAGE}",
+            f"it subtracts standard deviations. ByzFL adds them{MESSAGE}",
         ),
         Alias(
             "Mimic, MimicAttack",
             "mimic",
-            f"worker=0 counts all workers; ByzFL's epsilon counts the honest ones{MESSAGE}",
+            f"worker=0 counts all workers. ByzFL's epsilon counts the honest ones{MESSAGE}",
             {"epsilon": "mimic:worker="},
         ),
         Alias("Inf, InfAttack, Infinity", "inf", f"the same vector{MESSAGE}"),
         Alias(
             "Gaussian, GaussianAttack, GaussianNoise",
             "gaussian",
-            "sigma is 200, and each worker draws its own noise; in ByzFL and ByzPy sigma is 1 (gaussian:sigma=1), and all send "
+            "sigma is 200, and each worker draws its own noise. In ByzFL and ByzPy sigma is 1 (gaussian:sigma=1), and all send "
             f"the same vector{MESSAGE}",
             {"mu": "gaussian:around=zero, mean or own", "mean": "gaussian:around=zero, mean or own", "std": "gaussian:sigma="},
         ),
@@ -151,9 +151,9 @@ ALIASES: dict[str, tuple[Alias, ...]] = {
         Alias(
             "LabelFlipping",
             "label-flip",
-            "each Byzantine worker sends its own gradient on wrong labels; in ByzFL all send the mean of the honest workers'",
+            "each Byzantine worker sends its own gradient on wrong labels. In ByzFL all send the mean of the honest workers'",
         ),
-        Alias("MinMax, MinMaxAdversary", "min-max", f"gamma is exact; Blades searches it between 0 and 5{MESSAGE}"),
+        Alias("MinMax, MinMaxAdversary", "min-max", f"gamma is exact. Blades searches it between 0 and 5{MESSAGE}"),
         Alias(
             "AdaptiveAdversary",
             "fang-trimmed-mean:direction=mean",
@@ -170,28 +170,28 @@ ALIASES: dict[str, tuple[Alias, ...]] = {
         Alias(
             "Momentum, WorkerMomentum, ClientMomentum, SGDM",
             "momentum",
-            "its gradient has the factor 1 - beta; without it, as in torch's SGD, it is momentum:form=heavy-ball",
+            "its gradient has the factor 1 - beta. Without it, as in torch's SGD, it is momentum:form=heavy-ball",
             {"momentum": "momentum:beta="},
         ),
         Alias("HeavyBall, HeavyBallMomentum, PolyakMomentum", "momentum:form=heavy-ball"),
         Alias(
             "Safeguard, SafeguardSGD",
             "safeguard",
-            "the thresholds are the paper's, twice the distance; the code of Karimireddy et al. has once",
+            "the thresholds are the paper's, twice the distance. The code of Karimireddy et al. has the single distance",
         ),
         Alias("DSGD, DistributedSGD", "sgd"),
         Alias("FedAvg, LocalSGD", "", "it is local steps before each message. Try: local-steps:H=..., with --aggregator mean"),
     ),
     "models": (
         Alias("fc_mnist", "mlp"),
-        Alias("cnn_mnist", "cnn-mnist", "it has 20 and 20 channels, as the paper's; ByzFL's has 20 and 50: cnn-mnist-50"),
+        Alias("cnn_mnist", "cnn-mnist", "it has 20 and 20 channels, as the paper's. ByzFL's has 20 and 50: cnn-mnist-50"),
         Alias(
-            "logreg_mnist, LogisticRegression", "logistic", "its loss takes the linear layer; ByzFL puts a sigmoid in between"
+            "logreg_mnist, LogisticRegression", "logistic", "its loss takes the linear layer. ByzFL puts a sigmoid in between"
         ),
         Alias(
             "cnn_cifar",
             "cnn-cifar",
-            "it is the paper's network of four convolutions; ByzFL's has three and three linear layers",
+            "it is the paper's network of four convolutions. ByzFL's has three and three linear layers",
         ),
     ),
     "partitions": (
@@ -205,7 +205,7 @@ ALIASES: dict[str, tuple[Alias, ...]] = {
 
 def squashed(name: str) -> str:
     """Return a name without the differences between ``TrMean``, ``tr_mean`` and ``tr-mean``."""
-    return re.sub(r"[\W_]+", "", name).lower()
+    return re.sub(r"[\s_-]+", "", name).lower()
 
 
 @functools.cache
@@ -215,7 +215,7 @@ def names_of(package: str) -> dict[str, Alias]:
 
 
 def find(package: str, name: str) -> Alias | None:
-    """Return the alias with a name in any spelling; None if there is none."""
+    """Return the alias with a name in any spelling; None if the name is unknown."""
     return _by_spelling(package).get(squashed(name))
 
 

@@ -96,6 +96,10 @@ class Registry(Generic[Factory]):
         alias = aliases.find(self._folder, name)
         return spelt[0] if len(spelt) == 1 else alias.text if alias else ""
 
+    def knows(self, name: str) -> bool:
+        """Return True for a name of a component here or in another library, also if the component does not exist here."""
+        return bool(self.find(name) or aliases.find(self._folder, name))
+
     def _meaning(self, name: str) -> str:
         """Return ``find(name)``; warn if other libraries define the component differently.
 
@@ -112,7 +116,7 @@ class Registry(Generic[Factory]):
         return text
 
     def suggestible(self) -> list[str]:
-        """Return all names, other libraries' included, without those of no defence or no attack, which nobody else means."""
+        """Return all names, other libraries' included, except for no defence and no attack."""
         names = [*self.entries(), *aliases.names_of(self._folder)]
         return [name for name in names if self.find(name) not in ("", aliases.DISARMED.get(self._folder))]
 

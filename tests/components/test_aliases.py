@@ -81,7 +81,7 @@ def test_every_alias_is_a_component_that_can_be_made_and_no_two_are_one_name(pac
         own = alias.text.partition(":")[0]
         texts = [f"{alias.text}:{NEEDED[own]}" if own in NEEDED else alias.text]
         written = re.findall(rf"\b({'|'.join(registry.entries())}):(\w+)=([^\s,;):]*)", alias.note)
-        texts += [f"{component}:{key}={value}" for component, key, value in written if value not in ("", "...")]
+        texts += [f"{component}:{key}={value.rstrip('.')}" for component, key, value in written if value not in ("", "...")]
         for text in filter(None, texts):
             registry.parse(text)
         for advice in alias.parameters.values():
@@ -161,6 +161,7 @@ def test_every_place_that_reads_a_component(dynabro: Dynabro, folder: Path) -> N
     ]
     assert dynabro("show", "trimmed-mean").out.startswith("aggregators/cwtm\n")
     assert dynabro("show", "attacks/ALittleIsEnough").out.startswith("attacks/alie\n")
+    assert "Try: signguard" in dynabro("show", "clipped_clustering").err
     assert "did you mean 'aggregators/cwmed'" in dynabro("show", "medain").err
     assert side("TrMean SignFlipAttack", REGISTRIES) == {"aggregator": "cwtm", "attack": "sf"}
     messages = torch.tensor([[1.0], [2.0], [9.0]])
