@@ -52,9 +52,8 @@ def list_(
         return
     for name in kinds:
         _print_lines(name, [(_signature(entry), entry.summary) for own, entry in entries if own == name])
-    say(
-        "", "'dynabro show KIND/NAME' has the definition, the parameters and the reference, also for a name of another library."
-    )
+    say("", "'dynabro show KIND/NAME' has the definition, the parameters and the reference.")
+    say("Names of ByzFL, Blades and ByzPy are known, too: dynabro show TrMean")
 
 
 def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:

@@ -44,7 +44,7 @@ MEANT = [
     ("aggregators", "Meamed", "meamed", ""),
     ("pre_aggregators", "NearestNeighborMixing", "nnm", ""),
     ("pre_aggregators", "NNM", "nnm", ""),
-    ("attacks", "SignFlipping", "ipm:epsilon=1", "each worker's own negative gradient is sf"),
+    ("attacks", "SignFlipping", "ipm:epsilon=1", "Each worker's own negative gradient is sf"),
     ("attacks", "SignFlipAttack", "sf", ""),
     ("attacks", "ALittleIsEnough", "alie", "alie:z=-1.5"),
     ("attacks", "a_little_is_enough", "alie", "alie:z=-1.5"),
