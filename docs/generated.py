@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dynabro_cli.components import Entry, format_value
+from dynabro_cli.components.aliases import ALIASES
 from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.figures.report.site import OF_VIEWS, VIEWS
 from dynabro_cli.store.tables import metadata
 
 DOCS = Path(__file__).parent
@@ -20,23 +23,41 @@ WIDTH = 120
 
 
 def columns() -> str:
-    """Return the page of all tables and columns, from their comments."""
+    """Return the page of all tables, views and columns, from their comments."""
     sources = "`dynabro_cli/store/tables.py` and `dynabro_cli/experiment/spec.py`"
     lines = ["# Tables and columns", "", f"Generated from the comments of {sources}."]
     for table in metadata.tables.values():
         lines += ["", f"## {table.name}", "", *_wrapped(f"`{table.name}`: {table.comment}."), ""]
         lines += ["| column | type | meaning |", "| --- | --- | --- |"]
         lines += [f"| `{column.name}` | {_kind(column.type)} | {column.comment} |" for column in table.columns]
+    for view, meaning in VIEWS.items():
+        lines += ["", f"## {view}", "", *_wrapped(f"`{view}`, a view: {meaning}."), "", "| column | meaning |", "| --- | --- |"]
+        shared = [name for name in fields() if name != "seed"] if view == "final_accuracy" else []
+        lines += [f"| `{name}` | as in `runs` |" for name in shared]
+        lines += [f"| `{column}` | {about} |" for column, about in OF_VIEWS[view].items()]
     return "\n".join(lines) + "\n"
 
 
 def components() -> str:
-    """Return the page that lists every component, with one line and its reference."""
+    """Return the page that lists every component, with one line and its reference, and the names of other libraries."""
     lines = ["# Components", "", "Generated from the registries. `dynabro show KIND/NAME` has definitions and parameters."]
     for kind, registry in REGISTRIES.items():
         lines += ["", f"## {kind}", ""]
         for name, entry in registry.entries().items():
             lines += _wrapped(_markdown(f"- `{name}`: {entry.summary} Reference: {_sentence(entry.reference)}"), "  ")
+    lines += ["", "## Names of other libraries", ""]
+    lines += _wrapped(
+        "Names of ByzFL, Blades and ByzPy can be typed, too, in any spelling: `TrMean`, `tr_mean`, `tr-mean`. A name means the "
+        "algorithm as it is defined here. A star marks definitions that differ. `dynabro show NAME` says how, and what to type "
+        "for the other definition."
+    )
+    for kind, rows in ALIASES.items():
+        lines.append("")
+        for alias in rows:
+            names = ", ".join(f"`{name.strip()}`" for name in alias.names.split(","))
+            star = r" \*" if alias.note else ""
+            meaning = f"`{alias.text}`{star}" if alias.text else "no component"
+            lines += _wrapped(f"- {kind}, {names}: {meaning}", "  ")
     return "\n".join(lines) + "\n"
 
 

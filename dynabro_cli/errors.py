@@ -184,8 +184,8 @@ def many(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def did_you_mean(got: str, legal: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` if one of ``legal`` is close to ``got``, and otherwise an empty string."""
+def did_you_mean(got: str, legal: Iterable[str], text: Callable[[str], str] = str) -> str:
+    """Return `` (did you mean 'x'?)``, x the ``text`` of the one of ``legal`` that is close to ``got``; "" if none is close."""
     names = {name.lower(): name for name in legal}
     close = difflib.get_close_matches(got.lower(), names, n=1, cutoff=0.6)
-    return f" (did you mean {names[close[0]]!r}?)" if close else ""
+    return f" (did you mean {text(names[close[0]])!r}?)" if close else ""

@@ -171,8 +171,8 @@ def test_unknown_names_are_refused_with_a_hint() -> None:
         make_aggregator("cwmt", workers=3, byzantine=1)
     with pytest.raises(SpecError, match="unknown pre-aggregator 'cwtm'"):
         make_aggregator("cwtm+mean", workers=3, byzantine=1)
-    with pytest.raises(SpecError, match="unknown attack 'signflip'"):
-        make_attack("signflip", workers=3)
+    with pytest.raises(SpecError, match="unknown attack 'signflop'"):
+        make_attack("signflop", workers=3)
     with pytest.raises(SpecError, match=r"unknown switching strategy 'perodic' \(did you mean 'periodic'\?\)"):
         make_switching("perodic:K=3", workers=3, byzantine=1)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
+import itertools
 import re
+import shlex
 import signal
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +21,7 @@ from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
 from dynabro_cli.deferred import when_loaded
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError, SpecError
 from dynabro_cli.executors.interruptions import check_arrived, handle_signal
+from dynabro_cli.experiment.spec import fields
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.settings import check_settings
 
@@ -92,13 +98,48 @@ def dynabro(
 
 
 def _plain(command: Any) -> Any:
-    """Return ``command`` with help texts in which brackets are plain text, as in ``[default: none]``, not markup of rich."""
+    """Return ``command`` with help texts in which brackets are plain text, as in ``[default: none]``, not markup of rich.
+
+    Its options that take one value are refused if they are given twice.
+    """
     for part in (command, *command.params):
         if getattr(part, "help", None):
             part.help = re.sub(r"(\\*)(?=\[[a-z#/@])", r"\1\1\\", part.help)
+    command.make_parser = functools.partial(_strict_parser, command.make_parser)
     for child in getattr(command, "commands", {}).values():
         _plain(child)
     return command
+
+
+def _strict_parser(make: Callable[[Any], Any], context: Any) -> Any:
+    """Return a command's parser, which raises SpecError if an option for one value is given twice: click keeps the last one."""
+    parser = make(context)
+    parse = parser.parse_args
+
+    def parse_once(args: list[str]) -> Any:
+        words = list(args)  # click's parser empties its list
+        options, others, order = parse(args=args)
+        for option, times in Counter(order).items():
+            if times > 1 and not (option.multiple or option.is_flag or context.resilient_parsing):
+                advice = "one of them"
+                if context.info_name == "run" and option.name in fields():
+                    advice += f", or for all of them: {_as_sweep(option.name, order, words)}"
+                raise SpecError(f"{option.opts[0]}: it is given twice, and takes one value. Try: {advice}")
+        return options, others, order
+
+    parser.parse_args = parse_once
+    return parser
+
+
+def _as_sweep(name: str, options: Iterable[Any], words: Sequence[str]) -> str:
+    """Return a command for the runs with every value of the fields that ``dynabro run`` was given."""
+    typed = [(*word.split("=", 1), following)[:2] for word, following in itertools.pairwise([*words, ""])]
+    settings = ""
+    for option in dict.fromkeys(options):
+        values = [value for word, value in typed if word in option.opts and option.name in fields()]
+        values = ["+".join(values)] if option.multiple and values else values  # a chain of pre-aggregators is one value
+        settings += "".join(f" --set {shlex.quote(f'{option.name}={value}')}" for value in values)
+    return f"echo 'name: {name}' | dynabro sweep -{settings}"
 
 
 def main() -> None:

@@ -53,6 +53,7 @@ def list_(
     for name in kinds:
         _print_lines(name, [(_signature(entry), entry.summary) for own, entry in entries if own == name])
     say("", "'dynabro show KIND/NAME' has the definition, the parameters and the reference.")
+    say("Names of ByzFL, Blades and ByzPy are known, too: dynabro show TrMean")
 
 
 def _print_lines(title: str, lines: list[tuple[str, str]]) -> None:

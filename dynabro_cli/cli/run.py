@@ -15,7 +15,7 @@ from dynabro_cli.cli.output import print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
 from dynabro_cli.executors._api import Options
-from dynabro_cli.experiment.label import OTHERS, cell
+from dynabro_cli.experiment.label import OTHERS, cell, rule_of
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields, full_name
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def _report(db: str, run_id: int, as_json: bool, where: str, model: Path | None)
         return
     gap = "not finite" if row["final_gap"] is None else row["final_gap"]
     result = f"gap {gap}" if row["final_accuracy"] is None else f"test accuracy {row['final_accuracy']:.4f}"
-    say(f"{row['task']}: {row['method']}, {row['aggregator']}, {row['attack']}, {row['switching']}, seed {row['seed']}")
+    say(f"{row['task']}: {row['method']}, {rule_of(row)}, {row['attack']}, {row['switching']}, seed {row['seed']}")
     say(
         f"{row['status']}: {result} after {row['rounds']} rounds and {row['budget_spent']} gradient computations per worker "
         f"({row['switches']} switches) in {row['wall_seconds']:.1f} s"

@@ -83,13 +83,13 @@ def runs(
     engine = open_read_only(db)
     where = of_sweeps(engine, where, sweeps)
     if as_json or as_csv:
-        shown = RUN_COLUMNS if chosen is None else ", ".join(chosen)
+        shown = RUN_COLUMNS if chosen is None else _selected(chosen)
         table = list_runs(engine, where) if chosen is None and limit is None else newest_runs(engine, where, shown, limit)
         emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
         tell_of_code(list_code(engine, where))
         return
     most = limit or MOST_LISTED
-    listed = RUN_COLUMNS if columns == ALL else ", ".join(chosen or LISTED)
+    listed = RUN_COLUMNS if columns == ALL else _selected(chosen or LISTED)
     table = newest_runs(engine, where, f"{listed}, code_digests AS code, id AS run_id", most + 1)
     found = list(table.rows)
     rows = [dict(zip(table.columns, row, strict=True)) for row in found[:most]]
@@ -100,11 +100,18 @@ def runs(
     tell_of_code(compare((row["code"], 1) for row in rows))
 
 
+def _selected(names: Sequence[str]) -> str:
+    """Return columns as SQL; the table has no column ``rule``."""
+    from dynabro_cli.store.views import RULE
+
+    return ", ".join(RULE if name == "rule" else name for name in names)
+
+
 def _columns(text: str) -> list[str]:
     """Return the columns that ``--columns`` names; raise SpecError for a name that is not a column of the table."""
     from dynabro_cli.store.tables import metadata
 
-    legal = metadata.tables["runs"].columns.keys()
+    legal = [*metadata.tables["runs"].columns.keys(), "rule"]
     names = [full_name(name.strip()) for name in text.split(",")]
     for name in names:
         if name not in legal:

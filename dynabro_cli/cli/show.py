@@ -61,7 +61,7 @@ def show(
 
 
 def _kind_of(name: str) -> tuple[str, str]:
-    """Return the kind of the only component with a name, and the name.
+    """Return the kind of the only component with a name, which may be another library's, and the name.
 
     Raises:
         SpecError: No component has the name, or components of several kinds have it.
@@ -69,15 +69,16 @@ def _kind_of(name: str) -> tuple[str, str]:
     from dynabro_cli.experiment.resolve import REGISTRIES
 
     kinds = [kind for kind, registry in REGISTRIES.items() if name in registry.entries()]
+    kinds = kinds or [kind for kind, registry in REGISTRIES.items() if registry.knows(name)]
     if len(kinds) == 1:
         return kinds[0], name
     if kinds:
         raise SpecError(
             f"{name!r} names components of several kinds. Try: {' or '.join(f'dynabro show {kind}/{name}' for kind in kinds)}"
         )
-    known = {own: kind for kind, registry in REGISTRIES.items() for own in registry.entries()}
+    known = {own: f"{kind}/{registry.find(own)}" for kind, registry in REGISTRIES.items() for own in registry.suggestible()}
     raise SpecError(
-        f"cannot show {name!r}: neither a component nor a run{did_you_mean(name, known)}. "
+        f"cannot show {name!r}: neither a component nor a run{did_you_mean(name, known, known.__getitem__)}. "
         "Try: dynabro list, which names the components, or dynabro runs, which lists the runs"
     )
 

@@ -11,10 +11,11 @@ import importlib
 import importlib.util
 import pkgutil
 import re
+import warnings
 from collections.abc import Callable
 from typing import Any, Generic
 
-from dynabro_cli.components import plugins
+from dynabro_cli.components import aliases, plugins
 from dynabro_cli.components.component import Check, Component, Entry, Factory
 from dynabro_cli.components.parameters import NoParameters
 from dynabro_cli.errors import NameTakenError, SpecError, did_you_mean
@@ -36,6 +37,7 @@ class Registry(Generic[Factory]):
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
         self.package = package
+        self._folder = package.rpartition(".")[2]
         self._entries: dict[str, Entry[Factory]] = {}
         self._parsed: dict[str, Component[Factory]] = {}
         self._discovered = False
@@ -67,7 +69,7 @@ class Registry(Generic[Factory]):
             self._entries = dict(sorted({**self._entries, name: entry}.items()))
             self._parsed.clear()
             if not ours:
-                USERS[f"{self.package.rpartition('.')[2]}/{name}"] = entry
+                USERS[f"{self._folder}/{name}"] = entry
             return factory
 
         return decorate
@@ -79,17 +81,44 @@ class Registry(Generic[Factory]):
         return dict(self._entries)
 
     def entry(self, name: str) -> Entry[Factory]:
-        """Return the entry called ``name``; raise SpecError with the legal names if it is unknown."""
+        """Return the entry called ``name``, also in another library; raise SpecError with the legal names if it is unknown."""
+        name = self._meaning(name).partition(":")[0]  # which may import the component
+        return self._entries[name]
+
+    def find(self, name: str) -> str:
+        """Return the text of the component that ``name`` stands for: its own name, or another library's; empty if unknown."""
         self._import_namesake(name)
         if name not in self._entries:
             self._discover()
-        if name not in self._entries:
-            entries = self.entries()
-            if name not in entries:
-                hint = did_you_mean(name, entries)
-                own = "" if hint else "; --plugin FILE loads your own"
-                raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(entries)}{own}")
-        return self._entries[name]
+        if name in self._entries or name in self.entries():
+            return name
+        spelt = [own for own in self._entries if aliases.squashed(own) == aliases.squashed(name)]
+        alias = aliases.find(self._folder, name)
+        return spelt[0] if len(spelt) == 1 else alias.text if alias else ""
+
+    def knows(self, name: str) -> bool:
+        """Return True for a name of a component here or in another library, also if the component does not exist here."""
+        return bool(self.find(name) or aliases.find(self._folder, name))
+
+    def _meaning(self, name: str) -> str:
+        """Return ``find(name)``; warn if other libraries define the component differently.
+
+        Raises:
+            SpecError: The name is unknown; the message has the legal names.
+        """
+        text, alias = self.find(name), aliases.find(self._folder, name)
+        if not text:
+            hint = f": {alias.note}" if alias else did_you_mean(name, self.suggestible(), self.find)
+            plugin = "" if hint else "; --plugin FILE loads your own"
+            raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(self._entries)}{plugin}")
+        if alias and alias.note and text == alias.text and text != name:
+            warnings.warn(f"{self.kind} {name!r} is {text} here: {alias.note}", stacklevel=3)
+        return text
+
+    def suggestible(self) -> list[str]:
+        """Return all names, other libraries' included, except for no defence and no attack."""
+        names = [*self.entries(), *aliases.names_of(self._folder)]
+        return [name for name in names if self.find(name) not in ("", aliases.DISARMED.get(self._folder))]
 
     def _import_namesake(self, name: str) -> None:
         """Import the module with a component's name, if it exists: ``centered_clipping`` for ``centered-clipping``."""
@@ -116,12 +145,19 @@ class Registry(Generic[Factory]):
         return self._parsed[text]
 
     def _read(self, text: str) -> Component[Factory]:
-        name, colon, rest = text.strip().partition(":")
-        entry = self.entry(name)
+        typed, colon, rest = text.strip().partition(":")
+        name, _, preset = self._meaning(typed).partition(":")
+        entry = self._entries[name]
         raw, problems = _split(rest if colon else "", f"{self.kind} {text!r}")
+        raw = _split(preset, name)[0] | raw
+        alias = aliases.find(self._folder, typed)
+        theirs = alias.parameters if alias else {}
         infos = {info.key: info for info in entry.infos}
         values: dict[str, Any] = {}
         for key, value in raw.items():
+            if key in theirs and (key not in infos or typed != name):
+                problems.append(f"{self.kind} {typed!r}: {key}={value} is another library's parameter. Try: {theirs[key]}")
+                continue
             if key not in infos:
                 legal = ", ".join(infos) or "it has none"
                 hint = did_you_mean(key, infos)

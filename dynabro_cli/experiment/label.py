@@ -24,9 +24,14 @@ def cell(run: Fields, also: Iterable[str] = ()) -> str:
         run: All its fields by name.
         also: The names of fields to add.
     """
-    chain = "" if run["pre_aggregators"] == "none" else f"{run['pre_aggregators']}+"
-    words = [run["task"], run["method"], f"{chain}{run['aggregator']}", run["attack"], run["switching"], f"seed {run['seed']}"]
+    words = [run["task"], run["method"], rule_of(run), run["attack"], run["switching"], f"seed {run['seed']}"]
     return ", ".join(words + [f"{name}={format_value(run[name])}" for name in also])
+
+
+def rule_of(run: Fields) -> str:
+    """Return a run's aggregator with its chain, such as ``nnm+cwtm``; ``store.views.RULE`` is the same in SQL."""
+    chain = "" if run["pre_aggregators"] == "none" else f"{run['pre_aggregators']}+"
+    return f"{chain}{run['aggregator']}"
 
 
 def labels(runs: Sequence[Fields]) -> list[str]:

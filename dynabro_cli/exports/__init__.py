@@ -28,7 +28,7 @@ class Exported(NamedTuple):
     Attributes:
         name: Its id and the beginning of its key.
         group: Its sweep; ``runs`` without a sweep.
-        fields: Its fields that have a value, and all parameters of its components, such as ``method.beta``.
+        fields: Its fields that have a value, ``rule``, and all parameters of its components, such as ``method.beta``.
         tags: Tags.
         note: The note, or an empty text.
         started: Start time, in seconds since 1970.
@@ -93,7 +93,7 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
         yield Exported(
             f"{row['id']}-{row['run_key'][:KEY_DIGITS]}",
             row.get("sweep", "runs"),
-            {name: value for name, value in row.items() if name in fields() or "." in name},
+            {name: value for name, value in row.items() if name in (*fields(), "rule") or "." in name},
             read_tags(row.get("tags")),
             row.get("note", ""),
             row["started_at"].timestamp(),

@@ -16,6 +16,7 @@ from dynabro_cli.errors import DatabaseError
 from dynabro_cli.store.care.check import NUMBERS as WORKERS
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.read.queries import among, of_sweeps, query
+from dynabro_cli.store.views import RULE
 from dynabro_cli.theory.rate import with_specs
 
 ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
@@ -30,8 +31,8 @@ class Results:
     """The runs of a figure.
 
     Attributes:
-        runs: One row per run that finished or diverged: the columns of the table ``runs``, with ``spec`` as a mapping, and the
-            columns of ``recovery`` if the database has them.
+        runs: One row per run that finished or diverged: the columns of the table ``runs``, with ``spec`` as a mapping,
+            ``rule``, and the columns of ``recovery`` if the database has them.
         planned: One row per planned run of the figure's sweep: ``run_key`` and the columns of the spec, in the plan's order;
             without a sweep, the same as ``runs``.
         label: Differences from the sweep that comes with the program.
@@ -97,7 +98,7 @@ def read_runs(engine: Engine, where: str | None, sweeps: Sequence[str] = ()) -> 
         SpecError: The condition is not valid.
     """
     condition = of_sweeps(engine, where, sweeps) or "TRUE"
-    runs = read(engine, f"SELECT * FROM runs WHERE {RESULTS} AND ({condition}) ORDER BY id")
+    runs = read(engine, f"SELECT *, {RULE} FROM runs WHERE {RESULTS} AND ({condition}) ORDER BY id")
     numbers = dict.fromkeys(("final_accuracy", "final_loss", "final_gap", "wall_seconds"), float)
     chosen = f"run_id IN (SELECT id FROM runs WHERE {condition})"
     recovery = read(engine, f"SELECT * FROM recovery WHERE {chosen}").rename(columns={"run_id": "id"})

@@ -36,7 +36,7 @@ TEX, PAGE = "tex", "html"
 TABLES = (TEX, PAGE)
 """Formats of tables."""
 FORMATS = (*UNDATED, *TABLES)
-KEYS = ("run_key", "status", "task", "method", "aggregator", "attack", "switching", "budget", "learning_rate", "seed")
+KEYS = ("run_key", "status", "task", "method", "aggregator", "attack", "switching", "budget", "learning_rate", "seed", "rule")
 
 Rows = list[dict[str, Any]]
 

@@ -201,7 +201,7 @@ def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, s
         spread: The meaning of bars and bands; empty if there are none.
         what: The quantity, if no axis names it.
     """
-    names = ("task", "method", "aggregator", "attack", "switching", "workers", "budget")
+    names = ("task", "method", "rule", "attack", "switching", "workers", "budget")
     same = [name for name in names if runs[name].nunique() == 1]
     words = [text if isinstance(text := runs.iloc[0][name], str) else f"{name} {text:,}" for name in same]
     words = [short(TASKS.get(word, word)) for word in words]

@@ -34,6 +34,8 @@ def student_sql(freedom: str) -> str:
     return f"CASE {freedom} {listed} ELSE CASE WHEN {freedom} > {len(STUDENT)} THEN {beyond} END END"
 
 
+RULE = "CASE pre_aggregators WHEN 'none' THEN '' ELSE pre_aggregators || '+' END || aggregator AS rule"
+"""The column ``rule`` in views, exports and frames, as SQL: the aggregator with its chain, such as ``nnm+cwtm``."""
 _CELL = ", ".join(name for name in fields() if name != "seed")
 """The fields of a cell, as SQL."""
 VIEWS = {
@@ -48,7 +50,7 @@ VIEWS = {
     """,
     "final_accuracy": f"""
         CREATE VIEW final_accuracy AS
-        SELECT {_CELL}, n, mean, std, mean_gap, diverged, mean - half AS ci_low, mean + half AS ci_high
+        SELECT {_CELL}, n, mean, std, mean_gap, diverged, mean - half AS ci_low, mean + half AS ci_high, {RULE}
         FROM (SELECT cells.*, {student_sql("(scored - 1)")} * std / SQRT(scored) AS half
               FROM (SELECT {_CELL},
                            COUNT(*) AS n, COUNT(final_accuracy) AS scored, AVG(final_accuracy) AS mean,
@@ -63,3 +65,5 @@ VIEWS = {
                     GROUP BY {_CELL}) AS cells) AS intervals
     """,
 }
+OLDER = {"final_accuracy": VIEWS["final_accuracy"].replace(f", {RULE}", "")}
+"""Earlier definitions of views, in databases of 1.0.0: not foreign, and replaced by the next command that writes."""

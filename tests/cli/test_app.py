@@ -21,6 +21,8 @@ from dynabro_cli.executors import sweep
 from dynabro_cli.executors._api import Outcome
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
+from dynabro_cli.grid.plan import plan
+from dynabro_cli.grid.sweep_lookup import load_sweep
 from tests.cli.conftest import SETTINGS, Dynabro
 from tests.command_lines import commands, parse, program
 from tests.store.made import read
@@ -46,6 +48,36 @@ def test_every_command_is_known() -> None:
     assert {command[0] for command in COMMANDS} >= {"run", "sweep", "list", "show", "runs", "query", "export", "db"}
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_option_for_one_value_is_refused_if_it_is_given_twice(command: tuple[str, ...], dynabro: Dynabro) -> None:
+    found = program()
+    for word in command:
+        found = found.commands[word]
+    single = [part for part in found.params if part.param_type_name == "option" and not part.multiple and not part.is_flag]
+    for option in single[:1] + single[-1:]:
+        outcome = dynabro(*command, option.opts[0], "1", f"{option.opts[-1]}=2")
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.problems[0].startswith(f"{option.opts[0]}: it is given twice, and takes one value. Try: one of them")
+
+
+def test_a_field_that_is_given_twice_to_run_comes_with_a_sweep_that_can_be_typed(dynabro: Dynabro, folder: Path) -> None:
+    given = ["--task", "quadratic", "--budget=40", "--pre", "nnm", "--pre=clipping:c=2", "--attack", "sf", "--attack=alie"]
+    (line,) = dynabro("run", *given, "--learning-rate", "0.1").problems
+    text, _, command = line.partition(" | ")
+    assert text.endswith("Try: one of them, or for all of them: echo 'name: attack'")
+    Path("typed.yaml").write_text("name: attack")
+    words = shlex.split(command)
+    assert words[:3] == ["dynabro", "sweep", "-"]
+    assert words[3::2] == ["--set"] * len(words[4::2])
+    runs = plan(load_sweep("typed.yaml", words[4::2])).runs
+    found = [(run.spec.task, run.spec.attack, run.spec.pre_aggregators, run.spec.learning_rate) for run in runs]
+    assert found == [("quadratic", attack, "nnm+clipping:c=2", 0.1) for attack in ("sf", "alie")]
+
+
+def test_a_flag_may_be_given_twice(dynabro: Dynabro) -> None:
+    assert dynabro("list", "models", "--json", "--json").code == 0
+
+
 # --- help
 
 
@@ -63,13 +95,13 @@ OTHERWISE = (
 """Commands whose example needs more than a database; it is tested elsewhere."""
 
 
-SMALLER = {("verify", "tau"): ("--budget", "40")}
-"""Options that shorten an example."""
+SMALLER = {("verify", "tau"): {"500": "40"}}
+"""Values in place of an example's, to shorten it."""
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command not in OTHERWISE], ids=" ".join)
 def test_the_example_works(command: tuple[str, ...], dynabro: Dynabro, results: Path) -> None:
-    outcome = dynabro(*example(dynabro, command), *SMALLER.get(command, ()))
+    outcome = dynabro(*(SMALLER.get(command, {}).get(word, word) for word in example(dynabro, command)))
     assert outcome.code == 0, outcome.err
     assert outcome.out or outcome.err.endswith(".csv\n")
 

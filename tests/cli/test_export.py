@@ -7,10 +7,12 @@ import io
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from dynabro_cli import exports, load
 from tests.cli.conftest import Dynabro
-from tests.store.made import read
+from tests.store.made import change, read
 
 COMPONENTS = "task, method, aggregator, attack, switching, seed"
 EQUIVALENTS = {
@@ -52,6 +54,34 @@ def test_the_file_equals_sql(what: str, where: str, dynabro: Dynabro, results: P
     assert len(set(header)) == len(header)
     places = [header.index(name) for name in names(results, what)]
     assert [[row[place] for place in places] for row in rows] == [[as_text(value) for value in row] for row in expected]
+
+
+CHAINS = ("none", "nnm", "bucketing:s=2+nnm")
+
+
+def test_every_table_has_the_rule_with_its_chain(dynabro: Dynabro, results: Path) -> None:
+    """Grouped by ``aggregator`` alone, these runs would be mixed."""
+    for place, chain in enumerate(CHAINS):
+        change(results, f"UPDATE runs SET pre_aggregators = '{chain}' WHERE id % 3 = {place}")
+    rules = {
+        number: aggregator if chain == "none" else f"{chain}+{aggregator}"
+        for number, chain, aggregator in read(results, "SELECT id, pre_aggregators, aggregator FROM runs")
+    }
+    assert set(rules.values()) == {"cwtm", "nnm+cwtm", "bucketing:s=2+nnm+cwtm", "nnm+cwmed"}
+    for what in ("curves", "rounds"):
+        table = pd.read_csv(io.StringIO(dynabro("export", what, "--csv", "-").out))
+        assert dict(zip(table["run_id"], table["rule"], strict=True)) == rules
+    for words in (("export", "final", "--csv", "-"), ("query", "SELECT * FROM final_accuracy", "--csv")):
+        assert set(pd.read_csv(io.StringIO(dynabro(*words).out))["rule"]) == set(rules.values())
+    for words in ((), ("--columns", "id,rule")):
+        listed = pd.read_csv(io.StringIO(dynabro("runs", "--csv", *words).out))
+        assert dict(zip(listed["id"], listed["rule"], strict=True)) == rules
+    frame = load(results).runs
+    assert dict(zip(frame["id"], frame["rule"], strict=True)) == rules
+    assert [run.fields["rule"] for run in exports._runs("results.db", None, None)] == list(rules.values())
+    assert dynabro("plot", "final").code == 0
+    drawn = pd.read_csv("plots/final.runs.csv").merge(frame, on="run_key")
+    assert list(drawn["rule_x"]) == list(drawn["rule_y"])
 
 
 def test_numbers_come_back_exactly(dynabro: Dynabro, results: Path) -> None:

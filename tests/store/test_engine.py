@@ -221,7 +221,7 @@ VIEWS = {
         *("task", "model", "method", "aggregator", "pre_aggregators", "attack", "attack_entry", "switching", "clock"),
         *("workers", "byzantine", "budget", "batch_size", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "eval_every"),
         *("precision", "participation", "data", "validation", "n", "mean", "std", "mean_gap", "diverged"),
-        *("ci_low", "ci_high"),
+        *("ci_low", "ci_high", "rule"),
     ],
 }
 

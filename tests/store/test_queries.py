@@ -11,11 +11,12 @@ from sqlalchemy import Engine
 
 from dynabro_cli.errors import NotFoundError, SpecError
 from dynabro_cli.store.environments import VERSIONS
-from dynabro_cli.store.open.engine import open_read_only
+from dynabro_cli.store.open.engine import open_for_writing, open_read_only
 from dynabro_cli.store.read import queries
 from dynabro_cli.store.tables import metadata
+from dynabro_cli.store.views import OLDER
 from tests.store import sound
-from tests.store.made import made_once, read, record, rounds, started, whole_run
+from tests.store.made import change, made_once, read, record, rounds, started, whole_run
 
 KEYS = ["1a" + "0" * 62, "1b" + "0" * 62, "7" * 64]
 
@@ -186,6 +187,20 @@ def test_an_export_has_every_row_and_column(what: str, where: str | None, reader
 def test_no_two_columns_of_an_export_have_one_name(what: str, reader: Engine) -> None:
     columns = queries.export(reader, what).columns
     assert len(set(columns)) == len(columns)
+
+
+def test_a_view_of_the_first_version_is_read_and_gets_its_new_column(database: str, engine: Engine) -> None:
+    record(engine, whole_run(4))
+    engine.dispose()
+    for statement in ("DROP VIEW final_accuracy", OLDER["final_accuracy"]):
+        change(database, statement)
+    reader = open_read_only(database)
+    assert queries.query(reader, "SELECT * FROM final_accuracy").columns[-1] == "ci_high"
+    (row,) = queries.export(reader, "final").frame().to_dict("records")
+    assert (row["rule"], row["n"]) == ("cwtm", 1)
+    for _ in range(2):
+        open_for_writing(database).dispose()
+        assert read(database, "SELECT rule, n FROM final_accuracy") == [("cwtm", 1)]
 
 
 def test_every_export_is_tested() -> None:

@@ -59,7 +59,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     below.set(xlabel=TICKS[clock], ylabel="worker", xlim=place[:2])
     below.yaxis.set_major_locator(MaxNLocator(integer=True))
     below.grid(visible=False)
-    words = [method_label(run["spec"]["method"]), run["task"], run["aggregator"], run["attack"], run["switching"]]
+    words = [method_label(run["spec"]["method"]), run["task"], run["rule"], run["attack"], run["switching"]]
     title = f"run {run['id']}: {', '.join(map(short, words))}, seed {run['seed']}\nblack: the worker is Byzantine"
     figure.suptitle(title, fontsize=note_size(NOTE_SIZE + 0.5), color="#333333")
     numbers = pd.DataFrame(masks.astype(int), columns=[f"worker_{number + 1}" for number in range(masks.shape[1])])

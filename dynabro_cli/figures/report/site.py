@@ -67,6 +67,7 @@ OF_VIEWS = {
         "diverged": "number of runs that diverged",
         "ci_low": "lower end of Student's 95% interval of the mean",
         "ci_high": "upper end of Student's 95% interval of the mean",
+        "rule": "the aggregator with its pre-aggregators, such as `nnm+cwtm`",
     },
 }
 """Meanings of the columns of views, except the fields of a run."""

@@ -170,6 +170,7 @@ def _create_or_check(connection: Connection, database: str) -> None:
     check_version(version, database)
     if connection.dialect.name != "sqlite":
         refuse_to_write(connection, database)
+    _renew_views(connection)
 
 
 def refuse_to_write(connection: Connection, database: str) -> None:
@@ -194,6 +195,19 @@ def create_tables(connection: Connection) -> None:
     connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{SCHEMA_VERSION:04}')")
     if connection.dialect.name == "sqlite":
         _stamp(connection)
+
+
+def _renew_views(connection: Connection) -> None:
+    """Replace the view of a database of 1.0.0, which has no column ``rule``, in the caller's transaction."""
+    columns = connection.exec_driver_sql("SELECT * FROM final_accuracy LIMIT 0").keys()
+    if "rule" in columns:
+        return
+    create = VIEWS["final_accuracy"]
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("DROP VIEW final_accuracy")
+    else:  # a server does not drop a view that other views read; it replaces one that only gets more columns
+        create = create.replace("CREATE VIEW", "CREATE OR REPLACE VIEW")
+    connection.exec_driver_sql(create)
 
 
 def _stamp(connection: Connection) -> None:

@@ -21,7 +21,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from dynabro_cli.errors import DatabaseError
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.tables import metadata
-from dynabro_cli.store.views import VIEWS
+from dynabro_cli.store.views import OLDER, VIEWS
 
 VERSION_TABLE = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
@@ -157,7 +157,8 @@ def _difference(own: SchemaEntry, expected: SchemaEntry) -> list[Stranger]:
     if own.type != expected.type:
         return [Stranger(kind, own.name, f"is a {own.type}, not dynabro's {kind}")]
     written, meant = _written(own.sql), _written(expected.sql)
-    same = written == meant or (kind == "table" and _with_columns(written, meant))
+    older = own.name.lower() in OLDER and written == _written(OLDER[own.name.lower()])
+    same = written == meant or older or (kind == "table" and _with_columns(written, meant))
     return [] if same else [Stranger(kind, own.name, DIFFERENT)]
 
 

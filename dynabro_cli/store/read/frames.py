@@ -17,8 +17,9 @@ class Frames(NamedTuple):
     """Stored results.
 
     Attributes:
-        runs: A row for each run: the columns of the table ``runs`` with times as dates in UTC, and a column for each parameter
-            of a component, such as ``method.beta``. Parameters at their default are included.
+        runs: A row for each run: the columns of the table ``runs`` with times as dates in UTC, ``rule`` (the aggregator
+            with its chain, such as ``nnm+cwtm``), and a column for each parameter of a component, such as ``method.beta``.
+            Parameters at their default are included.
         evaluations: A row for each evaluation; ``run_id`` is the run's id.
     """
 
@@ -43,11 +44,12 @@ def load(db: str | Path = "results.db", where: str | None = None, *, sweep: str 
 
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.queries import of_sweeps, query
+    from dynabro_cli.store.views import RULE
 
     engine = open_read_only(str(db))
     named = of_sweeps(engine, where, [sweep] if isinstance(sweep, str) else sweep)
     condition = "" if named is None else f"WHERE {named}"
-    runs = query(engine, f"SELECT * FROM runs {condition} ORDER BY id").frame()
+    runs = query(engine, f"SELECT *, {RULE} FROM runs {condition} ORDER BY id").frame()
     for name in TIMES:
         runs[name] = pd.to_datetime(runs[name], utc=True, errors="coerce", format="ISO8601")
     parameters = pd.DataFrame([_parameters(text) for text in runs["spec"]], index=runs.index)

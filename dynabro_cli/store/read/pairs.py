@@ -114,6 +114,7 @@ def _field_of(text: str, registries: Mapping[str, Registry[Any]]) -> str:
     """Return the field of a component's text: its method, or the only field whose components have its name."""
     name = re.split(r"\+(?!\d)", text)[-1].partition(":")[0]
     found = [field for field, kind in COMPONENTS.items() if name in registries[kind].entries()]
+    found = found or [field for field, kind in COMPONENTS.items() if registries[kind].knows(name)]
     return found[0] if len(found) == 1 else "method"
 
 

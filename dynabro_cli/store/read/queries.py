@@ -29,7 +29,7 @@ from dynabro_cli.store.open.connections import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
 from dynabro_cli.store.open.value_types import NUMBERS
 from dynabro_cli.store.tables import metadata
-from dynabro_cli.store.views import VIEWS
+from dynabro_cli.store.views import RULE, VIEWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,24 +41,24 @@ SWEEPS = "SELECT sweep FROM runs WHERE sweep IS NOT NULL UNION SELECT name FROM 
 """Names of sweeps, as SQL."""
 
 EXPORTS = {
-    "curves": """
+    "curves": f"""
         SELECT run_id, task, model, method, aggregator, pre_aggregators, attack, switching, seed, status, round,
                evaluations.budget, samples, test_accuracy, test_loss, train_loss, gap, precision, participation, data,
-               validation_accuracy, validation_loss
-        FROM evaluations JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
+               validation_accuracy, validation_loss, {RULE}
+        FROM evaluations JOIN runs ON runs.id = run_id {{where}} ORDER BY runs.id, round
     """,
     "final": "SELECT * FROM {cells} {where}",
-    "rounds": """
+    "rounds": f"""
         SELECT run_id, task, method, aggregator, attack, switching, seed, round, rounds.budget, level, cost, rounds.byzantine,
                switched, dynamic, accepted, rounds.learning_rate, gradient_norm, aggregation_error, precision,
-               participation, acceptance, data
-        FROM rounds JOIN runs ON runs.id = run_id {where} ORDER BY runs.id, round
+               participation, acceptance, data, {RULE}
+        FROM rounds JOIN runs ON runs.id = run_id {{where}} ORDER BY runs.id, round
     """,
 }
 
 RUN_COLUMNS = (
     "id, status, task, model, method, aggregator, attack, switching, seed, budget_spent, rounds, final_accuracy, final_gap, "
-    "wall_seconds, substr(run_key, 1, 10) AS run_key, precision, data"
+    f"wall_seconds, substr(run_key, 1, 10) AS run_key, precision, data, {RULE}"
 )
 
 
@@ -183,13 +183,11 @@ def list_code(engine: Engine, where: str | None = None) -> CodeComparison:
 
 def export(engine: Engine, what: str, where: str | None = None, sweeps: Sequence[str] | None = None) -> QueryResult:
     """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components."""
-    cells, condition = "final_accuracy", of_sweeps(engine, where, sweeps)
-    if what == "final":
-        condition = where
-        if sweeps:  # the view has the cells of all runs: the same statement, on the runs of the sweeps
-            view = VIEWS["final_accuracy"].partition(" AS\n")[2]
-            own = view.replace("FROM runs WHERE", f"FROM runs WHERE ({of_sweeps(engine, None, sweeps)}) AND")
-            cells = f"({own}) AS final_accuracy"
+    cells, condition = "", of_sweeps(engine, where, sweeps)
+    if what == "final":  # the view's own statement: on the runs of the sweeps, and with the columns that an older view lacks
+        chosen, condition = of_sweeps(engine, None, sweeps) or "TRUE", where
+        view = VIEWS["final_accuracy"].partition(" AS\n")[2]
+        cells = "(" + view.replace("FROM runs WHERE", f"FROM runs WHERE ({chosen}) AND") + ") AS final_accuracy"
     return query(engine, EXPORTS[what].format(cells=cells, where=_condition(condition)))
 
 
