@@ -62,7 +62,8 @@ class Started:
 
     ``resumed`` are the totals of the checkpoint from which the run resumes; None if it starts from the beginning. ``labels``
     has (worker, label, count) for every label of a worker's training samples; empty if every worker has all samples. ``unused``
-    is the reason why a given checkpoint is not used; None if it is used, or no checkpoint was given.
+    is the reason why a given checkpoint is not used; None if it is used, or no checkpoint was given. ``notes`` are lines
+    about the data.
     """
 
     run_key: str
@@ -70,6 +71,7 @@ class Started:
     resumed: Totals | None = None
     labels: tuple[tuple[int, int, int], ...] = ()
     unused: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

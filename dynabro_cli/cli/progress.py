@@ -159,6 +159,8 @@ class RunProgress(Display):
             self._restart(self._task, before, self._budget)
             if event.unused is not None:
                 warn(f"{event.unused}; the run starts from the beginning")
+            for line in event.notes:
+                warn(line)
         elif isinstance(event, events.RoundsDone):
             self._byzantine = f"{event.rounds[-1].byzantine} Byzantine"
             self._show(event.rounds[-1].budget)
@@ -216,6 +218,7 @@ class SweepProgress(Display):
         self._total = sum(run.spec.budget for run in runs)
         self._done = 0  # the budgets of runs that have ended
         self._begun, self._waiting = False, 0
+        self._noted: set[str] = set()
         self._statuses: Counter[str] = Counter()
         self._slots: dict[int, _InProgress] = {}
         self._all = self._live.add_task("starting", total=self._total)
@@ -235,6 +238,10 @@ class SweepProgress(Display):
     def event(self, slot: int, run: Run, event: events.Event) -> None:
         """Show the progress of a run."""
         shown = self._slots[slot]
+        for line in event.notes if isinstance(event, events.Started) else ():
+            if line not in self._noted:
+                self._noted.add(line)
+                self._tell(line)
         if isinstance(event, events.Started) and event.unused is not None:
             self._tell(f"{self._cell(run)}: {event.unused}; the run starts from the beginning")
         elif isinstance(event, events.Started) and event.resumed is not None:

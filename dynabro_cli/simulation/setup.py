@@ -252,7 +252,8 @@ def _prepare(
     record = _record(run, device, method.noise_bound, problem, simulation.how) | {"code_digests": code}
     if checkpoint is not None:
         simulation.restore(checkpoint)
-    return simulation, events.Started(run.key, record, None if checkpoint is None else checkpoint.totals, counts)
+    totals = None if checkpoint is None else checkpoint.totals
+    return simulation, events.Started(run.key, record, totals, counts, notes=getattr(data, "notes", ()))
 
 
 def _answering(spec: CompleteSpec) -> Callable[[int], torch.Tensor]:
