@@ -138,7 +138,7 @@ def _labels(given: Any, name: str) -> np.ndarray[Any, Any]:
     if y.ndim != 1 or y.dtype.kind not in "iu" or (len(y) and not 0 <= y.min() <= y.max() < 2**31):
         ends = f" from {y.min()} to {y.max()}" if y.size and y.dtype.kind in "iuf" else ""
         whole = y.dtype.kind == "b" or (y.dtype.kind == "f" and not (y % 1).any())
-        other = ", such as y.argmax(1)" if y.ndim == 2 else ", such as y.astype(int)" if whole else ""
+        other = ", such as y.argmax(1)" if y.ndim == 2 and len(y) > 1 else ", such as y.astype(int)" if whole else ""
         raise SpecError(
             f"task={name}: y is {y.dtype} {list(y.shape)}{ends}. Try: whole numbers from 0, one for each sample{other}"
         )
