@@ -63,7 +63,7 @@ class Started:
     ``resumed`` are the totals of the checkpoint from which the run resumes; None if it starts from the beginning. ``labels``
     has (worker, label, count) for every label of a worker's training samples; empty if every worker has all samples. ``unused``
     is the reason why a given checkpoint is not used; None if it is used, or no checkpoint was given. ``notes`` are lines about
-    the way of computing that the user should see once.
+    the data and the way of computing that the user should see once.
     """
 
     run_key: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,9 +13,11 @@ import pytest
 import torch
 
 from dynabro_cli import RunSpec, make_aggregator, make_attack, make_pre_aggregator, make_switching, plugins, simulate
-from dynabro_cli.errors import PluginError, SpecError
-from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.errors import NotFoundError, PluginError, SpecError
+from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.plugins import Range, aggregator, attack, model, partition, pre_aggregator, switching, task
+from dynabro_cli.store.read.pairs import side
+from dynabro_cli.tasks._api import TaskSetting
 from dynabro_cli.tasks._arrays import images_of
 from tests.own import fresh
 
@@ -128,6 +132,55 @@ def test_an_argument_that_nothing_can_set_is_refused_at_once(function: Any, prob
     assert problem in str(caught.value)
 
 
+# --- texts with blanks and commas
+
+
+@pytest.mark.parametrize("note", ["a b", "a, b", "a+b", "a:b/c", "nnm+x: y, 1e+2", """it's "so", ok""", "", " "])
+def test_a_text_may_have_blanks_and_separators(note: str) -> None:
+    """In a chain, and as a part of another component; read again from the canonical text, as worker processes do."""
+
+    @aggregator("own-noted")
+    def noted(messages: Any, *, note: str = "-") -> Any:
+        """Mean, with a note."""
+        return messages.mean(0)
+
+    @attack("own-noted")
+    def noting(messages: Any, byzantine: Any, *, note: str = "-") -> Any:
+        """Nothing, with a note."""
+        return messages
+
+    mark, other = ("'", '"')
+    for quote in (mark, other):
+        own = f"own-noted:note={quote}{note.replace(quote, 2 * quote)}{quote}"
+        outer = other if quote == mark else mark
+        within = own.replace(outer, 2 * outer)
+        spec = resolve(
+            RunSpec(
+                task="quadratic",
+                method="sgd",
+                aggregator=f"nnm+ctma:rule={outer}{within}{outer}",
+                attack=f"mixed:parts={outer}sf/{within}/sf{outer}",
+            )
+        ).spec
+        again = resolve(RunSpec(**vars(spec)))
+        assert again.spec == spec
+        assert spec.pre_aggregators == "nnm"
+        assert again.aggregator.inner[0].parameters.note == note
+        assert [getattr(part.parameters, "note", None) for part in again.attack.inner] == [None, note, None]
+        chain = f"clipping:c=1e+2+own-noted:note={quote}{note.replace(quote, 2 * quote)}{quote}"
+        make_aggregator(chain, workers=5, byzantine=1)
+        (rule,) = [value for name, value in side(f"momentum aggregator={chain}", REGISTRIES).items() if name == "aggregator"]
+        assert REGISTRIES["aggregators"].parse(rule).parameters.note == note
+
+
+def test_a_quote_that_is_not_closed() -> None:
+    with pytest.raises(SpecError) as caught:
+        REGISTRIES["tasks"].parse('image-folder:name="a b,size=3')
+    assert caught.value.problems[0].startswith(
+        """task 'image-folder:name="a b,size=3': 'name="a b' is not of the form key=value. Try: key="value" if it has blanks"""
+    )
+
+
 # --- arrays
 
 
@@ -146,9 +199,10 @@ def test_a_file_of_arrays_is_a_task(tmp_path: Path) -> None:
 
 def test_arrays_become_normalised_images() -> None:
     pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
-    images = images_of((pixels, [0, 1], pixels, [1, 4]), "own")
+    images = images_of((pixels, [0, 1], pixels, [1, 3]), "own")
     assert (images.train_images.dtype, tuple(images.train_images.shape)) == (torch.uint8, (2, 1, 3, 3))
-    assert (images.shape.classes, images.scale) == (5, 255.0)
+    assert (images.shape.classes, images.scale) == (4, 255.0)
+    assert images.notes == ("task=own: no training sample has the label 2, 3, of 4 classes",)
     assert images.mean == pytest.approx((8.5 / 255,))
     images = images_of((np.ones((10, 3)), np.zeros(10, int)), "own")
     assert (len(images.train_images), len(images.test_images), images.std) == (8, 2, (1.0,))
@@ -159,10 +213,32 @@ def test_arrays_become_normalised_images() -> None:
     [
         ((np.ones((3, 2)),), "1 arrays were given. Try: (X, y) or"),
         ((np.ones((3, 2)), np.zeros(2, int)), "3 samples and 2 labels"),
-        ((np.ones(3), np.zeros(3, int)), "X is [3], or not finite"),
-        ((np.full((3, 2), np.nan), np.zeros(3, int)), "X is [3, 2], or not finite"),
-        ((np.ones((3, 2)), np.zeros(3)), "y is float64 [3]"),
-        ((np.ones((3, 2)), np.array([0, -1, 1])), "y is int64 [3]"),
+        ((np.ones(3), np.zeros(3, int)), "X is float64 [3]. Try: real numbers"),
+        ((np.ones((3, 0)), np.zeros(3, int)), "X is float64 [3, 0]"),
+        ((np.ones((3, 2)) * 1j, np.zeros(3, int)), "X is complex128 [3, 2]"),
+        ((np.zeros((3, 2), "M8[D]"), np.zeros(3, int)), "X is datetime64[D] [3, 2]"),
+        ((np.array([["a"], ["b"]]), np.zeros(2, int)), "X is <U1 [2, 1]"),
+        (([[1, 2], [3]], [0, 1]), "X is not an array (setting an array element"),
+        ((np.ones((9, 28, 28, 3)), np.zeros(9, int)), "X is [9, 28, 28, 3], which looks like [n, h, w, c]"),
+        ((np.full((3, 2), np.nan), np.zeros(3, int)), "X has values that are not finite in single precision"),
+        ((np.full((3, 2), 1e300), np.zeros(3, int)), "X has values that are not finite in single precision"),
+        (
+            (np.ones((3, 2)), np.zeros(3)),
+            "y is float64 [3] from 0.0 to 0.0. Try: whole numbers from 0, one for each sample, such as y.astype(int)",
+        ),
+        (
+            (np.ones((3, 2)), np.full(3, 0.5)),
+            "y is float64 [3] from 0.5 to 0.5. Try: whole numbers from 0, one for each sample",
+        ),
+        ((np.ones((3, 2)), np.array(["a", "b", "a"])), "y is <U1 [3]. Try: whole numbers from 0, one for each sample"),
+        (
+            (np.ones((3, 2)), np.eye(3, 2)),
+            "y is float64 [3, 2] from 0.0 to 1.0. Try: whole numbers from 0, one for each sample, such as y.argmax(1)",
+        ),
+        ((np.ones((3, 2)), np.array([0, -1, 1])), "y is int64 [3] from -1 to 1"),
+        ((np.ones((3, 2)), np.array([0, 2**64 - 1, 1], "u8")), "y is uint64 [3] from 0 to 18446744073709551615"),
+        ((np.ones((3, 2)), np.array([0, 3, 1])), "y has the label 3, so there are 4 classes of 3 samples"),
+        ((np.ones((3, 2)), np.array([0, 2_000_000_000, 1])), "y has the label 2000000000, so there are 2000000001 classes"),
         (
             (np.ones((3, 2)), np.zeros(3, int), np.ones((3, 5)), np.zeros(3, int)),
             "float32 [3, 1, 1, 2] for training and float32 [3, 1, 1, 5] for the test set do",
@@ -173,6 +249,72 @@ def test_arrays_that_are_no_task(arrays: Any, problem: str) -> None:
     with pytest.raises(SpecError) as caught:
         images_of(arrays, "own")
     assert f"task=own: {problem}" in str(caught.value)
+
+
+def test_the_order_of_values_in_memory_and_a_column_of_labels_change_nothing() -> None:
+    x, y = np.random.default_rng(0).random((10, 2, 3, 5)), np.arange(10) % 2
+    usual, other = images_of((x, y), "own"), images_of((np.asfortranarray(x).astype(">f8"), y.astype(">i2")[:, None]), "own")
+    assert other.train_images.equal(usual.train_images)
+    assert other.test_labels.equal(usual.test_labels)
+    assert images_of((x.reshape(10, 5, 3, 2), y), "own").shape.channels == 5  # too low for pictures with their channels last
+
+
+def test_arrays_of_other_names_are_chosen(tmp_path: Path) -> None:
+    x, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
+    text = save(tmp_path, a=x, b=y, c=x[:3], d=y[:3])
+    images = REGISTRIES["tasks"].parse(f"{text},X=a,y=b,X_test=c,y_test=d").build(TaskSetting(tmp_path)).load()
+    assert images.train_images.flatten(1).tolist() == x.tolist()
+    assert images.test_labels.tolist() == [0, 1, 0]
+    with pytest.raises(SpecError, match=r"own.npz has no array X; it has a, b, c, d. Try: npz:file=.*own.npz,X=NAME,y=NAME"):
+        REGISTRIES["tasks"].parse(text).build(TaskSetting(tmp_path)).load()
+    for one in ("X_test", "y_test"):
+        text = save(tmp_path, X=x, y=y, **{one: x})
+        with pytest.raises(SpecError, match=f"no array {'y_test' if one == 'X_test' else 'X_test'}; it has X, y, {one}"):
+            REGISTRIES["tasks"].parse(text).build(TaskSetting(tmp_path)).load()
+
+
+def archive(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+    return buffer.getvalue()
+
+
+def as_npy(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def huge() -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 10)})
+    return buffer.getvalue()
+
+
+LABELS = as_npy(np.zeros(3, int))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "does not exist in .*, nor in "),
+        (b"", "is not an archive of numpy.savez, or is damaged"),
+        (b"X,y\n1,0\n", "is not an archive of numpy.savez, or is damaged"),
+        (as_npy(np.ones((3, 2))), "is not an archive of numpy.savez, or is damaged"),
+        (archive(X=as_npy(np.ones((3, 2))), y=LABELS)[:-30], "is not an archive of numpy.savez, or is damaged"),
+        (archive(X=huge(), y=LABELS), "cannot be read"),
+        (archive(X=as_npy(np.array([None, "a"])), y=LABELS), "cannot be read"),
+        (archive(X=as_npy(np.ones((3, 2)))[:-8], y=LABELS), "cannot be read"),
+    ],
+)
+def test_files_that_hold_no_arrays(tmp_path: Path, content: bytes | None, problem: str) -> None:
+    if content is not None:
+        (tmp_path / "own.npz").write_bytes(content)
+    with pytest.raises(NotFoundError, match=f"^task=npz: .*own.npz {problem}") as caught:
+        REGISTRIES["tasks"].parse(f"npz:file={tmp_path / 'own.npz'}").build(TaskSetting(tmp_path)).load()
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_public_name_is_there() -> None:

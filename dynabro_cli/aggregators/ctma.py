@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State, declared, proved, tolerated
-from dynabro_cli.components import Component, parameter
+from dynabro_cli.components import Component, parameter, split_text
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.lengths import lengths
@@ -25,7 +25,7 @@ class Parameters:
     def __post_init__(self) -> None:
         """Write the rule canonically, so that a run has one key; the factory reports problems."""
         with contextlib.suppress(SpecError):
-            object.__setattr__(self, "rule", _parse(self.rule).text.replace(",", ":"))
+            object.__setattr__(self, "rule", _parse(self.rule).joined(":"))
 
     @property
     def components(self) -> tuple[Component[Any], ...]:
@@ -87,4 +87,4 @@ def _parse(text: str) -> Component[Any]:
     name, _, rest = text.partition(":")
     if name == "ctma":
         raise SpecError("aggregator 'ctma' cannot be its own rule. Try: rule=cwtm")
-    return REGISTRY.parse(f"{name}:{rest.replace(':', ',')}" if rest else name)
+    return REGISTRY.parse(f"{name}:{','.join(split_text(rest, ':'))}" if rest else name)

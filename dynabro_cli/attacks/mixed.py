@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.attacks._api import ON_DATA, ON_VECTORS, REGISTRY, Attack, AttackSetting, Defence, State, replace
-from dynabro_cli.components import Component, parameter
+from dynabro_cli.components import Component, parameter, split_text
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import Late, torch
 
@@ -25,7 +25,7 @@ class Parameters:
     def __post_init__(self) -> None:
         """Write the parts canonically, so that a run has one key; the factory reports problems."""
         with contextlib.suppress(SpecError):
-            text = "/".join(part.text.replace(",", ":") for part in _parse(self.parts))
+            text = "/".join(part.joined(":", "/") for part in _parse(self.parts))
             object.__setattr__(self, "parts", text)
 
     @property
@@ -106,16 +106,17 @@ def _entries(parts: list[Attack]) -> tuple[str, ...]:
 
 def _parse(text: str) -> list[Component[Any]]:
     """Read ``name:key=value:key=value/name/...``; raise SpecError with the first part that is not valid."""
-    if text.count("/") >= MOST_PARTS:
-        raise SpecError(f"attack 'mixed': parts= has {text.count('/') + 1} attacks. Try: {MOST_PARTS} or fewer, joined by /")
-    return [_at_part(place, _part, part) for place, part in enumerate(text.split("/"), 1)]
+    parts = split_text(text, "/")
+    if len(parts) > MOST_PARTS:
+        raise SpecError(f"attack 'mixed': parts= has {len(parts)} attacks. Try: {MOST_PARTS} or fewer, joined by /")
+    return [_at_part(place, _part, part) for place, part in enumerate(parts, 1)]
 
 
 def _part(text: str) -> Component[Any]:
     name, _, rest = text.partition(":")
     if name == "mixed":
         raise SpecError("attack 'mixed' cannot be a part of itself. Try: its parts")
-    return REGISTRY.parse(f"{name}:{rest.replace(':', ',')}" if rest else name)
+    return REGISTRY.parse(f"{name}:{','.join(split_text(rest, ':'))}" if rest else name)
 
 
 def _at_part(place: int, step: Callable[[Any], Any], argument: Any) -> Any:

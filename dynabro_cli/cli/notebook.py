@@ -102,7 +102,7 @@ def sweep(
         SweepError: Some runs failed; the others have their results.
     """
     found = set_fields(_parsed(sweep), settings) if isinstance(sweep, Mapping) else load_sweep(str(sweep), settings)
-    planned = plan(found)
+    planned = plan(found, None if data_dir is None else Path(data_dir))
     here = any(one.__module__ == "__main__" for one in (*(entry.factory for entry in USERS.values()), *METRICS.values()))
     options = Options(
         jobs=0 if here and jobs is None else jobs,

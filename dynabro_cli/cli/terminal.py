@@ -23,7 +23,7 @@ Output to a closed standard output is an error, because the output is lost.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 COMMAND = re.compile(
     r"\bdynabro (db \w+|verify \w+|demo|runs?|sweep|select|status|logs|plot|compare|report|browse|show|query|export|search|tag)"
-    r"\b(?!.*--db)(?:,(?=\S)| '[^']*'|\"[^\"]*\"|(?! or dynabro)[^,;'\"])*"
+    r"\b(?!.*--db)(?:,(?=\S)|(?<=[ \"])'[^']*'|\"[^\"]*\"|(?! or dynabro)[^,;'\"])*"
 )
 """A command that reads or writes a database, up to a comma or the end, in a text that does not name a database."""
 PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")

@@ -1,10 +1,20 @@
 """Components written ``name:key=value,key=value``: their parameters, their texts, and their registries."""
 
 from dynabro_cli.components.component import Component, Entry
-from dynabro_cli.components.parameters import NoParameters, ParameterInfo, format_value, parameter, parameter_infos, parse_whole
+from dynabro_cli.components.parameters import (
+    PLUS,
+    NoParameters,
+    ParameterInfo,
+    format_value,
+    parameter,
+    parameter_infos,
+    parse_whole,
+    split_text,
+)
 from dynabro_cli.components.registry import USERS, Registry
 
 __all__ = [
+    "PLUS",
     "USERS",
     "Component",
     "Entry",
@@ -15,4 +25,5 @@ __all__ = [
     "parameter",
     "parameter_infos",
     "parse_whole",
+    "split_text",
 ]

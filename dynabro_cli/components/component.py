@@ -8,11 +8,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from dynabro_cli.components.parameters import ParameterInfo, format_value, parameter_infos
+from dynabro_cli.components.parameters import ParameterInfo, format_value, parameter_infos, quoted
 from dynabro_cli.components.plugins import guarded
 
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 Check: TypeAlias = "Callable[[Component[Any], Any], None]"
+CHAINED = ("pre-aggregator", "aggregator")
+"""Kinds of components whose texts are joined by ``+``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +64,17 @@ class Component(Generic[Factory]):
     @functools.cached_property
     def text(self) -> str:
         """The canonical string: parameters that differ from their default, in declared order."""
+        return self.joined(",", "+" if self.entry.kind in CHAINED else "")
+
+    def joined(self, separator: str, others: str = "") -> str:
+        """Return ``text`` with another separator of parameters; values with it, or with one of ``others``, are in quotes."""
+        values = ((info, getattr(self.parameters, info.field)) for info in self.entry.infos)
         shown = [
-            f"{info.key}={format_value(getattr(self.parameters, info.field))}"
-            for info in self.entry.infos
-            if info.required or getattr(self.parameters, info.field) != info.default
+            f"{info.key}={quoted(value, separator + others) if isinstance(value, str) else format_value(value)}"
+            for info, value in values
+            if info.required or value != info.default
         ]
-        return self.name + (":" + ",".join(shown) if shown else "")
+        return self.name + (":" + separator.join(shown) if shown else "")
 
     @property
     def inner(self) -> tuple[Component[Any], ...]:
@@ -84,11 +91,13 @@ class Component(Generic[Factory]):
     def canonical(self, setting: Any) -> Component[Factory]:
         """Return the same component; a parameter is written as its default, or as ``auto``, if that is equal in ``setting``.
 
-        A ``fixed`` parameter has the value of its ``auto``.
+        A ``fixed`` parameter has the value of its ``auto``, and a path is as short as possible.
         """
-        values = {}
+        values: dict[str, Any] = {}
         for info in self.entry.infos:
             given = getattr(self.parameters, info.field)
+            if info.limits["folder"] is not None:
+                values[info.field] = info.shortened(given, setting)
             if info.auto is None or (given is None and info.default is None and not info.limits["fixed"]):
                 continue  # already auto: its value may be as large as the model, and is not needed
             meant = info.auto(self.parameters, setting)

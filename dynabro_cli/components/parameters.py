@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
+import os
+import re
 import types
 import typing
 from collections.abc import Callable
+from pathlib import Path, PurePath
 from typing import Any
 
 AUTO = "auto"
+QUOTED = r"""(?:"(?:[^"]|"")*"|'(?:[^']|'')*')"""
+"""A value in quotes, in which two quotes stand for one."""
+PLUS = r"\+(?!\d)"
+"""The separator of a chain's components; the plus of 1e+2 is part of a number."""
 
 
 def parameter(
@@ -25,6 +33,7 @@ def parameter(
     auto: Callable[[Any, Any], Any] | None = None,
     fixed: bool = False,
     later: bool = False,
+    folder: Callable[[Any, str], Path] | None = None,
 ) -> Any:
     """Declare a field of a parameter block: its meaning, and its legal range (``above`` and ``below`` are strict).
 
@@ -33,9 +42,13 @@ def parameter(
 
     ``later`` is True if runs were stored before the component had this parameter. Its default is left out of the run key, so
     that these runs keep their keys.
+
+    ``folder`` is for a path: it maps the component's setting and the path to the folder that the path is relative to, and that
+    is ``Path()`` if it is unknown. All spellings of a path have one run key: ``./a//b/`` is ``a/b``, and ``a/../b`` is ``b``.
     """
     limits = {"help": help, "minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
-    return dataclasses.field(default=default, metadata=limits | {"auto": auto, "fixed": fixed, "later": later})
+    about = {"auto": auto, "fixed": fixed, "later": later, "folder": folder}
+    return dataclasses.field(default=default, metadata=limits | about)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,8 +100,23 @@ class ParameterInfo:
             value = {"true": True, "false": False}[text.lower()]
         elif self.type is tuple:
             return tuple(parse_number(part) for part in text.split(":"))
+        elif self.limits["folder"]:
+            value = self._path(text, str(PurePath(text)))
         self.check(value)
         return value
+
+    def _path(self, given: str, shorter: str) -> str:
+        """Return the shorter spelling of a path, unless it is the default, which may be a word such as ``python``."""
+        return given if shorter == self.default else shorter
+
+    def shortened(self, path: str, setting: Any) -> str:
+        """Return a path without ``..`` if it is inside the folder that it is relative to; links keep their meaning."""
+        if self.limits["folder"] is None or os.pardir not in PurePath(path).parts or PurePath(path).is_absolute():
+            return path
+        folder = self.limits["folder"](setting, path)
+        short = os.path.relpath(folder / path, folder)
+        same = folder != Path() and os.path.realpath(folder / short) == os.path.realpath(folder / path)
+        return self._path(path, short) if same and self.limits["folder"](setting, short) == folder else path
 
     def check(self, value: Any) -> None:
         """Raise ValueError if ``value`` is outside the legal range."""
@@ -138,6 +166,26 @@ def format_value(value: Any) -> str:
     if isinstance(value, float):
         return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
     return str(value)
+
+
+def split_text(text: str, separator: str) -> list[str]:
+    """Split a component's text at a separator, a regular expression, but not in values that are in quotes."""
+    hidden = re.sub(f"=\\s*{QUOTED}", lambda match: "=" * len(match[0]), text)
+    places = [(0, 0), *(match.span() for match in re.finditer(separator, hidden)), (len(text), len(text))]
+    return [text[end:start] for (_, end), (start, _) in itertools.pairwise(places)]
+
+
+def quoted(text: str, separators: str = "") -> str:
+    """Return a value as ``unquoted`` reads it: in quotes if it is empty, or has a blank, a comma or one of ``separators``."""
+    if text and not re.search(rf"""^["']|[\s,{separators}]""", text):
+        return text
+    mark = "'" if '"' in text else '"'
+    return mark + text.replace(mark, 2 * mark) + mark
+
+
+def unquoted(text: str) -> str:
+    """Return a value without its quotes, if it is in quotes."""
+    return text[1:-1].replace(2 * text[0], text[0]) if re.fullmatch(QUOTED, text) else text
 
 
 @functools.cache

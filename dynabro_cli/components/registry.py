@@ -17,7 +17,7 @@ from typing import Any, Generic
 
 from dynabro_cli.components import aliases, plugins
 from dynabro_cli.components.component import Check, Component, Entry, Factory
-from dynabro_cli.components.parameters import NoParameters
+from dynabro_cli.components.parameters import QUOTED, NoParameters, split_text, unquoted
 from dynabro_cli.errors import NameTakenError, SpecError, did_you_mean
 
 NOTEBOOK = "__main__"
@@ -178,12 +178,12 @@ def _split(text: str, where: str) -> tuple[dict[str, str], list[str]]:
     """Split ``key=value,key=value``; return the pairs and the problems."""
     pairs: dict[str, str] = {}
     problems = []
-    for part in text.split(",") if text else []:
-        match = re.fullmatch(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(\S+)\s*", part)
+    for part in split_text(text, ",") if text else []:
+        match = re.fullmatch(rf"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*({QUOTED}|\S+)\s*", part)
         if match is None:
-            problems.append(f"{where}: {part!r} is not of the form key=value")
+            problems.append(f'{where}: {part!r} is not of the form key=value. Try: key="value" if it has blanks or commas')
         elif match[1] in pairs:
             problems.append(f"{where}: {match[1]} is given twice")
         else:
-            pairs[match[1]] = match[2]
+            pairs[match[1]] = unquoted(match[2])
     return pairs, problems

@@ -87,6 +87,8 @@ class RunLog:
         how = "started" if done is None else f"resuming after round {done.rounds} with budget {done.budget_spent} spent"
         if event.unused is not None:
             self.write(f"{event.unused}; the run starts from the beginning")
+        for line in event.notes:
+            self.write(line)
         self.write(f"{how}: {cell(record)}")
         programs = json.loads(record["versions"])
         threads = programs.pop("threads", None)

@@ -161,7 +161,7 @@ def simulation() -> Simulate:
 
     def simulate(request: Request, wanted: Callable[[], bool]) -> Iterator[Event]:
         load_sent(request.plugins)
-        run = resolve(RunSpec.from_mapping(request.spec), data_directory(request.data_dir))
+        run = resolve(RunSpec.from_mapping(request.spec)).with_data(data_directory(request.data_dir))
         if run.key != request.key:
             raise RunError(
                 "the worker process takes the spec for another run; it has another version of dynabro or a component"

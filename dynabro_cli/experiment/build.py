@@ -303,6 +303,6 @@ def _sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | Non
 
 
 def data_directory(given: str | Path | None) -> Path:
-    """Return the folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the platform's cache."""
+    """Return the absolute folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the platform's cache."""
     chosen = given or os.environ.get("DYNABRO_DATA") or platformdirs.user_cache_path("dynabro") / "data"
-    return Path(chosen).expanduser()
+    return Path(chosen).expanduser().absolute()

@@ -156,7 +156,7 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
 
     Args:
         spec: The run.
-        data_dir: The folder of data sets; the run's numbers do not depend on it.
+        data_dir: The folder of data sets, which paths in the spec are relative to; ``Path()`` if it is unknown.
 
     Raises:
         SpecError: With every problem of the spec, one line each.
@@ -190,7 +190,7 @@ def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:
     draft = dataclasses.replace(draft, lr_drop=format_drops(parse_drops(draft.lr_drop)))
     built = build(draft, spec.attack_entry, task, method, parts, chain)
     draft = dataclasses.replace(draft, attack_entry=spec.attack_entry or built.attack.entries[0])
-    parts, chain = _canonical(draft, built, parts, chain)
+    parts, chain = _canonical(draft, built, parts, chain, data_dir)
     texts: dict[str, Any] = {name: part.text for name, part in parts.items() if part is not None}
     draft = dataclasses.replace(draft, **texts, pre_aggregators=_chain_text(chain))
     return Run(draft, pre_aggregators=chain, data_dir=data_dir, **parts)._keep(built)  # type: ignore[arg-type]
@@ -287,13 +287,13 @@ def _mean(spec: RunSpec, chain: tuple[Component[Any], ...], problems: Problems) 
 
 
 def _canonical(
-    spec: CompleteSpec, built: Built, parts: Components, chain: tuple[Component[Any], ...]
+    spec: CompleteSpec, built: Built, parts: Components, chain: tuple[Component[Any], ...], data_dir: Path
 ) -> tuple[Components, tuple[Component[Any], ...]]:
     """Return the components, with ``auto`` in place of its value in this run: ``cwtm`` for ``cwtm:f=8`` if f is 8."""
     *stages, rule = built.stages
     always = built.switching.always if chain_setting(spec).workers == spec.workers else None
     settings = {
-        "task": TaskSetting(Path()),
+        "task": TaskSetting(data_dir),
         "model": built.task.shape,
         "method": method_setting(spec, built.task),
         "aggregator": rule,

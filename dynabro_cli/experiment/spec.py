@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dynabro_cli.components import ParameterInfo, format_value, parameter, parameter_infos
+from dynabro_cli.components import PLUS, ParameterInfo, format_value, parameter, parameter_infos, split_text
 from dynabro_cli.errors import SpecError, did_you_mean
 
 LARGEST = 2**31 - 1
@@ -330,7 +329,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
             raise SpecError(f"{name}={value}: {full_name(name)} is given twice, by two names. Try: one of them")
         found[full_name(name)] = value
     rule = found.get("aggregator")
-    if isinstance(rule, str) and len(parts := re.split(r"\+(?!\d)", rule)) > 1:  # the plus of 1e+2 is not a separator
+    if isinstance(rule, str) and len(parts := split_text(rule, PLUS)) > 1:
         if found.get(CHAIN) not in (None, "none", "+".join(parts[:-1])):
             raise SpecError(f"aggregator={rule}: it has pre-aggregators, and so has {CHAIN}={found[CHAIN]}. Try: one of them")
         found |= {CHAIN: "+".join(parts[:-1]), "aggregator": parts[-1]}

@@ -8,10 +8,12 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dynabro_cli.components import Component
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.complete import format_drops, parse_drops
 from dynabro_cli.experiment.resolve import REGISTRIES, Run, resolve
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
@@ -46,8 +48,8 @@ class PlannedRuns:
         return [{"run_key": run.key, **dataclasses.asdict(run.spec), "spec": run.mapping} for run in self.runs]
 
 
-def plan(sweep: Sweep) -> PlannedRuns:
-    """Make every run of ``sweep``.
+def plan(sweep: Sweep, data_dir: Path | None = None) -> PlannedRuns:
+    """Make every run of ``sweep``, with its data sets in ``data_dir``, or in the usual folder.
 
     Raises:
         SpecError: Some points cannot run: a line for each distinct problem, with the number of its points and the first of
@@ -61,10 +63,12 @@ def plan(sweep: Sweep) -> PlannedRuns:
     exclusions = Exclusions(sweep)
     runs: dict[str, Run] = {}
     resolved: dict[int, Run] = {}
+    folder = data_directory(data_dir)
     left_out = done = 0
     for point, values in _points(sweep):
         try:
-            run = resolved[point].with_seed(int(values["seed"])) if point in resolved else resolve(RunSpec.from_text(values))
+            earlier = resolved.get(point)
+            run = earlier.with_seed(int(values["seed"])) if earlier else resolve(RunSpec.from_text(values), folder)
         except SpecError as error:
             if exclusions.match(RunSpec.from_text(values)):
                 left_out += 1

@@ -63,7 +63,8 @@ def open_log(path: Path) -> int:
 def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_at: int = 0) -> tuple[list[str], int]:
     """Find all files under ``folder`` whose name is ``wanted``, ordered by folder, then by name.
 
-    Links to files and folders are followed if they stay inside ``root``.
+    Links to files and folders are followed if they stay inside ``root``. Files and folders whose names begin with a dot do not
+    count: other programs write them beside a user's files.
 
     Args:
         folder: The folder to search, at any depth.
@@ -88,6 +89,8 @@ def files_under(folder: Path, root: Path, wanted: Callable[[str], bool], looked_
                 looked_at += 1
                 if looked_at > MOST_ENTRIES:
                     raise ValueError(f"{folder} has more than {MOST_ENTRIES:,} files and folders")
+                if entry.name.startswith("."):
+                    continue
                 real = _within(entry.path, root) if entry.is_symlink() else os.path.join(above[-1], entry.name)
                 if entry.is_dir():
                     if real in above:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.aggregators._api import Aggregate, Aggregator, AggregatorSetting, State
-from dynabro_cli.components import Component
+from dynabro_cli.components import PLUS, Component, split_text
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.pre_aggregators._api import PreAggregator
@@ -24,8 +23,8 @@ CALLS = "calls of the chain"
 
 
 def split_chain(text: str) -> list[str]:
-    """Return the components' texts of a chain such as ``nnm+nnm:f=1``; empty for ``none``. The plus of 1e+2 stays."""
-    return [] if text == "none" else re.split(r"\+(?!\d)", text)
+    """Return the components' texts of a chain such as ``nnm+nnm:f=1``; empty for ``none``."""
+    return [] if text == "none" else split_text(text, PLUS)
 
 
 def build_chain(

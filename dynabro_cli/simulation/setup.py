@@ -253,9 +253,9 @@ def _prepare(
     record = _record(run, device, method.noise_bound, problem, simulation.how) | {"code_digests": code}
     if checkpoint is not None:
         simulation.restore(checkpoint)
-    how, notes = simulation.how, tuple[str, ...]()
+    how, notes = simulation.how, tuple[str, ...](getattr(data, "notes", ()))
     if reason := how.get("gradients_reason"):
-        notes = (f"model {spec.model!r}: gradients by {how['gradients']}: {reason}",)
+        notes += (f"model {spec.model!r}: gradients by {how['gradients']}: {reason}",)
     totals = None if checkpoint is None else checkpoint.totals
     return simulation, events.Started(run.key, record, totals, counts, notes=notes)
 

@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Parameters:
-    file: str = parameter(help="path of the CSV file, from the current folder; without commas and blanks")
+    file: str = parameter(help="path of the CSV file, from the current folder", folder=lambda setting, path: Path.cwd())
     repeat: bool = parameter(False, help="start again after the file's last tick, instead of keeping its last set")
     hash: str | None = parameter(
         None,

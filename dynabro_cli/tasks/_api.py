@@ -25,6 +25,11 @@ class TaskSetting:
     data_dir: Path
 
 
+def in_data_dir(setting: TaskSetting, _: str) -> Path:
+    """Return the folder that the path of a task's data is relative to: the folder of data sets."""
+    return setting.data_dir
+
+
 @dataclass(frozen=True)
 class ImageShape:
     """The shape of a task's inputs, and its number of classes."""
@@ -39,7 +44,7 @@ class ImageShape:
 class Images:
     """Labelled images in memory: uint8 or float32 [n, c, h, w] and int64 [n]. The network gets (x/scale - mean)/std by channel.
 
-    ``flip`` asks for a random horizontal flip of each training image.
+    ``flip`` asks for a random horizontal flip of each training image. ``notes`` are lines about the data, for the user.
     """
 
     train_images: Tensor
@@ -51,6 +56,7 @@ class Images:
     shape: ImageShape
     scale: float = 255.0
     flip: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dynabro_cli.deferred import np
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import SpecError, first_line
 from dynabro_cli.lazy import torch
 from dynabro_cli.tasks._api import Defaults, Images, ImageShape, Task
 
@@ -23,6 +23,10 @@ DEFAULTS = Defaults(
 )
 TEST_SHARE = 0.2
 """Share of the samples that becomes the test set if the arrays have no test set."""
+FEW = 4
+"""Largest number of channels of ordinary pictures."""
+SHOWN = 5
+"""Largest number of labels in a message."""
 
 
 def make_task(arrays: Any, *, name: str = "arrays", defaults: Defaults = DEFAULTS) -> Task:
@@ -30,9 +34,10 @@ def make_task(arrays: Any, *, name: str = "arrays", defaults: Defaults = DEFAULT
 
     Args:
         arrays: ``(X, y)`` or ``(X, y, X_test, y_test)``, arrays or tensors, or a function that returns them. X is [n, k],
-            [n, h, w] or [n, c, h, w]; whole numbers from 0 to 255 as uint8, or floats. y has the classes [n], from 0. Without a
-            test set, a random fifth of the samples is held out, the same for every run. A ``torch.utils.data.Dataset`` of pairs
-            may replace X and y; it is read into memory.
+            [n, h, w] or [n, c, h, w]; whole numbers from 0 to 255 as uint8, or other real numbers, which become float32. y has
+            the classes [n] or [n, 1], whole numbers from 0; there are at most as many as samples. Without a test set, a random
+            fifth of the samples is held out, the same for every run. A ``torch.utils.data.Dataset`` of pairs may replace X and
+            y; it is read into memory.
         name: The task's name in error messages.
         defaults: The defaults of a run.
     """
@@ -43,7 +48,7 @@ def images_of(arrays: Any, name: str) -> Images:
     """Return the arrays as labelled images, normalised by mean and deviation of each channel of the training set.
 
     Raises:
-        SpecError: The arrays do not match, or are not finite.
+        SpecError: The arrays do not match, are not finite, or are not samples and labels.
     """
     sets = [arrays] if _is_dataset(arrays) else list(arrays)
     arrays = [part for one in sets for part in (_stacked(one, name) if _is_dataset(one) else (one,))]
@@ -63,14 +68,24 @@ def images_of(arrays: Any, name: str) -> Images:
             f"task={name}: {x.dtype} {list(x.shape)} for training and {x_test.dtype} {list(x_test.shape)} for the test set do "
             "not match. Try: samples of one shape and type, at least one in each"
         )
+    classes, samples = int(max(y.max(), y_test.max())) + 1, len(y) + len(y_test)
+    if classes > samples:
+        raise SpecError(
+            f"task={name}: y has the label {classes - 1}, so there are {classes} classes of {samples} samples. "
+            "Try: whole numbers from 0 without gaps"
+        )
+    absent = np.setdiff1d(np.arange(classes), y)
+    more = f" and {len(absent) - SHOWN} others" if len(absent) > SHOWN else ""
+    listed = f"{', '.join(map(str, absent[:SHOWN]))}{more}"
+    notes = (f"task={name}: no training sample has the label {listed}, of {classes} classes",) if len(absent) else ()
     scale = 255.0 if x.dtype == np.uint8 else 1.0
     mean, deviation = x.mean((0, 2, 3), dtype=np.float64) / scale, x.std((0, 2, 3), dtype=np.float64) / scale
     channels, height, width = x.shape[1:]
-    shape = ImageShape(channels, height, width, classes=int(max(y.max(), y_test.max())) + 1)
+    shape = ImageShape(channels, height, width, classes)
     train_x, train_y, other_x, other_y = (torch.from_numpy(np.ascontiguousarray(part)) for part in (x, y, x_test, y_test))
     std = tuple(float(value) or 1.0 for value in deviation)
     centre = tuple(map(float, mean))
-    return Images(train_x, train_y, other_x, other_y, mean=centre, std=std, shape=shape, scale=scale)
+    return Images(train_x, train_y, other_x, other_y, mean=centre, std=std, shape=shape, scale=scale, notes=notes)
 
 
 def _is_dataset(given: Any) -> bool:
@@ -85,27 +100,48 @@ def _stacked(dataset: Any, name: str) -> tuple[np.ndarray[Any, Any], np.ndarray[
     """
     try:
         pairs = [dataset[place] for place in range(len(dataset))]
-        return np.stack([np.asarray(x) for x, _ in pairs]), np.array([int(y) for _, y in pairs])
+        return np.stack([np.asarray(x) for x, _ in pairs]), np.stack([np.asarray(y) for _, y in pairs])
     except (TypeError, ValueError) as error:
         raise SpecError(
             f"task={name}: the dataset has no pairs of a sample and a class ({error}). Try: transform=ToTensor(), or arrays"
         ) from error
 
 
+def _array(given: Any, what: str, name: str) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of several lengths; tensors of a GPU, or in bfloat16
+        raise SpecError(f"task={name}: {what} is not an array ({first_line(error)}). Try: numpy.array({what})") from error
+
+
 def _samples(given: Any, name: str) -> np.ndarray[Any, Any]:
     """Return samples as uint8 or float32 [n, c, h, w]."""
-    x = np.asarray(given)
-    x = x if x.dtype == np.uint8 else x.astype(np.float32)
-    if not 2 <= x.ndim <= 4 or not np.isfinite(x).all():
-        shapes = "[n, k], [n, h, w] or [n, c, h, w]"
-        raise SpecError(f"task={name}: X is {list(x.shape)}, or not finite. Try: finite numbers {shapes}")
+    x = _array(given, "X", name)
+    shapes = "[n, k], [n, h, w] or [n, c, h, w]"
+    if not 2 <= x.ndim <= 4 or 0 in x.shape[1:] or x.dtype.kind not in "buif":
+        raise SpecError(f"task={name}: X is {x.dtype} {list(x.shape)}. Try: real numbers {shapes}")
+    if x.ndim == 4 and x.shape[3] <= FEW < min(x.shape[1:3]):
+        raise SpecError(
+            f"task={name}: X is {list(x.shape)}, which looks like [n, h, w, c]; channels come first. "
+            f"Try: X.transpose(0, 3, 1, 2), or X.transpose(0, 1, 3, 2) if it is [n, c, h, w]"
+        )
+    with np.errstate(over="ignore"):
+        x = x if x.dtype == np.uint8 else x.astype(np.float32)
+    if not np.isfinite(x).all():
+        raise SpecError(f"task={name}: X has values that are not finite in single precision. Try: finite numbers {shapes}")
     return x.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
 
 
 def _labels(given: Any, name: str) -> np.ndarray[Any, Any]:
-    y = np.asarray(given)
-    if y.ndim != 1 or y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
-        raise SpecError(f"task={name}: y is {y.dtype} {list(y.shape)}. Try: whole numbers from 0, one for each sample")
+    y = _array(given, "y", name)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.ndim != 1 or y.dtype.kind not in "iu" or (len(y) and not 0 <= y.min() <= y.max() < 2**31):
+        ends = f" from {y.min()} to {y.max()}" if y.size and y.dtype.kind in "iuf" else ""
+        whole = y.dtype.kind == "b" or (y.dtype.kind == "f" and not (y % 1).any())
+        other = ", such as y.argmax(1)" if y.ndim == 2 and len(y) > 1 else ", such as y.astype(int)" if whole else ""
+        raise SpecError(
+            f"task={name}: y is {y.dtype} {list(y.shape)}{ends}. Try: whole numbers from 0, one for each sample{other}"
+        )
     return y.astype(np.int64)
 
 

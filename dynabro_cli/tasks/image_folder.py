@@ -12,55 +12,75 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
-from dynabro_cli.errors import NotFoundError
+from dynabro_cli.errors import NotFoundError, first_line
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.host_memory import free_host_memory
 from dynabro_cli.machine.strangers_files import files_under, open_regular
 from dynabro_cli.tasks import cifar10, mnist
-from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Task, TaskSetting
+from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Task, TaskSetting, in_data_dir
 
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
 CHANNELS = 3
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif")
 """Endings of the names of image files."""
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "DIB", "TIFF", "WEBP", "GIF")
 """Formats of images that are read, whatever their names: for other formats, the library passes files to other programs."""
-MOST_PIXELS = 1 << 24
+MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+"""Kinds of pixels that become RGB without loss of bits; the library would cut others (16 bits, floats) off at 255."""
+SIDE = 1 << 12
+MOST_PIXELS = SIDE * SIDE
 COPIES = 5
 """Largest number of copies of all pixels in memory: as read, in the order of channels, and one channel as floats."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    name: str = parameter(help="the folder's name inside the data folder; part of the run's identity")
+    name: str = parameter(folder=in_data_dir, help="the folder's name inside the data folder; part of the run's identity")
     like: str = parameter(
         "none", choices=("none", "cifar10", "mnist"), help="take settings, normalisation and flips from this task"
+    )
+    size: int | None = parameter(
+        None,
+        minimum=1,
+        maximum=SIDE,
+        later=True,
+        help="width and height to which all images are resized (bilinear); auto: as they are, all of one size",
     )
 
 
 @REGISTRY.register("image-folder", Parameters, reference="torchvision.datasets.ImageFolder's layout")
 def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
-    """Image folder: any <data folder>/<name>/{train,test}/<class>/* of images of one size; needs --model.
+    """Image folder: any <data folder>/<name>/{train,test}/<class>/* of images of one size, or with size=; needs --model.
 
     With like=none the settings are MNIST's, and images are normalised by the training set's mean and standard deviation of each
     channel. like=cifar10 or like=mnist takes settings, normalisation, flips and model from that task.
 
+    All images in JPEG, PNG, GIF, WebP, TIFF, BMP and PPM at any depth are read, and other files are not. Files and folders
+    whose names begin with a dot do not count. Pixels become RGB in 8 bits; grey images of 16 bits or more and floats are
+    refused, and colours of 16 bits keep the upper 8. Transparency is dropped, the orientation in EXIF is not applied, and of
+    several frames or pages the first one is read. With size=32 images are resized to 32 x 32 pixels by Pillow's bilinear
+    filter, whatever their shape.
+
     Links are followed if they stay inside the folder. Raises NotFoundError if the folders are missing or empty, if images
-    differ in size or do not fit into memory, or if a link leads out of the folder.
+    differ in size, cannot be read or do not fit into memory, or if a link leads out of the folder.
     """
     source = {"none": None, "cifar10": cifar10, "mnist": mnist}[parameters.like]
     defaults = source.DEFAULTS if source else replace(mnist.DEFAULTS, model=None)
 
     def load() -> Images:
-        root = setting.data_dir / parameters.name
-        train, test = _find(root, "train"), _find(root, "test")
-        if train.classes != test.classes:
-            raise NotFoundError(f"{root}: the classes of train/ and test/ differ; make their folders the same")
+        root, train, test = find()
+        apart = sorted({*train.classes} ^ {*test.classes})
+        if apart:
+            place, other = ("train", "test") if apart[0] in train.classes else ("test", "train")
+            raise NotFoundError(
+                f"{root}: the classes of train/ and test/ differ: {place}/ has {apart[0]!r}, and {other}/ does not. "
+                "Try: the same folders in both"
+            )
         if train.size != test.size:
-            raise NotFoundError(f"{root}: images of train/ and test/ differ in size; make them one size")
+            raise _differing(test.paths[0], test.size, train)
         check_memory(root, train.bytes + test.bytes)
         (train_images, train_labels), (test_images, test_labels) = read_pictures(train), read_pictures(test)
         channels, height, width = train_images.shape[1:]
@@ -73,8 +93,12 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
         flip = parameters.like == "cifar10"
         return Images(train_images, train_labels, test_images, test_labels, mean, std, shape, flip=flip)
 
+    def find() -> tuple[Path, Pictures, Pictures]:
+        root = setting.data_dir / os.path.expanduser(parameters.name)
+        return root, _find(root, "train", parameters.size), _find(root, "test", parameters.size)
+
     def look() -> tuple[ImageShape, int, int]:
-        train, test = (_find(setting.data_dir / parameters.name, split) for split in ("train", "test"))
+        _, train, test = find()
         width, height = train.size
         return ImageShape(CHANNELS, height, width, len(train.classes)), len(train.paths), len(test.paths)
 
@@ -95,13 +119,15 @@ class Pictures:
         paths: The files, class by class.
         labels: The number of each file's class.
         classes: The names of the classes, in alphabetical order.
-        size: Width and height of the first image, which all others must have.
+        size: Width and height of all images: of the first one, unless ``resized``.
+        resized: True if images are resized to ``size``; otherwise all must have it.
     """
 
     paths: list[str]
     labels: list[int]
     classes: list[str]
     size: tuple[int, int]
+    resized: bool = False
 
     @property
     def bytes(self) -> int:
@@ -109,8 +135,8 @@ class Pictures:
         return len(self.paths) * self.size[0] * self.size[1] * CHANNELS
 
 
-def _find(root: Path, split: str) -> Pictures:
-    """Find <class>/* under ``root/split``.
+def _find(root: Path, split: str, side: int | None) -> Pictures:
+    """Find <class>/* under ``root/split``, to be resized to ``side`` x ``side`` pixels unless it is None.
 
     Raises:
         NotFoundError: There are no images, or the folder does not have this layout.
@@ -120,7 +146,7 @@ def _find(root: Path, split: str) -> Pictures:
     missing = f"no images under {folder.resolve()}; {expected}"
     try:
         inside = root.resolve(strict=True)
-        classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+        classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
         for label, name in enumerate(classes):
             found, looked_at = files_under(folder / name, inside, is_image, looked_at)
             if not found:
@@ -133,6 +159,8 @@ def _find(root: Path, split: str) -> Pictures:
         raise NotFoundError(f"{error}; copy what belongs to the data set into it") from error
     if not paths:
         raise NotFoundError(missing)
+    if side is not None:
+        return Pictures(paths, labels, classes, (side, side), resized=True)
     with _opened(paths[0]) as first:
         return Pictures(paths, labels, classes, first.size)
 
@@ -151,15 +179,30 @@ def check_memory(root: Path, pixels: int) -> None:
         )
 
 
+def _differing(path: str, size: tuple[int, int], found: Pictures) -> NotFoundError:
+    return NotFoundError(
+        f"{path} is {size[::-1]}, but the first image is {found.size[::-1]} ({found.paths[0]}). Try: images of one size, or "
+        f"task=image-folder with size={min(found.size)}, which resizes them"
+    )
+
+
 def read_pictures(found: Pictures) -> tuple[Tensor, Tensor]:
     """Read images as uint8 [n, c, h, w], with their labels [n]."""
+    from PIL import Image
+
     width, height = found.size
     images = np.empty((len(found.paths), height, width, CHANNELS), dtype=np.uint8)
     for index, path in enumerate(found.paths):
         with _opened(path) as image:
-            if image.size != found.size:
-                raise NotFoundError(f"{path} is {image.size[::-1]}, but the first image is {(height, width)}")
-            images[index] = np.asarray(image.convert("RGB"))
+            if image.mode not in MODES:
+                raise NotFoundError(
+                    f"{path} has pixels of mode {image.mode}, and only 8 bits are read. "
+                    "Try: save it with 8 bits, or task=npz with arrays of floats"
+                )
+            if image.size != found.size and not found.resized:
+                raise _differing(path, image.size, found)
+            colours = image.convert("RGB")
+            images[index] = np.asarray(colours.resize(found.size, Image.Resampling.BILINEAR) if found.resized else colours)
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.tensor(found.labels)
 
 
@@ -170,7 +213,7 @@ def _opened(path: str) -> Iterator[Image.Image]:
     Raises:
         NotFoundError: The file is not an image, is damaged, or has too many pixels.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # a smaller limit is set here
@@ -183,5 +226,5 @@ def _opened(path: str) -> Iterator[Image.Image]:
     except NotFoundError:
         raise
     except Exception as error:  # decoding a damaged file can raise nearly anything
-        why = f" ({error})" if type(error) is ValueError else ""
+        why = "" if isinstance(error, UnidentifiedImageError) else f" ({first_line(error) or type(error).__name__})"
         raise NotFoundError(f"{path} cannot be read as an image{why}; remove or replace it") from error

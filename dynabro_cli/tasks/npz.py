@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,38 +11,71 @@ from typing import Any
 
 from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
-from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.errors import NotFoundError, SpecError, first_line
+from dynabro_cli.machine.strangers_files import open_regular
 from dynabro_cli.tasks._api import REGISTRY, Task, TaskSetting
 from dynabro_cli.tasks._arrays import make_task
 
-NAMES = ("X", "y", "X_test", "y_test")
+
+def _folder(setting: TaskSetting, name: str) -> Path:
+    """Return the folder that the file's path is relative to."""
+    return Path.cwd() if os.path.isfile(os.path.expanduser(name)) else setting.data_dir
 
 
 @dataclass(frozen=True)
 class Parameters:
-    file: str = parameter(help="file of numpy.savez; relative to the current folder, or to the folder of data sets")
+    file: str = parameter(
+        folder=_folder, help="file of numpy.savez; relative to the current folder, or to the folder of data sets"
+    )
+    X: str = parameter("X", later=True, help="name of the array of samples in the file")
+    y: str = parameter("y", later=True, help="name of the array of labels")
+    X_test: str = parameter("X_test", later=True, help="name of the array of test samples")
+    y_test: str = parameter("y_test", later=True, help="name of the array of test labels")
 
 
 @REGISTRY.register("npz", Parameters, reference="NumPy's format of archives")
 def npz(parameters: Parameters, setting: TaskSetting) -> Task:
     """Your own arrays: ``X`` and ``y``, and optionally ``X_test`` and ``y_test``, from a file of ``numpy.savez``.
 
-    X is [n, k], [n, h, w] or [n, c, h, w], of uint8 or floats; y has the classes, from 0. Without a test set, a random fifth of
-    the samples is held out, the same for every run. A run's key depends on the name of the file, not on its content.
+    X is [n, k], [n, h, w] or [n, c, h, w], of bytes (uint8) or other real numbers; y has the classes [n] or [n, 1], whole
+    numbers from 0. Without a test set, a random fifth of the samples is held out, the same for every run. Arrays of other names
+    are chosen by parameters, such as X=x_train,y=y_train,X_test=x_test,y_test=y_test for Keras's mnist.npz.
+
+    A run's key depends on the name of the file, not on its content. Nothing in the file is executed: arrays of Python objects
+    are refused.
+
+    Raises NotFoundError if the file is missing, damaged, too large for the memory, or not an archive of numpy.savez. Raises
+    SpecError if it does not have the arrays, or if they are not samples and labels (see ``make_task``).
     """
-    return make_task(lambda: _load(parameters.file, setting.data_dir), name=f"npz:file={parameters.file}")
+    return make_task(lambda: _load(parameters, setting), name=f"npz:file={parameters.file}")
 
 
-def _load(name: str, folder: Path) -> Sequence[Any]:
-    """Return the file's arrays; nothing in it is executed."""
-    given = Path(name).expanduser()
-    path = given if given.is_file() else folder / given
+def _load(parameters: Parameters, setting: TaskSetting) -> Sequence[Any]:
+    """Return the file's arrays."""
+    name = parameters.file
+    path = _folder(setting, name) / os.path.expanduser(name)
+    train, test = (parameters.X, parameters.y), (parameters.X_test, parameters.y_test)
+    advice = f"Try: numpy.savez({name!r}, X=X, y=y)"
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return [file[one] for one in (NAMES if "X_test" in file else NAMES[:2])]
+        with open_regular(path) as opened:
+            if not zipfile.is_zipfile(opened):
+                raise NotFoundError(f"task=npz: {path} is not an archive of numpy.savez, or is damaged. {advice}")
+            with np.load(opened, allow_pickle=False) as file:
+                wanted = (*train, *test) if {*test} & {*file} or test != ("X_test", "y_test") else train
+                missing = [array for array in wanted if array not in file]
+                if missing:
+                    raise SpecError(
+                        f"task=npz: {path} has no array {missing[0]}; it has {', '.join(file) or 'no arrays'}. "
+                        f"Try: npz:file={name},X=NAME,y=NAME, or {advice.removeprefix('Try: ')}"
+                    )
+                return [file[array] for array in wanted]
+    except (NotFoundError, SpecError):
+        raise
     except FileNotFoundError as error:
         raise NotFoundError(
-            f"task=npz: {given} does not exist, nor does {path}. Try: numpy.savez({name!r}, X=X, y=y)"
+            f"task=npz: {name} does not exist in {Path.cwd()}, nor in {setting.data_dir}. {advice}, or another path"
         ) from error
-    except (OSError, KeyError, ValueError, AttributeError, zipfile.BadZipFile) as error:
-        raise SpecError(f"task=npz: {path} has no arrays X and y ({error}). Try: numpy.savez({name!r}, X=X, y=y)") from error
+    except Exception as error:  # decoding a damaged file can raise nearly anything
+        raise NotFoundError(
+            f"task=npz: {path} cannot be read ({first_line(error) or type(error).__name__}). {advice}"
+        ) from error

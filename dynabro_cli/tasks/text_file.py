@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from dynabro_cli.components import parameter
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.strangers_files import read_regular
-from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Task, TaskSetting
+from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Task, TaskSetting, in_data_dir
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +39,9 @@ DEFAULTS = Defaults(
 @dataclass(frozen=True)
 class Parameters:
     path: str = parameter(
-        PYTHON, help="the file, from the data folder if relative; python: the help topics that come with Python"
+        PYTHON,
+        folder=in_data_dir,
+        help="the file, from the data folder if relative; python: the help topics that come with Python",
     )
     context: int = parameter(32, minimum=1, maximum=4096, help="characters of a window, from which the next one is predicted")
 
@@ -52,7 +55,8 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
     cross-entropy; divided by log 2 = 0.693, it is in bits per character (SELECT final_loss/0.6931 FROM runs). The classes are
     the text's characters in the order of their code points, at most 256.
 
-    The path is part of the run's identity, but the content is not. The text of path=python depends on Python's version.
+    A byte order mark at the beginning is not part of the text. The path is part of the run's identity, but the content is not.
+    The text of path=python depends on Python's version.
 
     Raises NotFoundError if the file is missing, is not text in UTF-8, is too short or too long, or has more than 256 different
     characters.
@@ -94,9 +98,9 @@ def _text(path: str, data_dir: Path) -> str:
     if path == PYTHON:
         topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
         return "".join(topics[name] for name in sorted(topics))
-    file = data_dir / Path(path).expanduser()
+    file = data_dir / os.path.expanduser(path)
     try:
-        return read_regular(file, MOST_BYTES).decode("utf-8")
+        return read_regular(file, MOST_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise NotFoundError(
             f"task=text-file: {file} cannot be read ({error.strerror}). Try: a whole path, or --data-dir FOLDER"

@@ -6,15 +6,19 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import yaml
 
 from dynabro_cli import events
 from dynabro_cli.cli.progress import RunProgress
@@ -494,6 +498,51 @@ def test_images_of_ones_own_that_are_not_there(dynabro: Dynabro, folder: Path) -
     assert (outcome.code, outcome.out) == (66, "")
     (line,) = outcome.problems
     assert line.startswith(f"no images under {folder / 'data' / 'pets' / 'train'}")
+
+
+SMALL = ("--method", "sgd", "--workers", "3", "--budget", "6", "--batch-size", "2", "--jobs", "0")
+
+
+def test_a_data_set_has_one_name_which_may_have_blanks_and_commas(dynabro: Dynabro, folder: Path) -> None:
+    names = "a.npz", "./a.npz", f"../{folder.name}/a.npz", ".//a.npz"
+    for file in ("a.npz", 'bob\'s "set", 2.npz'):
+        np.savez(folder / file, X=np.arange(20.0).reshape(10, 2), y=np.arange(10) % 2)
+    for name in names:
+        assert dynabro("run", "--task", f"npz:file={name}", *SMALL).code == 0
+    assert dynabro("run", "--task", """npz:file="bob's ""set"", 2.npz\"""", *SMALL, "--db", "other.db").code == 0
+    assert read(folder / "results.db", "SELECT task FROM runs") == [("npz:file=a.npz",)]
+    (task,) = read(folder / "other.db", "SELECT task FROM runs")[0]
+    shown = dynabro("show", "1", "--db", "other.db").out
+    repeat = next(line for line in shown.splitlines() if line.startswith("repeat: ")).removeprefix("repeat: dynabro ")
+    assert "run 1, already in other.db" in dynabro(*shlex.split(repeat)).out
+    points = yaml.safe_dump([*(f"npz:file={name}" for name in names), task])
+    base = "name: s\nbase: {method: sgd, workers: 3, budget: 6, batch_size: 2}"
+    (folder / "s.yaml").write_text(f"{base}\ngrid:\n  task:\n{textwrap.indent(points, '    ')}")
+    assert dynabro("sweep", "s.yaml", "--jobs", "1").code == 0
+    assert read(folder / "results.db", "SELECT task FROM runs ORDER BY id") == [("npz:file=a.npz",), (task,)]
+    typed = dynabro("compare", f"task={task}", "task=npz:file=./a.npz")
+    assert (typed.code, "with 1 pair in a row" in typed.err) == (0, True)
+
+
+@pytest.mark.parametrize(("label", "code"), [(2_000_000_000, 2), (None, 66)])
+def test_bad_data_are_one_line_and_no_run(label: int | None, code: int, dynabro: Dynabro, folder: Path) -> None:
+    np.savez(folder / "a.npz", X=np.ones((10, 2)), y=np.full(10, label or 0))
+    if label is None:
+        (folder / "a.npz").write_bytes((folder / "a.npz").read_bytes()[:-50])
+    outcome = dynabro("run", "--task", "npz:file=a.npz", *SMALL)
+    assert (outcome.code, len(outcome.problems)) == (code, 1)
+    assert read(folder / "results.db", "SELECT COUNT(*) FROM runs") == [(0,)]
+
+
+def test_classes_without_samples_are_one_line(dynabro: Dynabro, folder: Path) -> None:
+    np.savez(folder / "a.npz", X=np.ones((20, 2)), y=np.arange(20) % 2 * 3)
+    outcome = dynabro("run", "--task", "npz:file=a.npz", *SMALL)
+    assert outcome.err.count("npz:file=a.npz: no training sample has the label 1, 2, of 4 classes") == 1
+    (folder / "s.yaml").write_text(
+        "name: s\nbase: {task: 'npz:file=a.npz', method: sgd, workers: 3, budget: 4, batch_size: 2}\nseeds: 0..2\n"
+    )
+    outcome = dynabro("sweep", "s.yaml", "--jobs", "0")
+    assert outcome.err.count("no training sample has the label 1, 2, of 4 classes") == 1
 
 
 def test_a_run_that_another_process_works_on(dynabro: Dynabro, folder: Path) -> None:

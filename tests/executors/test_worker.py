@@ -155,8 +155,8 @@ def test_data_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for run in (*digits, quadratic(0), quadratic(1), digits[0]):
         assert isinstance(list(simulate(request(run, data_dir=Path("here")), never))[-1], Finished)
     list(simulate(request(digits[0], data_dir=Path("there")), never))
-    here = Path("here")
-    assert loaded == [("digits", here), ("quadratic", here), ("digits", here), ("digits", Path("there"))]
+    here = Path("here").absolute()
+    assert loaded == [("digits", here), ("quadratic", here), ("digits", here), ("digits", Path("there").absolute())]
 
 
 def test_a_spec_that_means_another_run_here_is_refused() -> None:

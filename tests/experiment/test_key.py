@@ -273,7 +273,7 @@ def test_every_parameter_of_every_component_counts(registry: str) -> None:
         component = REGISTRIES[registry].parse(needed(registry, entry.name))
         keys = {run_key(component.mapping)}
         for info in entry.infos:
-            value = next(v for v in (0.37, 3, 4, "y", (1.0, 2.0), True) if isinstance(v, info.type) and v != info.default)
+            value = next(v for v in (0.37, 3, 4, "z", (1.0, 2.0), True) if isinstance(v, info.type) and v != info.default)
             value = not getattr(component.parameters, info.field) if info.type is bool else value
             changed = dataclasses.replace(component.parameters, **{info.field: value})
             keys.add(run_key(dataclasses.replace(component, parameters=changed).mapping))

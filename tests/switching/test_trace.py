@@ -108,6 +108,8 @@ def test_the_key_is_that_of_the_content() -> None:
     assert run.mapping["switching"] == {"name": "trace", "file": "s.csv", "repeat": False, "hash": first}
     assert resolve(run.spec).key == run.key
     assert resolve(RunSpec(switching="trace: repeat=false , hash=auto,file=s.csv")).key == run.key
+    for file in ("./s.csv", ".//s.csv", f"../{Path.cwd().name}/s.csv", "'s.csv'"):
+        assert resolve(RunSpec(switching=f"trace:file={file}")).key == run.key
     second = write(EXAMPLE + "20,1\n")
     other = resolve(RunSpec(switching="trace:file=s.csv"))
     assert other.spec.switching.endswith(second)

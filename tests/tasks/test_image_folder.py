@@ -136,20 +136,93 @@ def test_folders_without_images(folder: Path) -> None:
 
 def test_differing_classes(folder: Path) -> None:
     (folder / "insects" / "test" / "bee").rename(folder / "insects" / "test" / "wasp")
-    with pytest.raises(NotFoundError, match="insects: the classes of train/ and test/ differ"):
+    with pytest.raises(
+        NotFoundError, match="insects: the classes of train/ and test/ differ: train/ has 'bee', and test/ does"
+    ):
         load(folder)
 
 
 def test_differing_sizes(tmp_path: Path) -> None:
     write(tmp_path / "insects", "train", {"ant": 2})
     write(tmp_path / "insects", "test", {"ant": 2}, size=(5, 6))
-    with pytest.raises(NotFoundError, match="insects: images of train/ and test/ differ in size"):
+    first = r"but the first image is \(6, 5\) \(.*/train/ant/00.png\). Try: images of one size, or .* size=5"
+    with pytest.raises(NotFoundError, match=rf"/test/ant/00.png is \(5, 6\), {first}"):
         load(tmp_path)
     shutil.rmtree(tmp_path / "insects" / "test")
     write(tmp_path / "insects", "test", {"ant": 2})
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / "insects" / "train" / "ant" / "09.png")
-    with pytest.raises(NotFoundError, match=r"ant/09.png is \(9, 9\), but the first image is \(6, 5\)"):
+    with pytest.raises(NotFoundError, match=rf"train/ant/09.png is \(9, 9\), {first}"):
         load(tmp_path)
+
+
+def test_images_are_resized(tmp_path: Path) -> None:
+    """Bilinear: two by two pixels become their mean; and a picture of another shape is stretched."""
+    for split in ("train", "test"):
+        (tmp_path / "grey" / split / "a").mkdir(parents=True)
+        Image.fromarray(np.array([[0, 0, 40, 40]] * 4, np.uint8)).save(tmp_path / "grey" / split / "a" / "0.PNG")
+        Image.fromarray(np.full((6, 2), 90, np.uint8)).save(tmp_path / "grey" / split / "a" / "1.png")
+    images = load(tmp_path, "image-folder:name=grey,size=2")
+    assert images.train_images[0, 0].tolist() == [[6, 34]] * 2  # weights 3, 3, 1 of the pixels that the filter covers
+    assert images.test_images[1].unique().tolist() == [90]
+    run = resolve(RunSpec(task="image-folder:name=grey,size=2", model="mlp"))
+    assert run.key != resolve(RunSpec(task="image-folder:name=grey", model="mlp")).key
+    assert vars(run.with_data(tmp_path).parts.task.look()[0]) == {"channels": 3, "height": 2, "width": 2, "classes": 1}  # type: ignore[misc]
+
+
+def test_hidden_files_and_folders_do_not_count(folder: Path) -> None:
+    before = load(folder)
+    for place in ("train", "train/bee", "test", "test/bee"):
+        (folder / "insects" / place / ".ipynb_checkpoints").mkdir()
+        shutil.copy(folder / "insects" / "train" / "ant" / "00.png", folder / "insects" / place / ".ipynb_checkpoints")
+    (folder / "insects" / "train" / "bee" / "._00.png").write_bytes(b"\0\5\x16\7")
+    for name in ("Thumbs.db", ".DS_Store"):
+        (folder / "insects" / "train" / name).write_bytes(b"index")
+        (folder / "insects" / "train" / "bee" / name).write_bytes(b"index")
+    after = load(folder)
+    assert after.train_images.equal(before.train_images)
+    assert (after.test_labels.tolist(), after.shape) == (before.test_labels.tolist(), before.shape)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "name", "mode"),
+    [
+        (np.full((6, 5), 40_000, np.uint16), "00.png", "I;16"),
+        (np.full((6, 5), 40_000, np.uint16), "00.tif", "I;16"),
+        (np.full((6, 5), 40_000, np.int32), "00.tif", "I"),
+        (np.full((6, 5), 0.5, np.float32), "00.tif", "F"),
+    ],
+)
+def test_pixels_of_more_bits_are_refused(pixels: np.ndarray, name: str, mode: str, folder: Path) -> None:
+    (folder / "insects" / "train" / "bee" / "00.png").unlink()
+    Image.fromarray(pixels).save(folder / "insects" / "train" / "bee" / name)
+    refused(folder, rf"train/bee/{name} has pixels of mode {mode}, and only 8 bits are read. Try: save it with 8 bits")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
+def test_pixels_of_8_bits_are_converted(mode: str, folder: Path) -> None:
+    name = "00.tif" if mode == "CMYK" else "00.png"
+    (folder / "insects" / "train" / "ant" / "00.png").unlink()
+    Image.new("RGB", (5, 6), "white").convert(mode).save(folder / "insects" / "train" / "ant" / name)
+    assert load(folder).train_images[0].unique().tolist() == [255]
+
+
+def test_a_gif_counts_with_its_first_frame(folder: Path) -> None:
+    frames = [Image.new("L", (5, 6), grey) for grey in (70, 200)]
+    frames[0].save(folder / "insects" / "train" / "ant" / "000.gif", save_all=True, append_images=frames[1:])
+    images = load(folder)
+    assert len(images.train_images) == 13
+    assert images.train_images[1].unique().tolist() == [70]  # after 00.png
+
+
+def test_a_folder_has_one_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["insects", "insects/", "./insects", ".//insects/.", f"../{folder.name}/insects", "a/../insects", '"insects"']
+    runs = [resolve(RunSpec(task=f"image-folder:name={text}", model="mlp"), folder) for text in texts]
+    assert {run.spec.task for run in runs} == {"image-folder:name=insects"}
+    assert {run.key for run in runs} == {resolve(RunSpec(task="image-folder:name=insects", model="mlp")).key}
+    (folder / "elsewhere" / "deep").mkdir(parents=True)
+    (folder / "a").symlink_to(folder / "elsewhere" / "deep")
+    for text in ("a/../insects", "../insects", str(folder / "insects")):  # another folder, or its whole path
+        assert resolve(RunSpec(task=f"image-folder:name={text}", model="mlp"), folder).spec.task.endswith(f"={text}")
 
 
 def test_a_file_that_is_no_image(folder: Path) -> None:

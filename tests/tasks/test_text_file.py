@@ -43,10 +43,24 @@ def test_the_text_that_comes_with_python(tmp_path: Path) -> None:
     assert 60 < images.shape.classes <= 256
 
 
+def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
+    for name, mark in (("t.txt", b""), ("marked.txt", b"\xef\xbb\xbf")):
+        (tmp_path / name).write_bytes(mark + b"abc" * 50)
+    plain, marked = (load(tmp_path, f"text-file:path={name},context=2") for name in ("t.txt", "marked.txt"))
+    assert marked.train_images.equal(plain.train_images)
+    assert marked.shape.classes == 3
+
+
+def test_a_file_called_python_is_not_the_help_topics(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("abc" * 50)
+    assert load(tmp_path, "text-file:path=./python,context=2").shape.classes == 3
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (None, "cannot be read"),
+        (b"", "has 0 characters, too few for context=32"),
         (b"abc", "has 3 characters, too few for context=32"),
         (b"\xff\xfe" * 500, "is not text in UTF-8"),
         ("".join(map(chr, range(0x4E00, 0x4E00 + 1000))).encode(), "has 1000 different characters; 256 are the most"),

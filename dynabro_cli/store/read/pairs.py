@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Engine
 
-from dynabro_cli.components import Registry, format_value
+from dynabro_cli.components import PLUS, Registry, format_value, split_text
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
@@ -95,7 +96,7 @@ def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
         SpecError: A field or value is not legal.
     """
     values: Fields = {}
-    for part in text.split():
+    for part in filter(None, split_text(text, r"\s+")):
         match = re.fullmatch(r"(\w+)=(.+)", part)
         name, value = (full_name(match[1]), match[2]) if match else (_field_of(part, registries), part)
         if (name not in fields() or name == "seed") and name != SWEEP:
@@ -112,7 +113,7 @@ def side(text: str, registries: Mapping[str, Registry[Any]]) -> Fields:
 
 def _field_of(text: str, registries: Mapping[str, Registry[Any]]) -> str:
     """Return the field of a component's text: its method, or the only field whose components have its name."""
-    name = re.split(r"\+(?!\d)", text)[-1].partition(":")[0]
+    name = split_text(text, PLUS)[-1].partition(":")[0]
     found = [field for field, kind in COMPONENTS.items() if name in registries[kind].entries()]
     found = found or [field for field, kind in COMPONENTS.items() if registries[kind].knows(name)]
     return found[0] if len(found) == 1 else "method"
@@ -226,7 +227,8 @@ def _why(sides: Sequence[Sequence[Fields]], kept: Sequence[str], where: str | No
     if apart:
         name, of_a, of_b = apart[0]
         listed = "; ".join(f"{name}: A {of_a}, B {of_b}" for name, of_a, of_b in apart)
-        return f"no pair: A and B differ in what is not compared ({listed}). Try: '... {name}={of_a}' '... {name}={of_b}'"
+        typed = shlex.join([f"... {name}={of_a}", f"... {name}={of_b}"])
+        return f"no pair: A and B differ in what is not compared ({listed}). Try: {typed}"
     if not {run["seed"] for run in sides[0]} & {run["seed"] for run in sides[1]}:
         return "no pair: A and B have no seed in common. Try: the same seeds for both"
     return "no pair: no run of A has a run of B that is equal in all other fields. Try: a narrower --where, and dynabro runs"
@@ -236,7 +238,8 @@ def _stored(name: str, text: str, registries: Mapping[str, Registry[Any]]) -> An
     """Return a value as the column has it."""
     try:
         if name == CHAIN:
-            return text if text == "none" else "+".join(registries[COMPONENTS[name]].parse(one).text for one in text.split("+"))
+            parts = [] if text == "none" else split_text(text, PLUS)
+            return "+".join(registries[COMPONENTS[name]].parse(part).text for part in parts) or text
         if name in COMPONENTS:
             return registries[COMPONENTS[name]].parse(text).text
         return fields()[name].parse(text)
