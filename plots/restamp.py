@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import Engine, bindparam, select, update
 
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.components.digests import digests_of
+from dynabro_cli.components.digests import DATA, digests_of, parse
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.events import Evaluated
 from dynabro_cli.experiment.resolve import Run, resolve
@@ -105,7 +105,13 @@ def main() -> None:
         print(f"run {row['id']} of {row['sweep']}: {found}", flush=True)
     if unequal:
         raise SystemExit(f"{unequal} runs differ by more than {args.tolerance:g}; no digest was changed")
-    values = [{"number": number, "digests": digests_of(run.components)} for number, run in known.items()]
+    data = {
+        row["id"]: {
+            name[len(DATA) :]: digest for name, digest in (parse(row["code_digests"]) or {}).items() if name.startswith(DATA)
+        }
+        for row in rows
+    }
+    values = [{"number": number, "digests": digests_of(run.components, data[number])} for number, run in known.items()]
     with engine.begin() as connection:
         connection.execute(
             update(runs).where(runs.c.id == bindparam("number")).values(code_digests=bindparam("digests")), values

@@ -267,7 +267,7 @@ def test_a_dry_run_as_json(dynabro: Dynabro, small: str) -> None:
         "seconds": None,
         "jobs": 3,
         "elapsed": None,
-        "code": {"runs": 0, "changed": 0, "components": {}, "engine": 0, "unknown": 0},
+        "code": {"runs": 0, "changed": 0, "components": {}, "engine": 0, "unknown": 0, "data": {}, "versions": {}},
         "goes_on": False,
     }
 
@@ -285,7 +285,7 @@ def test_runs_of_other_code_are_told_and_run_again(dynabro: Dynabro, small: str,
         outcome = dynabro("sweep", small, "--quiet", *dry)
         assert outcome.code == 0
         assert outcome.problems == [f"{CHANGED}; --rerun-changed repeats these runs"]
-    told = {"runs": 4, "changed": 2, "components": {"methods/sgd": 2}, "engine": 2, "unknown": 1}
+    told = {"runs": 4, "changed": 2, "components": {"methods/sgd": 2}, "engine": 2, "unknown": 1, "data": {}, "versions": {}}
     assert json.loads(outcome.out)["code"] == told
     outcome = dynabro("sweep", small, "--dry-run", "--rerun-changed")
     assert outcome.problems == [
