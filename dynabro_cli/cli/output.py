@@ -133,7 +133,7 @@ def tell_of_code(code: CodeComparison, advice: str = "") -> None:
         advice: What to type if components or data have changed.
     """
     if code.line is not None:
-        warn(code.line + (f"; {advice}" if advice and (code.changed or code.data) else ""))
+        warn(code.line + (f"; {advice}" if advice and (code.changed or code.changed_data) else ""))
     tell_of_mixture(code.versions)
 
 

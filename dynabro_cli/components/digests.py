@@ -187,7 +187,8 @@ class CodeComparison:
         components: Number of runs by changed component.
         engine: Number of runs with another engine.
         unknown: Number of runs without digests.
-        data: Number of runs with other data, by task.
+        changed_data: Number of runs with other data.
+        data: Number of these runs by task, or by model after ``models/``.
         versions: Number of versions of a task's data among the runs, by task, if there are several.
     """
 
@@ -196,6 +197,7 @@ class CodeComparison:
     components: dict[str, int] = field(default_factory=dict)
     engine: int = 0
     unknown: int = 0
+    changed_data: int = 0
     data: dict[str, int] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
 
@@ -205,7 +207,7 @@ class CodeComparison:
         parts = []
         for what, number, counts in (
             ("with other code", self.changed, self.components),
-            ("with other data", sum(self.data.values()), self.data),
+            ("with other data", self.changed_data, self.data),
         ):
             if number:
                 parts.append(f"{what}: {number} of {self.runs} ({_listed(f'{name}: {n}' for name, n in counts.items())})")
@@ -231,18 +233,20 @@ def compare(texts: Iterable[tuple[str | None, int]], folder: Path | None = None)
         counts[text] += count
     components: Counter[str] = Counter()
     data: Counter[str] = Counter()
-    different = engine = unknown = 0
+    different = engine = unknown = different_data = 0
     at_hand_now = data_at_hand(folder)
     for text, count in counts.items():
         names = changed(text, at_hand_now)
         unknown += count * (parse(text) is None)
         engine += count * (ENGINE in names)
+        tasks = [name.removeprefix(DATA) for name in names if name.startswith(DATA)]
         others = [name for name in names if name != ENGINE and not name.startswith(DATA)]
         different += count * bool(others)
+        different_data += count * bool(tasks)
         components.update(dict.fromkeys(others, count))
-        data.update({name.removeprefix(DATA): count for name in names if name.startswith(DATA)})
-    code = dict(components.most_common())
-    return CodeComparison(counts.total(), different, code, engine, unknown, dict(data.most_common()), versions(counts))
+        data.update(dict.fromkeys(tasks, count))
+    by_name = dict(components.most_common()), dict(data.most_common())
+    return CodeComparison(counts.total(), different, by_name[0], engine, unknown, different_data, by_name[1], versions(counts))
 
 
 def versions(texts: Iterable[str | None]) -> dict[str, int]:

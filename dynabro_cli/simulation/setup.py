@@ -20,7 +20,7 @@ from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import CheckpointError, SpecError
 from dynabro_cli.experiment.build import chain_setting, data_directory
 from dynabro_cli.experiment.complete import CompleteSpec, answering
-from dynabro_cli.experiment.data import read
+from dynabro_cli.experiment.data import digest_of_files, noting, read
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
@@ -218,10 +218,13 @@ def _prepare(
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
     data = load(run.task, run.data_dir)
-    content = {spec.task: data.digest} if isinstance(data, Images) else {}
+    with noting() as files:
+        problem, counts = _problem(run, data, device, streams, dtype, compile, gpu_share)
+    content: dict[str, str | None] = {spec.task: data.digest} if isinstance(data, Images) else {}
+    if run.model is not None:
+        content |= digest_of_files(run.model, run.data_dir, files)
     code = digests_of(run.components, content, METRICS if content else ())
     checkpoint, unused = _usable(resume, spec, code)
-    problem, counts = _problem(run, data, device, streams, dtype, compile, gpu_share)
     method, aggregator = run.assemble()
     rounds, aggregates = _planned(method, streams, spec.budget)
     use_kernels(compile, aggregates)

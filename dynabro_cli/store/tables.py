@@ -114,8 +114,7 @@ runs = Table(
     Column(
         "code_digests",
         Text,
-        comment="digests of the source of each component and of the `engine`, and of the data (`data/TASK`), as JSON; NULL if "
-        "unknown",
+        comment="digests of components, `engine` and data (`data/TASK`), as JSON; NULL if unknown",
     ),
     Column("heartbeat_clock", Text, comment="last heartbeat as `MACHINE:SECONDS`, by the monotonic clock of the machine"),
     Column(

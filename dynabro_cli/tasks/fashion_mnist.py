@@ -13,7 +13,7 @@ CHECKSUMS = (
     ("t10k-images-idx3-ubyte", "8181f5470baa50b63fa0f6fddb340f0a"),
     ("t10k-labels-idx1-ubyte", "15d484375f8d13e6eb1aabb0c3f46965"),
 )
-"""MD5 of the unpacked files; those of torchvision are of the archives."""
+"""MD5 of the unpacked files; torchvision has the checksums of the archives."""
 
 
 @REGISTRY.register("fashion-mnist", reference="Xiao, Rasul & Vollgraf, 2017")

@@ -15,7 +15,7 @@ CHECKSUMS = (
     ("t10k-images-idx3-ubyte", "2646ac647ad5339dbf082846283269ea"),
     ("t10k-labels-idx1-ubyte", "27ae3e4e09519cfbb04c329615203637"),
 )
-"""MD5 of the unpacked files; those of torchvision are of the archives."""
+"""MD5 of the unpacked files; torchvision has the checksums of the archives."""
 DEFAULTS = Defaults(
     model="cnn-mnist",
     workers=17,

@@ -27,7 +27,8 @@ def npz(parameters: Parameters, setting: TaskSetting) -> Task:
     """Your own arrays: ``X`` and ``y``, and optionally ``X_test`` and ``y_test``, from a file of ``numpy.savez``.
 
     X is [n, k], [n, h, w] or [n, c, h, w], of uint8 or floats; y has the classes, from 0. Without a test set, a random fifth of
-    the samples is held out, the same for every run. A run's key depends on the name of the file, not on its content.
+    the samples is held out, the same for every run. A run's key has the name of the file, and its
+    ``code_digests`` a digest of the content.
     """
     return make_task(lambda: _load(parameters.file, setting.data_dir), name=f"npz:file={parameters.file}")
 

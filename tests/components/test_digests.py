@@ -269,7 +269,7 @@ def test_differences_are_one_line() -> None:
     found = compare(
         [(text(data_digits=ZEROS), 2), (text(data_digits="1" * DIGITS, engine=ZEROS), 1), (text(data_gone=ZEROS), 1)]
     )
-    assert found == CodeComparison(4, 0, {}, 1, 0, {"digits": 3}, {"digits": 2})
+    assert found == CodeComparison(4, 0, {}, 1, 0, 3, {"digits": 3}, {"digits": 2})
     assert found.line == ("stored runs made with other data: 3 of 4 (digits: 3); with another version of the engine: 1 of 4")
     assert mixture(found.versions) == (
         "these runs were made with 2 versions of the data of digits, which no mean or comparison should mix"
