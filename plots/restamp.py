@@ -5,7 +5,7 @@ plots/restamp.py DATABASE [--check 20] [--longest 120] [--tolerance 0] [--data-d
 their evaluations. On the machine that made them, all numbers are equal to the last bit. Another processor or version of torch
 rounds in another way, which grows along a run; then the numbers of the last evaluation may differ by a relative --tolerance.
 If none differs by more, the column code_digests of every run with a result is written anew. Run it after a change of the code
-that leaves numbers as they are.
+that leaves numbers as they are. Runs without a digest of their data get the digest of the data at hand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import Engine, bindparam, select, update
 
 from dynabro_cli import RunSpec, simulate
-from dynabro_cli.components.digests import digests_of
+from dynabro_cli.components.digests import DATA, data_at_hand, digests_of, parse
 from dynabro_cli.errors import DynabroError
 from dynabro_cli.events import Evaluated
 from dynabro_cli.experiment.resolve import Run, resolve
@@ -105,7 +105,13 @@ def main() -> None:
         print(f"run {row['id']} of {row['sweep']}: {found}", flush=True)
     if unequal:
         raise SystemExit(f"{unequal} runs differ by more than {args.tolerance:g}; no digest was changed")
-    values = [{"number": number, "digests": digests_of(run.components)} for number, run in known.items()]
+    look, values = data_at_hand(args.data_dir), list[dict[str, Any]]()
+    for row in rows:
+        if row["id"] in known:
+            run = known[row["id"]]
+            task = run.spec.task
+            data = (parse(row["code_digests"]) or {}).get(f"{DATA}{task}") or look(task)  # a known digest stays
+            values.append({"number": row["id"], "digests": digests_of(run.components, {task: data})})
     with engine.begin() as connection:
         connection.execute(
             update(runs).where(runs.c.id == bindparam("number")).values(code_digests=bindparam("digests")), values

@@ -51,7 +51,6 @@ def write_rule(folder: Path, file: str = "own_rule.py", *, name: str = "own", im
 def forget() -> None:
     """Forget answers about components that are kept by name."""
     digests.at_hand.cache_clear()
-    digests.changed.cache_clear()
     digests.of_file.cache_clear()
     digests._content.cache_clear()
     digests._executed.clear()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Database, Json, Plugins, Sweeps, Where
-from dynabro_cli.cli.output import emit, print_json
+from dynabro_cli.cli.output import emit, print_json, tell_of_mixture
 from dynabro_cli.cli.terminal import note, say
 from dynabro_cli.errors import NotFoundError, SpecError
 
@@ -95,13 +95,16 @@ def _print_all(
 ) -> None:
     """Print the matrix of all values of a field, and every pair of them."""
     from dynabro_cli.cli.plot import studio
+    from dynabro_cli.components.digests import versions
     from dynabro_cli.figures._columns import split_columns
     from dynabro_cli.figures._ranking import as_texts, ranking
 
     split_columns("all", every)
-    found = ranking(studio(db, where, Path(), "png", sweeps=sweeps).results, metric, rows=every, columns=against)
+    results = studio(db, where, Path(), "png", sweeps=sweeps).results
+    found = ranking(results, metric, rows=every, columns=against)
     if len(found.rows) < 2:
         raise NotFoundError(f"all={every}: the runs have one value of it, {found.rows[0]}. Try: another field, or --where")
+    tell_of_mixture(versions(results.runs["code_digests"]))
     if form == "json":
         print_json({"cells": found.cells.to_dict("records"), "pairs": [pair._asdict() for pair in found.pairs]})
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dynabro_cli.cli.options import Database, Force, Plugins
-from dynabro_cli.cli.output import emit, print_json, size
+from dynabro_cli.cli.output import emit, print_json, size, tell_of_mixture
 from dynabro_cli.cli.terminal import complain, note, say
 from dynabro_cli.errors import DatabaseError, SpecError, many
 
@@ -143,6 +143,7 @@ def merge(
         print_json({"database": shown(db), "other": shown(other), "dry_run": dry_run} | asdict(merged))
     else:
         _warn(merged)
+        tell_of_mixture(merged.versions)
         say(_summary(merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"))
     wrong = [(merged.unsound, "run"), (merged.unsound_kappas, "kappa")]
     if merged.unsound or merged.unsound_kappas:

@@ -123,7 +123,7 @@ def _made(
     planned: PlannedRuns, db: str | Path, options: Options, tags: Sequence[str], note: str | None, *, quiet: bool
 ) -> list[Outcome]:
     options = replace(options, tags=check_words(tags, note), note=note)
-    return make_runs(planned, str(db), options, stand(str(db), options.entry, options.rerun), quiet=quiet)
+    return make_runs(planned, str(db), options, stand(str(db), options.entry, options.rerun, options.data_dir), quiet=quiet)
 
 
 def _parsed(sweep: Mapping[str, Any]) -> Sweep:

@@ -6,7 +6,7 @@ import csv
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -126,14 +126,24 @@ def warn(text: str) -> None:
 
 
 def tell_of_code(code: CodeComparison, advice: str = "") -> None:
-    """Print one line if stored runs were made with code other than the current code.
+    """Print one line if stored runs were made with other code or data than the current ones, and one if their data differ.
 
     Args:
         code: The comparison.
-        advice: What to type if components have changed.
+        advice: What to type if components or data have changed.
     """
     if code.line is not None:
-        complain(f"warning: {code.line}" + (f"; {advice}" if advice and code.changed else ""))
+        warn(code.line + (f"; {advice}" if advice and (code.changed or code.changed_data) else ""))
+    tell_of_mixture(code.versions)
+
+
+def tell_of_mixture(data: Mapping[str, int]) -> None:
+    """Print one line if runs were made with several versions of the data of a task."""
+    from dynabro_cli.components.digests import mixture
+
+    line = mixture(data)
+    if line is not None:
+        warn(line)
 
 
 def _cell(value: Any) -> str:

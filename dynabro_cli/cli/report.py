@@ -51,7 +51,7 @@ def report(
         return
     with output.writing() as file:
         file.write(text)
-    tell_of_code(compare((digests if isinstance(digests, str) else None, 1) for digests in runs["code_digests"]))
+    tell_of_code(compare((digests, 1) for digests in runs["code_digests"]))
     note(f"{runs['id'].nunique()} runs written to {out} ({size(len(text))})")
 
 

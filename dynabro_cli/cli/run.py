@@ -158,7 +158,7 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
         stored = recorder.stored(run.key)
         if stored is not None and options.rerun == "none":
             _check_model(db, stored["id"], run.key, model)
-            _report_stored(stored, db, model, as_json)
+            _report_stored(stored, db, model, as_json, options.data_dir)
             return
         files.probe()
         if model is not None:
@@ -187,13 +187,13 @@ def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> Non
         )
 
 
-def _report_stored(stored: RowMapping, db: str, model: ModelFile | None, as_json: bool) -> None:
+def _report_stored(stored: RowMapping, db: str, model: ModelFile | None, as_json: bool, data_dir: Path | None) -> None:
     """Print a run that was stored before."""
     from dynabro_cli.components.digests import compare
     from dynabro_cli.store.open.translation import shown
 
     target = None if model is None else model.target
-    tell_of_code(compare([(stored["code_digests"], 1)]), "--rerun repeats it")
+    tell_of_code(compare([(stored["code_digests"], 1)], data_dir), "--rerun repeats it")
     _report(db, stored["id"], as_json, f"already in {shown(db)}; --rerun repeats it", target)
 
 

@@ -44,8 +44,8 @@ RerunChanged = Annotated[
     bool,
     typer.Option(
         "--rerun-changed",
-        help="Repeat runs that were made with other code of a component. A change of the engine does not count: it "
-        "often changes the speed only.",
+        help="Repeat runs that were made with other code of a component, or with other data. A change of the engine does not "
+        "count: it often changes the speed only.",
     ),
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop everything at the first failure.")]

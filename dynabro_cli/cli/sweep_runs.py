@@ -31,10 +31,10 @@ WORDS: dict[Status, str] = {
 
 
 def standing_of(planned: PlannedRuns, db: str, options: Options) -> Standing:
-    """Read the state of a plan's runs in the database, once for all who ask; print a line if code has changed."""
+    """Read the state of a plan's runs in the database, once for all who ask; print a line if code or data have changed."""
     from dynabro_cli.store.repetition import stand
 
-    standing, rerun = stand(db, options.entry, options.rerun), options.rerun
+    standing, rerun = stand(db, options.entry, options.rerun, options.data_dir), options.rerun
     code = standing.compare(run.key for run in planned.runs)
     advice = {"none": "--rerun-changed repeats these runs", "changed": "these runs are repeated", "all": ""}[rerun]
     tell_of_code(code, advice)

@@ -1,18 +1,20 @@
-"""Digests of the code that computes a run's numbers: one for each of its components, and one for the engine.
+"""Digests of what computes a run's numbers: the code of each of its components, the engine, and its data.
 
-A digest is a hash of whole files, comments included. A component's files are the file that registers it, and the files of
-components' packages that this file imports. The engine is all other computing code. Nothing is imported or parsed for a digest.
+A digest of code is a hash of whole files, comments included. A component's files are the file that registers it, and the files
+of components' packages that this file imports. The engine is all other computing code. Nothing is imported or parsed for a
+digest of code. A digest of data is a hash of the arrays as the task reads them (``tasks/_reading.py``).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +36,13 @@ ENGINE_FILES = (
     "pre_aggregators/_chain.py",
 )
 """Patterns of the engine's files: all computing code that is not a component, C++ included."""
-NAME = re.compile(rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}")
+DATA = "data/"
+"""The beginning of the name of a digest of data; the text of the task follows, as in ``data/npz:file=a.npz``."""
+METRICS = "metrics/"
+"""The beginning of the name of a user's function that measures models."""
+NAME = re.compile(
+    rf"({'|'.join(KINDS)})/[A-Za-z0-9][A-Za-z0-9._-]*|{ENGINE}|{METRICS}\w+|{DATA}[^\x00-\x1f\x7f-\x9f\ud800-\udfff]+"
+)
 DIGITS = 12
 """Hexadecimal digits of a digest: 48 bits tell the versions of a file apart, and a stored run has some eight digests."""
 DIGEST = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
@@ -48,20 +56,30 @@ def keep_sources() -> None:
         _content(path)
 
 
-def digests_of(components: Mapping[str, Entry[Any]]) -> str | None:
-    """Return the value of the column ``code_digests`` for a run with these components; None if no source can be read.
+def digests_of(
+    components: Mapping[str, Entry[Any]], data: Mapping[str, str | None] | None = None, metrics: Iterable[str] = ()
+) -> str | None:
+    """Return the value of the column ``code_digests`` for a run with these components; None if nothing is known.
 
     Args:
         components: The components by name, such as ``aggregators/cwtm``.
+        data: The digests of the run's data, by the text of the task; None if they are not known.
+        metrics: The names of the user's functions that measure the run's models.
     """
     found = {name: of_entry(entry) for name, entry in components.items()} | {ENGINE: of_engine()}
+    found |= {f"{METRICS}{name}": at_hand(f"{METRICS}{name}") for name in metrics}
+    found |= {f"{DATA}{task}": digest for task, digest in (data or {}).items()}
     known = {name: digest for name, digest in found.items() if digest is not None}
     return json.dumps(known, sort_keys=True, separators=(",", ":")) if known else None
 
 
 def of_entry(entry: Entry[Any]) -> str | None:
     """Return the digest of a registered component, which may belong to a user; None if its source cannot be read."""
-    module = sys.modules.get(entry.factory.__module__)
+    return _of_function(entry.factory)
+
+
+def _of_function(function: Callable[..., Any]) -> str | None:
+    module = sys.modules.get(function.__module__)
     file = getattr(module, "__file__", None)
     if file is None:
         return None
@@ -97,12 +115,18 @@ def of_engine() -> str | None:
 
 @functools.cache
 def at_hand(name: str) -> str | None:
-    """Return the current digest of ``engine`` or of a component such as ``aggregators/cwtm``; None if it is unknown."""
+    """Return the current digest of ``engine``, of a component such as ``aggregators/cwtm``, or of a function of ``metrics/``.
+
+    None if it is unknown.
+    """
     if name == ENGINE:
         return of_engine()
     if name in USERS:
         return of_entry(USERS[name])
     kind, _, component = name.partition("/")
+    if kind == METRICS[:-1]:
+        function = importlib.import_module("dynabro_cli.models._api").METRICS.get(component)
+        return None if function is None else _of_function(function)
     registers = f'.register("{component}"'
     usual = ROOT / kind / f"{component.replace('-', '_')}.py"
     files = (usual, *sorted((ROOT / kind).glob("*.py")))
@@ -114,7 +138,7 @@ def parse(text: str | None) -> dict[str, str] | None:
     """Read a value of ``code_digests``; None if it is NULL or not valid."""
     try:
         found = json.loads(text or "null")
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, TypeError):  # NULL is NaN in a data frame
         return None
     if not isinstance(found, dict) or not found:
         return None
@@ -122,28 +146,40 @@ def parse(text: str | None) -> dict[str, str] | None:
     return found if sound else None
 
 
-@functools.lru_cache(maxsize=4096)
-def changed(text: str | None) -> tuple[str, ...]:
-    """Return the differences between the current code and a run's: names of components, and ``engine``, in order.
+def data_at_hand(folder: Path | None = None) -> Callable[[str], str | None]:
+    """Return a function that returns the current digest of a task's data; None if the data are not at hand.
+
+    The function looks at the files of each task once, so one command has one answer.
+
+    Args:
+        folder: The folder of data sets; None for the usual one.
+    """
+    return functools.cache(lambda task: importlib.import_module("dynabro_cli.experiment.data").at_hand(task, folder))
+
+
+def changed(text: str | None, data: Callable[[str], str | None] | None = None) -> tuple[str, ...]:
+    """Return what is different now: names of components, ``engine``, and names of data (``data/TASK``), in order.
 
     Unknown digests, then or now, do not count as changed.
 
     Args:
         text: The run's value of ``code_digests``.
+        data: From ``data_at_hand``; by default of the usual folder.
     """
     stored = parse(text) or {}
-    names = [name for name, digest in stored.items() if at_hand(name) not in (None, digest)]
-    return tuple(sorted(names))
+    data = data or data_at_hand()
+    now = {name: data(name.removeprefix(DATA)) if name.startswith(DATA) else at_hand(name) for name in stored}
+    return tuple(sorted(name for name, digest in stored.items() if now[name] not in (None, digest)))
 
 
-def changed_components(text: str | None) -> tuple[str, ...]:
+def changed_components(text: str | None, data: Callable[[str], str | None] | None = None) -> tuple[str, ...]:
     """Return ``changed`` without ``engine``."""
-    return tuple(name for name in changed(text) if name != ENGINE)
+    return tuple(name for name in changed(text, data) if name != ENGINE)
 
 
 @dataclass(frozen=True)
 class CodeComparison:
-    """Comparison of the code of stored runs with the current code.
+    """Comparison of the code and data of stored runs with the current ones.
 
     Attributes:
         runs: Number of runs.
@@ -151,6 +187,9 @@ class CodeComparison:
         components: Number of runs by changed component.
         engine: Number of runs with another engine.
         unknown: Number of runs without digests.
+        changed_data: Number of runs with other data.
+        data: Number of these runs by task, or by model after ``models/``.
+        versions: Number of versions of a task's data among the runs, by task, if there are several.
     """
 
     runs: int = 0
@@ -158,33 +197,72 @@ class CodeComparison:
     components: dict[str, int] = field(default_factory=dict)
     engine: int = 0
     unknown: int = 0
+    changed_data: int = 0
+    data: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
 
     @property
     def line(self) -> str | None:
         """The differences in one line; None if there are no differences."""
         parts = []
-        if self.changed:
-            found = [f"{name}: {count}" for name, count in self.components.items()]
-            more = f", and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
-            parts.append(f"with other code: {self.changed} of {self.runs} ({', '.join(found[:MOST_SHOWN])}{more})")
+        for what, number, counts in (
+            ("with other code", self.changed, self.components),
+            ("with other data", self.changed_data, self.data),
+        ):
+            if number:
+                parts.append(f"{what}: {number} of {self.runs} ({_listed(f'{name}: {n}' for name, n in counts.items())})")
         if self.engine:
             parts.append(f"with another version of the engine: {self.engine} of {self.runs}")
         return f"stored runs made {'; '.join(parts)}" if parts else None
 
 
-def compare(texts: Iterable[tuple[str | None, int]]) -> CodeComparison:
-    """Compare values of ``code_digests``, each with its number of runs, with the current code."""
-    components: Counter[str] = Counter()
-    runs = different = engine = unknown = 0
+def _listed(found: Iterable[str]) -> str:
+    parts = list(found)
+    return ", ".join(parts[:MOST_SHOWN]) + (f", and {len(parts) - MOST_SHOWN} more" if len(parts) > MOST_SHOWN else "")
+
+
+def compare(texts: Iterable[tuple[str | None, int]], folder: Path | None = None) -> CodeComparison:
+    """Compare values of ``code_digests``, each with its number of runs, with the current code and data.
+
+    Args:
+        texts: The values.
+        folder: The folder of data sets; None for the usual one.
+    """
+    counts: Counter[str | None] = Counter()
     for text, count in texts:
-        runs += count
-        names = changed(text)
+        counts[text] += count
+    components: Counter[str] = Counter()
+    data: Counter[str] = Counter()
+    different = engine = unknown = different_data = 0
+    at_hand_now = data_at_hand(folder)
+    for text, count in counts.items():
+        names = changed(text, at_hand_now)
         unknown += count * (parse(text) is None)
         engine += count * (ENGINE in names)
-        others = [name for name in names if name != ENGINE]
+        tasks = [name.removeprefix(DATA) for name in names if name.startswith(DATA)]
+        others = [name for name in names if name != ENGINE and not name.startswith(DATA)]
         different += count * bool(others)
+        different_data += count * bool(tasks)
         components.update(dict.fromkeys(others, count))
-    return CodeComparison(runs, different, dict(components.most_common()), engine, unknown)
+        data.update(dict.fromkeys(tasks, count))
+    by_name = dict(components.most_common()), dict(data.most_common())
+    return CodeComparison(counts.total(), different, by_name[0], engine, unknown, different_data, by_name[1], versions(counts))
+
+
+def versions(texts: Iterable[str | None]) -> dict[str, int]:
+    """Return the number of versions of each task's data in values of ``code_digests``, if there are several."""
+    found: dict[str, set[str]] = {}
+    for text in texts:
+        for name, digest in (parse(text) or {}).items():
+            if name.startswith(DATA):
+                found.setdefault(name.removeprefix(DATA), set()).add(digest)
+    return {task: len(digests) for task, digests in sorted(found.items()) if len(digests) > 1}
+
+
+def mixture(data: Mapping[str, int]) -> str | None:
+    """Return ``versions`` in one line; None if no task's data have several versions."""
+    parts = _listed(f"{count} versions of the data of {task}" for task, count in data.items())
+    return f"these runs were made with {parts}, which no mean or comparison should mix" if parts else None
 
 
 _executed: dict[Path, bytes] = {}

@@ -152,12 +152,13 @@ def simulation() -> Simulate:
     precision, and makes its models and states. Nobody writes to the data, and ``tidy`` forgets compiled code.
     """
     from dynabro_cli.experiment.build import data_directory
+    from dynabro_cli.experiment.data import read
     from dynabro_cli.experiment.resolve import resolve
     from dynabro_cli.machine.devices import pick_device
     from dynabro_cli.simulation.need import check_room
-    from dynabro_cli.simulation.setup import load_data, simulate_run
+    from dynabro_cli.simulation.setup import simulate_run
 
-    load = functools.lru_cache(maxsize=1)(lambda task, data_dir: load_data(task, data_dir))
+    load = functools.lru_cache(maxsize=1)(read)
 
     def simulate(request: Request, wanted: Callable[[], bool]) -> Iterator[Event]:
         load_sent(request.plugins)

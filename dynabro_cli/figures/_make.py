@@ -218,8 +218,7 @@ class Studio:
                 choice.check()
             name = saved_as or (_free(self._folder, name, asked) if asked else name)
             files = self._files(name, results=results, drawn=drawn, asked=asked)
-        digests = results.runs["code_digests"].astype(object).where(results.runs["code_digests"].notna(), None)
-        self._drawn |= dict(zip(results.runs["id"], digests, strict=True))
+        self._drawn |= dict(zip(results.runs["id"], results.runs["code_digests"], strict=True))
         return Made(name, files, results.runs["id"].nunique(), "" if choice else _missing(results))
 
     def _asked(self, name: str, choice: Choice) -> str:

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import __version__
+from dynabro_cli.components.digests import DATA, parse
 from dynabro_cli.errors import CheckpointError
 from dynabro_cli.events import Totals
 from dynabro_cli.experiment.complete import CompleteSpec
 from dynabro_cli.simulation.round.parts import State
 
 FORMAT = 1
-MADE_BY = {"dynabro": "version of dynabro", "torch": "version of torch", "code": "code of a component"}
-"""Words for the versions with which a checkpoint was made."""
+MADE_BY = {"dynabro": "version of dynabro", "torch": "version of torch"}
+"""Words for the versions with which a checkpoint was made, beside its digests."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Checkpoint:
     noise_bound: float | None
 
     def encode(self, spec: CompleteSpec, code: str | None = None) -> bytes:
-        """Write the checkpoint of a run of ``spec`` that is computed by the code with the digests ``code``."""
+        """Write the checkpoint of a run of ``spec`` that is computed by the digests ``code``, a value of ``code_digests``."""
         content = {field.name: _whole(getattr(self, field.name)) for field in fields(self)}
         state = {field.name: _whole(getattr(self.state, field.name)) for field in fields(State)}
         content |= {"state": state, "totals": asdict(self.totals), "made_by": _made_by(code), "spec": asdict(spec)}
@@ -64,8 +65,8 @@ class Checkpoint:
         """Read the bytes that ``encode`` wrote; tensors are on the CPU.
 
         Raises:
-            CheckpointError: The data are not a checkpoint, or belong to another run, other code, or another version of dynabro
-                or torch, whose numbers may differ.
+            CheckpointError: The data are not a checkpoint, or belong to another run, other code, other data, or another version
+                of dynabro or torch, whose numbers may differ.
         """
         try:
             with warnings.catch_warnings():  # warnings about data that are not a checkpoint, which are refused anyway
@@ -74,8 +75,8 @@ class Checkpoint:
             made_by, of = content.pop("made_by"), content.pop("spec")
             own = _made_by(code)
             if made_by != own:
-                other = [MADE_BY.get(name, name) for name in own if made_by.get(name) != own[name]]
-                raise CheckpointError(f"the checkpoint was made with another {' and '.join(other)}")
+                other = [_word(name) for name in {**own, **made_by} if made_by.get(name) != own.get(name)]
+                raise CheckpointError(f"the checkpoint was made with another {' and '.join(dict.fromkeys(other))}")
             if of != asdict(spec):
                 raise CheckpointError("the checkpoint belongs to another run")
             if content["state"].keys() != {field.name for field in fields(State)}:
@@ -94,4 +95,8 @@ def _whole(value: Any) -> Any:
 
 
 def _made_by(code: str | None) -> dict[str, Any]:
-    return {"format": FORMAT, "dynabro": __version__, "torch": str(torch.__version__), "code": code}
+    return {"format": FORMAT, "dynabro": __version__, "torch": str(torch.__version__)} | (parse(code) or {})
+
+
+def _word(name: str) -> str:
+    return MADE_BY.get(name) or ("version of the data" if name.startswith(DATA) else "code of a component")

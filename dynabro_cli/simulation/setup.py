@@ -20,6 +20,7 @@ from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import CheckpointError, SpecError
 from dynabro_cli.experiment.build import chain_setting, data_directory
 from dynabro_cli.experiment.complete import CompleteSpec, answering
+from dynabro_cli.experiment.data import digest_of_files, noting, read
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
@@ -28,6 +29,7 @@ from dynabro_cli.gradients.memory import keep_pages
 from dynabro_cli.machine.devices import current, pick_device
 from dynabro_cli.machine.native import check_choice
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
+from dynabro_cli.models._api import METRICS
 from dynabro_cli.partitions._api import server_samples
 from dynabro_cli.simulation import precision
 from dynabro_cli.simulation.checkpoint import Checkpoint
@@ -41,7 +43,7 @@ from dynabro_cli.simulation.problem.shares import Counts, for_server, hold_out, 
 from dynabro_cli.simulation.round.parts import Parts, State
 from dynabro_cli.simulation.weights import weights_of
 from dynabro_cli.streams import Streams
-from dynabro_cli.tasks._api import Images, Objective, TaskSetting
+from dynabro_cli.tasks._api import Images, Objective
 
 PLANNED_ROUNDS = 1000
 ONE_THREAD_VALUES = 1 << 18
@@ -49,12 +51,6 @@ ONE_THREAD_VALUES = 1 << 18
 _threads_before: int | None = None  # the process's number of threads while a small run has replaced it
 
 Load = Callable[[Component[Any], Path], Images | Objective]
-
-
-def load_data(task: Component[Any], data_dir: Path) -> Images | Objective:
-    """Load a task's data, or its objective, from the folder of data sets."""
-    data: Images | Objective = task.build(TaskSetting(data_dir)).load()
-    return data
 
 
 def simulate(
@@ -127,9 +123,9 @@ def simulate_run(
         device: See ``simulate``.
         threads: See ``simulate``.
         compile: See ``simulate``.
-        load: Loads the data of a task, and may keep them for the next run; None if the run's own task loads them.
+        load: Loads the data of a task, and may keep them for the next run; None to read them for this run.
         resume: The data of a ``Checkpointed`` of the same run, to resume from. If it is unusable (damaged, or made by other
-            code or another version of dynabro or torch), the run starts over.
+            code, from other data, or by another version of dynabro or torch), the run starts over.
         wanted: Called after every round; if it returns True, ``Checkpointed`` is also yielded.
         weights: See ``simulate``.
         gpu_share: The share of a GPU's memory that belongs to this run. It may change the numbers by rounding.
@@ -147,10 +143,8 @@ def simulate_run(
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    code = digests_of(run.components)
     run = run.with_data(data_directory(data_dir))
-    checkpoint, unused = _usable(resume, run.spec, code)
-    return _guarded(run, where, compile, load, checkpoint, wanted, code, unused, weights, gpu_share)
+    return _guarded(run, where, compile, load or read, resume, wanted, weights, gpu_share)
 
 
 def _is_small(run: Run) -> bool:
@@ -182,19 +176,17 @@ def _guarded(
     run: Run,
     device: torch.device,
     compile: str,  # noqa: A002
-    load: Load | None,
-    checkpoint: Checkpoint | None,
+    load: Load,
+    resume: bytes | None,
     wanted: Callable[[], bool],
-    code: str | None,
-    unused: str | None,
     weights: events.SaveAt,
     gpu_share: float,
 ) -> Iterator[events.Event]:
     """Run on the run's GPU and without autograd (on only for gradients); both settings end before each ``yield``."""
     with torch.no_grad(), current(device):
-        simulation, started = _prepare(run, device, compile, load, checkpoint, code, gpu_share)
+        simulation, started = _prepare(run, device, compile, load, resume, gpu_share)
         before = simulation.how
-    yield dataclasses.replace(started, unused=unused)
+    yield started
     stream = simulation.events(wanted)
     last: events.Evaluated | None = None
     while True:
@@ -218,17 +210,22 @@ def _prepare(
     run: Run,
     device: torch.device,
     compile: str,  # noqa: A002
-    load: Load | None = None,
-    checkpoint: Checkpoint | None = None,
-    code: str | None = None,
+    load: Load = read,
+    resume: bytes | None = None,
     gpu_share: float = 1.0,
 ) -> tuple[Simulation, events.Started]:
     spec = run.spec
     senders = chain_setting(spec).workers
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
-    data = run.parts.task.load() if load is None else load(run.task, run.data_dir)
-    problem, counts = _problem(run, data, device, streams, dtype, compile, gpu_share)
+    data = load(run.task, run.data_dir)
+    with noting() as files:
+        problem, counts = _problem(run, data, device, streams, dtype, compile, gpu_share)
+    content: dict[str, str | None] = {spec.task: data.digest} if isinstance(data, Images) else {}
+    if run.model is not None:
+        content |= digest_of_files(run.model, run.data_dir, files)
+    code = digests_of(run.components, content, METRICS if content else ())
+    checkpoint, unused = _usable(resume, spec, code)
     method, aggregator = run.assemble()
     rounds, aggregates = _planned(method, streams, spec.budget)
     use_kernels(compile, aggregates)
@@ -257,7 +254,7 @@ def _prepare(
     if reason := how.get("gradients_reason"):
         notes += (f"model {spec.model!r}: gradients by {how['gradients']}: {reason}",)
     totals = None if checkpoint is None else checkpoint.totals
-    return simulation, events.Started(run.key, record, totals, counts, notes=notes)
+    return simulation, events.Started(run.key, record, totals, counts, unused, notes)
 
 
 def _answering(spec: CompleteSpec) -> Callable[[int], torch.Tensor]:

@@ -1,15 +1,17 @@
-"""Choose which stored results a sweep makes again: none, all, results of other code, or the rest of an interrupted rerun."""
+"""Choose which stored results a sweep makes again: none, all, of other code or data, or the rest of an interrupted rerun."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from dynabro_cli.components.digests import CodeComparison, changed_components, compare
+from dynabro_cli.components.digests import CodeComparison, changed_components, compare, data_at_hand
 from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, Repeat
 from dynabro_cli.store.open.engine import open_read_only
@@ -20,7 +22,7 @@ from dynabro_cli.store.tables import runs, sweeps
 ToMake = Mapping[str, dt.datetime | None]
 """Keys of runs, with the end time of the stored result or failure."""
 Rerun = Literal["none", "changed", "all"]
-"""Results that a sweep makes again: none, results with a changed component, or all results."""
+"""Results that a sweep makes again: none, results with a changed component or other data, or all results."""
 
 
 def never(row: Mapping[str, Any] | RowMapping) -> bool:
@@ -28,9 +30,9 @@ def never(row: Mapping[str, Any] | RowMapping) -> bool:
     return False
 
 
-def changed(row: Mapping[str, Any] | RowMapping) -> bool:
-    """Make a run again if a component of it has changed; not if this is unknown, or if only the engine has changed."""
-    return bool(changed_components(row["code_digests"]))
+def changed(row: Mapping[str, Any] | RowMapping, data: Callable[[str], str | None] | None = None) -> bool:
+    """Make a run again if a component or its data have changed; not if this is unknown, or if only the engine has changed."""
+    return bool(changed_components(row["code_digests"], data))
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class UpTo:
         return bool(row["id"] <= self.last)
 
 
-def repetition(connection: Connection, sweep: str | None, rerun: Rerun) -> Repeat:
+def repetition(connection: Connection, sweep: str | None, rerun: Rerun, folder: Path | None = None) -> Repeat:
     """Return which runs a sweep makes again, as the database is when the sweep starts.
 
     The next rerun of a sweep of this name continues an interrupted one. The start of the rerun is in its row in ``sweeps``
@@ -60,9 +62,10 @@ def repetition(connection: Connection, sweep: str | None, rerun: Rerun) -> Repea
         connection: To the database.
         sweep: The sweep's name.
         rerun: The results to make again.
+        folder: The folder of data sets; None for the usual one.
     """
     if rerun != "all":
-        return changed if rerun == "changed" else never
+        return functools.partial(changed, data=data_at_hand(folder)) if rerun == "changed" else never
     latest = select(sweeps.c.rerun_after).where(sweeps.c.name == sweep).order_by(sweeps.c.id.desc()).limit(1)
     left = connection.execute(latest).scalar()
     if left is not None:
@@ -77,13 +80,14 @@ class Standing:
     Args:
         connection: To the database; None if it does not exist yet.
         repeat: Which runs are made again.
+        folder: The folder of data sets; None for the usual one.
 
     Attributes:
         repeat: The same.
     """
 
-    def __init__(self, connection: Connection | None, repeat: Repeat = never) -> None:
-        self.repeat = repeat
+    def __init__(self, connection: Connection | None, repeat: Repeat = never, folder: Path | None = None) -> None:
+        self.repeat, self._folder = repeat, folder
         columns = select(runs.c.run_key, runs.c.id, runs.c.status, runs.c.finished_at, runs.c.code_digests)
         found = [] if connection is None else connection.execute(columns).mappings().all()
         self._rows = {row["run_key"]: row for row in found}
@@ -127,18 +131,20 @@ class Standing:
         return row["finished_at"] if row is not None and row["status"] in (*ENDED, "failed") else None
 
     def compare(self, keys: Iterable[str]) -> CodeComparison:
-        """Compare the code of the runs that have a result with the current code."""
+        """Compare the code and data of the runs that have a result with the current ones."""
         rows = (self._rows.get(key) for key in keys)
-        return compare((row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED)
+        texts = ((row["code_digests"], 1) for row in rows if row is not None and row["status"] in ENDED)
+        return compare(texts, self._folder)
 
 
-def stand(database: str, sweep: str | None, rerun: Rerun) -> Standing:
+def stand(database: str, sweep: str | None, rerun: Rerun, folder: Path | None = None) -> Standing:
     """Return the state of a sweep's runs, and which stored ones it would make again.
 
     Args:
         database: A path or URL; it need not exist.
         sweep: The sweep's name.
         rerun: The results to make again.
+        folder: The folder of data sets; None for the usual one.
 
     Raises:
         DynabroError: The file is not a dynabro database, or cannot be read.
@@ -150,6 +156,6 @@ def stand(database: str, sweep: str | None, rerun: Rerun) -> Standing:
         except (NotFoundError, EmptyDatabaseError):
             return Standing(None, UpTo(0) if rerun == "all" else changed if rerun == "changed" else never)
         with translated_errors(database), engine.connect() as connection:
-            return Standing(connection, repetition(connection, sweep, rerun))
+            return Standing(connection, repetition(connection, sweep, rerun, folder), folder)
 
     return through_outages(shown(database), busy_seconds(), read)

@@ -112,7 +112,9 @@ runs = Table(
     ),
     Column("squared_gradients", Double, comment="sum of the squared norms of grad f(x_t) over the rounds; NULL for networks"),
     Column(
-        "code_digests", Text, comment="digests of the source of each component and of the `engine`, as JSON; NULL if unknown"
+        "code_digests",
+        Text,
+        comment="digests of components, `engine` and data (`data/TASK`), as JSON; NULL if unknown",
     ),
     Column("heartbeat_clock", Text, comment="last heartbeat as `MACHINE:SECONDS`, by the monotonic clock of the machine"),
     Column(

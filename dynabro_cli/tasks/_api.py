@@ -6,13 +6,17 @@ model from ``dynabro_cli.models``) or an ``Objective`` (a function with a known 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from dynabro_cli.components import Registry, parameter
+from dynabro_cli.components.digests import DIGITS
 from dynabro_cli.deferred import np
+from dynabro_cli.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,6 +61,30 @@ class Images:
     scale: float = 255.0
     flip: bool = False
     notes: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of the four arrays: images and labels of both splits, in their order."""
+        arrays = (self.train_images, self.train_labels, self.test_images, self.test_labels)
+        return digest_of_all(digest_of(array) for array in arrays)
+
+
+def digest_of(array: Tensor) -> str:
+    """Return the SHA-256 of an array's type, shape and values."""
+    extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, array.stride(), strict=True))
+    head = f"{array.dtype} {list(array.shape)}"
+    if 0 < extent < array.numel():  # windows that overlap: their memory is read once
+        head += f" {array.stride()}"
+        array = array.as_strided((extent,), (1,))
+    content = array.detach().cpu().contiguous().flatten().view(dtype=torch.uint8)
+    digest = hashlib.sha256(head.encode())
+    digest.update(content.numpy().data)
+    return digest.hexdigest()
+
+
+def digest_of_all(digests: Iterable[str]) -> str:
+    """Return the digest of a data set of arrays with these digests, as short as a digest of code."""
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:DIGITS]
 
 
 @dataclass(frozen=True)
@@ -118,7 +146,7 @@ class Task(NamedTuple):
 
     ``trains_model`` is True if the task loads ``Images``. It is False for an ``Objective``, which has no model but a
     ``dimension`` d. ``look`` finds shape and sizes without reading the data; it is None if they are known, or cannot be found
-    in this way.
+    in this way. ``digest`` is the digest of the only data that the task accepts (``Images.digest``); None if it accepts others.
     """
 
     defaults: Defaults
@@ -129,6 +157,7 @@ class Task(NamedTuple):
     test_size: int | None = None
     dimension: int | None = None
     look: Callable[[], tuple[ImageShape, int, int]] | None = None
+    digest: str | None = None
 
 
 REGISTRY: Registry[Callable[..., Task]] = Registry("task", "dynabro_cli.tasks")

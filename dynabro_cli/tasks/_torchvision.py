@@ -7,7 +7,7 @@ import fcntl
 import functools
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,7 +26,8 @@ def load_splits(name: str, data_dir: Path, train_size: int, test_size: int, **op
     """Load ``torchvision.datasets.<name>`` as uint8 images [n, c, h, w] and int64 labels [n], for training and testing.
 
     The files are read from ``data_dir``, in torchvision's layout; missing files are downloaded and checked against their
-    published checksums. ``options`` are options of the data set, such as ``split``.
+    published checksums. torchvision checks files that are there for the CIFARs only. ``options`` are options of the data set,
+    such as ``split``.
 
     Raises:
         NotFoundError: The files are missing and cannot be downloaded, or are damaged.
@@ -64,11 +65,45 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
                 return kind(root=data_dir, train=train, download=False)  # another process downloaded it meanwhile
             return kind(root=data_dir, train=train, download=True)
     except UNREADABLE as error:
+        wrong = _unreadable(kind.func, data_dir, name)
+        if wrong is not None:
+            raise damaged(wrong, "it cannot be read or has another checksum") from error
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
         raise NotFoundError(
             f"{name} was not found under {data_dir.resolve()} and could not be downloaded ({reason}); put its files there in "
             f"torchvision's layout ({name}(root=...)), or name the folder that has them with --data-dir or DYNABRO_DATA"
         ) from error
+
+
+def _unreadable(kind: Any, data_dir: Path, name: str) -> Path | None:
+    """Return the first file of a data set that is there and cannot be read, or has another checksum than published."""
+    from torchvision.datasets import mnist
+
+    if hasattr(kind, "train_list"):  # a CIFAR
+        labels = kind.meta["filename"], kind.meta["md5"]
+        return wrong_file(data_dir / kind.base_folder, (*kind.train_list, *kind.test_list, labels))
+    for path in sorted((data_dir / name / "raw").glob("*-ubyte")):
+        try:
+            (mnist.read_label_file if "labels" in path.name else mnist.read_image_file)(str(path))
+        except UNREADABLE:
+            return path
+    return None
+
+
+def wrong_file(folder: Path, checksums: Iterable[tuple[str, str | None]]) -> Path | None:
+    """Return the first file in ``folder`` whose MD5 is not the published one; None if all are right or missing."""
+    from torchvision.datasets.utils import check_integrity
+
+    found = ((folder / name, md5) for name, md5 in checksums)
+    return next((path for path, md5 in found if path.is_file() and not check_integrity(path, md5)), None)
+
+
+def damaged(path: Path, why: str) -> NotFoundError:
+    """Return the error of a file that is there, but is not the data set's."""
+    return NotFoundError(
+        f"{path} is damaged: {why}. Try: remove the file and run again, which downloads it; "
+        "for data of your own --task npz:file=FILE or image-folder:name=FOLDER"
+    )
 
 
 @contextlib.contextmanager

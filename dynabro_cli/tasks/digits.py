@@ -15,6 +15,8 @@ from dynabro_cli.tasks._api import REGISTRY, Defaults, Images, ImageShape, Pixel
 
 SHAPE = ImageShape(channels=1, height=8, width=8, classes=10)
 TRAIN_SIZE, TEST_SIZE = 1437, 360
+DIGEST = "a35beacb5b14"
+"""``Images.digest`` of scikit-learn's file in this split."""
 DEFAULTS = Defaults(
     model="cnn-digits",
     workers=17,
@@ -35,7 +37,7 @@ def digits(parameters: Pixels, setting: TaskSetting) -> Task:
 
     A fixed stratified split: 1,437 images for training, 360 for testing.
     """
-    return Task(DEFAULTS, lambda: parameters.of(_load()), SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)
+    return Task(DEFAULTS, lambda: parameters.of(_load()), SHAPE, TRAIN_SIZE, test_size=TEST_SIZE, digest=DIGEST)
 
 
 def _load() -> Images:
@@ -43,9 +45,15 @@ def _load() -> Images:
     images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 8, 8))  # grey levels 0 to 16
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
     train, test = (torch.from_numpy(part) for part in _split(table[:, -1]))
-    return Images(
+    data = Images(
         images[train], labels[train], images[test], labels[test], mean=(0.305,), std=(0.376,), shape=SHAPE, scale=16.0
     )
+    if data.digest != DIGEST:
+        raise NotFoundError(
+            "task=digits: scikit-learn's digits are damaged: their content is not the published one. "
+            "Try: pip install --force-reinstall scikit-learn"
+        )
+    return data
 
 
 def _table() -> np.ndarray[Any, Any]:

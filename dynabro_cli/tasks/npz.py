@@ -41,8 +41,8 @@ def npz(parameters: Parameters, setting: TaskSetting) -> Task:
     numbers from 0. Without a test set, a random fifth of the samples is held out, the same for every run. Arrays of other names
     are chosen by parameters, such as X=x_train,y=y_train,X_test=x_test,y_test=y_test for Keras's mnist.npz.
 
-    A run's key depends on the name of the file, not on its content. Nothing in the file is executed: arrays of Python objects
-    are refused.
+    A run's key has the name of the file, and its ``code_digests`` a digest of the content. Nothing in the file is executed:
+    arrays of Python objects are refused.
 
     Raises NotFoundError if the file is missing, damaged, too large for the memory, or not an archive of numpy.savez. Raises
     SpecError if it does not have the arrays, or if they are not samples and labels (see ``make_task``).

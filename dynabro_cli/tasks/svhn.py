@@ -13,6 +13,7 @@ from dynabro_cli.lazy import torch
 from dynabro_cli.machine.strangers_files import open_regular
 from dynabro_cli.tasks import cifar10
 from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Task, TaskSetting
+from dynabro_cli.tasks._torchvision import wrong_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +45,7 @@ def svhn(_: NoParameters, setting: TaskSetting) -> Task:
 def _read(file: Path, size: int) -> tuple[Tensor, Tensor]:
     """Return the pictures uint8 [n, 3, 32, 32] and the digits [n]; the file has [32, 32, 3, n], and 10 for the digit 0."""
     from scipy.io import loadmat
+    from torchvision.datasets import SVHN
 
     try:
         with open_regular(file) as opened:
@@ -63,6 +65,11 @@ def _read(file: Path, size: int) -> tuple[Tensor, Tensor]:
         raise NotFoundError(
             f"task=svhn: {file} has pictures {list(pictures.shape)} and {len(digits)} digits instead of {list(shape)} "
             f"and {size}. Try: the data set's own file"
+        )
+    if wrong_file(file.parent, [(name, md5) for _, name, md5 in SVHN.split_list.values() if name == file.name]):
+        raise NotFoundError(
+            f"task=svhn: {file} is damaged: its content is not SVHN's. Try: the data set's own file in that place; for data of "
+            "your own --task npz:file=FILE or image-folder:name=FOLDER"
         )
     images = torch.from_numpy(np.ascontiguousarray(pictures.transpose(3, 2, 0, 1)))
     return images, torch.from_numpy(digits % 10)

@@ -55,8 +55,8 @@ def text_file(parameters: Parameters, setting: TaskSetting) -> Task:
     cross-entropy; divided by log 2 = 0.693, it is in bits per character (SELECT final_loss/0.6931 FROM runs). The classes are
     the text's characters in the order of their code points, at most 256.
 
-    A byte order mark at the beginning is not part of the text. The path is part of the run's identity, but the content is not.
-    The text of path=python depends on Python's version.
+    A byte order mark at the beginning is not part of the text. The path is part of the run's key; the content has a digest in
+    ``code_digests``. The text of path=python depends on Python's version.
 
     Raises NotFoundError if the file is missing, is not text in UTF-8, is too short or too long, or has more than 256 different
     characters.

@@ -25,7 +25,8 @@ def tiny_imagenet(_: NoParameters, setting: TaskSetting) -> Task:
 
     The task reads the unpacked folder <data folder>/tiny-imagenet-200 and downloads nothing. It trains on
     train/CLASS/images/*.JPEG and tests on val/images with val/val_annotations.txt, because the labels of the data set's test
-    set are not public. Grey pictures become colour pictures; training pictures are flipped at random.
+    set are not public. Grey pictures become colour pictures; training pictures are flipped at random. No checksums are
+    published; a run's ``code_digests`` have the digest of what it has read.
 
     Raises NotFoundError if the folder is missing, incomplete or damaged, or does not fit into memory.
     """

@@ -57,6 +57,17 @@ def test_pairs_of_equal_seeds(dynabro: Dynabro, grid: Path) -> None:
         assert row["holm_t"] == pytest.approx(min(1, 5 * row["p_t"])) or row["holm_t"] > row["p_t"]
 
 
+def test_runs_of_other_data_are_told(dynabro: Dynabro, grid: Path) -> None:
+    for seed, digest in ((1, "0" * 12), (2, "1" * 12)):
+        change(
+            grid, "UPDATE runs SET code_digests = ? WHERE method = ? AND seed = ?", f'{{"data/digits":"{digest}"}}', ONE, seed
+        )
+    warning = "warning: these runs were made with 2 versions of the data of digits, which no mean or comparison should mix"
+    assert warning in dynabro("compare", ONE, OTHER).err.splitlines()
+    assert f"dynabro: {warning}" in dynabro("compare", "--all", "method").err.splitlines()
+    assert warning not in dynabro("compare", "sgd", OTHER).err
+
+
 def test_the_other_way_round(dynabro: Dynabro, grid: Path) -> None:
     one, other = rows(dynabro, ONE, OTHER), rows(dynabro, OTHER, ONE)
     assert [row["difference"] for row in one] == pytest.approx([-row["difference"] for row in other])

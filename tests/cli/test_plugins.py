@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from dynabro_cli.components import plugins
 from dynabro_cli.components.digests import DIGEST
@@ -140,6 +142,52 @@ def test_a_run_stores_the_digest_and_the_name(dynabro: Dynabro, rule: Path) -> N
     assert outcome.problems == [
         "warning: stored runs made with other code: 1 of 1 (aggregators/own: 1); --rerun repeats it",
     ]
+
+
+DATA = """
+from pathlib import Path
+import numpy as np
+import torch
+from torch import nn
+from dynabro_cli.plugins import metrics, model, task
+
+@task("my-data", reference="nobody")
+def my_data():
+    "A file beside this one."
+    with np.load(Path(__file__).with_name("side.npz")) as file:
+        return file["X"], file["y"]
+
+@model("my-start", reference="nobody")
+def my_start(shape):
+    "A layer whose weights are in a file."
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2, bias=False))
+    network[1].weight.copy_(torch.load(Path(__file__).with_name("start.pt")))
+    return network
+
+@metrics
+def weight(model, data):
+    return {"weight": 1.0}
+"""
+
+
+def test_files_beside_a_plugin_are_data(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arrays of a task, the weights that a model starts with, and the code of a metric."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
+    (folder / "own_data.py").write_text(DATA)
+    np.savez(folder / "side.npz", X=x, y=y)
+    torch.save(torch.ones(2, 4), folder / "start.pt")
+    command = ("run", "--plugin", "own_data.py", "--task", "my-data", "--model", "my-start", "--method", "sgd", *QUICK[-3:])
+    with fresh():
+        assert dynabro(*command).code == 0
+        ((text,),) = rows("SELECT code_digests FROM runs")
+        digests = json.loads(str(text))
+        assert {"data/my-data", "data/models/my-start", "models/my-start", "tasks/my-data", "metrics/weight"} <= set(digests)
+        assert dynabro(*command).err == ""
+        torch.save(torch.zeros(2, 4), folder / "start.pt")
+        np.savez(folder / "side.npz", X=x, y=y[::-1])
+        found = "warning: stored runs made with other data: 1 of 1 (models/my-start: 1, my-data: 1); --rerun repeats it"
+        assert dynabro(*command).problems == [found]
 
 
 def test_a_sweep_names_files_beside_it(dynabro: Dynabro, folder: Path) -> None:

@@ -39,6 +39,11 @@ def test_a_report_of_runs_of_which_some_have_no_code_digests(dynabro: Dynabro, r
     outcome = dynabro("report")
     assert outcome.code == 0
     assert "7 runs written to report.html (" in outcome.err
+    change(results, 'UPDATE runs SET code_digests = \'{"data/digits":"000000000000"}\' WHERE id IN (1, 2)')
+    assert dynabro("report").err.splitlines()[:2] == [
+        "dynabro: warning: stored runs made with other data: 2 of 7 (digits: 2)",
+        "dynabro: warning: these runs were made with 2 versions of the data of digits, which no mean or comparison should mix",
+    ]
 
 
 @needs_web

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -324,6 +325,29 @@ def test_other_code_is_told(dynabro: Dynabro, folder: Path) -> None:
     assert json.loads(dynabro("show", "runs/1", "--json").out)["code_digests"] == json.loads(other)
     assert dynabro(*QUADRATIC, "--quiet", "--rerun").err == ""
     assert read(folder / "results.db", "SELECT code_digests FROM runs") == [(text,)]
+
+
+def test_other_data_are_told(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is overwritten: the stored run, its repetition, its copy in another database, and without the file."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
+    command = ("run", "--task", "npz:file=d.npz", "--method", "sgd", "--budget", "20", "--quiet")
+    np.savez("d.npz", X=x, y=y)
+    assert dynabro(*command).err == dynabro(*command).err == ""
+    shutil.copy("results.db", "old.db")
+    np.savez("d.npz", X=x, y=y[::-1])
+    warning = "warning: stored runs made with other data: 1 of 1 (npz:file=d.npz: 1)"
+    assert dynabro(*command).problems == [f"{warning}; --rerun repeats it"]
+    assert dynabro("runs").problems == [warning]
+    assert dynabro(*command, "--rerun").err == dynabro(*command).err == dynabro("runs").err == ""
+    mixed = (
+        "warning: these runs were made with 2 versions of the data of npz:file=d.npz, which no mean or comparison should mix"
+    )
+    for dry in ((), ("--dry-run",)):
+        assert dynabro("db", "merge", "old.db", *dry).problems[-1] == mixed
+    change(folder / "results.db", 'UPDATE runs SET code_digests = \'{"data/npz:file=d.npz":"000000000000"}\'')
+    Path("d.npz").unlink()
+    assert (dynabro(*command).err, dynabro("runs").err) == ("", "")
 
 
 def test_one_run_has_many_spellings(dynabro: Dynabro, folder: Path) -> None:

@@ -267,7 +267,16 @@ def test_a_dry_run_as_json(dynabro: Dynabro, small: str) -> None:
         "seconds": None,
         "jobs": 3,
         "elapsed": None,
-        "code": {"runs": 0, "changed": 0, "components": {}, "engine": 0, "unknown": 0},
+        "code": {
+            "runs": 0,
+            "changed": 0,
+            "components": {},
+            "engine": 0,
+            "unknown": 0,
+            "changed_data": 0,
+            "data": {},
+            "versions": {},
+        },
         "goes_on": False,
     }
 
@@ -285,7 +294,16 @@ def test_runs_of_other_code_are_told_and_run_again(dynabro: Dynabro, small: str,
         outcome = dynabro("sweep", small, "--quiet", *dry)
         assert outcome.code == 0
         assert outcome.problems == [f"{CHANGED}; --rerun-changed repeats these runs"]
-    told = {"runs": 4, "changed": 2, "components": {"methods/sgd": 2}, "engine": 2, "unknown": 1}
+    told = {
+        "runs": 4,
+        "changed": 2,
+        "components": {"methods/sgd": 2},
+        "engine": 2,
+        "unknown": 1,
+        "changed_data": 0,
+        "data": {},
+        "versions": {},
+    }
     assert json.loads(outcome.out)["code"] == told
     outcome = dynabro("sweep", small, "--dry-run", "--rerun-changed")
     assert outcome.problems == [
@@ -302,6 +320,16 @@ def test_runs_of_other_code_are_told_and_run_again(dynabro: Dynabro, small: str,
     assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
     assert dynabro("runs").problems == []
     assert read(folder / "results.db", "SELECT COUNT(*) FROM runs WHERE code_digests IS NULL") == [(1,)]
+
+
+def test_runs_of_other_data_are_run_again(dynabro: Dynabro, small: str, folder: Path) -> None:
+    assert dynabro("sweep", small, "--quiet", "--jobs", "1").err == ""
+    change(folder / "results.db", 'UPDATE runs SET code_digests = \'{"data/digits":"000000000000"}\' WHERE seed = 1')
+    warning = "warning: stored runs made with other data: 2 of 4 (digits: 2)"
+    assert dynabro("sweep", small, "--dry-run").problems == [f"{warning}; --rerun-changed repeats these runs"]
+    outcome = dynabro("sweep", small, "--quiet", "--rerun-changed", "--jobs", "1")
+    assert outcome.problems == [f"{warning}; these runs are repeated"]
+    assert "4 runs in results.db: 2 finished, 2 stored before" in outcome.out
 
 
 @pytest.mark.thorough

@@ -23,10 +23,12 @@ from dynabro_cli.components.digests import (
     changed_components,
     compare,
     digests_of,
+    mixture,
     parse,
 )
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.tasks import digits
 
 ZEROS = "0" * DIGITS
 
@@ -57,7 +59,7 @@ def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> No
     assert covered("pre_aggregators/arc") == {"pre_aggregators/arc.py"}
 
 
-DESCRIBING = re.compile(r"(components|machine)/.*|experiment/(__init__|key|resolve|spec)|deferred|errors|events|lazy")
+DESCRIBING = re.compile(r"(components|machine)/.*|experiment/(__init__|data|key|resolve|spec)|deferred|errors|events|lazy")
 """Modules that describe a run, its errors or its machine; their effect on a spec is in its key."""
 LOADED = """
 import json, pathlib, sys
@@ -151,6 +153,7 @@ import json, pathlib, sys
 import dynabro_cli.simulation
 from dynabro_cli.components import digests
 from dynabro_cli.experiment.spec import RunSpec
+from dynabro_cli.tasks import digits
 for name in ("aggregators/_order.py", "streams.py"):
     file = pathlib.Path(digests.ROOT, name)
     file.write_text(file.read_text() + "MORE = 1\\n")
@@ -239,7 +242,10 @@ def test_what_has_changed() -> None:
     "wrong",
     [
         *(None, "", "null", "{}", "[]", "1", "{", "[" * 100_000, '{"engine": 1}', '{"engine": "x"}', '{"engine": null}'),
-        *(f'{{"{name}": "{ZEROS}"}}' for name in ("\\u001b[31m/x", "aggregators/\\n", "a/../b")),
+        *(
+            f'{{"{name}": "{ZEROS}"}}'
+            for name in ("\\u001b[31m/x", "aggregators/\\n", "a/../b", "data/\\u001b[31m", "metrics/a b")
+        ),
     ],
 )
 def test_what_is_not_known_has_not_changed(wrong: str | None) -> None:
@@ -260,6 +266,16 @@ def test_differences_are_one_line() -> None:
     assert found.line == (
         "stored runs made with other code: 2 of 2 (attacks/sf: 2); with another version of the engine: 2 of 2"
     )
+    found = compare(
+        [(text(data_digits=ZEROS), 2), (text(data_digits="1" * DIGITS, engine=ZEROS), 1), (text(data_gone=ZEROS), 1)]
+    )
+    assert found == CodeComparison(4, 0, {}, 1, 0, 3, {"digits": 3}, {"digits": 2})
+    assert found.line == ("stored runs made with other data: 3 of 4 (digits: 3); with another version of the engine: 1 of 4")
+    assert mixture(found.versions) == (
+        "these runs were made with 2 versions of the data of digits, which no mean or comparison should mix"
+    )
+    assert compare([(text(data_digits=digits.DIGEST), 2)]).line is mixture({}) is None
+    assert changed_components(text(data_digits=ZEROS, engine=ZEROS)) == ("data/digits",)
     many = CodeComparison(9, 9, {f"aggregators/{letter}": 9 for letter in "abcdef"})
     assert many.line is not None
     assert many.line.endswith("(aggregators/a: 9, aggregators/b: 9, aggregators/c: 9, aggregators/d: 9, and 2 more)")

@@ -21,6 +21,7 @@ from dynabro_cli.events import Event, Finished
 from dynabro_cli.executors import worker
 from dynabro_cli.executors._api import Failure
 from dynabro_cli.executors.worker import Begun, Ready, Request, Stop, answer, simulation
+from dynabro_cli.experiment import data
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.graphs import KernelCapture
@@ -143,13 +144,13 @@ def test_events_that_lead_nowhere_are_a_failure() -> None:
 
 def test_data_are_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[tuple[str, Path]] = []
-    load = setup.load_data
+    read = data.read
 
     def counted(task: Any, data_dir: Path) -> Any:
         loaded.append((task.text, data_dir))
-        return load(task, data_dir)
+        return read(task, data_dir)
 
-    monkeypatch.setattr(setup, "load_data", counted)
+    monkeypatch.setattr(data, "read", counted)
     simulate = simulation()
     digits = [resolve(RunSpec(task="digits", model="logistic", method="sgd", budget=1, seed=seed)) for seed in (0, 1)]
     for run in (*digits, quadratic(0), quadratic(1), digits[0]):

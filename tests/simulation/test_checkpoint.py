@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from dynabro_cli import __version__, events
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.attacks._api import REGISTRY as ATTACKS
-from dynabro_cli.components.digests import digests_of
 from dynabro_cli.errors import CheckpointError
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
@@ -183,10 +184,26 @@ def test_a_schedule_that_follows_the_run_goes_on_where_it_was() -> None:
     before, checkpoint = interrupted(run, 7)
     told = changes(before) + changes(made(run, resume=checkpoint.data))
     assert [change.tick for change in told[:5]] == [0, 4, 8, 12, 16]
-    assert Checkpoint.decode(checkpoint.data, run.spec, digests_of(run.components)).state.switching == {
+    code = next(event.record["code_digests"] for event in before if isinstance(event, events.Started))
+    assert Checkpoint.decode(checkpoint.data, run.spec, code).state.switching == {
         "draws": torch.tensor(1),
         "rejected": torch.tensor(3),
     }
+
+
+def test_a_checkpoint_of_other_data_is_not_resumed(tmp_path: Path) -> None:
+    """Other labels, and other inputs of another size: the run starts over and says why."""
+    x, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60) % 2
+    run = resolve(RunSpec(task="npz:file=d.npz", method="momentum", workers=3, byzantine=1, budget=40), tmp_path)
+    np.savez(tmp_path / "d.npz", X=x, y=y)
+    data = next(e.data for e in made(run, data_dir=tmp_path, wanted=Wanted(7)) if isinstance(e, events.Checkpointed))
+    for arrays in ({"X": x, "y": 1 - y}, {"X": x[:, :3], "y": y}, {"X": x, "y": y}):
+        np.savez(tmp_path / "d.npz", **arrays)
+        started = next(simulate_run(run, data_dir=tmp_path, threads=1, resume=data))
+        assert isinstance(started, events.Started)
+        kept = arrays["y"][0] == 0 and arrays["X"].shape[1] == 4
+        assert started.unused == (None if kept else "the checkpoint was made with another version of the data")
+        assert (started.resumed is not None) == kept
 
 
 def test_checkpoints_change_nothing() -> None:
@@ -230,18 +247,19 @@ def zipped(content: Any) -> bytes:
 @pytest.mark.filterwarnings("error")
 def test_what_cannot_be_gone_on_from_is_left_alone(tmp_path: Path) -> None:
     run = resolve(RunSpec(**DIGITS, method="momentum"))
-    _, checkpoint = interrupted(run, 3)
+    before, checkpoint = interrupted(run, 3)
     data = checkpoint.data
     other = resolve(dataclasses.replace(run.spec, seed=1))
     harm = rewritten(data, totals=Harmful(tmp_path / "harm"))
-    code = digests_of(run.components)
+    code = next(event.record["code_digests"] for event in before if isinstance(event, events.Started))
     made_by = {"format": 1, "dynabro": __version__, "torch": str(torch.__version__)}
     bad = {
         "no checkpoint": b"x",
         "nothing": b"",
         "half": data[: len(data) // 2],
         "another version": rewritten(data, made_by={"format": 1, "dynabro": "0", "torch": "1"}),
-        "other code": rewritten(data, made_by=made_by | {"code": '{"engine":"0000000000000000"}'}),
+        "other code": rewritten(data, made_by=made_by | json.loads(code) | {"engine": "0" * 12}),
+        "other data": rewritten(data, made_by=made_by | json.loads(code) | {"data/digits": "0" * 12}),
         "code of which nothing is known": rewritten(data, made_by=made_by),
         "too little": rewritten(data, state={}),
         "another shape": rewritten(data, totals=None),

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from dynabro_cli import RunSpec, events, make_switching, simulate
+from dynabro_cli.experiment.data import read
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.simulation.problem.images import ImageProblem
-from dynabro_cli.simulation.setup import load_data
 from dynabro_cli.streams import Streams
 from dynabro_cli.tasks._api import Images
 
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 def problem(*, flipped: bool = False) -> ImageProblem:
     """A problem on digits; ``flipped``, all of its data have the label 9 - y."""
     run = resolve(RunSpec(**COMMON))
-    data = load_data(run.task, Path())
+    data = read(run.task, Path())
     assert isinstance(data, Images)
     if flipped:
         object.__setattr__(data, "train_labels", 9 - data.train_labels)

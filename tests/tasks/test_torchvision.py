@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import socket
 import threading
@@ -17,7 +18,7 @@ from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import REGISTRIES
 from dynabro_cli.tasks import cifar10, cifar100, fashion_mnist, mnist
-from dynabro_cli.tasks._api import Images, TaskSetting
+from dynabro_cli.tasks._api import Images, TaskSetting, digest_of, digest_of_all
 from dynabro_cli.tasks._torchvision import load_splits
 
 TRAIN, TEST = 12, 5
@@ -59,6 +60,17 @@ def write_mnist(
         (folder / f"{split}-images-idx3-ubyte").write_bytes(idx(images))
         (folder / f"{split}-labels-idx1-ubyte").write_bytes(idx(labels))
     return splits
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    """Let the files in ``root`` be the published ones of MNIST and Fashion-MNIST."""
+    for module, name in ((mnist, "MNIST"), (fashion_mnist, "FashionMNIST")):
+        files = sorted((root / name / "raw").glob("*-ubyte"))
+        monkeypatch.setattr(module, "CHECKSUMS", [(file.name, hashlib.md5(file.read_bytes()).hexdigest()) for file in files])
+    if (root / "MNIST").exists():
+        parts = load_splits("MNIST", root, TRAIN, TEST)
+        digests = [digest_of(array) for split in parts for array in split]
+        monkeypatch.setattr(mnist, "DIGEST", digest_of_all(digests))
 
 
 def write_cifar(
@@ -103,6 +115,7 @@ def test_grey_pictures(
     monkeypatch.setattr(module, "TRAIN_SIZE", TRAIN)
     monkeypatch.setattr(module, "TEST_SIZE", TEST)
     splits = write_mnist(tmp_path, name)
+    publish(monkeypatch, tmp_path)
     images = load(task, tmp_path)
     assert images.train_images.shape == (TRAIN, 1, 28, 28)
     assert (images.train_images.dtype, images.train_labels.dtype) == (torch.uint8, torch.int64)
@@ -252,6 +265,7 @@ def test_where_data_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(mnist, "TEST_SIZE", TEST)
     full, empty = tmp_path / "full", tmp_path / "empty"
     write_mnist(full)
+    publish(monkeypatch, full)
     spec = RunSpec(task="mnist", model="logistic", method="sgd", budget=1, batch_size=4)
     monkeypatch.setenv("DYNABRO_DATA", str(empty))
     with pytest.raises(NotFoundError, match=f"not found under {empty} "):
@@ -286,8 +300,33 @@ def test_damaged_files(how: str, tmp_path: Path) -> None:
     write_mnist(tmp_path)
     file = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
     file.write_bytes(DAMAGE[how](file.read_bytes()))
-    with pytest.raises(NotFoundError, match=str(tmp_path)):
+    with pytest.raises(
+        NotFoundError,
+        match=rf"^{file} is damaged: it cannot be read or has another checksum. Try: remove the file and run again",
+    ):
         load_splits("MNIST", tmp_path, TRAIN, TEST)
+
+
+@pytest.mark.parametrize("file", ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"])
+@pytest.mark.parametrize(
+    ("task", "module", "name"), [("mnist", mnist, "MNIST"), ("fashion-mnist", fashion_mnist, "FashionMNIST")]
+)
+def test_other_content_of_the_right_size(
+    task: str, module: Any, name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TRAIN_SIZE", TRAIN)
+    monkeypatch.setattr(module, "TEST_SIZE", TEST)
+    write_mnist(tmp_path, name)
+    publish(monkeypatch, tmp_path)
+    load(task, tmp_path)
+    path = tmp_path / name / "raw" / f"{file}-ubyte"
+    content = path.read_bytes()
+    path.write_bytes(content[:-4] + content[:-5:-1])  # in another order
+    with pytest.raises(
+        NotFoundError, match=rf"^{path} is damaged: its content is not .*MNIST's.*--task npz:file=FILE"
+    ) as caught:
+        load(task, tmp_path)
+    assert caught.value.exit_code == 66
 
 
 def test_labels_for_some_images_only(tmp_path: Path) -> None:
@@ -301,6 +340,6 @@ def test_labels_for_some_images_only(tmp_path: Path) -> None:
 def test_a_cifar_file_with_another_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
     write_cifar(tmp_path, monkeypatch, datasets.CIFAR10, "labels")
     monkeypatch.setattr(datasets.CIFAR10, "test_list", [["test_batch", "40351d587109b95175f43aff81a1287e"]])
-    with pytest.raises(NotFoundError, match="could not be downloaded"):
+    with pytest.raises(NotFoundError, match="/test_batch is damaged: it cannot be read or has another checksum"):
         load_splits("CIFAR10", tmp_path, TRAIN, TEST)
     assert calls != [], "what is damaged is fetched anew"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sqlalchemy import Boolean, Connection, Row, RowMapping, Table, delete, insert, select, text
 from sqlalchemy.engine import make_url
 
+from dynabro_cli.components.digests import versions
 from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas, trials
@@ -56,6 +57,7 @@ class Merged:
         kappas: Number of findings of ``verified_kappa`` that are new here.
         trials: Number of trials of searches that are new here.
         unsound_kappas: As ``unsound``, for these findings.
+        versions: Number of versions of a task's data among the runs of both databases, by task, if there are several.
     """
 
     copied: list[str] = field(default_factory=list)
@@ -68,6 +70,7 @@ class Merged:
     kappas: int = 0
     trials: int = 0
     unsound_kappas: dict[int, list[str]] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
 
 
 def merge(other: str, database: str, *, dry_run: bool = False, progress: Progress = lambda done, total: None) -> Merged:
@@ -118,6 +121,7 @@ class _Merger:
     def merge(self, there: list[RowMapping], progress: Progress) -> None:
         with translated_errors(self._database), self._engine.connect() as connection:
             here = _by_key(connection)
+        self._merged.versions = _versions(there, here)
         for done, row in enumerate(there):
             progress(done, len(there))
             present = here.get(row["run_key"])
@@ -200,6 +204,7 @@ def _rehearse(reading: Connection, there: list[RowMapping], database: str, merge
         refuse_to_write(connection, database)
         merged.kappas = len(kappas.news(reading, connection))
         here = _by_key(connection)
+        merged.versions = _versions(there, here)
         for done, row in enumerate(there):
             progress(done, len(there))
             present = here.get(row["run_key"])
@@ -208,13 +213,17 @@ def _rehearse(reading: Connection, there: list[RowMapping], database: str, merge
 
 def _outline(connection: Connection) -> list[RowMapping]:
     """Return the runs of the other database, in order."""
-    names, sane = ", ".join(("id", "run_key", *COMPARED)), sane_row(connection.dialect.name)
+    names, sane = ", ".join(("id", "run_key", "code_digests", *COMPARED)), sane_row(connection.dialect.name)
     return list(connection.execute(text(f"SELECT {names} FROM runs WHERE {sane} ORDER BY id")).mappings())
 
 
 def _by_key(connection: Connection) -> dict[str, RowMapping]:
-    columns = ("id", "run_key", *NOBODY, *COMPARED)
+    columns = ("id", "run_key", "code_digests", *NOBODY, *COMPARED)
     return {row["run_key"]: row for row in connection.execute(select(*(runs.c[name] for name in columns))).mappings()}
+
+
+def _versions(there: list[RowMapping], here: dict[str, RowMapping]) -> dict[str, int]:
+    return versions(row["code_digests"] for row in (*there, *here.values()) if row["status"] in ENDED)
 
 
 def _decide(there: RowMapping, here: RowMapping | None, connection: Connection | None) -> Action:

@@ -12,6 +12,7 @@ import numpy as np
 from sqlalchemy import Engine
 
 from dynabro_cli.components import PLUS, Registry, format_value, split_text
+from dynabro_cli.components.digests import mixture, versions
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
@@ -59,18 +60,20 @@ class Cell(NamedTuple):
 class Comparison(NamedTuple):
     """All cells of a comparison, the number of runs without a partner, and if both sides have the same Byzantine workers.
 
-    ``rates`` are the learning rates of A and of B.
+    ``rates`` are the learning rates of A and of B. ``mixture`` says if the runs'
+    data differ.
     """
 
     cells: list[Cell]
     alone: int
     same_identities: bool
     rates: tuple[tuple[float, ...], ...]
+    mixture: str | None
 
     @property
     def notes(self) -> list[str]:
         """Lines that a reader of the numbers must know."""
-        found = []
+        found = [f"warning: {self.mixture}"] if self.mixture else []
         if self.alone:
             found.append(f"{many(self.alone, 'run')} without a partner left out")
         if self.rates[0] != self.rates[1]:
@@ -154,7 +157,8 @@ def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metr
     alone = len(first) + len(second) - 2 * len(pairs)
     adaptive = any(str(run["switching"]).startswith("adaptive") for run, _ in pairs)
     rates = tuple(tuple(sorted({pair[which][RATE] for pair in pairs})) for which in (0, 1))
-    return Comparison(cells, alone, not varied & set(IDENTITIES) and not adaptive, rates)
+    data = versions(run["code_digests"] for pair in pairs for run in pair)
+    return Comparison(cells, alone, not varied & set(IDENTITIES) and not adaptive, rates, mixture(data))
 
 
 def _with_chain(own: Fields, other: Fields) -> Fields:
@@ -189,7 +193,7 @@ def _natural(value: Any) -> list[tuple[int, float, str]]:
 def _runs(engine: Engine, where: str | None, column: str) -> list[Fields]:
     """Return the runs with a result and a number in ``column``, as fields by name, with ``value`` and ``id``."""
     condition = f"AND ({where})" if where else ""
-    names = ", ".join((*fields(), SWEEP))
+    names = ", ".join((*fields(), SWEEP, "code_digests"))
     found = query(
         engine,
         f"SELECT id, {column} AS value, {names} FROM runs WHERE {RESULTS} {condition} ORDER BY id",

@@ -176,7 +176,7 @@ def count_runs(engine: Engine, where: str | None = None) -> int:
 
 
 def list_code(engine: Engine, where: str | None = None) -> CodeComparison:
-    """Compare the code of the runs that ``list_runs`` lists with the current code."""
+    """Compare the code and data of the runs that ``list_runs`` lists with the current ones."""
     rows = query(engine, f"SELECT code_digests, COUNT(*) FROM runs {_condition(where)} GROUP BY code_digests").rows
     return compare((row[0], row[1]) for row in rows)
 

@@ -1,0 +1,182 @@
+"""Read the data of a task or a model, and find the digest of data that were read before without reading them again.
+
+A digest is remembered in the user's cache with the state of all files and folders that Python opened while the data were read:
+size, times and inode. So a later command, which need not load torch, knows by a look at these files that the data are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from dynabro_cli.components import USERS, Component
+from dynabro_cli.components.digests import of_entry
+from dynabro_cli.experiment.build import data_directory
+from dynabro_cli.models._api import REGISTRY as MODEL_REGISTRY
+from dynabro_cli.tasks._api import REGISTRY, Images, Objective, Task, TaskSetting, digest_of_all
+
+READS = ("open", "os.scandir", "os.listdir")
+"""Python's audit events of reading: a file that is added to a folder changes the state of the folder alone."""
+UNTRACKED = ("/proc/", "/sys/", "/dev/")
+INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+MODELS = "models/"
+"""The beginning of the text of a model, among the texts of tasks."""
+SETTLED_NS = 2_000_000_000
+"""Age of the last change of a file after which another change cannot have the same time, whatever the file system."""
+
+State = tuple[int, int, int, int]
+_opened: dict[str, State] | None = None  # files that were opened since the data began to be read; None if none are being read
+_hooked = False  # an audit hook cannot be removed, so a process adds one at most
+
+
+def read(component: Component[Any], folder: Path) -> Images | Objective:
+    """Load a task's data, or its objective, and remember the digest of the data.
+
+    Args:
+        component: The task.
+        folder: The folder of data sets.
+    """
+    task: Task = component.build(TaskSetting(folder))
+    with noting() as files:
+        data = task.load()
+    if isinstance(data, Images) and task.digest is None and _settled(files):
+        _remember(_place(component, folder), {"digest": data.digest, "files": files})
+    return data
+
+
+def digest_of_files(component: Component[Any], folder: Path, files: dict[str, State]) -> dict[str, str]:
+    """Return the digest of the files that a user's model was built from, by its text, and remember it; empty without files.
+
+    Code, and files of installed packages, such as torch's own, are not the user's data.
+    """
+    if f"{MODELS}{component.name}" not in USERS:
+        return {}
+    files = {path: state for path, state in files.items() if not path.endswith(".py") and not path.startswith(INSTALLED)}
+    found = _of_files(files)
+    if found is not None:  # files that have just changed are looked at again
+        _remember(_place(component, folder), {"digest": found, "files": files if _settled(files) else dict.fromkeys(files, ())})
+    return {} if found is None else {f"{MODELS}{component.text}": found}
+
+
+def _of_files(files: Iterable[str]) -> str | None:
+    """Return the digest of the contents of files, in their order; None without files."""
+    contents = [Path(path).read_bytes() for path in files if os.path.isfile(path)]
+    return digest_of_all(hashlib.sha256(content).hexdigest() for content in contents) if contents else None
+
+
+def at_hand(text: str, folder: Path | None) -> str | None:
+    """Return the digest of the data that a run of a task or model would read now; None if the data cannot be read.
+
+    Data are read, which loads torch, only if they have not been read here yet, or one of their files has changed.
+
+    Args:
+        text: The task, as in the column ``task``, or the model after ``models/``.
+        folder: The folder of data sets; None for the usual one.
+    """
+    folder = data_directory(folder)
+    try:
+        if text.startswith(MODELS):  # a model is not built for this: the files that it has read before say enough
+            found = _recall(_place(MODEL_REGISTRY.parse(text.removeprefix(MODELS)), folder))
+            return None if found is None else found["digest"] if _same(found["files"]) else _of_files(found["files"])
+        component = REGISTRY.parse(text)
+        task: Task = component.build(TaskSetting(folder))
+        if task.digest is not None or not task.trains_model:
+            return task.digest
+        found = _recall(_place(component, folder))
+        if found is not None and _same(found["files"]):
+            return str(found["digest"])
+        data = read(component, folder)
+        return data.digest if isinstance(data, Images) else None
+    except Exception:  # a user's task raises anything if its files are missing; a run would report it
+        return None
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[dict[str, State]]:
+    """Note the state of each file and folder that Python opens for reading within the context, except by imports."""
+    global _opened, _hooked
+    if not _hooked:
+        sys.addaudithook(_note)
+        _hooked = True
+    _opened = {}
+    try:
+        yield _opened
+    finally:
+        _opened = None
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if _opened is None or event not in READS or not isinstance(arguments[0], str | os.PathLike):
+        return
+    if event == "open" and arguments[2] & os.O_ACCMODE != os.O_RDONLY:
+        return
+    path = os.path.abspath(os.fspath(arguments[0]))
+    if path in _opened or path.startswith(UNTRACKED) or sys._getframe(1).f_code.co_filename.startswith("<frozen importlib"):
+        return
+    state = _state(path)
+    if state is not None:
+        _opened[path] = state
+
+
+def _state(path: str) -> State | None:
+    """Return size, times of change and inode of a file or folder; None for anything else, as for a missing file.
+
+    The time of change (ctime) cannot be set, unlike the time of modification, which copies of files often keep.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    regular = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino) if regular else None
+
+
+def _settled(files: dict[str, State]) -> bool:
+    """Return True if no file has changed while it was read, or so shortly before that a later change could have its time."""
+    newest = max((max(state[1:3]) for state in files.values()), default=0)
+    return time.time_ns() - newest > SETTLED_NS and _same(files)
+
+
+def _same(files: Mapping[str, Iterable[int]]) -> bool:
+    return all(_state(path) == tuple(state) for path, state in files.items())
+
+
+def _place(component: Component[Any], folder: Path) -> Path:
+    """Return the cache's file for a task: other code, another folder or another Python may read other data."""
+    key = repr((component.text, of_entry(component.entry), str(folder.absolute()), os.getcwd(), sys.version))
+    return platformdirs.user_cache_path("dynabro") / "digests" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def _remember(place: Path, found: dict[str, Any]) -> None:
+    """Write a file of the cache, whole or not at all; without a cache, the data are read more often."""
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=place.parent)
+        try:
+            with open(handle, "w", encoding="utf-8") as file:
+                json.dump(found, file)
+            os.replace(name, place)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+
+def _recall(place: Path) -> dict[str, Any] | None:
+    """Return what ``_remember`` wrote; None if there is no such file."""
+    try:
+        found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found

@@ -1,0 +1,117 @@
+"""The digest of data: what changes it, and how it is known without reading the data again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dynabro_cli.experiment import data
+from dynabro_cli.experiment.data import at_hand
+from dynabro_cli.tasks import digits
+from dynabro_cli.tasks._api import digest_of
+
+TASK = "npz:file=d.npz"
+X = np.arange(48, dtype=np.float32).reshape(12, 4)
+Y = np.arange(12) % 3
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder, and a cache of its own, in which files count as unchanged at once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(data, "SETTLED_NS", 0)
+    return tmp_path
+
+
+def save(folder: Path, save: Callable[..., None] = np.savez, **arrays: Any) -> None:
+    """Write the data; a second time with the size and time of the first, as of a copy that keeps times."""
+    file = folder / "d.npz"
+    before = file.stat() if file.exists() else None
+    save(file, **{"X": X, "y": Y, "X_test": X[:6], "y_test": Y[:6]} | arrays)
+    if before is not None:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [{"y": Y[::-1]}, {"X_test": X[6:]}, {"y_test": Y[5::-1]}, {"X": X[::-1], "y": Y[::-1]}, {"X": X + (X == 5)}],
+    ids=["labels", "test split", "labels of the test split", "order", "one number"],
+)
+def test_any_change_of_the_arrays_is_other_data(arrays: dict[str, Any], folder: Path) -> None:
+    save(folder)
+    first = at_hand(TASK, folder)
+    assert first is not None
+    save(folder, **arrays)
+    assert at_hand(TASK, folder) not in (None, first)
+    save(folder, np.savez_compressed)
+    assert at_hand(TASK, folder) == first, "the same arrays in another file"
+
+
+def test_data_that_have_not_changed_are_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(folder)
+    first = at_hand(TASK, folder)
+    program = f"""
+import pathlib, sys
+from dynabro_cli.experiment.data import at_hand
+print(at_hand({TASK!r}, pathlib.Path({str(folder)!r})), "torch" in sys.modules)
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == [first, "False"]
+    monkeypatch.setattr(data, "SETTLED_NS", 10**18)
+    monkeypatch.setattr(data, "_remember", None)  # a file that has just changed is not remembered
+    save(folder, y=Y[::-1])
+    assert at_hand(TASK, folder) not in (None, first)
+
+
+def test_data_that_are_not_at_hand_are_not_known(folder: Path) -> None:
+    save(folder)
+    assert at_hand(TASK, folder / "elsewhere") is None
+    (folder / "d.npz").write_text("not arrays")
+    assert at_hand(TASK, folder) is None
+    (folder / "d.npz").unlink()
+    assert at_hand(TASK, folder) is None
+    assert at_hand("nobodys-task", folder) is None
+    assert at_hand("quadratic", folder) is None
+    assert at_hand("digits:inputs=unit", folder) == digits.DIGEST
+
+
+def test_a_file_that_is_added_to_a_folder_is_other_data(folder: Path) -> None:
+    from PIL import Image
+
+    for split, label, number in (
+        (split, label, number) for split in ("train", "test") for label in "ab" for number in range(3)
+    ):
+        path = folder / "images" / split / label / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (2, 2), number).save(path)
+    task = "image-folder:name=images"
+    first = at_hand(task, folder)
+    Image.new("L", (2, 2), 7).save(folder / "images" / "train" / "a" / "7.png")
+    more = at_hand(task, folder)
+    os.rename(folder / "images" / "train" / "a" / "7.png", folder / "images" / "train" / "a" / "-.png")
+    assert len({None, first, more, at_hand(task, folder)}) == 4, "a new name is a new order"
+
+
+def test_a_text_is_its_windows(folder: Path) -> None:
+    (folder / "a.txt").write_text("to be or not to be " * 9)
+    first = at_hand("text-file:path=a.txt,context=4", folder)
+    assert at_hand("text-file:path=a.txt,context=5", folder) != first
+    (folder / "a.txt").write_text("to be or not to be " * 8 + "to be or not to eb ")
+    assert at_hand("text-file:path=a.txt,context=4", folder) not in (None, first)
+
+
+def test_the_digest_of_an_array_is_of_its_type_shape_and_values() -> None:
+    array = torch.arange(24, dtype=torch.uint8).reshape(2, 3, 4)
+    turned = array.transpose(0, 2)
+    assert digest_of(turned) == digest_of(turned.contiguous())
+    windows = torch.arange(6).unfold(0, 3, 1)
+    others = [array, array.long(), array.reshape(3, 2, 4), turned, windows, windows.contiguous() + 1, torch.zeros(0, 3)]
+    assert len({digest_of(other) for other in others}) == len(others)
