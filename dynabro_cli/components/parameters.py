@@ -25,6 +25,7 @@ def parameter(
     auto: Callable[[Any, Any], Any] | None = None,
     fixed: bool = False,
     later: bool = False,
+    of_memory: bool = False,
 ) -> Any:
     """Declare a field of a parameter block: its meaning, and its legal range (``above`` and ``below`` are strict).
 
@@ -33,9 +34,12 @@ def parameter(
 
     ``later`` is True if runs were stored before the component had this parameter. Its default is left out of the run key, so
     that these runs keep their keys.
+
+    ``of_memory`` is True if the parameter of an attack has an effect only on messages of workers with a memory.
     """
     limits = {"help": help, "minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
-    return dataclasses.field(default=default, metadata=limits | {"auto": auto, "fixed": fixed, "later": later})
+    about = {"auto": auto, "fixed": fixed, "later": later, "of_memory": of_memory}
+    return dataclasses.field(default=default, metadata=limits | about)
 
 
 @dataclasses.dataclass(frozen=True)
