@@ -42,8 +42,7 @@ class Adversary(NamedTuple):
         clock: The unit of the switching strategy.
         base: The attack's text without the parameters that have an effect only with a memory.
         idle: The default values of the attack's parameters that have no effect on the run, by name.
-        any_entry: True if ``attack_entry`` has no effect.
-        any_clock: True if ``clock`` has no effect.
+        entries: The values of ``attack_entry`` that have the effect of the run's; likewise ``clocks``.
     """
 
     attack: str
@@ -51,8 +50,18 @@ class Adversary(NamedTuple):
     clock: str
     base: str
     idle: Mapping[str, Any]
-    any_entry: bool
-    any_clock: bool
+    entries: tuple[str, ...]
+    clocks: tuple[str, ...]
+
+    @property
+    def any_entry(self) -> bool:
+        """True if ``attack_entry`` has no effect."""
+        return len(self.entries) > 1
+
+    @property
+    def any_clock(self) -> bool:
+        """True if ``clock`` has no effect."""
+        return len(self.clocks) > 1
 
     @property
     def reading(self) -> str:
@@ -76,22 +85,23 @@ def adversary_of(run: Fields) -> Adversary:
         component = attacks.REGISTRY.parse(text)
         attack = component.build(AttackSetting(int(run["workers"]), method.beta))
     except DynabroError:
-        return Adversary(text, entry, clock, text, {}, any_entry=False, any_clock=False)
+        return Adversary(text, entry, clock, text, {}, (entry,), (clock,))
     once = one_tick(method)
     alike = forgets(method) or not attack.acts
     any_entry = alike and (clock == USUAL_CLOCK or once or (isinstance(method, GatheringMethod) and not method.asks))
-    usual = attack.entries[0] if any_entry else entry
+    entries = attack.entries if any_entry else (entry,)
+    clocks = fields()[CLOCK].limits["choices"] if once and not method.wants_noise else (clock,)
     names = {info.field: info.default for info in component.entry.infos if info.limits["of_memory"]}
     base = _with(component, names)
     idle = any_entry or entry == "gradient"
     return Adversary(
         attack=base if idle else text,
-        entry=usual,
-        clock=USUAL_CLOCK if once and not method.wants_noise else clock,
+        entry=entries[0],
+        clock=clocks[0],
         base=base,
         idle={info.key: info.default for info in component.entry.infos if info.limits["of_memory"]} if idle else {},
-        any_entry=any_entry,
-        any_clock=once and not method.wants_noise,
+        entries=entries,
+        clocks=clocks,
     )
 
 

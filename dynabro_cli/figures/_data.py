@@ -137,6 +137,16 @@ def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
     return runs.loc[order].reset_index(drop=True)
 
 
+def as_stored(planned: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a plan in which a run that is not stored is replaced by one that is, and differs only in fields without effect."""
+    if planned["run_key"].isin(runs["run_key"]).all():
+        return planned
+    known = dict(zip(_texts(runs, {}), runs[list(planned)].to_dict("records"), strict=True))
+    keys = set(runs["run_key"])
+    rows = zip(planned.to_dict("records"), _texts(planned, {}), strict=True)
+    return pd.DataFrame([row if row["run_key"] in keys else known.get(text, row) for row, text in rows]).astype(planned.dtypes)
+
+
 def missing(results: Results) -> tuple[pd.DataFrame, int]:
     """Return the planned cells without any run, one row each, and the number of missing planned runs."""
     stored = results.planned["run_key"].isin(results.runs["run_key"])
