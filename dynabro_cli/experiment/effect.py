@@ -41,7 +41,7 @@ class Adversary(NamedTuple):
         entry: Where the attack acts.
         clock: The unit of the switching strategy.
         base: The attack's text without the parameters that have an effect only with a memory.
-        idle: The default values of the attack's parameters that have no effect on the run, by name.
+        idle: The attack's parameters that have no effect on the run, with their defaults.
         entries: The values of ``attack_entry`` that have the effect of the run's; likewise ``clocks``.
     """
 
@@ -49,7 +49,7 @@ class Adversary(NamedTuple):
     entry: str
     clock: str
     base: str
-    idle: Mapping[str, Any]
+    idle: tuple[tuple[str, Any], ...]
     entries: tuple[str, ...]
     clocks: tuple[str, ...]
 
@@ -85,7 +85,7 @@ def adversary_of(run: Fields) -> Adversary:
         component = attacks.REGISTRY.parse(text)
         attack = component.build(AttackSetting(int(run["workers"]), method.beta))
     except DynabroError:
-        return Adversary(text, entry, clock, text, {}, (entry,), (clock,))
+        return Adversary(text, entry, clock, text, (), (entry,), (clock,))
     once = one_tick(method)
     alike = forgets(method) or not attack.acts
     any_entry = alike and (clock == USUAL_CLOCK or once or (isinstance(method, GatheringMethod) and not method.asks))
@@ -99,7 +99,7 @@ def adversary_of(run: Fields) -> Adversary:
         entry=entries[0],
         clock=clocks[0],
         base=base,
-        idle={info.key: info.default for info in component.entry.infos if info.limits["of_memory"]} if idle else {},
+        idle=tuple((info.key, info.default) for info in component.entry.infos if idle and info.limits["of_memory"]),
         entries=entries,
         clocks=clocks,
     )
@@ -128,8 +128,7 @@ def effective(spec: Fields, met: Adversary) -> dict[str, Any]:
         met: The run's adversary.
     """
     known = {name: value for name, value in spec.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
-    attack = {**spec["attack"], **met.idle} if met.idle else spec["attack"]
-    known |= {"attack": attack, ENTRY: met.entry, CLOCK: met.clock}
+    known |= {"attack": {**spec["attack"], **dict(met.idle)}, ENTRY: met.entry, CLOCK: met.clock}
     return {name: value for name, value in known.items() if name not in ADDED_LATER or value != ADDED_LATER[name]}
 
 

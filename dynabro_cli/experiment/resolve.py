@@ -133,7 +133,7 @@ class Run:
     def equivalents(self) -> Iterator[Run]:
         """Yield the other runs that differ from this one in fields without effect: other keys, and the same numbers."""
         met = adversary_of(self.fields)
-        infos = [info for info in self.attack.entry.infos if info.key in met.idle]
+        infos = [info for info in self.attack.entry.infos if info.key in dict(met.idle)]
         choices = itertools.product(*(info.limits["choices"] or (info.default,) for info in infos))
         attacks = [_changed(self.attack, infos, values) for values in choices]
         for attack, entry, clock in itertools.product(attacks, met.entries, met.clocks):

@@ -129,8 +129,13 @@ def fractions(results: Results, by: Sequence[str]) -> pd.DataFrame:
             if runs[name].nunique() > 1:
                 a, b = (format_value(value) for value in runs[name].unique()[:2])
                 raise SpecError(f"{name}={a}: its rounds would be counted together with {name}={b}. Try: --facet {name}")
-    named = results.histograms.merge(results.runs[["id", "workers", *by]], left_on="run_id", right_on="id")
-    bars = named.groupby([*by, "workers", "byzantine"], sort=False, dropna=False)["rounds"].sum().reset_index()
-    bars = bars.sort_values([*by, "byzantine"], kind="stable", ignore_index=True)
+    columns = [*by, *(name for name in ("workers",) if name not in by)]
+    count = "count" if "byzantine" in by else "byzantine"  # the column of runs is the declared number
+    named = results.histograms.rename(columns={"byzantine": count}).merge(
+        results.runs[["id", *columns]], left_on="run_id", right_on="id"
+    )
+    bars = named.groupby([*columns, count], sort=False, dropna=False)["rounds"].sum().reset_index()
+    bars = bars.sort_values([*by, count], kind="stable", ignore_index=True)
     share = bars["rounds"] / bars.groupby(list(by), dropna=False)["rounds"].transform("sum") if by else bars["rounds"]
-    return bars.assign(fraction=bars["byzantine"] / bars["workers"], share=share).drop(columns="workers")
+    found = bars.assign(fraction=bars[count] / bars["workers"], share=share)
+    return found if "workers" in by else found.drop(columns="workers")
