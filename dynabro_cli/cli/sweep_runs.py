@@ -33,7 +33,7 @@ WORDS: dict[Status, str] = {
 def standing_of(planned: PlannedRuns, db: str, options: Options) -> tuple[PlannedRuns, Standing]:
     """Read the state of a plan's runs in the database, once for all who ask; print a line if code has changed.
 
-    Runs that are stored under another text of the same adversary replace those of the plan.
+    A run that is stored under another text of the same adversary replaces the run of the plan.
     """
     from dynabro_cli.grid.plan import as_stored
     from dynabro_cli.store.repetition import stand

@@ -25,12 +25,12 @@ ENTRY, CLOCK, USUAL_CLOCK = "attack_entry", "clock", "round"
 BASE, READING = "base", "reading"
 """Names of an attack without where it acts and what it changes there, and of these two in words."""
 MET = ("attack", ENTRY, CLOCK, BASE, READING)
-"""What ``aligned`` says of a run."""
+"""The names of the values that ``aligned`` gives a run."""
 DEFENDER = (
     *("method", "aggregator", "pre_aggregators", "learning_rate", "lr_rule", "lr_drop", "weight_decay", "batch_size"),
     *("seed", "eval_every"),
 )
-"""Fields that a defender chooses, and those of no consequence to an adversary."""
+"""Fields that a defender chooses, the seed, and the evaluations: runs that differ in them can meet the same adversary."""
 
 
 class Adversary(NamedTuple):
@@ -65,7 +65,7 @@ class Adversary(NamedTuple):
 
     @property
     def reading(self) -> str:
-        """Where the attack acts and what it changes there, in words."""
+        """The attack's entry, and the parameters that change what it does there, in words."""
         changed = self.attack.removeprefix(self.base).lstrip(":,")
         return f"attack enters at the {self.entry}" + (f", {changed}" if changed else "")
 

@@ -176,7 +176,7 @@ def _texts(frame: pd.DataFrame, ignored: Mapping[str, None]) -> pd.Series[Any]:
 
 
 def check_means(runs: pd.DataFrame, by: Sequence[str], *, along: bool = False) -> None:
-    """Raise SpecError if the runs of a cell differ in more than their seed: a mean over them is no answer.
+    """Raise SpecError if the runs of a cell differ in more than their seed: a mean over them has no meaning.
 
     Args:
         runs: The runs, in the form of ``Results.runs``.
