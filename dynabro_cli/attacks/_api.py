@@ -78,6 +78,7 @@ class Attack(NamedTuple):
             workers must then answer in every round; otherwise a row would belong to another worker in each round.
         of_gradients: True if ``messages`` takes the workers' gradients, whatever the entry is. Its result then replaces the
             Byzantine workers' messages.
+        acts: False if Byzantine workers follow the protocol.
     """
 
     initial: Mapping[str, Tensor]
@@ -92,6 +93,7 @@ class Attack(NamedTuple):
     by_number: bool = False
     of_gradients: bool = False
     follow: Callable[[Tensor, State], State] | None = None
+    acts: bool = True
 
 
 REGISTRY: Registry[Callable[..., Attack]] = Registry("attack", "dynabro_cli.attacks")

@@ -19,6 +19,7 @@ class Parameters:
         "vector",
         choices=("vector", "gradient"),
         later=True,
+        of_memory=True,
         help="the vector at attack_entry (with attack_entry=message or state, the worker's momentum), or the worker's gradient",
     )
 

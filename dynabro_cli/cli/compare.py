@@ -51,10 +51,12 @@ def compare(
     """Compare two methods, or two values of any field, by the differences of paired runs.
 
     Two runs are a pair if they have the same seed and agree in every field that neither A nor B names. They then have the same
-    data, initial model and Byzantine workers, unless the compared field is one that determines these. There is one row for
-    each cell, that is, for pairs that differ in their seed only: the mean of A - B with 95% intervals (Student's t, and a
-    percentile bootstrap of 10,000 resamples with seed 0), the p-values of the paired t-test and of Wilcoxon's signed-rank test,
-    and both with Holm's correction for the number of rows. 'better' is the side that is ahead if Holm's p of the t-test is at
+    data, initial model and Byzantine workers, unless the compared field is one that determines these. Fields without effect on
+    a run, such as attack_entry without momentum, need not agree; if the runs met an attack in two readings, name one.
+
+    There is one row for each cell, that is, for pairs that differ in their seed only: the mean of A - B with 95% intervals
+    (Student's t, and a percentile bootstrap of 10,000 resamples with seed 0), the p-values of the paired t-test and of
+    Wilcoxon's signed-rank test, and both with Holm's correction for the number of rows. 'better' is the side that is ahead if Holm's p of the t-test is at
     most 0.05.
 
     A side may set several fields: "dynabro learning_rate=0.05". If methods have only runs at different learning rates, each

@@ -44,16 +44,17 @@ def demo(
         note("six runs on handwritten digits; they take about a minute on two cores")
     from dynabro_cli.executors._api import Options
     from dynabro_cli.figures._api import Choice
-    from dynabro_cli.grid.plan import plan
+    from dynabro_cli.grid.plan import as_stored, plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
     from dynabro_cli.store.repetition import stand
 
-    planned = plan(load_sweep(SWEEP))
+    standing = stand(db, SWEEP, "none")
+    planned = as_stored(plan(load_sweep(SWEEP)), standing.has)
     outcomes = make_runs(
         planned,
         db,
         Options(jobs=jobs_of(jobs), sweep=SWEEP, sweep_text=planned.sweep.text),
-        stand(db, SWEEP, "none"),
+        standing,
         quiet=quiet,
     )
     if any(outcome.status not in ("finished", "diverged", "stored") for outcome in outcomes):

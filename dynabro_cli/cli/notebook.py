@@ -15,7 +15,7 @@ from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.experiment.spec import RunSpec
-from dynabro_cli.grid.plan import PlannedRuns, plan
+from dynabro_cli.grid.plan import PlannedRuns, as_stored, plan
 from dynabro_cli.grid.sweep_file import Sweep, parse_sweep
 from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields
 from dynabro_cli.models._api import METRICS
@@ -123,7 +123,8 @@ def _made(
     planned: PlannedRuns, db: str | Path, options: Options, tags: Sequence[str], note: str | None, *, quiet: bool
 ) -> list[Outcome]:
     options = replace(options, tags=check_words(tags, note), note=note)
-    return make_runs(planned, str(db), options, stand(str(db), options.entry, options.rerun, options.data_dir), quiet=quiet)
+    standing = stand(str(db), options.entry, options.rerun, options.data_dir)
+    return make_runs(as_stored(planned, standing.has), str(db), options, standing, quiet=quiet)
 
 
 def _parsed(sweep: Mapping[str, Any]) -> Sweep:

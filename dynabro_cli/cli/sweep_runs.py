@@ -30,11 +30,16 @@ WORDS: dict[Status, str] = {
 }
 
 
-def standing_of(planned: PlannedRuns, db: str, options: Options) -> Standing:
-    """Read the state of a plan's runs in the database, once for all who ask; print a line if code or data have changed."""
+def standing_of(planned: PlannedRuns, db: str, options: Options) -> tuple[PlannedRuns, Standing]:
+    """Read the state of a plan's runs in the database, once for all who ask; print a line if code or data have changed.
+
+    A run that is stored under another text of the same adversary replaces the run of the plan.
+    """
+    from dynabro_cli.grid.plan import as_stored
     from dynabro_cli.store.repetition import stand
 
     standing, rerun = stand(db, options.entry, options.rerun, options.data_dir), options.rerun
+    planned = as_stored(planned, standing.has)
     code = standing.compare(run.key for run in planned.runs)
     advice = {"none": "--rerun-changed repeats these runs", "changed": "these runs are repeated", "all": ""}[rerun]
     tell_of_code(code, advice)
@@ -42,7 +47,7 @@ def standing_of(planned: PlannedRuns, db: str, options: Options) -> Standing:
         complain(f"stored runs of which the code is not known: {code.unknown} of {code.runs}; --rerun repeats these, too")
     if standing.goes_on:
         complain("an interrupted rerun is continued: its finished runs are not repeated")
-    return standing
+    return planned, standing
 
 
 def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, whole: int | None = None) -> None:
@@ -52,7 +57,7 @@ def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, 
     from dynabro_cli.store.open.translation import shown
 
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
-    standing = standing_of(planned, db, options)
+    planned, standing = standing_of(planned, db, options)
     ahead = forecast(planned.runs, db, standing=standing, device=options.device, retry_failed=options.retry_failed, jobs=jobs)
     if as_json:
         print_json(
@@ -82,7 +87,7 @@ def run_all(planned: PlannedRuns, db: str, options: Options, models: Path | None
     from dynabro_cli.store.care.models import ModelFolder, saved_models
 
     began = time.monotonic()
-    standing = standing_of(planned, db, options)
+    planned, standing = standing_of(planned, db, options)
     folder = None if models is None else ModelFolder(models, db)
     if folder is not None:
         folder.check()

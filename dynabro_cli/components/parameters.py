@@ -34,6 +34,7 @@ def parameter(
     fixed: bool = False,
     later: bool = False,
     folder: Callable[[Any, str], Path] | None = None,
+    of_memory: bool = False,
 ) -> Any:
     """Declare a field of a parameter block: its meaning, and its legal range (``above`` and ``below`` are strict).
 
@@ -45,9 +46,11 @@ def parameter(
 
     ``folder`` is for a path: it maps the component's setting and the path to the folder that the path is relative to, and that
     is ``Path()`` if it is unknown. All spellings of a path have one run key: ``./a//b/`` is ``a/b``, and ``a/../b`` is ``b``.
+
+    ``of_memory`` is True if the parameter of an attack has an effect only on messages of workers with a memory.
     """
     limits = {"help": help, "minimum": minimum, "maximum": maximum, "above": above, "below": below, "choices": choices}
-    about = {"auto": auto, "fixed": fixed, "later": later, "folder": folder}
+    about = {"auto": auto, "fixed": fixed, "later": later, "folder": folder, "of_memory": of_memory}
     return dataclasses.field(default=default, metadata=limits | about)
 
 

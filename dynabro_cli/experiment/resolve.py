@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dynabro_cli.aggregators import _api as aggregators
 from dynabro_cli.aggregators._api import Aggregator
 from dynabro_cli.attacks import _api as attacks
-from dynabro_cli.components import Component, Entry, Registry
+from dynabro_cli.components import Component, Entry, ParameterInfo, Registry
 from dynabro_cli.errors import Problems, SpecError
 from dynabro_cli.experiment.build import (
     Built,
@@ -25,6 +27,7 @@ from dynabro_cli.experiment.build import (
     switching_setting,
 )
 from dynabro_cli.experiment.complete import CompleteSpec, format_drops, parse_drops
+from dynabro_cli.experiment.effect import adversary_of
 from dynabro_cli.experiment.key import run_key
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, RunSpec, fields
 from dynabro_cli.methods import _api as methods
@@ -127,6 +130,17 @@ class Run:
         parts = [part for part in (*single, *self.pre_aggregators) if part is not None]
         return {f"{kinds[part.entry.kind]}/{part.name}": part.entry for own in parts for part in (own, *own.inner)}
 
+    def equivalents(self) -> Iterator[Run]:
+        """Yield the other runs that differ from this one in fields without effect: other keys, and the same numbers."""
+        met = adversary_of(self.fields)
+        infos = [info for info in self.attack.entry.infos if info.key in dict(met.idle)]
+        choices = itertools.product(*(info.limits["choices"] or (info.default,) for info in infos))
+        attacks = [_changed(self.attack, infos, values) for values in choices]
+        for attack, entry, clock in itertools.product(attacks, met.entries, met.clocks):
+            spec = dataclasses.replace(self.spec, attack=attack.text, attack_entry=entry, clock=clock)
+            if spec != self.spec:
+                yield dataclasses.replace(self, spec=spec, attack=attack)
+
     @functools.cached_property
     def key(self) -> str:
         """The run key, 64 hexadecimal digits."""
@@ -149,6 +163,12 @@ class Run:
     def cohort_rule(self, method: Method) -> Aggregator | None:
         """Return the aggregation chain for rounds in which only the method's cohort takes part; None without a cohort."""
         return None if self.parts.cohort is None else at_threshold(self.parts.cohort, method)
+
+
+def _changed(component: Component[Any], infos: Sequence[ParameterInfo], values: Sequence[Any]) -> Component[Any]:
+    """Return a component with other values of some parameters."""
+    given = {info.field: value for info, value in zip(infos, values, strict=True)}
+    return dataclasses.replace(component, parameters=dataclasses.replace(component.parameters, **given))
 
 
 def resolve(spec: RunSpec, data_dir: Path = Path()) -> Run:

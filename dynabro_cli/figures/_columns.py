@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from dynabro_cli.errors import SpecError, did_you_mean
+from dynabro_cli.experiment.effect import BASE, ENTRY, MET, READING, aligned
 from dynabro_cli.experiment.label import CELL, OTHERS
 from dynabro_cli.experiment.spec import COMPONENTS, fields, full_name
 
 if TYPE_CHECKING:
     from dynabro_cli.figures._data import Results
 
-COLUMNS = tuple(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result)
-"""Columns of ``runs`` in which runs of one experiment can differ, besides the seed."""
+COLUMNS = (*(name for name in (*CELL, *OTHERS) if name != "seed" and fields()[name].result), READING)
+"""Columns of ``runs`` in which runs of one experiment can differ, besides the seed; ``with_columns`` adds the reading."""
 METRICS = {
     "accuracy": ("test_accuracy", "final_accuracy", "test accuracy"),
     "loss": ("test_loss", "final_loss", "test loss"),
@@ -92,15 +93,22 @@ def column_of(option: str, name: str, legal: Sequence[str] = (*COLUMNS, "seed", 
 def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFrame:
     """Return the runs with a column for each name: ``rule``, and parameters of components, such as ``method.beta``.
 
+    Runs that met the same adversary have the same attack; see ``beside``. If the attack has several readings, the column
+    ``reading`` says where it acts and what it changes there, and the attack does not.
+
     A run whose component lacks the parameter is left out. Where a parameter has a column, the component's own text does not
     repeat it.
 
     Raises:
         SpecError: No run has the parameter.
     """
+    shown = [name for name in names if name]
+    runs = beside(runs, shown)
+    if runs[READING].any():
+        runs = runs.assign(attack=runs[BASE])
     chain = runs["pre_aggregators"].map(lambda text: "" if text == "none" else f"{text}+")
     runs = runs.assign(**{RULE: chain + runs["aggregator"]})
-    for name in dict.fromkeys(name for name in names if name and "." in name):
+    for name in dict.fromkeys(name for name in shown if "." in name):
         field, _, key = name.partition(".")
         values = runs["spec"].map(lambda spec, field=field, key=key: _parameter(spec, field, key))
         if values.isna().all():
@@ -111,6 +119,19 @@ def with_columns(runs: pd.DataFrame, names: Iterable[str | None]) -> pd.DataFram
         specs = runs["spec"].map(lambda spec, field=field, key=key: {**spec, field: _without(spec, field, key)})
         runs = runs.assign(**{name: values.infer_objects(), field: rest, "spec": specs})
     return runs
+
+
+def beside(runs: pd.DataFrame, shown: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the runs with the attack, its entry and the clock under which they are shown; see ``experiment.effect.aligned``.
+
+    A run on which these have no effect is there once for each adversary that the others met. Of ``shown``, the entry and the
+    clock keep their stored values.
+    """
+    stored = {ENTRY if name == ENTRY or name.startswith("attack.") else name for name in shown}
+    records = runs[[*fields(), "sweep"]].to_dict("records")
+    places = aligned(records, stored, [name for name in ("sweep",) if name in shown])
+    kept = runs.iloc[[place for place, _ in places]].reset_index(drop=True)
+    return kept.assign(**{name: [values[name] for _, values in places] for name in MET})
 
 
 def _parameters(spec: Mapping[str, Any], field: str) -> dict[str, Any]:

@@ -12,7 +12,10 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Engine
 
-from dynabro_cli.errors import DatabaseError
+from dynabro_cli.components import format_value
+from dynabro_cli.errors import DatabaseError, SpecError
+from dynabro_cli.experiment.effect import Adversary, adversaries, effective, what_differs
+from dynabro_cli.experiment.spec import fields
 from dynabro_cli.store.care.check import NUMBERS as WORKERS
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.read.queries import among, of_sweeps, query
@@ -23,6 +26,8 @@ ComputeIdentities = Callable[[Mapping[str, Any], int], "np.ndarray[Any, Any]"]
 MeasureWindow = Callable[[Mapping[str, Any]], tuple[int, bool, bool]]
 LAST = "SELECT run_id, MAX(round) FROM metrics WHERE {} GROUP BY run_id"
 """The last evaluation of some runs with numbers of plugins, as SQL."""
+ADVERSARY = ("method", "attack", "attack_entry", "clock", "workers", "budget")
+"""Columns that say which adversary a run met."""
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "gap")
 
 
@@ -133,6 +138,16 @@ def in_order(runs: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
     return runs.loc[order].reset_index(drop=True)
 
 
+def as_stored(planned: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a plan in which a run that is not stored is replaced by one that is, and differs only in fields without effect."""
+    if planned["run_key"].isin(runs["run_key"]).all():
+        return planned
+    known = dict(zip(_texts(runs, {}), runs[list(planned)].to_dict("records"), strict=True))
+    keys = set(runs["run_key"])
+    rows = zip(planned.to_dict("records"), _texts(planned, {}), strict=True)
+    return pd.DataFrame([row if row["run_key"] in keys else known.get(text, row) for row, text in rows]).astype(planned.dtypes)
+
+
 def missing(results: Results) -> tuple[pd.DataFrame, int]:
     """Return the planned cells without any run, one row each, and the number of missing planned runs."""
     stored = results.planned["run_key"].isin(results.runs["run_key"])
@@ -141,6 +156,50 @@ def missing(results: Results) -> tuple[pd.DataFrame, int]:
     return cells[empty].drop_duplicates("cell").drop(columns=["stored", "cell"]), int((~stored).sum())
 
 
+def adversaries_of(frame: pd.DataFrame) -> list[Adversary]:
+    """Return the adversary that each run met."""
+    return list(adversaries(frame[list(ADVERSARY)].to_dict("records")))
+
+
+def normal_forms(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the normal form of each run's spec."""
+    return [effective(spec, own) for spec, own in zip(frame["spec"], adversaries_of(frame), strict=True)]
+
+
 def cells_of(frame: pd.DataFrame) -> pd.Series[Any]:
-    """Return a text for each run, equal for runs that differ in their seed only."""
-    return frame["spec"].map(lambda spec: json.dumps({**spec, "seed": None}, sort_keys=True))
+    """Return a text for each run, equal for runs that differ in their seed only, or in fields without effect."""
+    return _texts(frame, {"seed": None})
+
+
+def _texts(frame: pd.DataFrame, ignored: Mapping[str, None]) -> pd.Series[Any]:
+    texts = [json.dumps({**spec, **ignored}, sort_keys=True) for spec in normal_forms(frame)]
+    return pd.Series(texts, index=frame.index, dtype=object)
+
+
+def check_means(runs: pd.DataFrame, by: Sequence[str], *, along: bool = False) -> None:
+    """Raise SpecError if the runs of a cell differ in more than their seed: a mean over them has no meaning.
+
+    Args:
+        runs: The runs, in the form of ``Results.runs``.
+        by: Columns whose values distinguish the cells.
+        along: True for means along the runs, which also depend on the places of the evaluations.
+    """
+    ignored = dict.fromkeys(("seed",) if along else ("seed", "eval_every"))
+    texts = _texts(runs, ignored)
+    keys = [runs[name] for name in by] or [pd.Series(0, index=runs.index)]
+    mixed = texts.groupby(keys, sort=False, dropna=False).transform("nunique") > 1
+    if not mixed.any():
+        return
+    cell = runs[mixed].groupby([key[mixed] for key in keys], sort=False, dropna=False).ngroup() == 0
+    own = runs[mixed][cell]
+    first = own.iloc[0]
+    other = own[texts[own.index] != texts[own.index[0]]].iloc[0]
+    forms = [{**form, **ignored} for form in normal_forms(pd.DataFrame([first, other]))]
+    name, a, b = what_differs(forms) or ("", None, None)
+    column = name.partition(".")[0]
+    value = fields()[column].type(first[column])
+    quoted = f"'{value}'" if isinstance(value, str) else format_value(value)
+    raise SpecError(
+        f"{name}={format_value(a)}: a mean over runs {first['id']} and {other['id']} would mix it with "
+        f'{name}={format_value(b)}. Try: --where "{column} = {quoted}"'
+    )

@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY, Choice, Drawn, Variant
-from dynabro_cli.figures._data import ComputeIdentities, MeasureWindow, Results, in_order, missing, read_runs
+from dynabro_cli.figures._data import ComputeIdentities, MeasureWindow, Results, as_stored, in_order, missing, read_runs
 from dynabro_cli.figures._style import WIDTHS, for_print, plain_powers
 from dynabro_cli.figures._tables import in_html, in_latex
 from dynabro_cli.store.care.outputs import CSV, HTML, PICTURES, Output
@@ -133,7 +133,7 @@ class Studio:
         grid = GRIDS[name]
         variants = [Variant(tuple(settings), ", ".join(settings)), *(() if settings else grid.variants)]
         for variant in variants:
-            planned = pd.DataFrame(self._planned(grid.sweep, variant.settings))
+            planned = as_stored(pd.DataFrame(self._planned(grid.sweep, variant.settings)), self._runs)
             for column, values in grid.only:
                 planned = planned[planned[column].isin(values)]
             runs = in_order(self._runs, planned)

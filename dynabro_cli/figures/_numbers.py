@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from dynabro_cli.components import format_value
 from dynabro_cli.errors import SpecError
-from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._data import Results, check_means
+from dynabro_cli.store.read.pairs import IDENTITIES
 
 ACCURACIES = ("final_accuracy", "test_accuracy", "worst_window")
 """Columns whose numbers are between 0 and 1."""
@@ -31,7 +33,11 @@ def final_values(results: Results, by: Sequence[str], value: str = "final_accura
         One row per point, in the order of first appearance: ``by``, ``mean``, ``std`` (ddof 1; NaN for one seed), ``n``
         seeds, ``diverged``, the number of diverged runs, and ``low`` and ``high``, the ends of the bar within the range of
         the number.
+
+    Raises:
+        SpecError: The runs of a point differ in more than their seed.
     """
+    check_means(results.runs, by)
     groups = results.runs.assign(diverged=results.runs["status"] == "diverged").groupby(list(by), sort=False, dropna=False)
     columns = {
         "mean": groups[value].agg(lambda values: values.mean(skipna=False)),
@@ -69,7 +75,11 @@ def curves(results: Results, by: Sequence[str], value: str = "test_accuracy") ->
     Returns:
         One row per point of a curve: ``by``, ``budget``, ``samples`` (of all workers), ``mean``, ``std``, ``low``, ``high``
         (all three NaN for one seed), ``n``, ``diverged``.
+
+    Raises:
+        SpecError: The runs of a curve differ in more than their seed.
     """
+    check_means(results.runs, by, along=True)
     frames = []
     evaluations = dict(tuple(results.evaluations[["run_id", "budget", value]].groupby("run_id")))
     needed = dict.fromkeys([*by, "id", "budget", "eval_every", "batch_size", "workers", "status"])
@@ -110,9 +120,22 @@ def fractions(results: Results, by: Sequence[str]) -> pd.DataFrame:
 
     Returns:
         One row per bar: ``by``, ``byzantine``, ``fraction`` (of the workers), ``rounds``, ``share`` (of the cell's rounds).
+
+    Raises:
+        SpecError: The Byzantine workers of a cell's runs are chosen in different ways.
     """
-    named = results.histograms.merge(results.runs[["id", "workers", *by]], left_on="run_id", right_on="id")
-    bars = named.groupby([*by, "workers", "byzantine"], sort=False, dropna=False)["rounds"].sum().reset_index()
-    bars = bars.sort_values([*by, "byzantine"], kind="stable", ignore_index=True)
+    for name in (name for name in IDENTITIES if name not in by):
+        for _, runs in results.runs.groupby(list(by), sort=False, dropna=False):
+            if runs[name].nunique() > 1:
+                a, b = (format_value(value) for value in runs[name].unique()[:2])
+                raise SpecError(f"{name}={a}: its rounds would be counted together with {name}={b}. Try: --facet {name}")
+    columns = [*by, *(name for name in ("workers",) if name not in by)]
+    count = "count" if "byzantine" in by else "byzantine"  # the column of runs is the declared number
+    named = results.histograms.rename(columns={"byzantine": count}).merge(
+        results.runs[["id", *columns]], left_on="run_id", right_on="id"
+    )
+    bars = named.groupby([*columns, count], sort=False, dropna=False)["rounds"].sum().reset_index()
+    bars = bars.sort_values([*by, count], kind="stable", ignore_index=True)
     share = bars["rounds"] / bars.groupby(list(by), dropna=False)["rounds"].transform("sum") if by else bars["rounds"]
-    return bars.assign(fraction=bars["byzantine"] / bars["workers"], share=share).drop(columns="workers")
+    found = bars.assign(fraction=bars[count] / bars["workers"], share=share)
+    return found if "workers" in by else found.drop(columns="workers")

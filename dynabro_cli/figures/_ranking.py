@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dynabro_cli.errors import SpecError, many
+from dynabro_cli.experiment.effect import ENTRY, READING
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._columns import (
     COLUMNS,
@@ -27,7 +28,7 @@ from dynabro_cli.figures._columns import (
     tick,
     with_columns,
 )
-from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._data import Results, check_means
 from dynabro_cli.figures._numbers import within
 from dynabro_cli.store.read.pairs import LEVEL, holm, paired_t, student
 
@@ -128,9 +129,9 @@ def ranking(
     chosen = metric_of(results, metric)
     results = having(results, chosen)
     fields = [split_columns(option, names) for option, names in (("hue", rows), ("x", columns), ("facet", panels))]
-    runs = with_columns(results.runs, itertools.chain(*fields))
-    if not fields[2] and runs["sweep"].nunique() > 1 and "sweep" not in (*fields[0], *fields[1]) and results.sweeps:
+    if not fields[2] and results.sweeps and results.runs["sweep"].nunique() > 1 and "sweep" not in (*fields[0], *fields[1]):
         fields[2] = ("sweep",)
+    runs = with_columns(results.runs, itertools.chain(*fields))
     return rank(runs, layout_of(runs, *fields), chosen.final, higher=chosen.higher)
 
 
@@ -189,11 +190,13 @@ def layout_of(runs: pd.DataFrame, rows: Sequence[str] = (), columns: Sequence[st
     across = tuple(columns) or tuple(telling_apart(_texts(runs, chosen), chosen, ()))
     across = across or tuple(name for name in ("attack", "switching") if name not in shown)[:1]
     above = tuple(panels)
+    if READING in varied and READING not in shown and READING not in across:  # else a row would mix the readings' columns
+        across, above = tuple(name for name in across if name != ENTRY), (*above, READING)
     if not rows and not panels and "method" in own and len(own) > 1 and _count(runs, own) > MOST_ROWS:
-        own, above = tuple(name for name in own if name != "method"), ("method",)
+        own, above = tuple(name for name in own if name != "method"), (*above, "method")
     if not columns and not panels and "switching" in across and len(across) > 1 and _count(runs, across) > MOST_COLUMNS:
         across, above = tuple(name for name in across if name != "switching"), (*above, "switching")
-    given = ["seed", *own, *across, *above]
+    given = [*own, *across, *above]
     rest = telling_apart(_texts(runs, [*COLUMNS, *set(given) - set(COLUMNS)]), COLUMNS, given)
     tuned = tuple(name for name in rest if name in TUNING and not rows)
     return Layout((*own, *tuned), across, (*above, *(name for name in rest if name not in tuned)))
@@ -218,7 +221,7 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
         higher: True if more is better.
 
     Raises:
-        SpecError: There is one thing only, or there are too many matrices to read.
+        SpecError: There is one thing only, there are too many matrices to read, or runs of a cell differ in more than the seed.
     """
     labels = {part: labelled(runs, fields) for part, fields in zip(("row", "column", "panel"), layout, strict=True)}
     orders = {part: in_order(runs, fields, labels[part]) for part, fields in zip(labels, layout, strict=True)}
@@ -229,6 +232,7 @@ def rank(runs: pd.DataFrame, layout: Layout, value: str, *, higher: bool) -> Ran
         )
     named = runs.assign(**labels, diverged=runs["status"] == "diverged")
     keys = ["panel", "row", "column"]
+    check_means(named, keys)
     seeds = named.groupby([*keys, "seed"], sort=False)[value].agg(lambda values: values.mean(skipna=False))
     by_cell = {key: own.droplevel(keys) for key, own in seeds.groupby(level=keys, sort=False)}
     diverged = named.groupby(keys, sort=False)["diverged"].sum()
@@ -270,6 +274,7 @@ def labelled(runs: pd.DataFrame, names: Sequence[str]) -> pd.Series[Any]:
             parts.append(chain + runs["aggregator"])
         elif name == "switching":
             ticks = {value: tick(runs, name, value) for value in runs[name].unique()}
+            ticks = ticks if len(set(ticks.values())) == len(ticks) else {value: str(value) for value in ticks}
             short = all(len(text) < 6 for text in ticks.values())
             parts.append(runs[name].map(lambda text, ticks=ticks, short=short: f"K={ticks[text]}" if short else ticks[text]))
         else:

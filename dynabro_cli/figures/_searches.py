@@ -13,7 +13,7 @@ import yaml
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import NotFoundError
-from dynabro_cli.figures._data import cells_of, read, read_runs
+from dynabro_cli.figures._data import adversaries_of, cells_of, read, read_runs
 from dynabro_cli.store.read.queries import quoted
 from dynabro_cli.store.read.searches import GOALS, Goal
 
@@ -48,7 +48,7 @@ class Searches(NamedTuple):
         trials: Columns of the table, by search and number; ``parameters`` and ``run_keys`` read; an infinite value is infinite.
         about: Descriptions by the name of the file.
         runs: All runs with a result, as of ``Results.runs``, with ``cell``, which is equal for runs that differ in the seed
-            only.
+            only, and ``entry``, where the attack acts; both are equal for runs that met the same adversary.
     """
 
     trials: pd.DataFrame
@@ -66,6 +66,7 @@ class Searches(NamedTuple):
         if first.empty or not about.seeds:
             return self.runs.iloc[:0]
         own = self.runs[(self.runs["cell"] == first["cell"].iloc[0]) & self.runs["seed"].isin(about.seeds)]
+        own = own.drop_duplicates("seed")
         return own if len(own) == len(about.seeds) else own.iloc[:0]
 
 
@@ -97,7 +98,8 @@ def read_searches(engine: Engine, where: str | None) -> Searches:
         value=trials["value"].astype(float).mask(done, math.inf),
     )
     runs = read_runs(engine, None)
-    return Searches(trials, about, runs.assign(cell=cells_of(runs)))
+    entries = [own.entry for own in adversaries_of(runs)]
+    return Searches(trials, about, runs.assign(cell=cells_of(runs), entry=entries))
 
 
 def file_of(search: str) -> str:

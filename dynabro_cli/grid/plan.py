@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -221,6 +221,19 @@ def _label(sweep: Sweep, values: Mapping[str, str]) -> str:
     """Name a point by the fields that the grid varies."""
     varied = [name for axis in sweep.grid for name in axis.fields] + (["seed"] if sweep.seeds else [])
     return ", ".join(f"{name}={values[name]}" for name in varied if name in values)
+
+
+def as_stored(planned: PlannedRuns, stored: Callable[[str], bool]) -> PlannedRuns:
+    """Replace each run that is not stored by one that is stored, and that differs from it only in fields without effect.
+
+    Args:
+        planned: The plan.
+        stored: Returns True if a run with a key is stored.
+    """
+    runs = (next((own for own in (run, *run.equivalents()) if stored(own.key)), run) for run in planned.runs)
+    unique = {run.key: run for run in runs}
+    more = len(planned.runs) - len(unique)
+    return dataclasses.replace(planned, runs=tuple(unique.values()), duplicates=planned.duplicates + more)
 
 
 @dataclass(frozen=True)

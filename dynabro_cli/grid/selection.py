@@ -188,6 +188,10 @@ def read_scores(planned: PlannedRuns, database: str, command: str) -> dict[str, 
     except NotFoundError:
         found = {}
     missing = [run for run in planned.runs if run.key not in found]
+    for run in missing:  # stored under another text of the same adversary
+        same = next((own.key for own in run.equivalents() if own.key in found), None)
+        found |= {} if same is None else {run.key: found[same]}
+    missing = [run for run in missing if run.key not in found]
     if missing:
         first = cell(missing[0].fields)
         raise NotFoundError(

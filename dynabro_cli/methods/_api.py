@@ -219,6 +219,7 @@ class GatheringMethod(Method):
         keep: Puts attacked vectors into the state, for attacks that enter there.
         remembers: True if a worker's memory influences its vectors. Every worker must then answer in every round.
         cohort: Number of workers in a round whose plan has a cohort; None if no plan has one.
+        asks: False if ``gather`` never asks for attacked gradients, so that an attack acts on its vectors only.
     """
 
     gather: Callable[[Computing, Plan, State], Gathered]
@@ -226,6 +227,7 @@ class GatheringMethod(Method):
     keep: Callable[[Tensor, State], State] = keep_nothing
     remembers: bool = False
     cohort: int | None = None
+    asks: bool = True
 
 
 def senders(method: Method) -> MeansMethod:
@@ -233,6 +235,22 @@ def senders(method: Method) -> MeansMethod:
     if isinstance(method, GatheringMethod):
         return MeansMethod(keep=method.keep, remembers=method.remembers)
     return method if isinstance(method, MeansMethod) else MeansMethod()
+
+
+def one_tick(method: Method) -> bool:
+    """Return True if every round is one gradient computation, so that no Byzantine set changes within a round."""
+    return method.plan is one_batch and method.first is None
+
+
+def forgets(method: Method) -> bool:
+    """Return True if workers send what they computed and keep nothing: an attack on gradients is one on messages or states.
+
+    With a clock of computations this holds only for rounds of one computation (``one_tick``), and for vectors that are never
+    attacked on the way.
+    """
+    workers = senders(method)
+    keeps = workers.remembers or workers.keep is not keep_nothing or workers.recall is not None
+    return workers.send is send_gradients and not keeps and not (isinstance(method, GatheringMethod) and method.asks)
 
 
 NOISE_COMPUTATIONS = 10

@@ -107,5 +107,5 @@ def marina_pp(parameters: Parameters, setting: MethodSetting) -> GatheringMethod
         return direction, {"x": state["x"], "g": direction}
 
     return GatheringMethod(
-        plan=plan, first=Plan(None, (batches,)), gather=gather, receive=receive, settle=settle, cohort=chosen
+        plan=plan, first=Plan(None, (batches,)), gather=gather, receive=receive, settle=settle, cohort=chosen, asks=False
     )

@@ -97,6 +97,10 @@ class Standing:
         """True if an interrupted rerun is continued."""
         return isinstance(self.repeat, UpTo) and self.repeat.goes_on
 
+    def has(self, run_key: str) -> bool:
+        """Return True if there is a run with this key, whatever its status."""
+        return run_key in self._rows
+
     def of(self, run_key: str) -> Literal["stored", "failed"] | None:
         """Return the status of a run that has ended and is not made again; None if it is made.
 

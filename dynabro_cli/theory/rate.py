@@ -148,6 +148,7 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
             {
                 "part": part,
                 "setting": setting,
+                "id": run["id"],
                 "seed": run["seed"],
                 "place": run["switching"] if part == "switches" else _x(part, run),
                 "x": _x(part, run),

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.colors import is_color_like
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.effect import READING
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._api import Choice
 from dynabro_cli.figures._columns import (
@@ -78,11 +79,11 @@ def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
 
     Numbers are along the axis, or else the adversary; the compared thing, methods or rules, has the colour.
     """
-    runs = with_columns(runs, ())
+    several = ["sweep"] if runs["sweep"].nunique() > 1 else []
+    runs = with_columns(runs, (*several, choice.x, choice.hue, choice.facet))
     needed = telling_apart(runs.astype(str).to_dict("records"), COLUMNS, ["seed"])
     if {"pre_aggregators", "aggregator"} <= set(needed):
         needed = [RULE if name == "aggregator" else name for name in needed if name != "pre_aggregators"]
-    several = ["sweep"] if runs["sweep"].nunique() > 1 else []
     given = {choice.x, choice.hue, choice.facet}
     free = [name for name in (*needed, *several) if name not in given]
     if not free and choice.x is None:
@@ -100,7 +101,8 @@ def chosen(runs: pd.DataFrame, choice: Choice) -> tuple[str, Choice]:
     numbers = [name for name in free if is_number(runs, name)]
     x = take(choice.x, [*(["switching"] if "switching" in numbers else []), *numbers, "attack", "switching", RULE, *needed])
     hue = take(choice.hue, ["method", RULE, "aggregator", "pre_aggregators", *TUNING, *needed, *several])
-    facet = take(choice.facet, [*several, "task", RULE, "aggregator", "pre_aggregators", "attack", "switching", *needed])
+    rest = ["task", RULE, "aggregator", "pre_aggregators", "attack", "switching"]
+    facet = take(choice.facet, [*several, READING, *rest, *needed])
     return "final", dataclasses.replace(choice, x=x or "method", hue=hue if x else None, facet=facet)
 
 
@@ -129,7 +131,7 @@ def apart(**shown: str | None) -> None:
 
 
 def default_facet(runs: pd.DataFrame, choice: str | None, shown: Sequence[str | None]) -> str | None:
-    """Return the requested facet, or the task if there are several."""
+    """Return the requested facet, or the task or the attack's reading if there are several."""
     if choice is not None:
         return column_of("facet", choice)
-    return "task" if runs["task"].nunique() > 1 and "task" not in shown else None
+    return next((name for name in ("task", READING) if name not in shown and runs[name].nunique() > 1), None)

@@ -18,8 +18,9 @@ def draw(results: Results, choice: Choice) -> Drawn:
     metric = metric_of(results, choice.metric, along=True)
     x = column_of("x", choice.x or "samples", ("samples", "budget"))
     hue = choice.hue and column_of("hue", choice.hue)
-    facet = default_facet(results.runs, choice.facet, (hue,))
-    series = series_of(with_columns(results.runs, (hue, facet)), choice, hue, (facet,))
+    runs = with_columns(results.runs, (hue, choice.facet))
+    facet = default_facet(runs, choice.facet, (hue,))
+    series = series_of(runs, choice, hue, (facet,))
     by = [*([facet] if facet else []), "series"]
     numbers = curves(dataclasses.replace(results, runs=series.runs), by, metric.along)
     panels = panels_of(series.runs, facet, choice)

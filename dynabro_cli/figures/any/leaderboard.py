@@ -101,7 +101,7 @@ def _rows(found: Searches) -> list[dict[str, Any]]:
         elsewhere = own[~own["sweep"].isin(list(found.about))]
         with_suite = (elsewhere["attack"] != "none").any()  # without one, its attacks among the first trials are not a suite
         usual = ~own["cell"].isin(chosen) & (with_suite | own["run_key"].isin(elsewhere["run_key"]))
-        fixed = _common_seeds(own[usual])
+        fixed = _common_seeds(own[usual].drop_duplicates(["cell", "seed"]))
         rows.append(_row(own.iloc[0], fixed, candidates, int(trials[setting])))
     rows.sort(key=lambda row: -row["worst"])
     for above, row in zip([None, *rows], rows, strict=False):
@@ -135,7 +135,7 @@ def _chosen(found: Searches) -> set[str]:
     numbers = {key for own in found.trials["run_keys"][with_numbers] for key in own}
     proposed = {key for own in found.trials["run_keys"] for key in own}
     runs = found.runs
-    own = runs["run_key"].isin(numbers) | (runs["run_key"].isin(proposed) & ~runs["attack_entry"].isin(USUAL))
+    own = runs["run_key"].isin(numbers) | (runs["run_key"].isin(proposed) & ~runs["entry"].isin(USUAL))
     return set(runs[own]["cell"]) - set(runs[~runs["sweep"].isin(list(found.about))]["cell"])
 
 
@@ -143,7 +143,7 @@ def _row(first: Any, fixed: pd.DataFrame, candidates: Sequence[tuple[str, Worst]
     chain = "" if first["pre_aggregators"] == "none" else f"{first['pre_aggregators']}+"
     row: dict[str, Any] = {"method": first["label"], "rule": f"{chain}{first['aggregator']}", "trials": trials}
     free = fixed[fixed["attack"] == "none"]
-    row["no_attack"] = _worst(free).mean if len(free) else math.nan
+    row["no_attack"] = _lowest(free).mean
     name = fixed["attack"].map(lambda text: text.partition(":")[0])
     finite = fixed[~name.isin(("none", *NOT_FINITE))]
     row["not_finite"] = _lowest(fixed[name.isin(NOT_FINITE)]).mean

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._data import Results
+from dynabro_cli.figures._data import Results, check_means
 from dynabro_cli.figures._panels import entitle, panel_grid
 from dynabro_cli.figures._style import LINES, Line, Powers, note_size
 from dynabro_cli.theory.rate import PARTS, SWEEP, Slope, cells, measure, series, slopes
@@ -23,7 +23,11 @@ def draw(results: Results) -> Drawn:
 
     A dashed line has the exponent of the theorem's bound over these points, and goes through the middle of the points.
     """
-    points = cells(measure(results.runs, results.evaluations))
+    measured = measure(results.runs, results.evaluations)
+    if len(measured):
+        place = ["part", "setting", "place"]
+        check_means(results.runs.merge(measured[["id", *place]], on="id"), place)
+    points = cells(measured)
     fitted = {(one.part, one.setting): one for one in slopes(points)}
     parts = list(dict.fromkeys(part for part, _ in fitted))
     picture, axes = panel_grid(max(1, len(parts)), height=3.4)

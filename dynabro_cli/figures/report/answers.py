@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from dynabro_cli.errors import DynabroError
+from dynabro_cli.experiment.effect import READING
 from dynabro_cli.figures._columns import COLUMNS, RULE, TUNING, name_of
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._ranking import DEFENCE, Ranking, number, ranking
@@ -28,7 +29,7 @@ def answers(results: Results) -> list[dict[str, Any]]:
     for sweep, task, own in groups[:MOST_SWEEPS]:
         several = results.sweeps if not sweep else ()
         part = dataclasses.replace(results, runs=own, planned=own, sweeps=several)
-        varied = [name for name in COLUMNS if own[name].nunique(dropna=False) > 1]
+        varied = [name for name in COLUMNS if name != READING and own[name].nunique(dropna=False) > 1]
         fields = [name for name in varied if name in (*DEFENCE, *TUNING)]
         if "pre_aggregators" in fields and "aggregator" in fields:
             fields = [RULE if name == "aggregator" else name for name in fields if name != "pre_aggregators"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,8 +12,10 @@ from sqlalchemy import Engine
 
 from dynabro_cli.components import format_value
 from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.experiment.effect import CLOCK, ENTRY, READING
 from dynabro_cli.experiment.label import OTHERS
 from dynabro_cli.experiment.spec import fields
+from dynabro_cli.figures._columns import beside
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._searches import Searches, file_of, numbers_of, read_searches
 from dynabro_cli.store.read.pairs import Cell, Comparison, compare
@@ -45,9 +48,11 @@ def findings(results: Results, tasks: Sequence[Mapping[str, Any]], where: str | 
         task = known[name]
         methods = list(dict.fromkeys(own["method"]))
         first = next((name for name in methods if name.partition(":")[0] == REFERENCE), methods[0])
+        own = beside(own)
         condition = f"COALESCE(sweep, '') = {quoted(sweep)} AND task = {quoted(name)}" + (f" AND ({where})" if where else "")
-        for other in [method for method in methods if method != first][:MOST_METHODS]:
-            a, b = _sides(own, first, other)
+        others = [method for method in methods if method != first][:MOST_METHODS]
+        for other, reading in itertools.product(others, dict.fromkeys(own[READING])):
+            a, b = _sides(own[own[READING] == reading], first, other)
             try:
                 found = compare(results.engine, a, b, condition, task["metric"])
             except (NotFoundError, SpecError):  # nothing pairs, or one run has several partners
@@ -73,8 +78,9 @@ def _notes(found: Comparison) -> list[str]:
 def _sides(runs: pd.DataFrame, first: str, other: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return both methods, each with the fields that have one value per method, and differ between the methods."""
     own = [runs[runs["method"] == method] for method in (first, other)]
-    sides: tuple[dict[str, Any], dict[str, Any]] = ({"method": first}, {"method": other})
-    for name in OTHERS:
+    reading = {READING: runs[READING].iloc[0]} if runs[READING].any() else {}
+    sides: tuple[dict[str, Any], dict[str, Any]] = ({"method": first, **reading}, {"method": other, **reading})
+    for name in (name for name in OTHERS if name not in (ENTRY, CLOCK)):
         values = [list(dict.fromkeys(part[name].dropna())) for part in own]
         if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
             for side, (value,) in zip(sides, values, strict=True):
@@ -83,7 +89,8 @@ def _sides(runs: pd.DataFrame, first: str, other: str) -> tuple[dict[str, Any], 
 
 
 def _told(side: Mapping[str, Any]) -> str:
-    settings = [f"{name}={format_value(value)}" for name, value in side.items() if name != "method"]
+    settings = [f"{name}={format_value(value)}" for name, value in side.items() if name not in ("method", READING)]
+    settings += [side[READING]] if READING in side else []
     return str(side["method"]) + (f" ({', '.join(settings)})" if settings else "")
 
 

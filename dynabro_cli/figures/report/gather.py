@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import re
@@ -11,10 +12,11 @@ from typing import Any
 import pandas as pd
 
 from dynabro_cli.components import format_value
-from dynabro_cli.errors import DynabroError
+from dynabro_cli.errors import DynabroError, SpecError
+from dynabro_cli.experiment.effect import CLOCK, ENTRY
 from dynabro_cli.experiment.label import CELL, OTHERS, command_of, telling_apart
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.figures._columns import METRICS, method_names, ordered
+from dynabro_cli.figures._columns import METRICS, beside, method_names, ordered
 from dynabro_cli.figures._data import Results, cells_of, read
 from dynabro_cli.figures._numbers import curves, fractions
 from dynabro_cli.figures._style import KNOWN
@@ -49,12 +51,15 @@ def content(results: Results, where: str | None, describe: Callable[[str], str] 
         ``runs``, ``bars``, ``timelines``, ``sweeps``, ``statuses``, ``findings`` and ``searches``. Cells refer to fields, and
         runs to cells, by their places.
     """
-    runs = results.runs.assign(cell=pd.factorize(cells_of(results.runs))[0], sweep=results.runs["sweep"].fillna(""))
-    results = dataclasses.replace(results, runs=runs, planned=runs)
+    stored = results.runs.assign(sweep=results.runs["sweep"].fillna(""))
+    runs = beside(stored, ["sweep"])
+    texts = cells_of(runs) + runs["attack"] + runs[ENTRY] + runs[CLOCK]
+    runs = runs.assign(cell=pd.factorize(texts)[0])
+    results = dataclasses.replace(results, runs=stored, planned=stored)
     tasks = [_task(str(task), own) for task, own in runs.groupby("task", sort=False)]
     names = [name for name in (*CELL, *OTHERS) if name != "seed" and any(name in one["fields"] for one in tasks)]
     columns = [_field(name, runs) for name in (*names, "sweep")]
-    cells = _cells(results, columns, tasks)
+    cells = _cells(dataclasses.replace(results, runs=runs), columns, tasks, stored)
     return {
         "answers": answers(results),
         "about": _about(results, describe),
@@ -65,7 +70,7 @@ def content(results: Results, where: str | None, describe: Callable[[str], str] 
         "runs": _runs(runs, tasks),
         "bars": _bars(results),
         "timelines": _timelines(results),
-        "sweeps": _sweeps(runs),
+        "sweeps": _sweeps(runs.drop_duplicates(["id", "sweep"])),
         "statuses": _statuses(results, where),
         "findings": findings(results, tasks, where),
         "searches": searched(results),
@@ -99,8 +104,10 @@ def _text(value: Any) -> str:
     return "" if value is None or pd.isna(value) else format_value(value)
 
 
-def _cells(results: Results, columns: Sequence[Value], tasks: Sequence[Value]) -> list[Value]:
-    """Return one entry per cell, that is, for all runs that differ in their seed only."""
+def _cells(results: Results, columns: Sequence[Value], tasks: Sequence[Value], stored: pd.DataFrame) -> list[Value]:
+    """Return one entry per cell, that is, for all runs that differ in their seed only; ``stored`` has their own texts."""
+    results = dataclasses.replace(results, runs=results.runs.drop_duplicates(["cell", "seed"]))
+    texts = {row["id"]: row for row in stored.to_dict("records")}
     lines = _curves(results, tasks)
     numbers = {one["name"]: place for place, one in enumerate(tasks)}
     firsts = {row["cell"]: row for row in results.runs.drop_duplicates("cell").to_dict("records")}
@@ -119,7 +126,7 @@ def _cells(results: Results, columns: Sequence[Value], tasks: Sequence[Value]) -
                 "std": _number(scores.std(ddof=1, skipna=False)) if len(own) > 1 else None,
                 "n": len(own),
                 "diverged": int((own["status"] == "diverged").sum()),
-                "command": command_of(first),
+                "command": command_of(texts[first["id"]]),
                 "curve": lines.get(cell, []),
             }
         )
@@ -166,7 +173,11 @@ def _runs(runs: pd.DataFrame, tasks: Sequence[Value]) -> list[list[Any]]:
 
 def _bars(results: Results) -> list[list[Any]]:
     """Return task, switching strategy, fraction of Byzantine workers, and share of rounds."""
-    found = fractions(results, ("task", "switching"))
+    parts = []
+    for _, runs in results.runs.groupby(["task", "switching"], sort=False):
+        with contextlib.suppress(SpecError):  # other numbers of workers, say, have no common histogram
+            parts.append(fractions(dataclasses.replace(results, runs=runs), ("task", "switching")))
+    found = pd.concat(parts) if parts else pd.DataFrame(columns=["task", "switching", "fraction", "share"])
     columns = zip(found["task"], found["switching"], found["fraction"], found["share"], strict=True)
     return [[task, switching, _number(fraction, 4), _number(share, 4)] for task, switching, fraction, share in columns]
 

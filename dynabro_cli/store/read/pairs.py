@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from dynabro_cli.components import PLUS, Registry, format_value, split_text
 from dynabro_cli.components.digests import mixture, versions
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean, many
+from dynabro_cli.experiment.effect import BASE, ENTRY, READING, aligned
 from dynabro_cli.experiment.label import OTHERS, telling_apart
 from dynabro_cli.experiment.spec import CHAIN, COMPONENTS, canonical, fields, full_name
 from dynabro_cli.store.claims import RESULTS
@@ -133,7 +134,8 @@ def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metr
         metric: A key of ``METRICS``.
 
     Raises:
-        SpecError: The condition or metric is not valid, the sides are equal, or a run has several partners.
+        SpecError: The condition or metric is not valid, the sides are equal, a run has several partners, the runs met an attack
+            in several readings, or a mean would be over runs that differ in more than their seed.
         NotFoundError: No pair has a number for the metric.
     """
     if metric not in METRICS:
@@ -141,10 +143,11 @@ def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metr
     a, b = _with_chain(a, b), _with_chain(b, a)
     if a == b:
         raise SpecError("A and B are the same. Try: two different methods, or FIELD=VALUE with two values")
-    runs = _runs(engine, where, METRICS[metric])
-    sides = [[run for run in runs if all(run[name] == value for name, value in given.items())] for given in (a, b)]
+    stored = _runs(engine, where, METRICS[metric])
+    runs = [{**stored[place], **values, "stored": stored[place]} for place, values in aligned(stored)]
+    sides = [_having(runs, given) for given in (a, b)]
     varied = {name for name in (*a, *b) if a.get(name) != b.get(name)}
-    kept = [name for name in fields() if name not in {*a, *b}]
+    kept = [name for name, field in fields().items() if name not in {*a, *b} and field.result]
     first, second = (_by(own, kept, word, {*a, *b}) for own, word in zip(sides, ("A", "B"), strict=True))
     pairs = [(first[key], second[key]) for key in first if key in second]
     if not pairs and RATE in kept:  # methods at rates of their own: a fair comparison, if nothing else differs
@@ -153,12 +156,35 @@ def compare(engine: Engine, a: Fields, b: Fields, where: str | None = None, metr
         pairs = [(first[key], second[key]) for key in first if key in second]
     if not pairs:
         raise NotFoundError(_why(sides, [name for name in kept if name != "seed"], where))
+    _check_reading(pairs, kept, a, b)
     cells = _cells(pairs, [name for name in kept if name != "seed"], higher=metric == "accuracy")
-    alone = len(first) + len(second) - 2 * len(pairs)
+    alone = len({run["id"] for run in (*first.values(), *second.values())} - {run["id"] for pair in pairs for run in pair})
     adaptive = any(str(run["switching"]).startswith("adaptive") for run, _ in pairs)
     rates = tuple(tuple(sorted({pair[which][RATE] for pair in pairs})) for which in (0, 1))
     data = versions(run["code_digests"] for pair in pairs for run in pair)
     return Comparison(cells, alone, not varied & set(IDENTITIES) and not adaptive, rates, mixture(data))
+
+
+def _having(runs: Sequence[Fields], given: Fields) -> list[Fields]:
+    """Return the runs with some values; the values may also be those that are stored with a run."""
+    found = [run for run in runs if all(run[name] == value for name, value in given.items())]
+    return found or [run for run in runs if all(value in (run[name], run["stored"].get(name)) for name, value in given.items())]
+
+
+def _check_reading(pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *sides: Fields) -> None:
+    """Raise SpecError if pairs on the same problem met an attack in several readings: they have no common answer."""
+    rest = [name for name in kept if name not in ("seed", "switching", "clock", "attack", ENTRY)]
+    readings: dict[tuple[Any, ...], dict[tuple[Any, Any], None]] = {}
+    for run, _ in pairs:
+        if run[READING] and {"attack", ENTRY} <= set(kept):
+            readings.setdefault((run[BASE], *(run[name] for name in rest)), {})[run["attack"], run[ENTRY]] = None
+    for (base, *_), found in readings.items():
+        if len(found) > 1:
+            once = len({entry for _, entry in found}) == len(found)
+            texts = [f"{ENTRY}={entry}" if once else f"attack={attack} {ENTRY}={entry}" for attack, entry in found]
+            words = [" ".join(f"{name}={format_value(value)}" for name, value in side.items()) for side in sides]
+            typed = " ".join(f"'{side} {texts[-1]}'" for side in words)
+            raise SpecError(f"attack={base}: the runs met it in {len(found)} readings, {' or '.join(texts)}. Try: {typed}")
 
 
 def _with_chain(own: Fields, other: Fields) -> Fields:
@@ -175,6 +201,9 @@ def _cells(pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *, highe
     tests = [paired([a["value"] - b["value"] for a, b in group]) for group in groups.values()]
     by_t, by_ranks = holm([test.p_t for test in tests]), holm([test.p_wilcoxon for test in tests])
     cells = []
+    for which, word in enumerate("AB"):
+        for group in groups.values():
+            _check_mean([pair[which] for pair in group], word)
     for group, test, one, other in zip(groups.values(), tests, by_t, by_ranks, strict=True):
         ahead = "A" if (test.mean > 0) == higher else "B"
         mean_a, mean_b = (sum(pair[which]["value"] for pair in group) / len(group) for which in (0, 1))
@@ -182,6 +211,18 @@ def _cells(pairs: Sequence[tuple[Fields, Fields]], kept: Sequence[str], *, highe
         labels = {name: group[0][0][name] for name in apart}
         cells.append(Cell(labels, seeds, mean_a, mean_b, test, one, other, ahead if one <= LEVEL else ""))
     return sorted(cells, key=lambda cell: [_natural(value) for value in cell.labels.values()])
+
+
+def _check_mean(runs: Sequence[Fields], word: str) -> None:
+    """Raise SpecError if runs of a cell differ in more than their seed."""
+    for name in (name for name, field in fields().items() if field.result and name != "seed"):
+        other = next((run for run in runs if run[name] != runs[0][name]), None)
+        if other is not None:
+            value, different = format_value(runs[0][name]), format_value(other[name])
+            raise SpecError(
+                f"{name}={value}: a mean over runs {runs[0]['id']} and {other['id']} would mix it with {name}={different}. "
+                f"Try: {name}={value} in {word}"
+            )
 
 
 def _natural(value: Any) -> list[tuple[int, float, str]]:
