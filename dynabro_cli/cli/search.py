@@ -31,7 +31,7 @@ OwnName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Nam
 AsJson = Annotated[bool, typer.Option("--json", help="Print what is found, or the size of the search, as JSON.")]
 OPTUNA = "optuna"
 REPEATS, REPEATED = "dynabro search --rerun-changed repeats their trials", "their trials are repeated"
-"""What to type, or what happens, if trials were made with other code."""
+"""Advice, or a note, if trials were made with other code."""
 
 
 @making({}, without=("tags", "note"))

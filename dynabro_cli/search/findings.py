@@ -73,7 +73,7 @@ class Findings:
 
     @property
     def problem(self) -> str | None:
-        """Why the search has no result; None if it has one."""
+        """The reason that the search has no result, or not all repetitions; None if nothing failed."""
         failed = self.counts.get("failed", 0)
         if failed and not self.best:
             return f"{self.name}: no trial has a value, and {failed} failed"
