@@ -230,6 +230,10 @@ def _warn(merged: Merged) -> None:
         for number, problems in merged.unsound_kappas.items()
     ]
     lines += [f"run {key[:10]} was not merged: it is in progress here" for key in merged.held]
+    lines += [
+        f"trials of {name} were not merged, but their runs: another search of this name, or another spelling of it, is here"
+        for name in merged.other_searches
+    ]
     lines += [f"run {item.run_key[:10]} differs: {_ends(item)}" for item in merged.different]
     for line in lines[:MOST_LINES]:
         complain(line)

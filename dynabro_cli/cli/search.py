@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, RetryFailed, Settings, making
-from dynabro_cli.cli.output import duration, emit, finite, print_json, warn
+from dynabro_cli.cli.output import duration, emit, finite, print_json, tell_of_code, warn
+from dynabro_cli.cli.sweep import RerunChanged
 from dynabro_cli.cli.terminal import complain, hint, say
-from dynabro_cli.errors import SpecError, many
+from dynabro_cli.errors import SpecError, SweepError, many
 from dynabro_cli.executors._api import Options
 
 if TYPE_CHECKING:
     from dynabro_cli.search.file import Search
     from dynabro_cli.search.findings import Findings, Found
     from dynabro_cli.search.outlook import Outlook
+    from dynabro_cli.store.repetition import Rerun
 
 SearchName = Annotated[
     str, typer.Argument(metavar="FILE|NAME|-", help="A YAML file, a search of 'dynabro list searches', or standard input.")
@@ -28,6 +30,8 @@ SearchName = Annotated[
 OwnName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Name in the database. [default: the file's]")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print what is found, or the size of the search, as JSON.")]
 OPTUNA = "optuna"
+REPEATS, REPEATED = "dynabro search --rerun-changed repeats their trials", "their trials are repeated"
+"""Advice, or a note, if trials were made with other code."""
 
 
 @making({}, without=("tags", "note"))
@@ -40,6 +44,7 @@ def search(
     db: Database = "results.db",
     how: Options,
     retry_failed: RetryFailed = False,
+    rerun_changed: RerunChanged = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
     plugin: Plugins = None,
@@ -58,7 +63,8 @@ def search(
     found = load_search(name, settings or ())
     if saved_as is not None:
         found = replace(found, sweep=replace(found.sweep, name=saved_as))
-    options = replace(how, sweep=found.sweep.name, retry_failed=retry_failed)
+    rerun: Rerun = "changed" if rerun_changed else "none"
+    options = replace(how, sweep=found.sweep.name, retry_failed=retry_failed, rerun=rerun)
     backends.check(options)
     ahead = outlook(found)
     for one in ahead.idle:
@@ -79,7 +85,7 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
     jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
     each = forecast(ahead.samples, db, standing=Standing(None), device=options.device)
     seconds = None if each.timed < len(ahead.samples) else (each.seconds or 0) * ahead.runs / len(ahead.samples) / jobs
-    stored = _stored(search, db)
+    stored = _stored(search, db, options.rerun)
     begun, ended = stored.total(), stored.total() - stored["running"]
     choices = {choice.label: [entry.label for entry in choice.entries] for choice in search.space.choices}
     if as_json:
@@ -104,9 +110,15 @@ def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json
         say(f"time of all trials: about {duration(seconds)} with {jobs} at a time, at the speed of stored runs")
 
 
-def _stored(search: Search, db: str) -> Counter[str]:
-    """Return the number of stored trials by status."""
+def _stored(search: Search, db: str, rerun: Rerun) -> Counter[str]:
+    """Return the number of stored trials by status; print a line if their code has changed.
+
+    Raises:
+        SpecError: A sweep, or another search, is stored under the search's name.
+    """
     from dynabro_cli.errors import EmptyDatabaseError, NotFoundError
+    from dynabro_cli.search.conduct import as_stored
+    from dynabro_cli.search.findings import code_of
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.searches import trials_of
 
@@ -115,6 +127,8 @@ def _stored(search: Search, db: str) -> Counter[str]:
     except (NotFoundError, EmptyDatabaseError):
         return Counter()
     with engine.connect() as connection:
+        search = as_stored(search, connection)
+        tell_of_code(code_of(search, connection), REPEATED if rerun == "changed" else REPEATS)
         return Counter(row.status for name, _ in search.points() for row in trials_of(connection, name))
 
 
@@ -126,7 +140,7 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
     with backends.opened(options, ahead.runs) as places_for:  # processes start, while this one loads what follows
         from dynabro_cli.cli.search_progress import TrialsProgress
         from dynabro_cli.search.conduct import conduct
-        from dynabro_cli.search.findings import findings
+        from dynabro_cli.search.findings import code_of, findings
         from dynabro_cli.store.kept_connection import transact
         from dynabro_cli.store.open.engine import open_for_writing
         from dynabro_cli.store.side_files import SideFiles
@@ -137,12 +151,16 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
         engine = open_for_writing(db)
         files = SideFiles.of(engine.url, warn)
         files.probe()
-        stored = _stored(search, db)
+        stored = _stored(search, db, options.rerun)
         to_do = stored["running"] + (stored["failed"] if options.retry_failed else 0)
         with TrialsProgress(search, ahead.trials, stored.total() - to_do, quiet=quiet) as progress:
-            conduct(search, engine, places, progress, runs=ahead.runs, files=files)
-    found = transact(engine, lambda connection: findings(search, connection))
+            search = conduct(search, engine, places, progress, runs=ahead.runs, files=files)
+    found, code = transact(engine, lambda connection: (findings(search, connection), code_of(search, connection)))
     _report(search, found, time.monotonic() - began, db, as_json)
+    tell_of_code(code, REPEATS)
+    problems = [one.problem for one in found if one.problem is not None]
+    if problems:
+        raise SweepError(f"{'; '.join(problems)}. Try: the same command with --retry-failed")
 
 
 def _representatives(ahead: Outlook) -> list[Any]:
@@ -156,12 +174,15 @@ def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, qui
     from dynabro_cli.store.open.engine import open_read_only
 
     _check_optuna()
-    from dynabro_cli.search.findings import as_sweep, findings
+    from dynabro_cli.search.conduct import as_stored
+    from dynabro_cli.search.findings import as_sweep, code_of, findings
 
     search = load_search(name, settings)
     with open_read_only(db).connect() as connection:
-        found = findings(search, connection)
+        search = as_stored(search, connection)
+        found, code = findings(search, connection), code_of(search, connection)
     text = as_sweep(search, found)
+    tell_of_code(code, REPEATS)
     if not quiet:
         _report(search, found, None, db, as_json)
     return text

@@ -36,6 +36,7 @@ class TrialsProgress(Display):
         self._search, self._trials, self._ended = search, trials, min(ended, trials)
         self._best: dict[str, Trial] = {}
         self._choices: dict[tuple[str, int], str] = {}
+        self._waiting = 0
         self._all = self._live.add_task("starting", total=trials)
 
     def trial_began(self, name: str, number: int, choices: Mapping[str, str]) -> None:
@@ -47,13 +48,14 @@ class TrialsProgress(Display):
     def trial_ended(self, name: str, trial: Trial) -> None:
         """Count a trial; show the best one."""
         self._ended += 1
+        self._trials = max(self._trials, self._ended)
         best, sign = self._best.get(name), -1 if self._search.maximize else 1
         value = math.inf if trial.value is None else trial.value
         if trial.status == "finished" and (best is None or sign * value < sign * _value(best)):
             self._best[name] = best = trial
         word = f"{value:.4g}" if trial.status == "finished" else trial.status
         told = "" if best is None else f"best {_value(best):.4g} (trial {best.number}: {self._label(name, best)})"
-        self._live.update(self._all, completed=self._ended, description=told)
+        self._live.update(self._all, completed=self._ended, total=self._trials, description=told)
         lead = f"{self._ended}/{self._trials}: {name}: trial {trial.number}: {word}, {self._label(name, trial)}"
         self._print("; ".join(filter(None, (lead, told))) + self._to_go(self._all))
 
@@ -82,7 +84,9 @@ class TrialsProgress(Display):
 
     def waiting(self, runs: int) -> None:
         """Report that the remaining runs are in progress in other processes."""
-        self._tell(f"waiting for {runs} runs that are in progress elsewhere")
+        if self._waiting != runs:
+            self._waiting = runs
+            self._tell(f"waiting for {runs} runs that are in progress elsewhere")
 
     def _tell(self, text: str) -> None:
         """Print a line above the bar, or a plain line."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import subprocess
 import warnings
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from dynabro_cli.executors._api import Listener, Options, Outcome
 from dynabro_cli.executors.backend import Places
@@ -19,6 +20,7 @@ from dynabro_cli.store.claims import Repeat
 from dynabro_cli.store.kept_connection import KeptConnection
 from dynabro_cli.store.origin import MOST_DIFF, Origin
 from dynabro_cli.store.ownership import heartbeats
+from dynabro_cli.store.read.searches import refuse_name_of_search
 from dynabro_cli.store.recorder import Recorder, SaveModel
 from dynabro_cli.store.repetition import Standing, UpTo, never
 from dynabro_cli.store.side_files import SideFiles
@@ -120,7 +122,7 @@ def in_progress(
                 to_make=standing.to_make(keys, retry_failed=options.retry_failed),
                 jobs=options.jobs or 1,
                 executor=options.executor,
-                yaml=options.sweep_text or None,
+                text=functools.partial(_text, options.sweep, options.sweep_text),
                 rerun_after=standing.repeat.last if isinstance(standing.repeat, UpTo) else None,
             )
             stack.enter_context(entry)
@@ -131,6 +133,13 @@ def in_progress(
             if entry is not None:
                 entry.failed = any(outcome.status == "failed" for outcome in outcomes)
                 entry.complete = all(outcome.status != "interrupted" for outcome in outcomes)
+
+
+def _text(name: str | None, text: str, connection: Connection) -> str | None:
+    """Return the text of a sweep to store, unless its name is the name of a search."""
+    if name is not None:
+        refuse_name_of_search(connection, name)
+    return text or None
 
 
 def current_commit() -> str | None:

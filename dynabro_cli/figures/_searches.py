@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ from sqlalchemy import Engine
 
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.figures._data import adversaries_of, cells_of, read, read_runs
-from dynabro_cli.store.read.queries import quoted
-from dynabro_cli.store.read.searches import GOALS, Goal
+from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.store.read.searches import GOALS, Goal, is_sweep, text_of
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,17 @@ def file_of(search: str) -> str:
 
 
 def _about(engine: Engine, name: str) -> About | None:
-    texts = read(engine, f"SELECT yaml FROM sweeps WHERE name = {quoted(name)} AND yaml IS NOT NULL ORDER BY id")
-    document = yaml.safe_load(texts["yaml"].iloc[-1]) if len(texts) else None
+    with translated_errors(engine.url), engine.connect() as connection:
+        text, with_sweep = text_of(connection, name), is_sweep(connection, name)
+    document = yaml.safe_load(text) if text is not None else None
     if not isinstance(document, dict):
         return None
+    if with_sweep:
+        warnings.warn(
+            f"name={name}: a search and a sweep are stored under this name. The search is shown; the sweep's runs count as its "
+            f"own. Try: other names, or dynabro runs --where \"sweep = '{name}'\" for all of them",
+            stacklevel=2,
+        )
     maximize = "maximize" in document
     seeds = tuple(int(seed) for seed in (document.get("then") or {}).get("seeds", ()))
     return About(document["maximize" if maximize else "minimize"], maximize, seeds)

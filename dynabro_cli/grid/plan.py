@@ -142,14 +142,17 @@ def _canonical(name: str, value: Any) -> Any:
         return value
 
 
+def meanings(values: Values) -> dict[str, Any]:
+    """Return the values of fields, which are equal for two spellings of the same thing."""
+    return {name: _canonical(name, fields()[name].parse(text)) for name, text in values.items()}
+
+
 class Exclusions:
     """The entries of a sweep's ``exclude``, and the entries that no point has agreed with so far."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
-        self._entries = [
-            {name: _canonical(name, fields()[name].parse(text)) for name, text in values.items()} for values in sweep.exclude
-        ]
+        self._entries = [meanings(values) for values in sweep.exclude]
         self.idle = set(range(len(self._entries)))
 
     def match(self, spec: RunSpec) -> bool:

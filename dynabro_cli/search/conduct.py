@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine
@@ -14,7 +15,7 @@ from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.events import Evaluated, Event, Started
 from dynabro_cli.executors._api import Failure, Listener, Outcome, Status
 from dynabro_cli.executors.backend import Places
-from dynabro_cli.executors.ledger import Job, Ledger, Slot
+from dynabro_cli.executors.ledger import REVISIT_SECONDS, Job, Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.sweep import slots_of
 from dynabro_cli.experiment.resolve import Run
@@ -23,7 +24,17 @@ from dynabro_cli.search.study import Study
 from dynabro_cli.store import trials
 from dynabro_cli.store.kept_connection import KeptConnection, transact
 from dynabro_cli.store.ownership import heartbeats
-from dynabro_cli.store.read.searches import GOALS, Trial, ends_of, evaluated, mean_value, text_of, trials_of
+from dynabro_cli.store.read.searches import (
+    GOALS,
+    Trial,
+    ends_of,
+    evaluated,
+    mean_value,
+    refuse_name_of_sweep,
+    text_of,
+    trials_of,
+)
+from dynabro_cli.store.repetition import changed, never
 from dynabro_cli.store.side_files import SideFiles
 from dynabro_cli.store.sweep_entry import SweepEntry
 
@@ -73,6 +84,10 @@ class StudyInProgress:
         sweep_id: The command's row in ``sweeps``.
         watcher: Receives the trials.
         retry_failed: True to repeat the trials that have failed.
+        rerun_changed: True to repeat the trials with a run that was made with other code of a component.
+
+    Attributes:
+        elsewhere: Number of runs of trials that are in progress in other commands, if no trial is left to make here.
     """
 
     def __init__(
@@ -84,15 +99,18 @@ class StudyInProgress:
         watcher: Watcher,
         *,
         retry_failed: bool = False,
+        rerun_changed: bool = False,
     ) -> None:
         self._search, self._study, self._connection, self._watcher = search, study, connection, watcher
         self._sweep_id = sweep_id
         self._open: dict[int, _Open] = {}
         self._by_key: dict[str, list[_Open]] = {}
         self._done, self._since = False, 0
+        self.elsewhere = 0
+        study.check(transact(connection, lambda database: trials_of(database, study.name)))
 
         def take_over(database: Connection) -> tuple[list[int], list[Trial]]:
-            ours = trials.take_over(database, study.name, sweep_id, failed=retry_failed)
+            ours = trials.take_over(database, study.name, sweep_id, failed=retry_failed, changed=rerun_changed)
             rows = trials_of(database, study.name)
             trials.list_runs(database, sweep_id, [key for row in rows for key in row.run_keys])
             return ours, rows
@@ -104,23 +122,36 @@ class StudyInProgress:
         """Return the runs of the next trial: one that a dead command has left, a new one, or the repetition of the best."""
         if self._done:
             return ()
-        rows = self._read()
+        rows, self.elsewhere = self._read(), 0
         if self._ours:
-            number = self._ours.pop(0)
-            row = next(row for row in rows if row.number == number)
-            return self._begin(row.number, self._study.again(row, self._search.seeds), row.parameters)
-        while (number := rows[-1].number + 1 if rows else self._since) < self._study.total:
-            parameters, runs = self._study.propose(number)
+            return self._resume(rows)
+        while self._study.wants(number := rows[-1].number + 1 if rows else self._since):
+            proposal = self._study.propose(number)
+            if proposal is None:
+                continue
+            parameters, runs = proposal
             keys = [run.key for run in runs]
             begin = functools.partial(trials.begin, search=self._study.name, number=number, sweep_id=self._sweep_id)
             if transact(self._connection, functools.partial(begin, parameters=parameters, keys=keys)):
                 return self._begin(number, runs, parameters)
             self._study.forget(number)  # another command was faster: the next proposal knows its trial
             rows = self._read()
-        if any(row.status == "running" for row in rows):
+        running = [row for row in rows if row.status == "running"]
+        if running:
+            dead = transact(self._connection, lambda database: trials.take_over(database, self._study.name, self._sweep_id))
+            self._ours = [number for number in dead if number not in self._open]
+            if self._ours:
+                return self._resume(rows)
+            self.elsewhere = sum(len(row.run_keys) for row in running if row.number not in self._open)
             return ()
         self._done = True
         return self._repetitions()
+
+    def _resume(self, rows: Sequence[Trial]) -> Sequence[Run]:
+        """Return the runs of a trial that another command has left, or that is repeated."""
+        number = self._ours.pop(0)
+        row = next(row for row in rows if row.number == number)
+        return self._begin(row.number, self._study.again(row, self._search.seeds), row.parameters)
 
     def _read(self) -> list[Trial]:
         """Report news to the study; return the trials from the first unfinished one on."""
@@ -248,16 +279,33 @@ class SearchLedger(Ledger):
     """A ledger whose runs are chosen by the results so far. Arguments as of ``Ledger``, and the searches of the file."""
 
     searches: Sequence[StudyInProgress] = ()
-    _idle = False
+    _ask_again = 0.0
+    """The time, by ``time.monotonic``, at which the searches may have another trial."""
 
     def more(self) -> Sequence[Run]:
-        """Return the runs of the next trial of the first search that has one. If no search has one, wait for a run to end."""
-        if not self._idle:
+        """Return the runs of the next trial of the first search that has one.
+
+        If no search has one, wait for a run to end here, or for the trials of other commands: the repetitions come after them.
+        """
+        if time.monotonic() >= self._ask_again:
             for one in self.searches:
                 if runs := one.more():
                     return runs
-            self._idle = True
+            self._ask_again = time.monotonic() + REVISIT_SECONDS if self._elsewhere_runs else math.inf
         return ()
+
+    @property
+    def _elsewhere_runs(self) -> int:
+        return sum(one.elsewhere for one in self.searches)
+
+    def patience(self, others: bool) -> float | None:
+        """Return the seconds until runs or trials in progress elsewhere are checked again; None if there are none."""
+        seconds = super().patience(others)
+        if self._ask_again == math.inf:
+            return seconds
+        if not others:
+            self._listener.waiting(self._elsewhere_runs)
+        return min(max(0.0, self._ask_again - time.monotonic()), math.inf if seconds is None else seconds)
 
     def wanted(self, run: Run) -> bool:
         """Return False if all trials of the run have ended."""
@@ -277,7 +325,7 @@ class SearchLedger(Ledger):
 
     def _note(self, number: int, job: Job, status: Status, message: str | None, failure: Failure | None = None) -> None:
         super()._note(number, job, status, message, failure)
-        self._idle = False
+        self._ask_again = 0.0
         for one in self.searches if not self.stopping else ():
             one.ended(self.outcomes[job.place])
 
@@ -297,14 +345,31 @@ def worth(trial: Trial) -> float:
     return math.inf if trial.value is None else trial.value
 
 
-def check_same(search: Search, database: KeptConnection) -> None:
-    """Raise SpecError if trials of another search are stored under this name."""
-    before = transact(database, lambda connection: text_of(connection, search.sweep.name))
-    if before is not None and parse_search(before, search.sweep.name).question != search.question:
+def as_stored(search: Search, connection: Connection) -> Search:
+    """Return the search, with the spelling of the stored search that it continues; itself if none is stored.
+
+    The names of stored choices follow from the spelling, and proposals from the order of the axes.
+
+    Raises:
+        SpecError: A sweep, or another search, is stored under this name.
+    """
+    name = search.sweep.name
+    text = text_of(connection, name)
+    if text is None:
+        refuse_name_of_sweep(connection, name)
+        return search
+    stored = parse_search(text, name)
+    before, now = stored.question, search.question
+    changed = [key for key in before | now if before.get(key, "") != now.get(key, "")]
+    if changed:
         raise SpecError(
-            f"name={search.sweep.name}: another search is stored under this name, with other fixed fields, space, goal or "
-            "seeds. Try: --name with another name"
+            f"name={name}: another search is stored under this name, which differs in {' and '.join(changed)}. "
+            "Try: dynabro search --name with another name"
         )
+    for values in search.first:
+        stored.space.parameters(values)
+    sweep = replace(search.sweep, base=stored.sweep.base, exclude=stored.sweep.exclude, seeds=stored.sweep.seeds)
+    return replace(search, sweep=sweep, axes=stored.axes)
 
 
 def conduct(
@@ -315,8 +380,8 @@ def conduct(
     *,
     runs: int,
     files: SideFiles | None = None,
-) -> None:
-    """Make the trials of a search until none is left. Killed at any moment, the same call continues.
+) -> Search:
+    """Make the trials of a search until none is left; return ``as_stored``. Killed at any moment, the same call continues.
 
     Args:
         search: The search.
@@ -327,13 +392,19 @@ def conduct(
         files: Checkpoints and logs; by default beside the database.
 
     Raises:
-        SpecError: Another search is stored under this name.
+        SpecError: A sweep, or another search, is stored under this name; then nothing is stored.
         RunError: A run could not start here, as without its data.
         DynabroError: As ``make_all``.
     """
     options, files, kept = places.options, files or SideFiles.of(engine.url), KeptConnection(engine)
-    check_same(search, kept)
-    slots = slots_of(kept, places, places.most, files)
+
+    def text(connection: Connection) -> str:
+        nonlocal search
+        search = as_stored(search, connection)
+        return as_yaml(as_document(search))
+
+    rerun = options.rerun == "changed"
+    slots = slots_of(kept, places, places.most, files, repeat=changed if rerun else never)
     entry = SweepEntry(
         engine,
         name=search.sweep.name,
@@ -341,14 +412,16 @@ def conduct(
         to_make={},
         jobs=options.jobs or 1,
         executor=options.executor,
-        yaml=as_yaml(as_document(search)),
+        text=text,
         stored_before=0,
     )
     ledger = SearchLedger([], options, files, watcher)
     with entry, heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]):
+        again = {"retry_failed": options.retry_failed, "rerun_changed": rerun}
         ledger.searches = [
-            StudyInProgress(search, Study(search, name, fixed), kept, entry.id or 0, watcher, retry_failed=options.retry_failed)
+            StudyInProgress(search, Study(search, name, fixed), kept, entry.id or 0, watcher, **again)
             for name, fixed in search.points()
         ]
         Scheduler(ledger, slots, options, places.backend, kept).run()
         entry.complete = True
+    return search

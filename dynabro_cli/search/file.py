@@ -14,6 +14,7 @@ import yaml
 from dynabro_cli.components import parse_whole
 from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.spec import CHAIN, fields
+from dynabro_cli.grid.plan import meanings
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word
 from dynabro_cli.grid.sweep_file import (
     KEYS,
@@ -26,7 +27,7 @@ from dynabro_cli.grid.sweep_file import (
     read_mapping,
 )
 from dynabro_cli.grid.sweep_lookup import read_file, read_settings, shipped, with_plugins, with_values, without
-from dynabro_cli.search.space import RANGE, Space, space_of
+from dynabro_cli.search.space import RANGE, Entry, Space, space_of
 from dynabro_cli.store.read.searches import GOALS
 
 SEARCH_KEYS = (
@@ -99,10 +100,25 @@ class Search:
                 yield f"{self.sweep.name}: {label}" if label else self.sweep.name, fixed
 
     @property
-    def question(self) -> tuple[Any, ...]:
-        """Everything that must not change while trials are added: fixed fields, space, goal and seeds."""
-        base = {name: text for name, text in self.sweep.base.items() if name != "seed"}
-        return base, self.axes, self.goal, self.maximize, self.seeds, self.diverged, self.sweep.exclude
+    def question(self) -> dict[str, Any]:
+        """Everything that must not change while trials are added, by its place in the file.
+
+        It is equal for two spellings of one question: ``0.10`` and ``0.1``, or another order of axes, entries and seeds.
+        """
+        entries = (frozenset(map(_meaning, choice.entries)) for choice in self.space.choices)
+        return {
+            **{f"base {name}": value for name, value in meanings(self.sweep.base).items() if name != "seed"},
+            "search": frozenset(entries),
+            "goal": (self.goal, self.maximize),
+            "seeds": frozenset(self.seeds),
+            "diverged": self.diverged,
+            "exclude": frozenset(frozenset(meanings(values).items()) for values in self.sweep.exclude),
+        }
+
+
+def _meaning(entry: Entry) -> frozenset[Any]:
+    """Return the fields of an entry at the low ends of its ranges, and the ranges."""
+    return frozenset([*meanings(entry.probe(0)).items(), *entry.ranges.items()])
 
 
 def _shown(point: Values) -> dict[str, str]:
@@ -152,8 +168,11 @@ class _Reading(Reading):
         if "trials" not in parts and sampler != "grid":
             self.refuse(document.line, "a search needs a number of trials. Try: trials: 200")
         if not self.problems:
-            self._check_sampler(found, parts)
-            self._check_first(found, parts)
+            try:
+                self._check_sampler(found, parts)
+                self._check_first(found, parts)
+            except SpecError as error:
+                self.refuse(parts["search"].line, *error.problems)
         if self.problems:
             raise SpecError(self.problems)
         return found

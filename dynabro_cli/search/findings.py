@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from dynabro_cli.errors import SpecError
+from dynabro_cli.components.digests import CodeComparison, compare
+from dynabro_cli.errors import SpecError, many
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.selection import as_yaml
 from dynabro_cli.search.conduct import best_of, worth
 from dynabro_cli.search.file import Search
 from dynabro_cli.search.study import Study
-from dynabro_cli.store.read.searches import GOALS, RunEnd, Trial, ends_of, trials_of
+from dynabro_cli.store.read.searches import GOALS, RunEnd, Trial, codes_of, ends_of, trials_of
 
 BEST = 10
 """Trials of the final table."""
@@ -59,12 +60,32 @@ class Findings:
         counts: Number of trials by status.
         best: The best trials; with repetitions the first ones are ordered by these.
         importances: Share of each choice in the variance of the value; empty with too few trials.
+        repetitions: Number of the best trials that ``then`` repeats.
+        untried: Choices of ``first`` that no trial has, as texts.
     """
 
     name: str
     counts: Mapping[str, int]
     best: tuple[Found, ...]
     importances: Mapping[str, float]
+    repetitions: int
+    untried: tuple[str, ...]
+
+    @property
+    def problem(self) -> str | None:
+        """The reason that the search has no result, or not all repetitions; None if nothing failed."""
+        failed = self.counts.get("failed", 0)
+        if failed and not self.best:
+            return f"{self.name}: no trial has a value, and {failed} failed"
+        without = self.repetitions - sum(bool(trial.repeated) for trial in self.best)
+        return f"{self.name}: {many(without, 'repetition')} of the best trials failed" if without else None
+
+
+def code_of(search: Search, connection: Connection) -> CodeComparison:
+    """Compare the code of the runs of a search's trials with the current code."""
+    rows = (row for name, _ in search.points() for row in trials_of(connection, name))
+    codes = codes_of(connection, {key for row in rows for key in row.run_keys})
+    return compare((code, 1) for code in codes.values())
 
 
 def findings(search: Search, connection: Connection) -> list[Findings]:
@@ -74,6 +95,7 @@ def findings(search: Search, connection: Connection) -> list[Findings]:
 
 def _findings(search: Search, study: Study, connection: Connection) -> Findings:
     rows = trials_of(connection, study.name)
+    study.check(rows)
     counts = {status: sum(row.status == status for row in rows) for status in dict.fromkeys(row.status for row in rows)}
     best = best_of(search, rows, BEST)
     then, sign = search.then, -1 if search.maximize else 1
@@ -82,7 +104,8 @@ def _findings(search: Search, study: Study, connection: Connection) -> Findings:
     found = [_found(row, study, search, repeats.get(row.number, []), ends) for row in best]
     found.sort(key=lambda one: (0, sign * one.mean) if one.mean is not None else (1, 0.0))  # stable: others stay in order
     study.absorb(rows, {})
-    return Findings(study.name, counts, tuple(found), study.importances())
+    untried = tuple(", ".join(f"{key}={value}" for key, value in choices.items()) for choices in study.untried())
+    return Findings(study.name, counts, tuple(found), study.importances(), len(repeats), untried)
 
 
 def _found(row: Trial, study: Study, search: Search, repeats: Sequence[Run], ends: Mapping[str, RunEnd]) -> Found:
@@ -124,7 +147,8 @@ def in_words(search: Search, found: Findings) -> list[str]:
     lines = []
     if first.mean is None:
         lines.append(f"{word} {title} of {total} trials: {first.value:.4g}, with {spec}")
-        lines.append("this value is optimistic: the best of many noisy trials. Try: then, which repeats the best")
+        advice = "" if search.then else ". Try: then, which repeats the best"
+        lines.append(f"this value is optimistic: the best of many noisy trials{advice}")
     else:
         spread = "" if first.std is None else f" (standard deviation {first.std:.4g})"
         lines.append(f"{word} {title}: {first.mean:.4g}{spread} over {len(first.repeated)} seeds, with {spec}")
@@ -132,6 +156,7 @@ def in_words(search: Search, found: Findings) -> list[str]:
             f"found as trial {first.trial.number} of {total}, where its value was {first.value:.4g}: the best of many noisy "
             "trials is optimistic, so the repeated seeds count"
         )
+    lines += [f"first: no trial has {choices}, of which no run can be made" for choices in found.untried]
     if found.importances:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in found.importances.items())
         lines.append(f"importance of the choices that all trials have: {shares}")

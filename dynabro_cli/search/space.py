@@ -224,21 +224,32 @@ def space_of(axes: Sequence[Axis]) -> Space:
     """Return the space of some axes whose texts may have ranges.
 
     Raises:
-        SpecError: A range is not valid.
+        SpecError: A range is not valid, or an axis has the name of another axis's range.
     """
-    return Space(tuple(_choice(axis) for axis in axes))
+    choices = tuple(_choice(axis) for axis in axes)
+    for choice in choices:
+        others = (entry for other in choices if other is not choice for entry in other.entries)
+        if len(choice.entries) > 1 and any(choice.label in names for entry in others for names in entry.names.values()):
+            raise SpecError(f"search: an axis and a range are both named {choice.label}. Try: another name for the axis")
+    return Space(choices)
 
 
 def _choice(axis: Axis) -> Choice:
     entries = []
-    taken: dict[str, Range] = {}
+    # Optuna keeps one number for each name, so two ranges share a name only if they are equal and in different entries;
+    # the names are in stored trials, which can be resumed only if they stay
+    taken: dict[str, Range | None] = {axis.label: None} if len(axis.points) > 1 else {}
     for place, point in enumerate(axis.points, 1):
         alone = list(point) == [axis.label]
         label = next(iter(point.values())) if alone else ", ".join(f"{field}={text}" for field, text in point.items())
         ranges, names = {}, {}
         for field, text in point.items():
             ranges[field] = tuple(Range.parse(match[1]) for match in RANGE.finditer(text))
-            own = [_name(field, text[: match.start()]) for match in RANGE.finditer(text)]
+            own = list[str]()
+            for match in RANGE.finditer(text):
+                name = _name(field, text[: match.start()])
+                numbered = (f"{name}.{n}" for n in itertools.count(2))
+                own.append(name if name not in own else next(fresh for fresh in numbered if fresh not in own))
             fresh = all(taken.setdefault(name, one) == one for name, one in zip(own, ranges[field], strict=True))
             names[field] = tuple(own if fresh else [f"{name}#{place}" for name in own])
         entries.append(Entry(label, point, names, ranges))

@@ -64,9 +64,9 @@ class Study:
         self._study = optuna.create_study(direction=direction, pruner=pruners[search.pruner]())
         self._trials: dict[int, optuna.Trial] = {}
         self._ended: set[int] = set()
-        self._made: set[str] = set()  # keys of the trials' first runs
-        self._grid = [] if search.sampler != "grid" else self._combinations()
-        self._first = [self._space.parameters(values) for values in search.first]
+        self._made: dict[int, tuple[str, Mapping[str, Any]]] = {}  # key of the first run, and choices, of each trial
+        self._grid = [] if search.sampler != "grid" else self._combinations()[: search.trials]
+        self._first = list[Mapping[str, Any]](map(self._space.parameters, search.first))[: search.trials]
 
     @functools.cached_property
     def steps_a_run(self) -> int:
@@ -78,13 +78,38 @@ class Study:
                 return spec.budget // spec.eval_every + 2
         return 1
 
-    @property
-    def total(self) -> int:
-        """The number of trials of the whole search."""
-        trials = self._search.trials
+    def check(self, rows: Sequence[Trial]) -> None:
+        """Raise SpecError if the choices of a stored trial are not in the space, or do not give the trial's runs."""
+        for row in rows:
+            try:
+                same = tuple(run.key for run in self.again(row, self._search.seeds)) == row.run_keys
+            except ValueError:  # Optuna's, for a choice that is missing or has another kind
+                same = False
+            if not same:
+                raise SpecError(
+                    f"{self.name}: trial {row.number} was made by another search of this name, because its choices do not give "
+                    "its runs. Try: dynabro search --name with another name"
+                )
+
+    def wants(self, number: int) -> bool:
+        """Return True if the search has a trial of this number; ``first`` and a grid are made whole after any trials."""
+        return self._is_free(number) or self._asked(number) is not None
+
+    def _is_free(self, number: int) -> bool:
+        """Return True if the sampler may propose a trial."""
+        return self._search.sampler != "grid" and number < (self._search.trials or 0)
+
+    def _asked(self, number: int) -> Mapping[str, Any] | None:
+        """Return the choices that a new trial must have: a combination of the grid, or choices of ``first``; None for any."""
         if self._search.sampler == "grid":
-            return len(self._grid) if trials is None else min(trials, len(self._grid))
-        return trials or 0
+            made = {key for key, _ in self._made.values()}
+            return next((choices for key, choices in self._grid if key not in made), None)
+        return self._first[number] if number < len(self._first) else next(iter(self.untried()), None)
+
+    def untried(self) -> list[Mapping[str, Any]]:
+        """Return the choices of ``first`` that no trial has."""
+        made = [choices.items() for _, choices in self._made.values()]
+        return [asked for asked in self._first if not any(asked.items() <= choices for choices in made)]
 
     def absorb(self, rows: Sequence[Trial], reports: Mapping[int, Sequence[tuple[int, float]]]) -> None:
         """Repeat what the study does not know of the stored trials, in their order.
@@ -105,7 +130,7 @@ class Study:
                     _ = trial.relative_params  # Optuna samples on demand, and fixed parameters demand nothing
                 self._space.chosen(trial)
                 self._trials[row.number] = trial
-                self._made.add(row.run_keys[0])
+                self._made[row.number] = row.run_keys[0], row.parameters
                 for step, value in reports.get(row.number, ()):
                     self.prunes(row.number, step, value)
             if row.status != "running" and row.number not in self._ended:
@@ -117,35 +142,40 @@ class Study:
     def forget(self, number: int) -> None:
         """Drop a proposal that is not made."""
         self._study.tell(self._trials.pop(number), state=TrialState.FAIL)
+        del self._made[number]
 
-    def propose(self, number: int) -> tuple[dict[str, Any], list[Run]]:
-        """Return the parameters of a new trial, and its runs, one per seed.
+    def propose(self, number: int) -> tuple[dict[str, Any], list[Run]] | None:
+        """Return the parameters of a new trial, and its runs, one per seed; None if no run can be made of choices of ``first``.
 
         Proposals that cannot run are passed over, and so are those that were made before, unless there seem to be no others.
 
         Raises:
             SpecError: No proposal of many can run.
         """
-        problem = ""
-        for attempt in range(MOST_ATTEMPTS):
+        problem, asked, free = "", self._asked(number), self._is_free(number)
+        most = MOST_ATTEMPTS if free else NEW_ATTEMPTS
+        for attempt in range(most):
             self._study.sampler = self._sampler(number, attempt)
-            if self._grid:
-                self._study.enqueue_trial(self._grid[number])
-            elif number < len(self._first) and not attempt:
-                self._study.enqueue_trial(self._first[number])
+            if asked is not None and not (attempt and free):
+                self._study.enqueue_trial(dict(asked))
             trial = self._study.ask()
             texts = {**self._fixed, **self._space.chosen(trial)}
             try:
                 runs = self.runs(texts, self._search.seeds)
             except (SpecError, PluginError) as error:
                 problem, runs = str(error).partition("\n")[0], []
-            if not runs or (runs[0].key in self._made and attempt < NEW_ATTEMPTS and not self._grid):
+            again = free and attempt < NEW_ATTEMPTS and any(runs[0].key == key for key, _ in self._made.values() if runs)
+            if not runs or again:
                 self._study.tell(trial, state=TrialState.FAIL)
                 continue
             self._trials[number] = trial
-            self._made.add(runs[0].key)
-            return dict(trial.params), runs
-        raise SpecError(f"{self.name}: {MOST_ATTEMPTS} proposals in a row cannot run, the last one because {problem}")
+            parameters = dict(trial.params)
+            self._made[number] = runs[0].key, parameters
+            return parameters, runs
+        if not free and asked in self._first:
+            self._first.remove(asked)
+            return None
+        raise SpecError(f"{self.name}: {most} proposals in a row cannot run, the last one because {problem}")
 
     def runs(self, texts: Values, seeds: Sequence[int]) -> list[Run]:
         """Return the runs of a proposal.
@@ -195,17 +225,17 @@ class Study:
             return optuna.samplers.CmaEsSampler(seed=seed)
         return optuna.samplers.RandomSampler(seed=seed)
 
-    def _combinations(self) -> list[dict[str, Any]]:
-        """Return the parameters of every legal combination of the space."""
-        found = []
+    def _combinations(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the parameters of every legal combination of the space, each with the key of its first run."""
+        found: list[tuple[str, Mapping[str, Any]]] = []
         for entries in self._space.combinations():
             texts = itertools.chain.from_iterable(entry.texts.items() for entry in entries)
             try:
-                self.runs({**self._fixed, **dict(texts)}, self._search.seeds[:1])
+                (run,) = self.runs({**self._fixed, **dict(texts)}, self._search.seeds[:1])
             except SpecError:
                 continue
             pairs = zip(self._space.choices, entries, strict=True)
-            found.append({choice.label: entry.label for choice, entry in pairs if len(choice.entries) > 1})
+            found.append((run.key, {choice.label: entry.label for choice, entry in pairs if len(choice.entries) > 1}))
         return found
 
 

@@ -17,6 +17,7 @@ from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX, Repeat
 from dynabro_cli.store.open.engine import open_read_only
 from dynabro_cli.store.open.servers import through_outages
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
+from dynabro_cli.store.read.searches import refuse_name_of_search
 from dynabro_cli.store.tables import runs, sweeps
 
 ToMake = Mapping[str, dt.datetime | None]
@@ -146,11 +147,12 @@ def stand(database: str, sweep: str | None, rerun: Rerun, folder: Path | None = 
 
     Args:
         database: A path or URL; it need not exist.
-        sweep: The sweep's name.
+        sweep: The sweep's name, or a shard's.
         rerun: The results to make again.
         folder: The folder of data sets; None for the usual one.
 
     Raises:
+        SpecError: A search is stored under the sweep's name.
         DynabroError: The file is not a dynabro database, or cannot be read.
     """
 
@@ -160,6 +162,8 @@ def stand(database: str, sweep: str | None, rerun: Rerun, folder: Path | None = 
         except (NotFoundError, EmptyDatabaseError):
             return Standing(None, UpTo(0) if rerun == "all" else changed if rerun == "changed" else never)
         with translated_errors(database), engine.connect() as connection:
+            if sweep is not None:
+                refuse_name_of_search(connection, sweep.partition(" ")[0])
             return Standing(connection, repetition(connection, sweep, rerun, folder), folder)
 
     return through_outages(shown(database), busy_seconds(), read)

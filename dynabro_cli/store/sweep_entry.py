@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import platform
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ class SweepEntry:
         to_make: Keys of the runs that it makes, as ``Standing.to_make`` returns them; the others were stored before.
         jobs: Number of runs at a time.
         executor: The executor's name.
-        yaml: Text of the sweep's file; None if unknown.
+        text: Returns the text of the sweep's file, None if it is unknown. It is called in the transaction that stores the row:
+            an error that it raises leaves nothing stored.
         rerun_after: For a rerun of all runs, the highest id that is made again; kept until ``complete`` is set.
         stored_before: Number of runs that were stored before, if ``to_make`` does not say it.
 
@@ -47,7 +49,7 @@ class SweepEntry:
         complete: To be set if no run is left to make.
 
     Raises:
-        DynabroError: The database cannot be written at the start of the sweep.
+        DynabroError: The database cannot be written at the start of the sweep, or ``text`` raises it.
     """
 
     def __init__(
@@ -59,21 +61,20 @@ class SweepEntry:
         to_make: ToMake,
         jobs: int,
         executor: str,
-        yaml: str | None = None,
+        text: Callable[[Connection], str | None] = lambda _: None,
         rerun_after: int | None = None,
         stored_before: int | None = None,
     ) -> None:
         self.owner = new_owner()
         self.failed = self.complete = False
         self._engine = engine
-        self._to_make = to_make
+        self._to_make, self._text = to_make, text
         self._values = {
             "name": name,
             "runs": runs,
             "stored_before": runs - len(to_make) if stored_before is None else stored_before,
             "jobs": jobs,
             "executor": executor,
-            "yaml": yaml,
             "rerun_after": rerun_after,
         }
         self.id: int | None = None
@@ -89,7 +90,8 @@ class SweepEntry:
         connection.execute(delete(sweeps).where(sweeps.c.owner == self.owner))
         now = sign_of_life(connection)
         who = {"owner": self.owner, "host": platform.node(), "pid": os.getpid()}
-        values = self._values | who | now | {"status": "running", "started_at": now["heartbeat_at"]}
+        text = self._text(connection)
+        values = self._values | who | now | {"status": "running", "started_at": now["heartbeat_at"], "yaml": text}
         self.id = connection.execute(insert(sweeps).values(values).returning(sweeps.c.id)).scalar_one()
         self._list_runs(connection, now["heartbeat_at"])
 

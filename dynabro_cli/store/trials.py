@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
+from dynabro_cli.components.digests import changed_components
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.store.ownership import database_time, presumed_dead
-from dynabro_cli.store.read.searches import trials_of
+from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, text_of, trials_of
 from dynabro_cli.store.tables import sweep_runs, sweeps, trials
+
+CHANGEABLE = ("description", "plugins", "grid", "first", "trials", "sampler", "sampler_seed", "pruner", "then")
+"""Keys of a search's file that may change while trials are added."""
 
 
 def begin(
@@ -52,27 +58,56 @@ def end(connection: Connection, search: str, number: int, status: str, value: fl
     connection.execute(update(trials).where(mine).values(status=status, value=stored))
 
 
-def copy(reading: Connection, connection: Connection) -> int:
-    """Copy the searches of another database that have no trial here, and the texts of their files; count the trials.
+def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the sound trials of another database that are missing here, as they would be stored, and the searches left out.
 
-    A search that is here, too, stays as it is: two rows of one number cannot both be kept. Unreadable rows are left out.
+    Trials of a search that is here, too, get the next numbers. They are left out if the two searches differ.
+
+    Args:
+        reading: A connection to the other database.
+        here: A connection to this database; None if it does not exist.
     """
-    here = set(connection.execute(select(trials.c.search)).scalars())
-    found = [dict(row) for row in reading.execute(select(trials)).mappings() if row["search"] not in here and _is_sound(row)]
+    rows = [dict(row) for row in reading.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()]
+    found, different = [], []
+    for name, theirs in itertools.groupby(filter(_is_sound, rows), key=lambda row: str(row["search"])):
+        file = name.partition(": ")[0]
+        present = select(trials.c.run_keys, trials.c.number).where(trials.c.search == name)
+        numbers = {} if here is None else {row.run_keys: row.number for row in here.execute(present)}
+        missing = [row | {"sweep_id": None} for row in theirs if row["run_keys"] not in numbers]
+        text = None if here is None else text_of(here, file)
+        if missing and (numbers or text is not None) and not _same_question(text, text_of(reading, file)):
+            different.append(name)
+            continue
+        after = max(numbers.values(), default=-1) + 1
+        found += [row | {"number": number} for number, row in enumerate(missing, after)] if numbers else missing
+    return found, different
+
+
+def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
+    """Copy ``news``, and the texts of new searches; return the number of trials, and the searches that are left out."""
+    found, different = news(reading, connection)
     for name in dict.fromkeys(row["search"].partition(": ")[0] for row in found):
-        theirs = select(sweeps).where(sweeps.c.name == name, sweeps.c.yaml.is_not(None)).order_by(sweeps.c.id.desc()).limit(1)
+        theirs = select(sweeps).where(sweeps.c.name == name, OF_SEARCH).order_by(sweeps.c.id.desc()).limit(1)
         row = reading.execute(theirs).mappings().first()
-        known = select(sweeps.c.id).where(sweeps.c.name == name, sweeps.c.yaml.is_not(None)).limit(1)
-        if row is not None and connection.execute(known).first() is None:
+        if row is not None and text_of(connection, name) is None:
             status = "interrupted" if row["status"] == "running" else row["status"]
             values = {key: value for key, value in row.items() if key != "id"} | {"status": status}
             connection.execute(insert(sweeps).values(values))
     if found:
-        connection.execute(insert(trials), [row | {"sweep_id": None} for row in found])
-    return len(found)
+        connection.execute(insert(trials), found)
+    return len(found), different
 
 
-def _is_sound(row: RowMapping) -> bool:
+def _same_question(text: str | None, other: str | None) -> bool:
+    """Return True if the files of two stored searches are spelled the same, except for keys that may change."""
+    try:
+        first, second = ({k: v for k, v in yaml.safe_load(one or "").items() if k not in CHANGEABLE} for one in (text, other))
+    except (AttributeError, ValueError, RecursionError, yaml.YAMLError):
+        return False
+    return bool(first == second)
+
+
+def _is_sound(row: Mapping[str, Any] | RowMapping) -> bool:
     """Return True if the texts of a trial are what ``begin`` writes."""
     try:
         parameters, keys = json.loads(row["parameters"]), json.loads(row["run_keys"])
@@ -81,13 +116,17 @@ def _is_sound(row: RowMapping) -> bool:
     return isinstance(parameters, dict) and isinstance(keys, list) and all(isinstance(key, str) for key in keys) and bool(keys)
 
 
-def take_over(connection: Connection, search: str, sweep_id: int, *, failed: bool = False) -> list[int]:
+def take_over(connection: Connection, search: str, sweep_id: int, *, failed: bool = False, changed: bool = False) -> list[int]:
     """Make the running trials of commands that have ended or died ours; return the numbers of all that are ours.
 
-    With ``failed``, the failed trials are running again, and ours, too.
+    With ``failed``, the failed trials are running again, and ours, too. With ``changed``, so are the trials with a run that was
+    made with other code of a component.
     """
+    every = trials_of(connection, search)
     states = ("running", "failed") if failed else ("running",)
-    rows = [trial for trial in trials_of(connection, search) if trial.status in states]
+    codes = codes_of(connection, [key for trial in every for key in trial.run_keys]) if changed else {}
+    other = {key for key, code in codes.items() if changed_components(code)}
+    rows = [trial for trial in every if trial.status in states or other.intersection(trial.run_keys)]
     owners = select(sweeps).where(sweeps.c.id.in_({trial.sweep_id for trial in rows if trial.sweep_id is not None}))
     now = database_time(connection)
     alive = {
@@ -95,8 +134,8 @@ def take_over(connection: Connection, search: str, sweep_id: int, *, failed: boo
         for row in connection.execute(owners).mappings()
         if row["id"] != sweep_id and row["status"] == "running" and not presumed_dead(row, now)
     }
-    left = [trial.number for trial in rows if trial.status == "failed" or trial.sweep_id not in alive]
-    which = (trials.c.search == search) & trials.c.number.in_(left) & trials.c.status.in_(states)
+    left = [trial.number for trial in rows if trial.status != "running" or trial.sweep_id not in alive]
+    which = (trials.c.search == search) & trials.c.number.in_(left)
     connection.execute(update(trials).where(which).values(sweep_id=sweep_id, status="running"))
     return left
 

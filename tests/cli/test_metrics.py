@@ -74,9 +74,23 @@ def test_a_metric_changes_no_other_number() -> None:
         found = [event for event in simulate(spec) if isinstance(event, Evaluated)]
         return [(event.round, event.test_accuracy, event.test_loss, event.train_loss) for event in found]
 
-    before = scores()
-    metrics(lambda model, data: {"mean": model(data.inputs).mean()})
+    before, norms = scores(), list[float]()
+
+    @metrics
+    def spoil(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
+        mean = float(model(data[0]).detach().mean())
+        for tensor in (*model.state_dict().values(), *data):
+            tensor.zero_()
+        model.train().requires_grad_(False)
+        return {"mean": mean}
+
+    @metrics
+    def later(model: torch.nn.Module, data: tuple[torch.Tensor, torch.Tensor]) -> dict[str, float]:
+        norms.append(min(float(tensor.float().norm()) for tensor in (*model.parameters(), *data)))
+        return {}
+
     assert scores() == before
+    assert min(norms) > 0
 
 
 def test_a_torch_dataset_is_a_task() -> None:

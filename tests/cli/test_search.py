@@ -330,6 +330,79 @@ def test_pruned_runs_are_in_no_figure(dynabro: Dynabro, searched: Path, folder: 
     assert set(attacks["attack"]) == {"none", "nan"}
 
 
+QUADRATIC = """
+name: {name}
+base: {{task: quadratic, method: momentum, aggregator: mean, budget: 8, workers: 5, byzantine: 1, eval_every: 4}}
+search:
+  attack: [{attacks}]
+minimize: final_gap
+trials: 2
+"""
+
+
+def test_a_search_and_a_sweep_have_two_names(dynabro: Dynabro, folder: Path) -> None:
+    for name in ("first", "second"):
+        (folder / f"{name}.yaml").write_text(QUADRATIC.format(name=name, attacks="sf, nan"))
+        text = QUADRATIC.format(name=name, attacks="none").partition("search:")[0]
+        (folder / f"{name}-sweep.yaml").write_text(f"{text}grid: {{attack: [none]}}\n")
+    assert dynabro("search", "first.yaml", "--jobs", "0").code == 0
+    assert dynabro("sweep", "second-sweep.yaml", "--jobs", "0").code == 0
+    for arguments in (["--jobs", "0"], ["--dry-run"], ["--shard", "1/1", "--jobs", "0"]):
+        outcome = dynabro("sweep", "first-sweep.yaml", *arguments)
+        refused = "name=first: a search is stored under this name. Try: another name in the sweep's file"
+        assert (outcome.code, outcome.problems[-1]) == (2, refused)
+    for arguments in (["--jobs", "0"], ["--dry-run"]):
+        outcome = dynabro("search", "second.yaml", *arguments)
+        refused = "name=second: a sweep is stored under this name. Try: dynabro search --name with another name"
+        assert (outcome.code, outcome.problems[-1]) == (2, refused)
+    with closing(sqlite3.connect(folder / "results.db")) as connection, connection:  # as version 1.0.0 accepted it
+        assert connection.execute("SELECT name, COUNT(*) FROM sweeps GROUP BY name").fetchall() == [("first", 1), ("second", 1)]
+        connection.execute("UPDATE sweeps SET name = 'first'")
+        connection.execute("UPDATE runs SET sweep = 'first'")
+    for arguments in (["plot", "first"], ["report", "first", "--out", "r.html"], ["leaderboard", "first"]):
+        outcome = dynabro(*arguments)
+        assert outcome.code == (66 if "leaderboard" in arguments else 0)  # nothing was repeated
+        assert outcome.err.count("name=first: a search and a sweep are stored under this name") == 1
+
+
+def test_a_search_whose_name_has_other_letters_is_another(dynabro: Dynabro, folder: Path) -> None:
+    for name in ("small", "Small"):
+        text = QUADRATIC.format(name=name, attacks="sf, nan").replace("aggregator: mean, ", "")
+        (folder / f"{name}.yaml").write_text(f"{text}grid: {{aggregator: [mean]}}\n")
+        assert dynabro("search", f"{name}.yaml", "--jobs", "0").code == 0
+    assert dynabro("plot", "small").code == 0
+    assert set(pd.read_csv("plots/small.csv")["search"]) == {"small: aggregator=mean"}
+
+
+def test_trials_without_a_value(dynabro: Dynabro, folder: Path) -> None:
+    """The runs that fail, and those with an infinite gap."""
+    (folder / "own.py").write_text("""
+from dynabro_cli.plugins import attack
+
+
+@attack("broken", reads_own=False)
+def broken(own, byzantine, *, scale: float = 1.0):
+    raise RuntimeError("broken")
+""")
+    (folder / "failed.yaml").write_text(QUADRATIC.format(name="failed", attacks='"broken:scale={1..2}"') + "plugins: [own.py]")
+    (folder / "infinite.yaml").write_text(QUADRATIC.format(name="infinite", attacks="nan, inf"))
+    for _ in range(2):
+        outcome = dynabro("search", "failed.yaml", "--jobs", "0")
+        assert (outcome.code, outcome.err.splitlines()[-1]) == (
+            3,
+            "dynabro: failed: no trial has a value, and 2 failed. Try: the same command with --retry-failed",
+        )
+    assert dynabro("search", "infinite.yaml", "--jobs", "0").code == 0
+    with closing(sqlite3.connect(folder / "results.db")) as connection, connection:  # NULL is infinity
+        connection.execute("UPDATE trials SET value = NULL WHERE search = 'infinite'")
+    for name, counts in (("failed", "2 failed"), ("infinite", "2 finished")):
+        outcome = dynabro("plot", name)
+        assert (outcome.code, outcome.problems[0].partition(". Try: ")[0]) == (
+            66,
+            f"{name}: no trial has a finite value ({counts})",
+        )
+
+
 TUNED = """
 name: tuned
 base: {task: digits, workers: 4, byzantine: 1, budget: 12, eval_every: 4, batch_size: 4, method: sgd, validation: 0.1}
@@ -358,5 +431,9 @@ def test_select_takes_the_best_trial_of_a_search(dynabro: Dynabro, folder: Path)
     with closing(sqlite3.connect(folder / "results.db")) as connection:
         found = connection.execute("SELECT learning_rate, validation FROM runs WHERE sweep = 'tuned-selected'").fetchall()
     assert found == [(rate, 0.0)]
-    (folder / "bad.yaml").write_text(TUNED.replace("validation_accuracy", "final_accuracy"))
+    (folder / "other.yaml").write_text(TUNED.replace("{0.001..1 log}", "{2..3}").replace("seeds: 0", "seeds: 1"))
+    outcome = dynabro("select", "other.yaml")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "name=tuned: another search is stored under this name, which differs in search and seeds" in outcome.err
+    (folder / "bad.yaml").write_text(TUNED.replace("tuned", "bad").replace("validation_accuracy", "final_accuracy"))
     assert "the test set is not for choosing" in dynabro("select", "bad.yaml").err

@@ -16,26 +16,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sqlalchemy import text
 
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.search import conduct
-from dynabro_cli.search.findings import findings
+from dynabro_cli.search.findings import code_of, findings, in_words
 from dynabro_cli.store import trials
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import merge
 from dynabro_cli.store.care.thin import thin
 from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.ownership import new_owner
 from dynabro_cli.store.read.searches import evaluated
 from tests.faults import ray_nodes
 from tests.own import fresh, write_rule
 from tests.postgres import cut_connections
-from tests.search.made import SMALL, Watch, make, rows, small
+from tests.search.made import SMALL, EndedError, Watch, make, rows, small
 from tests.store.made import change
 
 optuna = pytest.importorskip("optuna")
 
+FEW = ("trials: 14", "trials: 3")
+ASKED = ('{attack: "shift:lambda=1", switching: static}', '{attack: "ipm:epsilon=1", switching: "periodic:K=3"}')
 RUNS = "SELECT run_key, status, rounds, final_gap FROM runs ORDER BY run_key"
 SAMPLERS = [
     (),
@@ -180,6 +184,78 @@ def test_another_search_of_the_same_name_is_refused(tmp_path: Path) -> None:
     assert len(rows(tmp_path / "r.db")) == 2
 
 
+def test_of_two_searches_of_a_name_that_begin_together_the_second_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other search is made after this one has read the database, and before this one is stored."""
+    real, others = conduct.slots_of, [small(("budget: 20", "budget: 30"), FEW)]
+
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
+        if others:
+            make(others.pop(), tmp_path / "r.db")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(conduct, "slots_of", meanwhile)
+    with pytest.raises(SpecError, match="name=small: another search is stored under this name, which differs in base budget"):
+        make(small(FEW), tmp_path / "r.db")
+    assert rows(tmp_path / "r.db", "SELECT COUNT(*) FROM sweeps") == [(1,)]
+    assert rows(tmp_path / "r.db", "SELECT DISTINCT budget FROM runs") == [(30,)]
+    assert len(rows(tmp_path / "r.db")) == 3
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        (("{0.1..30 log}", "{1e-1..30.0 log}"), ("budget: 20", "budget: '20'")),
+        (('[sf, "shift:lambda={0.1..30 log}"]', '["shift:lambda={0.1..30 log}", sf]'), ("seeds: 0..1", "seeds: [1, 0]")),
+    ],
+    ids=["numbers", "order"],
+)
+def test_another_spelling_continues_a_search(pairs: tuple[tuple[str, str], ...], tmp_path: Path) -> None:
+    make(small(("trials: 14", "trials: 6")), tmp_path / "whole.db")
+    make(small(FEW), tmp_path / "r.db")
+    make(small(("trials: 14", "trials: 6"), *pairs), tmp_path / "r.db")
+    assert rows(tmp_path / "r.db") == rows(tmp_path / "whole.db")
+
+
+def test_trials_of_another_search_are_found(tmp_path: Path) -> None:
+    """As version 1.0.0 mixed them."""
+    make(small(FEW), tmp_path / "r.db")
+    make(small(FEW, ("budget: 20", "budget: 30")), tmp_path / "other.db")
+    (keys,) = rows(tmp_path / "other.db", "SELECT run_keys FROM trials WHERE number = 1")
+    change(tmp_path / "r.db", "UPDATE trials SET run_keys = ? WHERE number = 1", *keys)
+    with pytest.raises(SpecError, match="small: trial 1 was made by another search of this name"):
+        make(small(("trials: 14", "trials: 4")), tmp_path / "r.db")
+
+
+@pytest.mark.parametrize(("added", "number"), [("sampler: grid", 6), (f"first: [{', '.join(ASKED)}, {{attack: sf}}]", 5)])
+def test_a_grid_and_first_trials_that_are_added_are_made(added: str, number: int, tmp_path: Path) -> None:
+    """Two choices of ``first`` are in no trial, and the third is."""
+    path, then = tmp_path / "r.db", ("then: {seeds: 0..2, best: 2}", "")
+    lists = (
+        ('"shift:lambda={0.1..30 log}"', '"ipm:epsilon=1", "shift:lambda=1"'),
+        ('"periodic:K={1..50 int log}"', '"periodic:K=3"'),
+    )
+    make(small(*lists, then, ("trials: 14", "trials: 3\nsampler: random\nsampler_seed: 2")), path)
+    before = rows(path)
+    for _ in range(2):
+        make(small(*lists, then, ("trials: 14", f"trials: {6 if 'grid' in added else 3}\n{added}")), path)
+        found = rows(path)
+        assert found[:3] == before
+        assert len({row[3] for row in found}) == len(found) == number
+        for asked in ASKED:
+            assert [json.loads(row[3]) == yaml.safe_load(asked) for row in found].index(True) > 2
+
+
+def test_choices_of_first_that_cannot_run_are_named(tmp_path: Path) -> None:
+    search = small(FEW, ("[sf,", "[sf, label-flip,"), ("trials: 3", "trials: 3\nfirst: [{attack: label-flip}, {attack: sf}]"))
+    make(search, tmp_path / "r.db")
+    with open_for_writing(str(tmp_path / "r.db")).connect() as connection:
+        found = findings(search, connection)[0]
+    assert (found.counts, found.untried) == ({"finished": 3}, ("attack=label-flip",))
+    assert "first: no trial has attack=label-flip, of which no run can be made" in in_words(search, found)
+
+
 @pytest.mark.thorough
 def test_pruned_runs_are_stored_and_have_no_result(tmp_path: Path) -> None:
     make(small(*SAMPLERS[1]), tmp_path / "r.db")
@@ -261,6 +337,47 @@ def test_a_trial_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     assert check(str(tmp_path / "r.db")).problems == ["trial 1 of small: its parameters or run keys cannot be read"]
 
 
+def test_trials_of_other_code_are_repeated_if_asked(tmp_path: Path) -> None:
+    search = small(FEW, ("cwmed", "own"), ("then: {seeds: 0..2, best: 2}", ""))
+    with fresh():
+        plugins.load([str(write_rule(tmp_path))])
+        make(search, tmp_path / "r.db")
+    before = rows(tmp_path / "r.db")
+    with fresh():
+        plugins.load([str(write_rule(tmp_path, factor="0.5"))])
+        make(search, tmp_path / "r.db")
+        assert rows(tmp_path / "r.db") == before
+        with open_for_writing(str(tmp_path / "r.db")).connect() as connection:
+            code = code_of(search, connection)
+        assert (code.runs, code.changed, code.components) == (6, 6, {"aggregators/own": 6})
+        make(search, tmp_path / "r.db", rerun="changed")
+        make(search, tmp_path / "whole.db")
+    after = rows(tmp_path / "r.db")
+    assert [row[:5] for row in after] == [row[:5] for row in before]
+    values = rows(tmp_path / "whole.db", "SELECT run_key, final_gap FROM runs ORDER BY run_key")
+    assert rows(tmp_path / "r.db", "SELECT run_key, final_gap FROM runs ORDER BY run_key") == values
+    assert all(row[5] != old[5] for row, old in zip(after, before, strict=True))
+
+
+def test_the_repetitions_wait_for_the_trials_of_another_command(tmp_path: Path) -> None:
+    """The other command is alive, until it is waited for."""
+    path = tmp_path / "r.db"
+
+    class Waiting(Watch):
+        def waiting(self, runs: int) -> None:
+            assert runs == 2
+            assert not self.repeated
+            change(path, "UPDATE sweeps SET status = 'interrupted' WHERE id = 1")
+
+    make(small(FEW), path, Watch(end_at=8))
+    assert rows(path, "SELECT number, sweep_id FROM trials WHERE status = 'running'") == [(0, 1)]
+    owner = new_owner()
+    change(path, "UPDATE sweeps SET status = 'running', owner = ?, heartbeat_at = '2200-01-01' WHERE id = 1", owner)
+    watch = make(small(FEW), path, Waiting())
+    assert [trial.number for trial in watch.trials] == [1, 2, 0]
+    assert watch.repeated == [6]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("word", "status"), [("worst", "finished"), ("skip", "failed")])
 def test_a_diverged_trial_is_worst_or_skipped(word: str, status: str, tmp_path: Path) -> None:
@@ -287,7 +404,13 @@ def test_two_commands_share_a_search(tmp_path: Path) -> None:
         def trial_began(self, name: str, number: int, choices: object) -> None:
             super().trial_began(name, number, choices)  # type: ignore[arg-type]
             if number == 3:
-                second.append(make(small(("trials: 14", "trials: 9")), tmp_path / "r.db"))
+                second.append(make(small(("trials: 14", "trials: 9")), tmp_path / "r.db", Leaving()))
+
+    class Leaving(Watch):
+        """End instead of waiting for the first command, which waits for this one."""
+
+        def waiting(self, runs: int) -> None:
+            raise EndedError
 
     second: list[Watch] = []
     assert module.conduct
@@ -336,6 +459,25 @@ def test_trials_go_with_their_runs_when_databases_are_merged_or_thinned(tmp_path
         assert [trial.number for trial in watch.trials] == list(range(len(before) - 1, 4))
     make(fewer, tmp_path / "first.db")
     assert rows(tmp_path / "first.db") == rows(tmp_path / "merged.db") == rows(tmp_path / "thinned.db")
+
+
+def test_trials_of_one_search_in_two_databases_are_merged(tmp_path: Path) -> None:
+    for name, seed, budget in (("a", 0, 20), ("b", 1, 20), ("c", 1, 30)):
+        search = small(FEW, ("trials: 3", f"trials: 3\nsampler_seed: {seed}"), ("budget: 20", f"budget: {budget}"))
+        make(search, tmp_path / f"{name}.db")
+    here, there, other = (str(tmp_path / f"{name}.db") for name in "abc")
+    first = rows(here)
+    missing = [row for row in rows(there) if row[4] not in {row[4] for row in first}]
+    assert len(missing) == 2  # both have tried one choice without ranges
+    for dry_run in (True, False):
+        merged = merge(there, here, dry_run=dry_run)
+        assert (merged.trials, merged.other_searches) == (2, [])
+        merged = merge(other, here, dry_run=dry_run)
+        assert (merged.trials, merged.other_searches) == (0, ["small"])
+    assert rows(here) == [*first, *((row[0], number, *row[2:]) for number, row in enumerate(missing, 3))]
+    assert merge(there, here).trials == 0
+    make(small(("trials: 14", "trials: 7")), here)
+    assert len(rows(here)) == 7
 
 
 @pytest.mark.thorough

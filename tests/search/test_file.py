@@ -14,7 +14,7 @@ pytest.importorskip("optuna")
 
 WHOLE = """
 name: whole
-base: {task: quadratic, budget: 20}
+base: {weight_decay: 0.1, task: quadratic, budget: 20}
 grid: {aggregator: [cwmed, gm]}
 search:
   attack: [sf, "shift:lambda={0.1..30 log}"]
@@ -68,6 +68,58 @@ def test_it_is_the_same_when_it_is_written_and_read_again() -> None:
     assert parse_search(as_yaml(as_document(search)), "y.yaml") == search
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "changed_key"),
+    [
+        ("{0.1..30 log}", "{1e-1..30.0 log}", None),
+        ("momentum:beta={0..0.99}", "momentum:beta={0.0..0.99}", None),
+        ("weight_decay: 0.1", "weight_decay: 0.10", None),
+        ("{weight_decay: 0.1, task: quadratic", "{task: quadratic, weight_decay: 1e-1", None),
+        ("seeds: 0..1", "seeds: [1, 0]", None),
+        ("trials: 12", "trials: 20\nsampler: random", None),
+        ("{0.1..30 log}", "{0.1..30}", "search"),
+        ("{1..50 int log}", "{1..50 log}", "search"),
+        ("{0.1..30 log}", "{0.1..31 log}", "search"),
+        ("[sf, ", "[sf, alie, ", "search"),
+        ("budget: 20}", "budget: 30}", "base budget"),
+        ("budget: 20}", "budget: 20, workers: 5}", "base workers"),
+        ("seeds: 0..1", "seeds: 0..2", "seeds"),
+        ("maximize", "minimize", "goal"),
+        ("trials: 12", "trials: 12\ndiverged: skip", "diverged"),
+    ],
+)
+def test_a_question_is_the_same_in_another_spelling(old: str, new: str, changed_key: str | None) -> None:
+    first, second = (parse_search(text, "x.yaml").question for text in (WHOLE, changed((old, new))))
+    assert [key for key in first | second if first.get(key) != second.get(key)] == ([changed_key] if changed_key else [])
+
+
+def test_the_order_of_a_space_is_no_part_of_its_question() -> None:
+    turned = changed(
+        ('  attack: [sf, "shift:lambda={0.1..30 log}"]\n', ""),
+        ("maximize:", '  attack: ["shift:lambda={0.1..30 log}", sf]\nmaximize:'),
+    )
+    assert parse_search(turned, "x.yaml").question == parse_search(WHOLE, "x.yaml").question
+
+
+@pytest.mark.parametrize(
+    ("axis", "names"),
+    [
+        ('lr_drop: ["{0.5..0.9}:{0.01..0.2}"]', ["lr_drop", "lr_drop.2"]),
+        (
+            'pre_aggregators: ["clipping:c={1..2}+clipping:c={1..2}"]',
+            ["pre_aggregators.clipping.c", "pre_aggregators.clipping.c.2"],
+        ),
+        ('lr_drop: [none, "{0.5..0.9}:0.1"]', ["lr_drop#2"]),
+        ('lr_drop: ["0.5:{0.1..0.2}", "0.5:{0.1..0.3}"]', ["lr_drop.5", "lr_drop.5#2"]),
+        ('lr_drop: ["0.5:{0.1..0.2}", "0.5:{0.1..0.2},0.9:0.01"]', ["lr_drop.5", "lr_drop.5"]),
+    ],
+)
+def test_each_range_of_a_value_has_its_own_number(axis: str, names: list[str]) -> None:
+    search = parse_search(changed(("  learning_rate: {0.001..0.1 log}", f"  {axis}"), (", learning_rate: 0.01", "")), "x.yaml")
+    assert [name for entry in search.space.choices[3].entries for own in entry.names.values() for name in own] == names
+    assert outlook(search).legal == 4 * len(search.space.choices[3].entries)
+
+
 def test_the_size_of_a_search() -> None:
     found = outlook(parse_search(WHOLE, "x.yaml"))
     assert (found.searches, found.trials, found.runs) == (2, 24, 2 * (12 * 2 + 3 * 3))
@@ -116,6 +168,12 @@ def test_an_entry_that_another_search_of_the_file_has_is_not_idle() -> None:
         ("first: [", "first: sf  # [", 14, "first must be a list of mappings"),
         ("trials: 12", "sampler: grid", 14, "sampler=grid: it makes every combination, in their order. Try: no first"),
         ("budget: 20}", "budget: 20, attack: sf}", 6, "search varies attack, and so does base"),
+        (
+            "search:\n",
+            "search:\n  attack.shift.lambda: [{clock: round}, {clock: computation}]\n",
+            6,
+            "search: an axis and a range are both named attack.shift.lambda. Try: another name for the axis",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(old: str, new: str, line: int, word: str) -> None:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sqlalchemy import Engine
 
+from dynabro_cli.errors import NotFoundError
 from dynabro_cli.figures._api import Drawn, record
 from dynabro_cli.figures._columns import short
 from dynabro_cli.figures._panels import blank, write_above
@@ -29,10 +30,19 @@ def draw(engine: Engine, where: str | None) -> Drawn:
 
     A line marks the mean of the best repetition with the seeds of ``then``: the best value of many noisy trials is optimistic,
     and the distance between the two shows by how much.
+
+    Raises:
+        NotFoundError: No trial has a finite value.
     """
     found = read_searches(engine, where)
     names = list(dict.fromkeys(found.trials["search"]))[:MOST_HISTORIES]
     numbers = pd.concat([_numbers(found, name) for name in names], ignore_index=True)
+    if not np.isfinite(numbers["best"]).any():
+        counts = ", ".join(f"{count} {status}" for status, count in numbers["status"].value_counts().items())
+        raise NotFoundError(
+            f"{', '.join(names)}: no trial has a finite value ({counts}). Try: dynabro search, with --retry-failed for trials "
+            "that failed"
+        )
     figure = _one(found, names[0], numbers) if len(names) == 1 else _several(found, names, numbers)
     return Drawn(figure, numbers.drop(columns="parameters"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -275,12 +276,11 @@ class ImageProblem:
         return None if self._held_out is None else self._score(*self._held_out)
 
     def metrics(self) -> tuple[tuple[str, float], ...]:
-        if not METRICS:
-            return ()
-        images, labels = self._test
-        data, found = LabelledInputs(self._normalise(images), labels), dict[str, float]()
+        (images, labels), found = self._test, dict[str, float]()
         for name, function in METRICS.items():
-            numbers = function(self._engine.model.eval(), data)
+            # a function may change what it gets, such as the mode of a layer or a label, and the run must not change
+            model, data = copy.deepcopy(self._engine.model).eval(), LabelledInputs(self._normalise(images), labels.clone())
+            numbers = function(model, data)
             try:
                 found |= {str(key): float(value) for key, value in numbers.items()}
             except (AttributeError, TypeError, ValueError) as error:

@@ -56,6 +56,7 @@ class Merged:
         unsound: Problems of runs that were not merged, by the other database's id.
         kappas: Number of findings of ``verified_kappa`` that are new here.
         trials: Number of trials of searches that are new here.
+        other_searches: Searches whose trials were not merged, because another search of the name is here.
         unsound_kappas: As ``unsound``, for these findings.
         versions: Number of versions of a task's data among the runs of both databases, by task, if there are several.
     """
@@ -69,6 +70,7 @@ class Merged:
     unsound: dict[int, list[str]] = field(default_factory=dict)
     kappas: int = 0
     trials: int = 0
+    other_searches: list[str] = field(default_factory=list)
     unsound_kappas: dict[int, list[str]] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
 
@@ -131,7 +133,7 @@ class _Merger:
             _note(self._merged, action, row, present)
         with translated_errors(self._database), self._engine.begin() as connection:
             self._merged.kappas = kappas.copy(self._reading, connection)
-            self._merged.trials = trials.copy(self._reading, connection)
+            self._merged.trials, self._merged.other_searches = trials.copy(self._reading, connection)
         progress(len(there), len(there))
         self._engine.dispose()
 
@@ -198,11 +200,13 @@ def _rehearse(reading: Connection, there: list[RowMapping], database: str, merge
     if path is not None and (not path.exists() or not path.stat().st_size):
         for row in there:
             _note(merged, _decide(row, None, None), row, None)
-        merged.kappas = len(kappas.news(reading, None))
+        merged.kappas, merged.trials = len(kappas.news(reading, None)), len(trials.news(reading, None)[0])
         return
     with snapshot(database) as connection:
         refuse_to_write(connection, database)
         merged.kappas = len(kappas.news(reading, connection))
+        fresh, merged.other_searches = trials.news(reading, connection)
+        merged.trials = len(fresh)
         here = _by_key(connection)
         merged.versions = _versions(there, here)
         for done, row in enumerate(there):

@@ -7,8 +7,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, RowMapping, select
+from sqlalchemy import Column, ColumnElement, Connection, Engine, RowMapping, func, select
 
+from dynabro_cli.errors import SpecError
 from dynabro_cli.store.claims import ENDED
 from dynabro_cli.store.open.translation import translated_errors
 from dynabro_cli.store.tables import evaluations, runs, sweeps, trials
@@ -37,6 +38,8 @@ GOALS = {
     "validation_accuracy": Goal("final validation accuracy", "validation_accuracy", None, 0.0),
     "validation_loss": Goal("final validation loss", "validation_loss", None, math.inf),
 }
+OF_SEARCH = sweeps.c.yaml.contains("\nsearch:")
+"""SQL condition that a row of ``sweeps`` is of a search; NULL without a text."""
 MOST_KEYS = 500
 """Run keys in one query."""
 
@@ -90,6 +93,13 @@ def ends_of(connection: Connection, keys: Collection[str], goal: str) -> dict[st
     return found
 
 
+def codes_of(connection: Connection, keys: Collection[str]) -> dict[str, str | None]:
+    """Return the column ``code_digests`` of the stored runs with some keys, by key."""
+    columns = select(runs.c.run_key, runs.c.code_digests)
+    parts = (connection.execute(columns.where(runs.c.run_key.in_(some))) for some in _slices(list(keys)))
+    return {key: code for rows in parts for key, code in rows}
+
+
 def evaluated(connection: Connection, keys: Collection[str], goal: str) -> dict[str, list[float]]:
     """Return the number that a search optimises at each evaluation of some runs, in order, by key; a missing one is NaN."""
     column = evaluations.c[GOALS[goal].evaluated]
@@ -103,8 +113,28 @@ def evaluated(connection: Connection, keys: Collection[str], goal: str) -> dict[
 
 def text_of(connection: Connection, name: str) -> str | None:
     """Return the text of the search's file, as the last command on it stored it; None if it is not stored."""
-    column = select(sweeps.c.yaml).where(sweeps.c.name == name, sweeps.c.yaml.is_not(None))
+    column = select(sweeps.c.yaml).where(sweeps.c.name == name, OF_SEARCH)
     return connection.execute(column.order_by(sweeps.c.id.desc()).limit(1)).scalar()
+
+
+def is_sweep(connection: Connection, name: str) -> bool:
+    """Return True if a command made a sweep of this name, or a shard of it, that is not a search."""
+    shards = begins(sweeps.c.name, f"{name} ")
+    command = select(sweeps.c.id).where((sweeps.c.name == name) | shards, OF_SEARCH.is_not(True))
+    return connection.execute(command.limit(1)).first() is not None
+
+
+def refuse_name_of_search(connection: Connection, name: str) -> None:
+    """Raise SpecError if a search, and no sweep, is stored under the name of a sweep."""
+    if text_of(connection, name) is not None and not is_sweep(connection, name):
+        raise SpecError(f"name={name}: a search is stored under this name. Try: another name in the sweep's file")
+
+
+def refuse_name_of_sweep(connection: Connection, name: str) -> None:
+    """Raise SpecError if a sweep, or a run of one, is stored under the name of a search that is not stored."""
+    made = select(runs.c.id).where(runs.c.sweep == name).limit(1)
+    if is_sweep(connection, name) or connection.execute(made).first() is not None:
+        raise SpecError(f"name={name}: a sweep is stored under this name. Try: dynabro search --name with another name")
 
 
 def named(engine: Engine, names: Sequence[str]) -> str | None:
@@ -115,12 +145,17 @@ def named(engine: Engine, names: Sequence[str]) -> str | None:
     """
     conditions = []
     for name in names:
-        own = trials.c.search.in_([name]) | trials.c.search.startswith(f"{name}: ", autoescape=True)
+        own = trials.c.search.in_([name]) | begins(trials.c.search, f"{name}: ")
         with translated_errors(engine.url), engine.connect() as connection:
             if connection.execute(select(trials.c.number).where(own).limit(1)).first() is None:
                 return None
         conditions.append(str(own.compile(engine, compile_kwargs={"literal_binds": True})))
     return " OR ".join(conditions)
+
+
+def begins(column: Column[str], text: str) -> ColumnElement[bool]:
+    """Return a condition that a column begins with a text; unlike LIKE, it tells upper from lower case in SQLite."""
+    return func.substr(column, 1, len(text)) == text
 
 
 def mean_value(keys: Sequence[str], ends: Mapping[str, RunEnd], *, skip_diverged: bool) -> float | None:
