@@ -41,14 +41,15 @@ _opened: dict[str, State] | None = None  # files that were opened since the data
 _hooked = False  # an audit hook cannot be removed, so a process adds one at most
 
 
-def read(component: Component[Any], folder: Path) -> Images | Objective:
+def read(component: Component[Any], folder: Path, built: Task | None = None) -> Images | Objective:
     """Load a task's data, or its objective, and remember the digest of the data.
 
     Args:
         component: The task.
         folder: The folder of data sets.
+        built: The task, built for this folder; None to build it.
     """
-    task: Task = component.build(TaskSetting(folder))
+    task: Task = built or component.build(TaskSetting(folder))
     with noting() as files:
         data = task.load()
     if isinstance(data, Images) and task.digest is None and _settled(files):

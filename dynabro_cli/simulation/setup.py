@@ -144,7 +144,7 @@ def simulate_run(
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     run = run.with_data(data_directory(data_dir))
-    return _guarded(run, where, compile, load or read, resume, wanted, weights, gpu_share)
+    return _guarded(run, where, compile, load, resume, wanted, weights, gpu_share)
 
 
 def _is_small(run: Run) -> bool:
@@ -176,7 +176,7 @@ def _guarded(
     run: Run,
     device: torch.device,
     compile: str,  # noqa: A002
-    load: Load,
+    load: Load | None,
     resume: bytes | None,
     wanted: Callable[[], bool],
     weights: events.SaveAt,
@@ -210,7 +210,7 @@ def _prepare(
     run: Run,
     device: torch.device,
     compile: str,  # noqa: A002
-    load: Load = read,
+    load: Load | None = None,
     resume: bytes | None = None,
     gpu_share: float = 1.0,
 ) -> tuple[Simulation, events.Started]:
@@ -218,7 +218,7 @@ def _prepare(
     senders = chain_setting(spec).workers
     streams = Streams(spec.seed)
     dtype = precision.apply(spec.precision, device)
-    data = load(run.task, run.data_dir)
+    data = read(run.task, run.data_dir, run.parts.task) if load is None else load(run.task, run.data_dir)
     with noting() as files:
         problem, counts = _problem(run, data, device, streams, dtype, compile, gpu_share)
     content: dict[str, str | None] = {spec.task: data.digest} if isinstance(data, Images) else {}
