@@ -56,8 +56,8 @@ def compare(
 
     There is one row for each cell, that is, for pairs that differ in their seed only: the mean of A - B with 95% intervals
     (Student's t, and a percentile bootstrap of 10,000 resamples with seed 0), the p-values of the paired t-test and of
-    Wilcoxon's signed-rank test, and both with Holm's correction for the number of rows. 'better' is the side that is ahead if Holm's p of the t-test is at
-    most 0.05.
+    Wilcoxon's signed-rank test, and both with Holm's correction for the number of rows. 'better' is the side that is ahead if
+    Holm's p of the t-test is at most 0.05.
 
     A side may set several fields: "dynabro learning_rate=0.05". If methods have only runs at different learning rates, each
     is compared at its own rate, and a line says so.

@@ -135,6 +135,10 @@ def test_readings_are_panels_and_compare_asks_which(flagship: Path, dynabro: Dyn
     for words in (["final", "--hue", "method"], ["curves", "--hue", "method", "--where", "switching = 'static'"]):
         assert dynabro("plot", *words, "--name", "drawn").code == 0
         assert set(pd.read_csv("plots/drawn.csv")["reading"]) == set(readings)
+    outcome = dynabro("plot", "heatmap", "--name", "drawn")
+    assert (outcome.code, "the runs differ in reading" in outcome.err) == (2, True)
+    assert dynabro("plot", "heatmap", "--hue", "method", "--name", "drawn").code == 0
+    assert set(pd.read_csv("plots/drawn.csv")["reading"]) == set(readings)
     outcome = dynabro("compare", "dynabro", "momentum")
     (line,) = outcome.problems
     assert (outcome.code, line.partition(".")[0]) == (
