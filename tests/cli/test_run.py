@@ -263,7 +263,7 @@ def test_a_process_of_its_own_and_this_one_store_the_same(dynabro: Dynabro, fold
     found = []
     for jobs in ("0", "1"):
         words = ("--jobs", jobs, "--threads", "1", "--db", f"{jobs}.db", "--quiet")
-        outcome = dynabro(*DIGITS, "--method", "dynabro", *words)
+        outcome = dynabro(*DIGITS[:-1], "dynabro", *words)
         assert (outcome.code, outcome.err) == (0, "")
         found.append([read(folder / f"{jobs}.db", sql) for sql in tables])
     assert found[0] == found[1]
@@ -271,7 +271,7 @@ def test_a_process_of_its_own_and_this_one_store_the_same(dynabro: Dynabro, fold
 
 @pytest.mark.thorough
 def test_a_run_that_takes_too_long_fails(dynabro: Dynabro, folder: Path) -> None:
-    outcome = dynabro(*QUADRATIC, "--budget", "1000000", "--timeout", "1", "--jobs", "1")
+    outcome = dynabro("run", "--task", "quadratic", "--budget", "1000000", "--timeout", "1", "--jobs", "1", "--quiet")
     assert outcome.code == 70
     (line,) = outcome.problems
     assert line.startswith("the run failed (timeout: it took longer than 1 s) and is stored as failed. ")

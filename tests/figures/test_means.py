@@ -135,6 +135,10 @@ def test_readings_are_panels_and_compare_asks_which(flagship: Path, dynabro: Dyn
     for words in (["final", "--hue", "method"], ["curves", "--hue", "method", "--where", "switching = 'static'"]):
         assert dynabro("plot", *words, "--name", "drawn").code == 0
         assert set(pd.read_csv("plots/drawn.csv")["reading"]) == set(readings)
+    outcome = dynabro("plot", "heatmap", "--name", "drawn")
+    assert (outcome.code, "the runs differ in reading" in outcome.err) == (2, True)
+    assert dynabro("plot", "heatmap", "--hue", "method", "--name", "drawn").code == 0
+    assert set(pd.read_csv("plots/drawn.csv")["reading"]) == set(readings)
     outcome = dynabro("compare", "dynabro", "momentum")
     (line,) = outcome.problems
     assert (outcome.code, line.partition(".")[0]) == (
@@ -145,3 +149,10 @@ def test_readings_are_panels_and_compare_asks_which(flagship: Path, dynabro: Dyn
     found = pd.read_csv(io.StringIO(dynabro("compare", *typed, "--format", "csv").out))
     own = cells[(cells["panel"] == readings[0]) & (cells["row"] == "DynaBRO")].set_index("column")["mean"]
     assert found["mean_a"].tolist() == pytest.approx(own.tolist())
+
+
+def test_a_name_that_is_cut_short_is_one_strategy(folder: Path, dynabro: Dynabro) -> None:
+    """The first letters of two strategies are equal: they are two columns."""
+    store(Path("results.db"), rows_of("digits-bernoulli", {"seeds": "0..1", "method": "sgd", "aggregator": "cwtm"}))
+    cells = pd.read_csv(io.StringIO(dynabro("compare", "--all", "seed", "--format", "csv").out))
+    assert cells["column"].nunique() == 6

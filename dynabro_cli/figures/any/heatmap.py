@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.effect import READING
 from dynabro_cli.experiment.label import telling_apart
 from dynabro_cli.figures._api import Choice, Drawn, plot
 from dynabro_cli.figures._columns import (
@@ -30,8 +31,8 @@ from dynabro_cli.figures._numbers import final_values
 from dynabro_cli.figures._panels import draw_matrix, panel_grid, subtitle
 from dynabro_cli.figures.any._choice import apart, panels_of
 
-MIXED = ("task", "model", "workers", "budget", "precision", "data", "validation")
-"""Fields that define a problem: the worst over them compares different problems."""
+MIXED = (READING, "task", "model", "workers", "budget", "precision", "data", "validation")
+"""Fields that define a problem, and the attack's reading: the worst over them compares different problems."""
 MOST_LETTERS = 11
 """A longer word under a number is broken at its first hyphen."""
 
@@ -55,7 +56,7 @@ def draw(results: Results, choice: Choice) -> Drawn:
     facet = column_of("facet", choice.facet) if choice.facet else _method(results, (x, y))
     apart(x=x, hue=y, facet=facet)
     shown = [*([facet] if facet else []), y, x]
-    hidden = telling_apart(results.runs.to_dict("records"), ("attack", *COLUMNS), shown)
+    hidden = telling_apart(results.runs.to_dict("records"), ("attack", READING, *COLUMNS), shown)
     if mixed := [name for name in hidden if name in MIXED]:
         values = ", ".join(map(str, ordered(results.runs, mixed[0])[:4]))
         raise SpecError(
@@ -84,10 +85,9 @@ def draw(results: Results, choice: Choice) -> Drawn:
 
 
 def _method(results: Results, shown: Sequence[str]) -> str | None:
-    """Return the facet that is not asked for: tasks, or else methods."""
-    if "task" not in shown and results.runs["task"].nunique() > 1:
-        return "task"
-    return "method" if "method" not in shown and results.runs["method"].nunique() > 1 else None
+    """Return the facet that is not asked for: tasks, or else methods, or else the attack's readings."""
+    names = ("task", "method", READING)
+    return next((name for name in names if name not in shown and results.runs[name].nunique() > 1), None)
 
 
 def _worst(cells: pd.DataFrame, shown: Sequence[str], *, highest: bool) -> pd.DataFrame:
