@@ -52,7 +52,9 @@ def read(component: Component[Any], folder: Path, built: Task | None = None) -> 
     task: Task = built or component.build(TaskSetting(folder))
     with noting() as files:
         data = task.load()
-    if isinstance(data, Images) and task.digest is None and _settled(files):
+    # without files, a user's task may have read them by native code, which Python does not notice
+    seen = component.entry.shipped or _of_user(files)
+    if isinstance(data, Images) and task.digest is None and seen and _settled(files):
         _remember(_place(component, folder), {"digest": data.digest, "files": files})
     return data
 
@@ -64,11 +66,16 @@ def digest_of_files(component: Component[Any], folder: Path, files: dict[str, St
     """
     if f"{MODELS}{component.name}" not in USERS:
         return {}
-    files = {path: state for path, state in files.items() if not path.endswith(".py") and not path.startswith(INSTALLED)}
+    files = _of_user(files)
     found = _of_files(files)
     if found is not None:  # files that have just changed are looked at again
         _remember(_place(component, folder), {"digest": found, "files": files if _settled(files) else dict.fromkeys(files, ())})
     return {} if found is None else {f"{MODELS}{component.text}": found}
+
+
+def _of_user(files: Mapping[str, State]) -> dict[str, State]:
+    """Return the files that are neither code nor part of an installed package."""
+    return {path: state for path, state in files.items() if not path.endswith(".py") and not path.startswith(INSTALLED)}
 
 
 def _of_files(files: Iterable[str]) -> str | None:

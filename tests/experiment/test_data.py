@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from dynabro_cli.components.plugins import load_plugin
 from dynabro_cli.experiment import data
 from dynabro_cli.experiment.data import at_hand
 from dynabro_cli.tasks import digits
 from dynabro_cli.tasks._api import digest_of
+from tests.own import fresh
 
 TASK = "npz:file=d.npz"
 X = np.arange(48, dtype=np.float32).reshape(12, 4)
@@ -115,3 +117,32 @@ def test_the_digest_of_an_array_is_of_its_type_shape_and_values() -> None:
     windows = torch.arange(6).unfold(0, 3, 1)
     others = [array, array.long(), array.reshape(3, 2, 4), turned, windows, windows.contiguous() + 1, torch.zeros(0, 3)]
     assert len({digest_of(other) for other in others}) == len(others)
+
+
+NATIVE = '''"""Arrays that are read by native code."""
+
+from safetensors.numpy import load_file
+
+from dynabro_cli.plugins import task
+
+
+@task("native", reference="a test")
+def native():
+    """Arrays of a file."""
+    arrays = load_file("native.safetensors")
+    return arrays["X"], arrays["y"]
+'''
+
+
+def test_files_that_a_users_task_reads_by_native_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.numpy import save_file
+
+    monkeypatch.chdir(folder)
+    (folder / "native.py").write_text(NATIVE)
+    with fresh():
+        load_plugin(folder / "native.py")
+        save_file({"X": X, "y": Y}, "native.safetensors")
+        first = at_hand("native", folder)
+        assert first is not None
+        save_file({"X": X + 1, "y": Y}, "native.safetensors")
+        assert at_hand("native", folder) not in (None, first)
