@@ -59,7 +59,9 @@ def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> No
     assert covered("pre_aggregators/arc") == {"pre_aggregators/arc.py"}
 
 
-DESCRIBING = re.compile(r"(components|machine)/.*|experiment/(__init__|data|key|resolve|spec)|deferred|errors|events|lazy")
+DESCRIBING = re.compile(
+    r"(components|machine)/.*|experiment/(__init__|data|effect|key|resolve|spec)|deferred|errors|events|lazy"
+)
 """Modules that describe a run, its errors or its machine; their effect on a spec is in its key."""
 LOADED = """
 import json, pathlib, sys
