@@ -364,7 +364,7 @@ def as_stored(search: Search, connection: Connection) -> Search:
     if changed:
         raise SpecError(
             f"name={name}: another search is stored under this name, which differs in {' and '.join(changed)}. "
-            "Try: dynabro search --name with another name"
+            "Try: dynabro search --name NEW"
         )
     for values in search.first:
         stored.space.parameters(values)

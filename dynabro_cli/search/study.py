@@ -88,7 +88,7 @@ class Study:
             if not same:
                 raise SpecError(
                     f"{self.name}: trial {row.number} was made by another search of this name, because its choices do not give "
-                    "its runs. Try: dynabro search --name with another name"
+                    "its runs. Try: dynabro search --name NEW"
                 )
 
     def wants(self, number: int) -> bool:

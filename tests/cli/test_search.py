@@ -353,7 +353,7 @@ def test_a_search_and_a_sweep_have_two_names(dynabro: Dynabro, folder: Path) -> 
         assert (outcome.code, outcome.problems[-1]) == (2, refused)
     for arguments in (["--jobs", "0"], ["--dry-run"]):
         outcome = dynabro("search", "second.yaml", *arguments)
-        refused = "name=second: a sweep is stored under this name. Try: dynabro search --name with another name"
+        refused = "name=second: a sweep is stored under this name. Try: dynabro search --name NEW"
         assert (outcome.code, outcome.problems[-1]) == (2, refused)
     with closing(sqlite3.connect(folder / "results.db")) as connection, connection:  # as version 1.0.0 accepted it
         assert connection.execute("SELECT name, COUNT(*) FROM sweeps GROUP BY name").fetchall() == [("first", 1), ("second", 1)]

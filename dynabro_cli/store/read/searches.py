@@ -134,7 +134,7 @@ def refuse_name_of_sweep(connection: Connection, name: str) -> None:
     """Raise SpecError if a sweep, or a run of one, is stored under the name of a search that is not stored."""
     made = select(runs.c.id).where(runs.c.sweep == name).limit(1)
     if is_sweep(connection, name) or connection.execute(made).first() is not None:
-        raise SpecError(f"name={name}: a sweep is stored under this name. Try: dynabro search --name with another name")
+        raise SpecError(f"name={name}: a sweep is stored under this name. Try: dynabro search --name NEW")
 
 
 def named(engine: Engine, names: Sequence[str]) -> str | None:
