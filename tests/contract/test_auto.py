@@ -22,7 +22,7 @@ ONLY_THE_RUN_TELLS = {
     *(("methods", "safeguard", key) for key in ("threshold0", "threshold1")),
 }
 NOTHING = {("tasks", "quadratic", "radius"), ("switching", "on-level", "K"), ("methods", "dynabro", "clip")}
-NOTHING |= {("methods", "mu2-sgd", "beta"), ("methods", "mu2-sgd", "gamma")}
+NOTHING |= {("methods", "mu2-sgd", "beta"), ("methods", "mu2-sgd", "gamma"), ("tasks", "image-folder", "size")}
 """Parameters for which auto means nothing, or a number that changes from round to round; no value can replace it."""
 
 FIELDS = {

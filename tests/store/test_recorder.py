@@ -519,6 +519,7 @@ def test_the_view_of_final_accuracies_equals_pandas(cells: Engine) -> None:
         diverged=("status", lambda statuses: (statuses == "diverged").sum()),
         ci_low=("final_accuracy", lambda values: student(values.dropna().tolist()).low),
         ci_high=("final_accuracy", lambda values: student(values.dropna().tolist()).high),
+        rule=("aggregator", "first"),  # without a chain
     )
     pd.testing.assert_frame_equal(view, expected.sort_index(), check_dtype=False, check_index_type=False, rtol=1e-12)
     assert view["n"].tolist() == [1, 3, 4, 2]  # dynabro, momentum and sgd on digits; quadratic
