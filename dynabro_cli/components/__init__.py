@@ -1,7 +1,15 @@
 """Components written ``name:key=value,key=value``: their parameters, their texts, and their registries."""
 
 from dynabro_cli.components.component import Component, Entry
-from dynabro_cli.components.parameters import NoParameters, ParameterInfo, format_value, parameter, parameter_infos, parse_whole
+from dynabro_cli.components.parameters import (
+    NoParameters,
+    ParameterInfo,
+    format_value,
+    parameter,
+    parameter_infos,
+    parse_whole,
+    plain,
+)
 from dynabro_cli.components.registry import USERS, Registry
 
 __all__ = [
@@ -15,4 +23,5 @@ __all__ = [
     "parameter",
     "parameter_infos",
     "parse_whole",
+    "plain",
 ]

@@ -87,7 +87,7 @@ class Registry(Generic[Factory]):
             entries = self.entries()
             if name not in entries:
                 hint = did_you_mean(name, entries)
-                own = "" if hint else "; --plugin FILE loads your own"
+                own = "" if hint else "; load your own with --plugin FILE, in Python with load_plugin(FILE)"
                 raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(entries)}{own}")
         return self._entries[name]
 
