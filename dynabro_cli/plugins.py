@@ -33,7 +33,7 @@ from dynabro_cli.components import Registry, parameter, plain
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import PluginError
 from dynabro_cli.lazy import Late, nn, torch
-from dynabro_cli.models._api import METRICS, LabelledInputs
+from dynabro_cli.models._api import METRICS, LabelledInputs, WorkerLabels
 from dynabro_cli.models._api import REGISTRY as MODELS
 from dynabro_cli.partitions._api import REGISTRY as PARTITIONS
 from dynabro_cli.partitions._api import Partition, PartitionSetting, at_server
@@ -53,6 +53,7 @@ __all__ = [
     "ImageShape",
     "LabelledInputs",
     "Range",
+    "WorkerLabels",
     "aggregator",
     "attack",
     "honest_mean",
@@ -191,7 +192,8 @@ def metrics(function: Function) -> Function:
     """Register ``function(model, data)``, which returns numbers by name; it is called at every evaluation of every run.
 
     ``model`` is the torch module in evaluation mode, and ``data`` the test set: ``data.inputs`` [n, c, h, w] and
-    ``data.labels`` [n]. The function must not change them. The numbers are rows of the table ``metrics``, and
+    ``data.labels`` [n]. The function must not change them. It may ask for ``worker_labels``: (worker, label, count) of the
+    training samples; empty if all workers have all samples. The numbers are rows of the table ``metrics``, and
     ``dynabro plot --metric NAME`` draws them.
     """
     METRICS[function.__name__] = function

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, RetryFailed, Settings, making
+from dynabro_cli.cli.options import Database, DryRun, Metrics, Plugins, Quiet, RetryFailed, Settings, making
 from dynabro_cli.cli.output import duration, emit, finite, print_json, warn
 from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.errors import SpecError, many
@@ -42,6 +42,7 @@ def search(
     retry_failed: RetryFailed = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    metrics: Metrics = None,
     plugin: Plugins = None,
 ) -> None:
     """Search a space of specs for the lowest or highest value, with trials that are stored runs.

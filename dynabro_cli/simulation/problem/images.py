@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -278,9 +279,11 @@ class ImageProblem:
         if not METRICS:
             return ()
         images, labels = self._test
+        counts = () if self._shares is None else self._shares.counts
         data, found = LabelledInputs(self._normalise(images), labels), dict[str, float]()
         for name, function in METRICS.items():
-            numbers = function(self._engine.model.eval(), data)
+            asked = {"worker_labels": counts} if "worker_labels" in inspect.signature(function).parameters else {}
+            numbers = function(self._engine.model.eval(), data, **asked)
             try:
                 found |= {str(key): float(value) for key, value in numbers.items()}
             except (AttributeError, TypeError, ValueError) as error:
