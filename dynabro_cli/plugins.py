@@ -29,11 +29,11 @@ from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
 from dynabro_cli.aggregators._api import SERVER, Aggregator, AggregatorSetting, tolerated
 from dynabro_cli.attacks._api import REGISTRY as ATTACKS
 from dynabro_cli.attacks._api import Attack, AttackSetting, honest_mean, honest_spread, replace, stay
-from dynabro_cli.components import Registry, parameter
+from dynabro_cli.components import Registry, parameter, plain
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import PluginError
 from dynabro_cli.lazy import Late, nn, torch
-from dynabro_cli.models._api import METRICS, LabelledInputs
+from dynabro_cli.models._api import METRICS, LabelledInputs, WorkerLabels
 from dynabro_cli.models._api import REGISTRY as MODELS
 from dynabro_cli.partitions._api import REGISTRY as PARTITIONS
 from dynabro_cli.partitions._api import Partition, PartitionSetting, at_server
@@ -53,6 +53,7 @@ __all__ = [
     "ImageShape",
     "LabelledInputs",
     "Range",
+    "WorkerLabels",
     "aggregator",
     "attack",
     "honest_mean",
@@ -191,7 +192,8 @@ def metrics(function: Function) -> Function:
     """Register ``function(model, data)``, which returns numbers by name; it is called at every evaluation of every run.
 
     ``model`` is the torch module in evaluation mode, and ``data`` the test set: ``data.inputs`` [n, c, h, w] and
-    ``data.labels`` [n]. The function must not change them. The numbers are rows of the table ``metrics``, and
+    ``data.labels`` [n]. The function must not change them. It may ask for ``worker_labels``: (worker, label, count) of the
+    training samples; empty if all workers have all samples. The numbers are rows of the table ``metrics``, and
     ``dynabro plot --metric NAME`` draws them.
     """
     METRICS[function.__name__] = function
@@ -282,12 +284,12 @@ def _read(function: Callable[..., Any], who: str, offered: tuple[str, ...]) -> t
         if isinstance(hint, str):
             hint = eval(hint, getattr(function, "__globals__", {}))
         if hint is inspect.Parameter.empty:
-            hint = type(argument.default)
+            hint = type(plain(argument.default))
         legal = next((one for one in get_args(hint)[1:] if isinstance(one, Range)), Range())
         kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         if kind not in TYPES:
             raise TypeError(f"{who}: {name} is of type {kind!r}, which no text can set. Try: {name}: float = 1.0")
-        default = dataclasses.MISSING if missing else argument.default
+        default = dataclasses.MISSING if missing else plain(argument.default)
         fields.append((name, kind, parameter(default, **vars(legal))))
     required_first = sorted(fields, key=lambda field: field[2].default is not dataclasses.MISSING)
     return dataclasses.make_dataclass("Parameters", required_first, frozen=True), asked
@@ -312,6 +314,8 @@ def _checked(who: str, call: Callable[..., Any], vectors: Tensor, *what: str) ->
     tracing = torch.compiler.is_compiling()  # a compiled function cannot read the counter of changes
     before = 0 if tracing else vectors._version
     found = call(vectors)
+    if not isinstance(found, torch.Tensor):
+        found = plain(found)
     if "" in what and isinstance(found, int | float):
         return torch.full_like(vectors[0], found)
     m, d = vectors.shape

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import doctest
+import pickle
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from dynabro_cli import api
 from dynabro_cli.aggregators._api import REGISTRY as AGGREGATORS
-from dynabro_cli.api import make_aggregator, make_attack, make_switching
+from dynabro_cli.api import make_aggregator, make_attack, make_pre_aggregator, make_switching
 from dynabro_cli.attacks._api import REGISTRY as KINDS
 from dynabro_cli.errors import SpecError
 from dynabro_cli.testing._rules import made
@@ -28,13 +32,15 @@ def test_aggregator_behind_a_chain_has_the_kappa_of_the_whole() -> None:
     assert make_aggregator(" nnm:f=1 + cwtm:f=1 ", workers=5, byzantine=0).kappa == pytest.approx(22 / 3)
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 4), (4, 3), (3, 2, 1)])
+@pytest.mark.parametrize("shape", [(3,), (0, 4), (4, 3), (3, 2, 1)])
 def test_aggregator_refuses_a_matrix_of_another_shape(shape: tuple[int, ...]) -> None:
     aggregator = make_aggregator("mean", workers=3, byzantine=0)
     with pytest.raises(ValueError, match=r"expected a matrix of shape \[3, d\], one row a worker, not \["):
         aggregator(torch.zeros(shape))
 
 
+ROWS = np.random.default_rng(0).normal(size=(5, 6))
+"""Messages of 5 workers."""
 REFUSED = {
     "whole numbers": (
         torch.ones(3, 4, dtype=torch.int64),
@@ -54,7 +60,26 @@ REFUSED = {
     ),
     "no values": (torch.ones(3, 4, device="meta"), ValueError, "must be a dense tensor with values, not .* on meta"),
     "sparse": (torch.ones(3, 4).to_sparse(), ValueError, "must be a dense tensor with values, not torch.sparse_coo"),
-    "a list": ([[1.0, 2.0]] * 3, TypeError, r"must be a torch tensor, not list; pass torch.as_tensor\("),
+    "numbers": ([[1.0, 2.0]] * 3, TypeError, r"must be a torch tensor or a NumPy array .*, not float; pass torch.as_tensor\("),
+    "texts": (np.array([["a"]] * 3), TypeError, r"must be a torch tensor or a NumPy array .*, not an array of <U1; "),
+    "whole numbers by name": (
+        {"w": torch.ones(3, 4), "n": np.ones(3, int)},
+        ValueError,
+        r"\['n'\] .* not torch.int64 \[3\]. Try",
+    ),
+    "another shape": (
+        [torch.ones(2), torch.ones(2), torch.ones(3)],
+        ValueError,
+        r"\[2\] has the shape \[3\], and \w+\[0\] \w+ ",
+    ),
+    "other names": ([{"w": torch.ones(2)}, {"b": torch.ones(2)}], ValueError, r"\[1\] has the parameters \['b'\], and "),
+    "other rows": (
+        {"w": torch.ones(3, 4), "b": torch.ones(2)},
+        ValueError,
+        "must have parameters, all .* the same number of rows",
+    ),
+    "no messages": ([], ValueError, "is empty; expected one message a worker"),
+    "more rows": (np.ones((4, 2)), ValueError, r"expected a matrix of shape \[3, d\], one row a worker, not \[4, 2\]"),
 }
 RULES = [*(name for name in AGGREGATORS.entries() if name not in ("mfm", "centered-clipping")), "mfm:threshold=1"]
 RULES += ["centered-clipping:tau=1", "nnm+krum", "nnm+cwtm", "arc+mean", "bucketing:s=1+gm", "clipping:c=1+caf"]
@@ -121,6 +146,31 @@ def test_messages_may_have_any_strides_and_a_gradient(rule: str) -> None:
     assert not all(value.requires_grad for value in aggregators[2]._state.values()) or not aggregators[2]._state
 
 
+@pytest.mark.parametrize("rule", [*RULES, "gm:tolerance=1e-12", "gm:T=5"])
+def test_gradients_through_rules_are_right(rule: str) -> None:
+    messages = torch.randn(11, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    messages[:2] += 3
+    assert torch.autograd.gradcheck(lambda given: made(rule, workers=11, byzantine=2)(given), messages.requires_grad_())
+
+
+EXTREMES = {
+    "equal messages": lambda rows: rows[:1].repeat(7, 1),
+    "zeros": lambda rows: rows * 0,
+    "a worker that sends NaN": lambda rows: torch.where(torch.arange(7)[:, None] == 3, torch.nan, rows),
+    "large": lambda rows: rows * 1e30,
+    "small": lambda rows: rows * 1e-30,
+}
+
+
+@pytest.mark.parametrize("change", EXTREMES.values(), ids=EXTREMES)
+@pytest.mark.parametrize("rule", RULES)
+def test_gradients_through_rules_are_finite(rule: str, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    messages = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    made(rule, workers=7, byzantine=1)(change(messages)).sum().backward()
+    assert messages.grad is not None
+    assert messages.grad.isfinite().all()
+
+
 def test_a_rule_that_remembers_vectors_refuses_others() -> None:
     rule = make_aggregator("centered-clipping:tau=1", workers=3, byzantine=1)
     rule(torch.ones(3, 4))
@@ -132,13 +182,91 @@ def test_a_rule_that_remembers_vectors_refuses_others() -> None:
     make_aggregator("dnc", workers=3, byzantine=1)(torch.ones(3, 5))
 
 
+FORMS: dict[str, tuple[Callable[[np.ndarray[Any, Any]], Any], Callable[[Any], Any]]] = {
+    "array": (lambda rows: rows, lambda row: row),
+    "read-only array, reversed strides": (lambda rows: np.broadcast_to(rows[:, ::-1], rows.shape)[:, ::-1], lambda row: row),
+    "list of vectors": (list, lambda row: row),
+    "list of tensors": (lambda rows: [torch.from_numpy(row) for row in rows], lambda row: row.numpy()),
+    "list of matrices": (lambda rows: list(rows.reshape(-1, 2, 3)), lambda row: row.reshape(6)),
+    "dicts of parameters": (
+        lambda rows: [{"b": torch.tensor(row[0]), "w": torch.tensor(row[1:]).view(1, 5)} for row in rows],
+        lambda row: np.r_[row["b"].numpy(), row["w"].numpy()[0]],
+    ),
+    "lists of parameters": (lambda rows: [[row[:2], row[2:]] for row in rows], np.concatenate),
+    "stacked parameters": (
+        lambda rows: {"b": torch.tensor(rows[:, 0]), "w": torch.tensor(rows[:, 1:])},
+        lambda row: np.r_[row["b"].numpy(), row["w"].numpy()],
+    ),
+}
+
+
+@pytest.mark.parametrize(("write", "back"), FORMS.values(), ids=FORMS)
+def test_messages_may_have_any_form(write: Callable[[Any], Any], back: Callable[[Any], Any]) -> None:
+    def row(form: Any, place: int) -> Any:
+        return {name: part[place] for name, part in form.items()} if isinstance(form, dict) else form[place]
+
+    matrix, form, mask = torch.from_numpy(ROWS), write(ROWS), torch.arange(5) < 2
+    for rule in ("nnm+krum", "cwtm", "fltrust"):
+        aggregate = make_aggregator(rule, workers=5, byzantine=1)(form, server=row(form, 0))
+        expected = make_aggregator(rule, workers=5, byzantine=1)(matrix, server=matrix[0])
+        assert np.array_equal(back(aggregate), expected.numpy())
+    for text in ("alie", "none"):
+        sent = make_attack(text, workers=5)(form, mask.tolist())
+        expected = make_attack(text, workers=5)(matrix, mask)
+        assert np.array_equal([back(row(sent, worker)) for worker in range(5)], expected.numpy())
+    mixed = make_pre_aggregator("bucketing:s=2", workers=5, byzantine=1)(form)
+    expected = make_pre_aggregator("bucketing:s=2", workers=5, byzantine=1)(matrix)
+    assert np.array_equal([back(row(mixed, place)) for place in range(3)], expected.numpy())
+
+
+def test_types_of_parameters_are_kept() -> None:
+    rows = {"w": torch.tensor(ROWS).bfloat16(), "b": ROWS[:, :1].astype("float16"), "s": ROWS[:, 0].astype(">f4")}
+    aggregate = make_aggregator("nnm+cwtm", workers=5, byzantine=1)(rows)
+    assert (aggregate["w"].dtype, aggregate["b"].dtype, aggregate["s"].dtype) == (torch.bfloat16, np.float16, np.dtype(">f4"))
+    sent = make_attack("sf", workers=5)(rows, np.arange(5) < 2)
+    assert torch.equal(sent["w"], torch.where(torch.arange(5)[:, None] < 2, -rows["w"], rows["w"]))
+    network = torch.nn.Linear(3, 2)
+    parameters = make_aggregator("cwtm", workers=3, byzantine=1)([dict(network.named_parameters())] * 3)
+    network.load_state_dict(parameters)
+
+
+@pytest.mark.parametrize("rule", ["nnm+krum", "cwtm", "centered-clipping:tau=1", "bucketing:s=1+gm"])
+def test_workers_that_did_not_answer_have_no_row(rule: str) -> None:
+    some = make_aggregator(rule, workers=9, byzantine=1)(ROWS)  # 5 of 9, and the Byzantine worker may be among them
+    assert np.array_equal(some, make_aggregator(rule, workers=5, byzantine=1)(ROWS))
+    mask = np.arange(5) < 1
+    sent = make_attack("alie", workers=9)(ROWS, mask)
+    assert np.array_equal(sent, make_attack("alie", workers=5)(ROWS, mask))
+    with pytest.raises(SpecError, match="f=3 is not legal with 5 workers"):
+        make_aggregator("cwtm", workers=9, byzantine=3)(ROWS)
+    with pytest.raises(
+        ValueError, match=r"make_attack\('mimic', workers=9\) needs 9 rows, because it knows workers by .*, not 5"
+    ):
+        make_attack("mimic", workers=9)(ROWS, mask)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda bound: pickle.loads(pickle.dumps(bound))])
+def test_objects_are_copied_with_their_state(duplicate: Callable[[Any], Any]) -> None:
+    rule = make_aggregator("bucketing:s=2+centered-clipping:tau=1", workers=5, byzantine=1, seed=3)
+    attack, mask = make_attack("momentum-tailored:lambda=1", workers=5, beta=0.75), np.arange(5) < 1
+    stage = make_pre_aggregator("bucketing:s=2", workers=5, byzantine=1)
+    calls: list[tuple[Any, tuple[Any, ...]]] = [(rule, (ROWS,)), (attack, (ROWS, mask)), (stage, (ROWS,))]
+    for bound, given in calls:
+        first = bound(*given)
+        again = duplicate(bound)
+        second = bound(*given)
+        assert not np.array_equal(first, second)  # the state matters
+        assert np.array_equal(second, again(*given))
+        assert eval(repr(bound))(*given).tolist() == first.tolist()
+
+
 def test_labels_are_whole_numbers() -> None:
     attack = make_attack("label-flip", workers=3)
     with pytest.raises(ValueError, match=r"labels must be whole numbers, not torch\.float32"):
         attack.labels(torch.ones(3, 4), torch.zeros(3, dtype=torch.bool), 10)
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 4)])
+@pytest.mark.parametrize("shape", [(3,), (4, 4)])
 def test_attack_refuses_gradients_of_another_shape(shape: tuple[int, ...]) -> None:
     attack = make_attack("sf", workers=3)
     with pytest.raises(ValueError, match=r"expected a matrix of shape \[3, d\]"):
@@ -148,7 +276,7 @@ def test_attack_refuses_gradients_of_another_shape(shape: tuple[int, ...]) -> No
 @pytest.mark.parametrize(("shape", "dtype"), [((2,), torch.bool), ((3, 1), torch.bool), ((3,), torch.float32)])
 def test_attack_refuses_another_mask(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     attack, mask = make_attack("sf", workers=3), torch.zeros(shape, dtype=dtype)
-    with pytest.raises(ValueError, match=r"byzantine must be a bool tensor of shape \[3\], not torch"):
+    with pytest.raises(ValueError, match=r"byzantine must be a bool mask of shape \[3\], not torch"):
         attack(torch.zeros(3, 2), mask)
 
 

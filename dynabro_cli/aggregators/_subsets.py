@@ -28,7 +28,7 @@ def check_number(rule: str, m: int, f: int, most: int) -> None:
     raise SpecError(
         f"aggregator {rule!r}: {m} workers with f={f} have {count} subsets of {m - f}, and each aggregate "
         f"compares all of them, which takes reasonable time up to {most}. Try: '{rule}:f={fewer}'"
-        + (f", or --workers {smaller}" if smaller else "")
+        + (f", or {smaller} workers" if smaller else "")
     )
 
 

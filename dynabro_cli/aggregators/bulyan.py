@@ -42,7 +42,7 @@ def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     if f < 0 or m < 4 * f + 3:
         raise SpecError(
             f"aggregator 'bulyan': f={f} is not legal with {m} workers; m >= 4f + 3 must hold, "
-            f"so f may be at most {max(0, (m - 3) // 4)}. Try: 'bulyan:f=...' or more --workers"
+            f"so f may be at most {max(0, (m - 3) // 4)}. Try: 'bulyan:f=...' or more workers"
         )
     theta = m - 2 * f
 

@@ -60,14 +60,29 @@ def weigh(gram: Tensor, f: int) -> Tensor:
         shares = counts / total.clamp_min(torch.finfo(gram.dtype).tiny)
         inner = gram @ shares  # <g_i, mu>
         centred = gram - inner[:, None] - inner + shares @ inner
-        roots = shares.sqrt()
-        eigenvalues, eigenvectors = torch.linalg.eigh(roots[:, None] * centred * roots)
-        tau = (centred @ (roots * eigenvectors[:, -1])).square()  # lambda times the paper's tau
+        roots = torch.where(shares > 0, shares, 1).sqrt() * (shares > 0)  # no gradient at 0, where it would be infinite
+        covariance = roots[:, None] * centred * roots
+        eigenvalues, eigenvectors = torch.linalg.eigh(covariance.detach())
+        leading = eigenvectors[:, -1]
+        if covariance.requires_grad:
+            leading = leading + _first_order(covariance, eigenvalues, eigenvectors)
+        tau = (centred @ (roots * leading)).square()  # lambda times the paper's tau
         running = total > (m - 2 * f) * (1 + TIE)
         better = running & (eigenvalues[-1] < least * (1 - TIE))
         best, least = torch.where(better, counts, best), torch.where(better, eigenvalues[-1], least)
         largest = torch.where(counts > 0, tau, 0).amax()
-        filtered = counts * (1 - tau / largest)
+        filtered = counts * (1 - tau / torch.where(largest > 0, largest, 1))
         filtered = torch.where(filtered > TIE, filtered, 0)
         counts = torch.where(running & (largest > 0), filtered, counts)
     return best
+
+
+def _first_order(matrix: Tensor, eigenvalues: Tensor, eigenvectors: Tensor) -> Tensor:
+    """Return 0 [m] with the gradient of the leading eigenvector: dv = (lambda I - A)^+ dA v.
+
+    The gradient of ``torch.linalg.eigh`` is NaN if two eigenvalues are equal. Messages without weight have the eigenvalue 0.
+    """
+    gaps = eigenvalues[-1] - eigenvalues
+    inverse = torch.where(gaps > TIE * eigenvalues[-1], 1 / gaps, 0)
+    change = (matrix - matrix.detach()) @ eigenvectors[:, -1]
+    return eigenvectors @ (inverse * (eigenvectors.mT @ change))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, State, tolerated
 from dynabro_cli.components import parameter
 from dynabro_cli.lazy import torch
-from dynabro_cli.vectors.lengths import lengths
+from dynabro_cli.vectors.lengths import lengths, shortening
 from dynabro_cli.vectors.means import weighted
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def centered_clipping(parameters: Parameters, setting: AggregatorSetting) -> Agg
         v = start = state["v"] if "v" in state else torch.zeros_like(messages[0])
         for _iteration in range(parameters.L):
             pulls = messages - v
-            distances = lengths(pulls)
-            factors = torch.where(distances > parameters.tau, parameters.tau / distances, 1)
-            v = v + weighted(pulls, factors, m)
+            v = v + weighted(pulls, shortening(lengths(pulls), parameters.tau), m)
         return v, {"v": torch.where(v.isfinite().all(), v, start)}
 
     return Aggregator(aggregate, None)

@@ -61,8 +61,12 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     m = setting.workers
     f = tolerated("gm", None, setting)
 
+    def steps(gram: Tensor) -> Tensor:
+        make = with_gradient if gram.requires_grad else weiszfeld
+        return make(gram, parameters.nu, parameters.tolerance, parameters.T)
+
     def weigh(gram: Tensor) -> Tensor:
-        return weiszfeld(around(gram, start_of(gram)), parameters.nu, parameters.tolerance, parameters.T)
+        return steps(around(gram, start_of(gram)))
 
     def from_median(messages: Tensor) -> Tensor:
         median = middle_mean(messages, (m - 1) // 2)
@@ -70,7 +74,7 @@ def gm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
             0, torch.full((), m, device=messages.device), 1
         )
         products = around(gram(torch.cat([messages, median[None]])), place)[:m, :m]
-        return weighted(messages, weiszfeld(products, parameters.nu, parameters.tolerance, parameters.T))
+        return weighted(messages, steps(products))
 
     kappa = 4 * (1 + f / (m - 2 * f)) ** 2
     return stateless(from_median, kappa) if parameters.T < FEW else weighing(weigh, kappa)
@@ -81,6 +85,28 @@ def start_of(gram: Tensor) -> Tensor:
     far = radii(gram).sqrt()
     weights = 1 / far.clamp_min(1e-100 * far.amax() + torch.finfo(far.dtype).tiny * len(far))
     return weights / weights.sum()
+
+
+def with_gradient(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
+    """Compute ``weiszfeld`` with torch's operators, so that the weights have a gradient."""
+
+    def root(squares: Tensor) -> Tensor:
+        return torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)  # its gradient at 0 is 0
+
+    squares, weights, inner = gram.diagonal(), torch.zeros_like(gram[0]), torch.zeros_like(gram[0])
+    distances = root(squares)
+    smallest = (nu * distances.median()).clamp_min(torch.finfo(gram.dtype).tiny * len(gram))
+    for _ in range(most_steps):
+        smoothed = torch.maximum(distances, smallest)
+        moved = 1 / smoothed
+        moved = moved / moved.sum()
+        products_with_moved = gram @ moved
+        square = float(((moved - weights) @ (products_with_moved - inner)).detach())
+        weights, inner = moved, products_with_moved
+        if not (square > 0 and math.sqrt(square) > tolerance * float(smoothed.min().detach())):
+            break
+        distances = root(squares - 2 * inner + weights @ inner)
+    return weights
 
 
 @opaque(

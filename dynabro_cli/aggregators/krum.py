@@ -45,7 +45,7 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     if f < 0 or 2 * f + 2 >= m:
         raise SpecError(
             f"aggregator 'krum': f={f} is not legal with {m} workers; 2f + 2 < m must hold, "
-            f"so f may be at most {max(0, (m - 3) // 2)}. Try: 'krum:f=...' or more --workers"
+            f"so f may be at most {max(0, (m - 3) // 2)}. Try: 'krum:f=...' or more workers"
         )
     scored = m - f - (2 if parameters.neighbours == "paper" else 1)
 

@@ -41,7 +41,7 @@ def mfm(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     if base is None:
         raise SpecError(
             "aggregator 'mfm' needs threshold= here. Try: 'mfm:threshold=VALUE', "
-            "or --method dynabro:filter=option2, which sets it from noise_bound"
+            "or the method dynabro:filter=option2, which sets it from noise_bound"
         )
 
     def at(base: float) -> Aggregator:

@@ -54,7 +54,7 @@ def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
     if f < 0 or 2 * f + 2 >= m:
         raise SpecError(
             f"aggregator 'multi-krum': f={f} is not legal with {m} workers; 2f + 2 < m must hold, "
-            f"so f may be at most {max(0, (m - 3) // 2)}. Try: 'multi-krum:f=...' or more --workers"
+            f"so f may be at most {max(0, (m - 3) // 2)}. Try: 'multi-krum:f=...' or more workers"
         )
     q = m - f if parameters.q is None else parameters.q
     if q > m - f:

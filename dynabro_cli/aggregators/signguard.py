@@ -11,7 +11,7 @@ from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.components import parameter
 from dynabro_cli.lazy import torch
-from dynabro_cli.vectors.lengths import lengths
+from dynabro_cli.vectors.lengths import lengths, shortening
 from dynabro_cli.vectors.means import weighted
 from dynabro_cli.vectors.operators import opaque
 
@@ -62,7 +62,7 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
         part = messages if count == d else messages.index_select(1, draws.coordinates(call, count, d, messages.device))
         counts = torch.stack([(part > 0).sum(1), (part == 0).sum(1), (part < 0).sum(1)], 1)
         chosen = usual & largest_cluster(counts.double() / count)
-        factors = torch.where(norms > median, median / norms, 1) * chosen
+        factors = shortening(norms, median) * chosen
         return weighted(messages, factors, chosen.sum())
 
     return numbered(rule, None)

@@ -52,7 +52,7 @@ def momentum_tailored(parameters: Parameters, setting: AttackSetting) -> Attack:
     if beta is None:
         raise SpecError(
             "attack 'momentum-tailored' needs a momentum parameter to aim at, and the method has none. "
-            "Try: --method momentum:beta=0.9, or 'momentum-tailored:lambda=...,beta=0.9'"
+            "Try: the method momentum:beta=0.9, or 'momentum-tailored:lambda=...,beta=0.9'"
         )
     alpha = 1 - beta
     if parameters.schedule == "printed":

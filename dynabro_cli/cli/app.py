@@ -46,6 +46,7 @@ COMMANDS = {
     "plot": "plot.plot",
     "leaderboard": "leaderboard.leaderboard",
     "compare": "compare.compare",
+    "diff": "diff.diff",
     "report": "report.report",
     "browse": "browse.browse",
     "list": "list_.list_",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.cli.run import error_of
 from dynabro_cli.cli.sweep_runs import make_runs
-from dynabro_cli.components import USERS
-from dynabro_cli.errors import SpecError, SweepError, first_line
+from dynabro_cli.components import USERS, plain
+from dynabro_cli.errors import NotFoundError, SpecError, SweepError, first_line
 from dynabro_cli.executors._api import Options
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.experiment.resolve import resolve
@@ -21,6 +21,7 @@ from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields
 from dynabro_cli.models._api import METRICS
 from dynabro_cli.store.origin import check_words
 from dynabro_cli.store.read.frames import Frames, load
+from dynabro_cli.store.read.queries import among
 from dynabro_cli.store.repetition import stand
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def sweep(
     planned = plan(found, None if data_dir is None else Path(data_dir))
     here = any(one.__module__ == "__main__" for one in (*(entry.factory for entry in USERS.values()), *METRICS.values()))
     options = Options(
-        jobs=0 if here and jobs is None else jobs,
+        jobs=0 if here and jobs is None else plain(jobs),
         device=device,
         data_dir=None if data_dir is None else Path(data_dir),
         rerun="all" if rerun else "none",
@@ -116,7 +117,10 @@ def sweep(
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
         raise SweepError(f"{len(failed)} of {len(outcomes)} runs failed, first: {first_line(failed[0].message or '')}")
-    return load(db, sweep=found.name)
+    try:
+        return load(db, sweep=found.name)
+    except NotFoundError:  # all of its runs had been stored by others before
+        return load(db, among("run_key", [run.key for run in planned.runs]))
 
 
 def _made(
@@ -141,9 +145,11 @@ def _parsed(sweep: Mapping[str, Any]) -> Sweep:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as YAML has it."""
+    """Return a value as YAML has it; arrays become lists."""
     if isinstance(value, Mapping):
         return {str(key): _plain(own) for key, own in value.items()}
     if isinstance(value, list | tuple | range):
         return [_plain(own) for own in value]
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, Path):
+        return str(value)
+    return value.tolist() if hasattr(value, "tolist") else value

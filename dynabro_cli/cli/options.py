@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import pkgutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dynabro_cli import metrics as shipped_metrics
 from dynabro_cli.cli.terminal import use
 from dynabro_cli.components import parse_whole, plugins
-from dynabro_cli.errors import SpecError
+from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.executors._api import Options
 
 Command = Callable[..., None]
@@ -36,6 +38,28 @@ Plugins = Annotated[
     ),
 ]
 """An option of every command: components are looked up by name, in stored runs, too."""
+SHIPPED_METRICS = tuple(module.name for module in pkgutil.iter_modules(shipped_metrics.__path__))
+
+
+def _load_metrics(given: list[str] | None) -> list[str] | None:
+    for name in given or ():
+        if name not in SHIPPED_METRICS:
+            hint, legal = did_you_mean(name, SHIPPED_METRICS), ", ".join(SHIPPED_METRICS)
+            raise SpecError(f"metrics={name}: not a metric of dynabro{hint}. Try: {legal}, or --plugin FILE with @metrics")
+    plugins.load(f"{shipped_metrics.__name__}.{name}" for name in given or ())
+    return given
+
+
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metrics",
+        metavar="NAME",
+        callback=_load_metrics,
+        help="Store more numbers at every evaluation; classes: test accuracy of each class and worker. Run keys do not change.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON: a list with one object per row.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")]
 Database = Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Plugins, Quiet, expand, making
+from dynabro_cli.cli.options import Database, Metrics, Plugins, Quiet, expand, making
 from dynabro_cli.cli.output import print_json, tell_of_code, warn
 from dynabro_cli.cli.terminal import hint, say
 from dynabro_cli.errors import DynabroError, NotFoundError, SpecError
@@ -99,6 +99,7 @@ def run(
     rerun: Annotated[bool, typer.Option("--rerun", help="Repeat a stored run, and replace its result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the stored run as JSON.")] = False,
     quiet: Quiet = False,
+    metrics: Metrics = None,
     plugin: Plugins = None,
 ) -> None:
     """Run one experiment and store it.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, RetryFailed, Settings, making
+from dynabro_cli.cli.options import Database, DryRun, Metrics, Plugins, Quiet, RetryFailed, Settings, making
 from dynabro_cli.cli.output import duration, emit, finite, print_json, tell_of_code, warn
 from dynabro_cli.cli.sweep import RerunChanged
 from dynabro_cli.cli.terminal import complain, hint, say
@@ -47,6 +47,7 @@ def search(
     rerun_changed: RerunChanged = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    metrics: Metrics = None,
     plugin: Plugins = None,
 ) -> None:
     """Search a space of specs for the lowest or highest value, with trials that are stored runs.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dynabro_cli.cli.options import Database, DryRun, Plugins, Quiet, RetryFailed, Settings, making
+from dynabro_cli.cli.options import Database, DryRun, Metrics, Plugins, Quiet, RetryFailed, Settings, making
 from dynabro_cli.cli.output import warn
 from dynabro_cli.cli.sweep_runs import foretell, run_all
 from dynabro_cli.errors import SpecError
@@ -68,6 +68,7 @@ def sweep(
     fail_fast: FailFast = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    metrics: Metrics = None,
     plugin: Plugins = None,
 ) -> None:
     """Run every point of a grid, several at a time, and store the results. Stored runs are skipped.

@@ -9,6 +9,7 @@ from dynabro_cli.components.parameters import (
     parameter,
     parameter_infos,
     parse_whole,
+    plain,
     split_text,
 )
 from dynabro_cli.components.registry import USERS, Registry
@@ -25,5 +26,6 @@ __all__ = [
     "parameter",
     "parameter_infos",
     "parse_whole",
+    "plain",
     "split_text",
 ]

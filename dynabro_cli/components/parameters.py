@@ -158,8 +158,14 @@ def parse_whole(text: str) -> int:
     return value
 
 
+def plain(value: Any) -> Any:
+    """Return a number of NumPy or torch as Python's own; any other value unchanged."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
 def format_value(value: Any) -> str:
     """Write a parameter's value as typed: ``0.1``, ``8``, ``true``, ``3:-3``, ``auto``."""
+    value = plain(value)
     if value is None:
         return AUTO
     if isinstance(value, bool):

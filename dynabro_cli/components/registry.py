@@ -109,7 +109,7 @@ class Registry(Generic[Factory]):
         text, alias = self.find(name), aliases.find(self._folder, name)
         if not text:
             hint = f": {alias.note}" if alias else did_you_mean(name, self.suggestible(), self.find)
-            plugin = "" if hint else "; --plugin FILE loads your own"
+            plugin = "" if hint else "; load your own with --plugin FILE, in Python with load_plugin(FILE)"
             raise SpecError(f"unknown {self.kind} {name!r}{hint}; legal: {', '.join(self._entries)}{plugin}")
         if alias and alias.note and text == alias.text and text != name:
             warnings.warn(f"{self.kind} {name!r} is {text} here: {alias.note}", stacklevel=3)

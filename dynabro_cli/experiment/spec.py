@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dynabro_cli.components import PLUS, ParameterInfo, format_value, parameter, parameter_infos, split_text
+from dynabro_cli.components import PLUS, ParameterInfo, format_value, parameter, parameter_infos, plain, split_text
 from dynabro_cli.errors import SpecError, did_you_mean
 
 LARGEST = 2**31 - 1
@@ -337,7 +337,7 @@ def canonical(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_any_name(make: Callable[..., None]) -> Callable[..., None]:
-    """Return an initializer of RunSpec that also takes short names, and reports every unknown name."""
+    """Return an initializer of RunSpec that also takes short names and NumPy's numbers, and reports every unknown name."""
 
     @functools.wraps(make)
     def initialize(self: RunSpec, *places: Any, **values: Any) -> None:
@@ -349,7 +349,7 @@ def _by_any_name(make: Callable[..., None]) -> Callable[..., None]:
         ]
         if problems:
             raise SpecError(problems)
-        make(self, *places, **values)
+        make(self, *map(plain, places), **{name: plain(value) for name, value in values.items()})
 
     return initialize
 

@@ -48,7 +48,7 @@ def choose(model: nn.Module, kinds: Sequence[str], make: Make, workers: int, inp
         make: Makes the engines of the ways.
         workers: The number m of workers.
         inputs: Samples [n, c, h, w], n >= 1. Their values change a little, so that no two mini-batches are alike.
-        labels: Class numbers [n].
+        labels: Class numbers [n], or what the loss takes [n, ...].
     """
     with generators_kept(inputs.device):
         for dtype, varied in ((torch.float64, True), (torch.float32, True), (torch.float32, False)):
@@ -112,7 +112,9 @@ class _Trial:
         for module in self._model.modules():
             if is_random(module) and hasattr(module, "p"):  # the ways draw masks differently
                 cast(nn.Dropout, module).p = 0.0
-        self._batch = x.view(self._workers, -1, *x.shape[1:]), labels[places].view(self._workers, -1)
+        y = labels[places]
+        y = y.to(self._dtype) if y.is_floating_point() else y
+        self._batch = x.view(self._workers, -1, *x.shape[1:]), y.view(self._workers, -1, *y.shape[1:])
         before = generator_states(x.device)
         with torch.no_grad():  # a module that keeps its output could not be copied afterwards
             self._model.train()(x[:size])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -49,6 +50,7 @@ DEVICE = (
 )
 
 Seeds = Sequence[int] | Tensor
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class WorkerGradients:
@@ -59,7 +61,7 @@ class WorkerGradients:
     ``requires_grad=False`` are not in d, and stay as they are.
 
     Args:
-        model: The network; its own ``forward`` takes [n, c, h, w] and returns logits [n, classes].
+        model: The network; its own ``forward`` takes [n, c, h, w] and returns logits [n, classes], or what ``loss`` takes.
         workers: The number m of workers.
         dtype: The type of numbers in forward and backward passes, by default the parameters' type. Gradients have the
             parameters' type.
@@ -68,6 +70,8 @@ class WorkerGradients:
             compiler exists). This changes the gradients at most by rounding.
         samples: The number of samples that will be computed in total, for ``auto``.
         gpu_share: The share of a GPU's memory that belongs to this process.
+        loss: Maps the model's outputs [n, ...] and the labels [n, ...] to the loss of each sample [n], by default the
+            cross-entropy. Of a loss [n, ...], such as ``nn.MSELoss(reduction="none")``, each sample has its mean.
         compare: Compare the ways with each worker's own pass before the first call, on a copy of the model. False for a model
             whose tests have done so.
 
@@ -97,10 +101,12 @@ class WorkerGradients:
         compile: str = "off",  # noqa: A002
         samples: float = math.inf,
         gpu_share: float = 1.0,
+        loss: Loss | None = None,
         compare: bool = True,
     ) -> None:
         self.model = model
-        self.workers = workers
+        self.workers = workers = operator.index(workers)
+        self._loss = loss
         self._trained: dict[str, Tensor] = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
         if not self._trained:
             raise ValueError("the model has no parameter to train. Try: requires_grad_(True)")
@@ -146,7 +152,7 @@ class WorkerGradients:
 
         Args:
             inputs: [k, batches * B, c, h, w]; a worker's mini-batches follow one another.
-            labels: [k, batches * B], class numbers.
+            labels: [k, batches * B], class numbers; with a ``loss``, [k, batches * B, ...], what it takes.
             batches: The number of mini-batches per worker; batch norm normalises each by its own statistics.
             seeds: Seeds of each worker's mini-batches in turn, [k * batches], if the model is ``random``; else empty. In a
                 captured graph, a tensor on the device.
@@ -155,10 +161,11 @@ class WorkerGradients:
             Mean losses [k]. The gradients are in the first k rows of ``matrix``, batch statistics in the first k rows of
             ``statistics``.
         """
+        batches = operator.index(batches)
         ways: dict[str, Callable[[Tensor, Tensor, int, Seeds], Tensor]]
         ways = {SHARED: self._shared_passes, MAPPED: self._mapped, LOOP: self._loop}
         if self._compare and not self._tried:
-            self._choose(inputs.flatten(0, 1), labels.flatten())
+            self._choose(inputs.flatten(0, 1), labels.flatten(0, 1))
         if self.random and not len(seeds):
             needed = len(inputs) * batches
             raise ValueError(f"seeds is empty, and the model draws random numbers. Try: {needed} new seeds for each call")
@@ -177,7 +184,7 @@ class WorkerGradients:
         """Leave out the ways that do not give each worker's own gradients; find out if ``forward`` draws random numbers."""
         if self._kinds[-1] != LOOP:
             return
-        make = functools.partial(WorkerGradients, compare=False)
+        make = functools.partial(WorkerGradients, compare=False, loss=self._loss)
         with torch.enable_grad():
             choice = choose(self.model, self._kinds, make, self.workers, inputs, labels)
         self._kinds, self.random = choice.kinds, self.random or choice.draws
@@ -221,7 +228,7 @@ class WorkerGradients:
     def _has_twin(self) -> bool:
         try:
             self._twin = twin(self.model, self._shared).train()
-            self._chain = chain_of(self._twin)
+            self._chain = chain_of(self._twin) if self._loss is None else None
         except UnsupportedError as error:
             self.reason = str(error)
             return False
@@ -258,7 +265,7 @@ class WorkerGradients:
                     losses = self._chain.losses(flat, labels[part].flatten(), shared.workers)
                 means.append(losses.view(shared.workers, -1).mean(1))
                 continue
-            losses = F.cross_entropy(accurate(model(flat)), labels[part].flatten(), reduction="none")
+            losses = self._losses(model(flat), labels[part].flatten(0, 1))
             means.append(losses.view(shared.workers, -1).mean(1))
             means[-1].sum().backward()  # type: ignore[no-untyped-call]
             if not self._tried:
@@ -268,6 +275,22 @@ class WorkerGradients:
             for name, target in self._statistics.items():  # a batch norm in evaluation mode has none of the batch
                 target[part].copy_(shared.statistics.get(name, self._floating[name]))
         return (torch.cat(means) if len(means) > 1 else means[0]).detach()
+
+    def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each sample, [n]."""
+        if self._loss is None:
+            return F.cross_entropy(accurate(outputs), labels, reduction="none")
+        losses = self._loss(accurate(outputs), labels)
+        if losses.shape[:1] != labels.shape[:1]:
+            raise ValueError(
+                f"loss returned the shape {list(losses.shape)} for {len(labels)} samples; expected a loss per sample [n]. "
+                "Try: reduction='none'"
+            )
+        return losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+
+    def _mean_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss of a mini-batch."""
+        return F.cross_entropy(accurate(outputs), labels) if self._loss is None else self._losses(outputs, labels).mean()
 
     def _find_pass_values(self, samples: Tensor, model: nn.Module) -> int:
         """Return the number of input values in a pass: ``PASS_VALUES`` on a CPU, or fewer if their activations do not fit."""
@@ -297,7 +320,7 @@ class WorkerGradients:
         self.statistics.copy_(self.buffers)  # a model that changes its buffers cannot be mapped
 
         def loss(weights: dict[str, Tensor], batch: Tensor, target: Tensor) -> Tensor:
-            return F.cross_entropy(accurate(torch.func.functional_call(self.model, weights, (batch,))), target)
+            return self._mean_loss(torch.func.functional_call(self.model, weights, (batch,)), target)
 
         mapped = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0), randomness="error")
         step = max(1, PASS_VALUES // inputs[0].numel())
@@ -306,7 +329,7 @@ class WorkerGradients:
             part = slice(start, start + step)
             samples, targets = inputs[part], labels[part]
             grouped = samples.reshape(len(samples) * batches, -1, *samples.shape[2:])
-            gradients, losses = mapped(parameters, grouped, targets.reshape(len(grouped), -1))
+            gradients, losses = mapped(parameters, grouped, targets.reshape(len(grouped), -1, *targets.shape[2:]))
             for name, view in self._gradients.items():
                 torch.mean(gradients[name].view(len(samples), batches, *view.shape[1:]), 1, out=view[part][: len(samples)])
             means.append(losses.view(len(samples), batches).mean(1))
@@ -328,7 +351,7 @@ class WorkerGradients:
                     if len(seeds):
                         seed_generators(int(seeds[worker * batches + number]))
                     self.buffers.copy_(before)
-                    loss = F.cross_entropy(accurate(self.model(batch)), target)
+                    loss = self._mean_loss(self.model(batch), target)
                     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
                     flat = torch.cat([gradient.flatten() for gradient in gradients])
                     self.matrix[worker].add_(flat, alpha=1 / batches)

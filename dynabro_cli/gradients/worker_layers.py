@@ -55,7 +55,7 @@ class Shared:
         if isinstance(seeds, Tensor) or device.type == "cuda":
             self.seeds = seeds if isinstance(seeds, Tensor) else send(torch.tensor(seeds), device)
         else:
-            self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
+            self.generators = [torch.Generator(device).manual_seed(int(seed)) for seed in seeds]
 
 
 def product(left: Tensor, right: Tensor, out: Tensor) -> None:

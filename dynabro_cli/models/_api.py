@@ -32,7 +32,9 @@ class LabelledInputs(NamedTuple):
     labels: Tensor
 
 
-METRICS: dict[str, Callable[[nn.Module, LabelledInputs], Mapping[str, float]]] = {}
+WorkerLabels = tuple[tuple[int, int, int], ...]
+"""(worker, label, count) for every label of a worker's training samples; empty if all workers have all samples."""
+METRICS: dict[str, Callable[..., Mapping[str, float]]] = {}
 """Functions of plugins that measure a model at each evaluation, by their names."""
 
 

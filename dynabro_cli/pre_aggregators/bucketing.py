@@ -44,7 +44,7 @@ def bucketing(parameters: Parameters, setting: AggregatorSetting) -> PreAggregat
     buckets = -(-m // s)
     if 2 * f >= buckets:
         fitting = [size for size in range(1, min(s, m + 1)) if 2 * f < -(-m // size)]
-        advice = f"Try: 'bucketing:s={fitting[-1]}'" if fitting else f"Try: --byzantine {(m - 1) // 2} at most"
+        advice = f"Try: 'bucketing:s={fitting[-1]}'" if fitting else f"Try: byzantine={(m - 1) // 2} at most"
         raise SpecError(
             f"pre-aggregator 'bucketing': s={s} makes {buckets} messages of {m}, and f={f} Byzantine workers could be in "
             f"half of them. {advice}"

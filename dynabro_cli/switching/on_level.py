@@ -38,7 +38,7 @@ def on_level(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     if setting.jmax is None:
         raise SpecError(
             "switching 'on-level' attacks at a level of MLMC, and the method has none. "
-            "Try: --method dynabro, or another --switching"
+            "Try: the method dynabro, or another switching strategy"
         )
     if parameters.level > setting.jmax:
         raise SpecError(

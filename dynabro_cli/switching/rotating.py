@@ -40,15 +40,15 @@ def rotating(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     largest = max(groups.count(group) for group in set(groups))
     problems = []
     if m < 3:
-        problems.append(f"switching 'rotating' needs three groups of workers, but workers={m}. Try: --workers 3 or more")
+        problems.append(f"switching 'rotating' needs three groups of workers, but workers={m}. Try: 3 workers or more")
     elif 2 * largest >= m:
         problems.append(
-            f"switching 'rotating' makes {largest} of {m} workers Byzantine, not under half. Try: --workers 3, 5 or more"
+            f"switching 'rotating' makes {largest} of {m} workers Byzantine, not under half. Try: 3, 5 or more workers"
         )
     elif setting.byzantine != largest:
         problems.append(
             f"switching 'rotating' makes a third of the workers Byzantine, {largest} of {m}, "
-            f"but byzantine={setting.byzantine}. Try: --byzantine {largest}"
+            f"but byzantine={setting.byzantine}. Try: byzantine={largest}"
         )
     if parameters.period is None and setting.beta is None:
         problems.append(

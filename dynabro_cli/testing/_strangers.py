@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dynabro_cli.api import make_attack, make_switching
 from dynabro_cli.attacks._api import ON_DATA, Attack, Defence, State, honest_mean
+from dynabro_cli.errors import first_line
 from dynabro_cli.testing._common import check_run, component, require, same
 
 M = 9
@@ -65,7 +66,10 @@ def _check_numbers(text: str, attack: Attack, workers: int) -> None:
         own, byzantine = _own(workers, count), torch.randperm(workers, generator=torch.Generator().manual_seed(count)) < count
         before, kept = own.clone(), {name: value.clone() for name, value in state.items()}
         where = f"{text} with {count} of {workers} workers Byzantine"
-        messages = _sent(attack, own, byzantine, state)
+        try:
+            messages = _sent(attack, own, byzantine, state)
+        except Exception as error:
+            raise AssertionError(f"{where}: it raises {type(error).__name__}: {first_line(error)}") from error
         require(same(own, before), f"{where}: it changes its input; clone it")
         require(
             messages.shape == own.shape and messages.dtype == own.dtype,

@@ -36,5 +36,10 @@ def length(vector: Tensor) -> Tensor:
 
 def clipped(messages: Tensor, norms: Tensor, longest: Tensor) -> Tensor:
     """Return the messages [m, d], of the given norms [m], shortened to ``longest`` if they are longer."""
-    factors = torch.where(norms > longest, longest / norms, 1)
-    return messages * factors[:, None].to(messages.dtype)
+    return messages * shortening(norms, longest)[:, None].to(messages.dtype)
+
+
+def shortening(norms: Tensor, longest: float | Tensor) -> Tensor:
+    """Return min(1, longest/norm) [m]; its gradient is finite even for a norm of 0."""
+    over = norms > longest
+    return torch.where(over, longest / torch.where(over, norms, 1), 1)

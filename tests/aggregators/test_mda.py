@@ -53,7 +53,7 @@ def test_sizes_that_would_not_end_are_refused() -> None:
         )
     ]
     # C(24, 6) = 134596, C(29, 6) = 475020: one worker fewer would do
-    with pytest.raises(SpecError, match="Try: 'mda:f=5', or --workers 29"):
+    with pytest.raises(SpecError, match="Try: 'mda:f=5', or 29 workers"):
         make_aggregator("mda", workers=30, byzantine=6)
 
 

@@ -88,7 +88,7 @@ def test_beta_of_its_own_goes_before_the_methods() -> None:
 
 
 def test_needs_a_beta() -> None:
-    with pytest.raises(SpecError, match=r"the method has none. Try: --method momentum:beta="):
+    with pytest.raises(SpecError, match=r"the method has none. Try: the method momentum:beta="):
         make_attack("momentum-tailored:lambda=1", workers=3)
     with pytest.raises(SpecError, match="beta=1 is not legal; beta must be a number >= 0 and < 1 or auto"):
         make_attack("momentum-tailored:lambda=1,beta=1", workers=3)

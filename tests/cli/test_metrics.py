@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import torch
 from dynabro_cli import RunSpec, simulate
 from dynabro_cli.errors import PluginError, SpecError
 from dynabro_cli.events import Evaluated
-from dynabro_cli.plugins import make_task, metrics, task
+from dynabro_cli.metrics.classes import classes
+from dynabro_cli.models._api import METRICS
+from dynabro_cli.plugins import LabelledInputs, make_task, metrics, task
 from dynabro_cli.testing import check_task
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
@@ -65,6 +68,44 @@ def test_what_is_no_number_names_the_function() -> None:
 
     with pytest.raises(PluginError, match=r"metrics 'mine' returned 0\.5\. Try: a dict of numbers by name"):
         list(simulate(RunSpec(task="digits", model="logistic", budget=1)))
+
+
+def test_accuracies_of_classes_and_workers() -> None:
+    """Inputs are the logits. Class 0: 1 of 2 right, class 1: 3 of 3, class 2: 0 of 1. No test sample is of class 3."""
+    labels = torch.tensor([0, 0, 1, 1, 1, 2])
+    data = LabelledInputs(torch.eye(4)[[0, 1, 1, 1, 1, 0]], labels)
+    counts = ((0, 0, 4), (1, 0, 1), (1, 1, 3), (1, 3, 9), (2, 2, 5), (2, 1, 15), (3, 3, 7))
+    of_classes = {"class 0": 0.5, "class 1": 1.0, "class 2": 0.0, "worst class": 0.0}
+    assert classes(torch.nn.Identity(), data, worker_labels=()) == of_classes
+    of_workers = {"worker 0": 0.5, "worker 1": (0.5 + 3) / 4, "worker 2": 15 / 20, "worst worker": 0.5}
+    assert classes(torch.nn.Identity(), data, worker_labels=counts) == of_classes | of_workers
+    many = classes(torch.nn.Identity(), data, worker_labels=tuple((worker, 1, 1) for worker in range(101)))
+    assert many == of_classes | {"worst worker": 1.0}
+
+
+def test_shipped_metrics_are_an_option(dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "dynabro_cli.metrics.classes", raising=False)
+    words = [*DIGITS[:-2], "-q", "--data=dirichlet:alpha=0.3", "--workers=3", "--byzantine=1", "--method=sgd"]
+    assert (
+        dynabro(*words, "--metrics", "clases").problems[0].startswith("metrics=clases: not a metric of dynabro (did you mean")
+    )
+    assert dynabro(*words, "--metrics", "classes").code == 0
+    ((accuracy,),) = read(folder / "results.db", "SELECT final_accuracy FROM runs")
+    last = dict(read(folder / "results.db", "SELECT name, value FROM metrics WHERE round = 40"))
+    assert last.keys() == {
+        *(f"class {label}" for label in range(10)),
+        *(f"worker {w}" for w in range(3)),
+        "worst class",
+        "worst worker",
+    }
+    assert last["worst class"] == min(last[f"class {label}"] for label in range(10))
+    counts = read(folder / "results.db", "SELECT worker, label, count FROM worker_labels")
+    mine = {label: count for worker, label, count in counts if worker == 2}
+    expected = sum(count * last[f"class {label}"] for label, count in mine.items()) / sum(mine.values())
+    assert last["worker 2"] == pytest.approx(expected)
+    METRICS.clear()
+    assert dynabro(*words).out.count("already in") == 1  # the key has no metrics
+    assert 0 < accuracy < 1
 
 
 def test_a_metric_changes_no_other_number() -> None:

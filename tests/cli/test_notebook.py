@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dynabro_cli
 from dynabro_cli import RunSpec, load, run, sweep
 from dynabro_cli.errors import NotFoundError, SpecError, SweepError
+from dynabro_cli.executors.backends.local.pool import Worker
+from dynabro_cli.executors.worker import Ready
 from dynabro_cli.plugins import aggregator
 from tests.cli.conftest import Dynabro
 from tests.own import fresh
@@ -68,6 +73,42 @@ def test_a_sweep_is_a_file_or_a_mapping(folder: Path) -> None:
     assert len(load("mine.db", "seed = 7", sweep=["mine"]).runs) == 2
     with pytest.raises(NotFoundError, match=r"no run of the sweep min is stored \(did you mean 'mine'\?\)"):
         load("mine.db", sweep="min")
+
+
+def test_numbers_and_arrays_of_numpy(folder: Path) -> None:
+    numbers = {
+        "budget": np.int64(20),
+        "workers": np.uint8(5),
+        "byzantine": np.array(1),
+        "lr": np.float32(0.5),
+        "seed": np.int32(3),
+    }
+    row = run(QUADRATIC | numbers, db="mine.db", quiet=True)
+    assert (
+        row["run_key"]
+        == run(QUADRATIC | {"budget": 20, "workers": 5, "byzantine": 1, "lr": 0.5, "seed": 3}, db="mine.db")["run_key"]
+    )
+    assert RunSpec(lr=np.float64(0.1)) == RunSpec(lr=0.1)
+    assert repr(RunSpec(lr=np.float64(0.1))) == repr(RunSpec(lr=0.1))
+    grid = {"name": "arrays", "base": QUADRATIC, "grid": {"lr": np.array([1e-3, 2e-3])}, "seeds": np.arange(2)}
+    runs = sweep(grid, db="mine.db", jobs=np.int64(0), quiet=True).runs  # type: ignore[arg-type]
+    assert sorted(zip(runs["learning_rate"], runs["seed"], strict=True)) == [(1e-3, 0), (1e-3, 1), (2e-3, 0), (2e-3, 1)]
+    assert read(folder / "mine.db", "SELECT jobs, typeof(jobs) FROM sweeps") == [(1, "integer")]
+    again = sweep(grid | {"name": "other"}, db="mine.db", jobs=0, quiet=True).runs
+    assert list(again["id"]) == list(runs["id"])
+
+
+def test_worker_processes_do_not_import_the_main_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, main = folder / "script.py", ModuleType("__main__")
+    script.write_text("open('imported', 'w').close()")
+    main.__file__ = str(script)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    worker = Worker("tests.executors.faulty:die_when_ready")
+    assert worker.receive() == Ready()
+    worker.reap()
+    worker.close()
+    assert sys.modules["__main__"] is main
+    assert list(folder.iterdir()) == [script]
 
 
 def test_what_is_no_sweep(folder: Path) -> None:

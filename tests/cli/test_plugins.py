@@ -235,7 +235,7 @@ def test_a_database_with_unknown_components_is_listed_plotted_and_merged(dynabro
 
 def test_an_unknown_component_says_how_to_load_it(dynabro: Dynabro) -> None:
     outcome = dynabro("run", "--aggregator", "zzz", *QUICK)
-    assert outcome.problems[0].endswith("; --plugin FILE loads your own")
+    assert outcome.problems[0].endswith("; load your own with --plugin FILE, in Python with load_plugin(FILE)")
 
 
 # --- what goes wrong

@@ -66,6 +66,7 @@ LINES: dict[tuple[str, ...], list[list[str]]] = {
     ("query",): [["SELECT * FROM runs"], [f'SELECT 1 AS "{EVIL}"'], [f"SELECT {EVIL}"], ["SELECT host FROM runs", "--json"]],
     ("export",): [["final", "--csv", "out.csv"], ["final", "--csv", f"{EVIL}/out.csv"], [EVIL, "--csv", "-"]],
     ("compare",): [["sgd", "momentum"], ["method=sgd", EVIL], [EVIL, EVIL]],
+    ("diff",): [["1", "2"], ["1", EVIL], ["1", "2", "--json"]],
     ("tag",): [["1", "good", "--note", EVIL], [EVIL, "good"], ["1", EVIL], ["all", "good", "--where", EVIL]],
     ("report",): [["--out", "report.html"], ["--where", EVIL], ["--out", f"{EVIL}/report.html"]],
     ("browse",): [["--db", EVIL], ["--port", EVIL]],

@@ -171,7 +171,9 @@ def test_limits_themselves_are_legal_where_not_strict(toys: Registry[Any]) -> No
 
 def test_unknown_names_and_keys_are_refused_with_a_hint(toys: Registry[Any]) -> None:
     assert problems(toys, "ful") == ["unknown toy 'ful' (did you mean 'full'?); legal: bare, full"]
-    assert problems(toys, "zzz") == ["unknown toy 'zzz'; legal: bare, full; --plugin FILE loads your own"]
+    assert problems(toys, "zzz") == [
+        "unknown toy 'zzz'; legal: bare, full; load your own with --plugin FILE, in Python with load_plugin(FILE)"
+    ]
     (problem,) = problems(toys, "full:rate=1,lamda=2")
     assert problem == (
         "toy 'full' has no parameter 'lamda' (did you mean 'lambda'?); legal: rate, lambda, K, f, mode, nested, start, late"

@@ -9,8 +9,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from dynabro_cli import testing
 from dynabro_cli.cli.new import KINDS, rendered
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import REGISTRIES
+from dynabro_cli.plugins import attack as attack_of
 from tests.cli.conftest import Dynabro
 from tests.cli.conftest import dynabro as dynabro
 from tests.cli.conftest import folder as folder
@@ -51,6 +53,20 @@ CHECKS = {
 def _nothing_stays() -> Iterator[None]:
     with fresh():
         yield
+
+
+@pytest.mark.parametrize(("call", "error"), [
+    (lambda own, byzantine: own[~byzantine][0], "IndexError: index 0 is out of bounds"),
+    (lambda own, byzantine: own[~byzantine].quantile(0.5, dim=0), "RuntimeError: quantile"),
+])  # fmt: skip
+def test_an_attack_that_fails_if_all_workers_are_byzantine(call: Callable[..., Any], error: str) -> None:
+    def first_honest(own: Any, byzantine: Any) -> Any:
+        """First honest vector."""
+        return call(own, byzantine)
+
+    attack_of("first-honest")(first_honest)
+    with pytest.raises(AssertionError, match=f"first-honest with 1 of 1 workers Byzantine: it raises {error}"):
+        testing.check_attack("first-honest")
 
 
 # --- dynabro new

@@ -151,7 +151,7 @@ def test_byzantine_of_rotating_is_the_largest_third() -> None:
     assert [filled(workers=m, **given).byzantine for m in (3, 5, 6, 17, 25)] == [1, 2, 2, 6, 9]
     assert filled(workers=9, byzantine=3, **given).byzantine == 3
     (line,) = problems(workers=9, byzantine=2, **given)
-    assert "Try: --byzantine 3" in line
+    assert "Try: byzantine=3" in line
 
 
 def test_rotating_among_four_workers() -> None:
@@ -159,7 +159,7 @@ def test_rotating_among_four_workers() -> None:
     given = {"method": "momentum", "switching": "rotating", "workers": 4}
     for byzantine in (None, 1):
         (line,) = problems(**given, byzantine=byzantine)
-        assert line.endswith("Try: --workers 3, 5 or more")
+        assert line.endswith("Try: 3, 5 or more workers")
 
 
 def test_option2_aggregates_with_mfm() -> None:

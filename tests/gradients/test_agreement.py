@@ -228,3 +228,55 @@ def test_buffers_that_forward_does_not_change_stay() -> None:
     engine(torch.rand(3, 4, 1, 8, 8), torch.zeros(3, 4, dtype=torch.int64), 1, ())
     assert engine.kind == MAPPED
     assert torch.equal(engine.statistics, torch.linspace(1, 2, 64).expand(3, -1))
+
+
+def smoothed(outputs: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(outputs, labels, label_smoothing=0.3, reduction="none")
+
+
+def squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).square()  # [n, classes]: a sample's loss is the mean
+
+
+def of_all_samples(outputs: Tensor, targets: Tensor) -> Tensor:
+    return squares(outputs, targets).mean(1) * outputs.detach().abs().mean()
+
+
+@pytest.mark.parametrize(("loss", "between", "kind"), [
+    (smoothed, torch.tanh, SHARED),
+    (squares, torch.tanh, SHARED),
+    (squares, MIXING["mean"], MAPPED),
+    (squares, lambda h: h + h.mean(0) * (2 - float(h.detach()[0, 0] > 9)), LOOP),
+    (of_all_samples, torch.tanh, MAPPED),
+])  # fmt: skip
+def test_any_loss_per_sample(loss: Callable[[Tensor, Tensor], Tensor], between: Callable[[Tensor], Tensor], kind: str) -> None:
+    model, (inputs, labels) = body(between).double(), batch_of(3, 4, (1, 8, 8))
+    targets = labels if loss is smoothed else torch.randn(3, 4, CLASSES, dtype=torch.float64)
+    expected = []
+    for samples, of_worker in zip(inputs, targets, strict=True):
+        model.zero_grad()
+        means = [loss(model(x), y).mean() for x, y in zip(samples.chunk(2), of_worker.chunk(2), strict=True)]
+        (sum(means) / 2).backward()  # type: ignore[union-attr]
+        gradient = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+        expected.append((float(sum(means) / 2), gradient))
+    model.zero_grad()
+    engine = WorkerGradients(model, np.int64(3), loss=loss)  # type: ignore[arg-type]
+    for _ in range(2):  # after the first call, a chain may compute cross-entropy
+        torch.testing.assert_close(engine(inputs, targets, 2, ()).tolist(), [mean for mean, _ in expected])
+        torch.testing.assert_close(engine.matrix, torch.stack([gradient for _, gradient in expected]))
+    assert engine.kind == kind
+
+
+def test_a_chain_computes_only_the_cross_entropy() -> None:
+    linear = nn.Sequential(nn.Flatten(), nn.Linear(64, CLASSES))
+    inputs, labels = batch_of(3, 4, (1, 8, 8))
+    engine = WorkerGradients(linear, 3, loss=smoothed)
+    first = engine(inputs.float(), labels, 1, ())
+    torch.testing.assert_close(engine(inputs.float(), labels, 1, ()), first)
+
+
+@pytest.mark.parametrize("loss", [F.mse_loss, lambda outputs, _: outputs.flatten()])
+def test_a_loss_that_is_not_per_sample_is_refused(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    inputs, _ = batch_of(3, 4, (1, 8, 8))
+    with pytest.raises(ValueError, match=r"loss returned the shape \[\d*\] for 12 samples; expected a loss per sample"):
+        WorkerGradients(body(), 3, loss=loss)(inputs.float(), torch.randn(3, 4, CLASSES), 1, ())

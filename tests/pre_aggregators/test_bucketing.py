@@ -94,6 +94,6 @@ def test_a_rule_that_gets_too_few_messages_says_whose_they_are() -> None:
     assert error.value.problems == [
         (
             "aggregator 'krum': f=4 is not legal with 9 workers; 2f + 2 < m must hold, so f may be at most 3. "
-            "Try: 'krum:f=...' or more --workers (the pre-aggregators before it leave 9 messages of 17)"
+            "Try: 'krum:f=...' or more workers (the pre-aggregators before it leave 9 messages of 17)"
         )
     ]

@@ -68,7 +68,7 @@ def test_the_schedule_can_be_drawn_again(clock: str, method: str) -> None:
 @pytest.mark.parametrize(
     ("method", "level", "problem"),
     [
-        ("sgd", 2, "switching 'on-level' attacks at a level of MLMC, and the method has none. Try: --method dynabro, or "),
+        ("sgd", 2, "switching 'on-level' attacks at a level of MLMC, and the method has none. Try: the method dynabro, or "),
         (
             "dynabro:jmax=3",
             4,

@@ -50,5 +50,5 @@ def test_errors() -> None:
     with pytest.raises(SpecError) as error:
         make_switching("rotating", workers=17, byzantine=8)
     first, second = error.value.problems
-    assert "6 of 17, but byzantine=8. Try: --byzantine 6" in first
+    assert "6 of 17, but byzantine=8. Try: byzantine=6" in first
     assert "the method has none. Try: 'rotating:period=...'" in second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -277,10 +278,12 @@ class ImageProblem:
 
     def metrics(self) -> tuple[tuple[str, float], ...]:
         (images, labels), found = self._test, dict[str, float]()
+        counts = () if self._shares is None else self._shares.counts
         for name, function in METRICS.items():
             # a function may change what it gets, such as the mode of a layer or a label, and the run must not change
             model, data = copy.deepcopy(self._engine.model).eval(), LabelledInputs(self._normalise(images), labels.clone())
-            numbers = function(model, data)
+            asked = {"worker_labels": counts} if "worker_labels" in inspect.signature(function).parameters else {}
+            numbers = function(model, data, **asked)
             try:
                 found |= {str(key): float(value) for key, value in numbers.items()}
             except (AttributeError, TypeError, ValueError) as error:

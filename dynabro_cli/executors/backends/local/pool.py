@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Collection, Iterator
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import wait
+from types import ModuleType
 from typing import Any, cast
 
 from dynabro_cli.errors import RunError
@@ -48,7 +50,8 @@ class Worker:
         resource_tracker.ensure_running()  # the first worker would start the tracker, and that unblocks signals
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # inherited; the worker will ignore them
         try:
-            self._process.start()
+            with _main_module_hidden():
+                self._process.start()
         except OSError as error:
             self.connection.close()
             raise RunError(f"no worker process can be started ({error.strerror}). Try: a smaller --jobs") from error
@@ -93,6 +96,20 @@ class Worker:
         """Release the parent's resources of a dead worker."""
         self.connection.close()
         self._process.close()
+
+
+@contextlib.contextmanager
+def _main_module_hidden() -> Iterator[None]:
+    """Keep a new process from importing the user's main module, as ``spawn`` would: a script without a guard would run again.
+
+    ``spawn`` reads ``__file__`` and ``__spec__`` of this module, and a worker needs nothing of it.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 class Pool:

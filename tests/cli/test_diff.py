@@ -1,0 +1,61 @@
+"""``dynabro diff``: in what two stored runs differ."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.store.open.engine import open_for_writing
+from dynabro_cli.store.recorder import Recorder
+from tests.cli.conftest import Dynabro
+from tests.store.made import change
+
+DIGITS: dict[str, Any] = {"task": "digits", "model": "logistic", "budget": 20, "eval_every": 10, "workers": 5, "byzantine": 1}
+
+
+def stored(path: Path, *specs: dict[str, Any]) -> None:
+    recorder = Recorder(open_for_writing(str(path)))
+    for spec in specs:
+        for event in simulate(RunSpec(**DIGITS | spec), device="cpu"):
+            recorder.record(event)
+
+
+def test_what_differs_is_shown_and_nothing_else(dynabro: Dynabro, folder: Path) -> None:
+    stored(folder / "results.db", {"method": "momentum:beta=0.9"}, {"method": "momentum:beta=0.8", "aggregator": "nnm+cwtm"})
+    found = {(row["part"], row["name"]): (row["a"], row["b"]) for row in json.loads(dynabro("diff", "1", "2", "--json").out)}
+    fields = {name: values for (part, name), values in found.items() if part == "fields"}
+    assert fields.pop("method.beta") == (0.9, 0.8)
+    assert fields.pop("pre_aggregators.1") == (None, "nnm")
+    assert set(fields) <= {"pre_aggregators.1.f"}
+    assert {name for part, name in found if part == "code"} == {"pre_aggregators/nnm"}
+    assert ("curves", "gradient_norm: first at budget 1") in found  # 0.1 g and 0.2 g
+    assert ("curves", "test_accuracy: first at budget 0") not in found  # the same model
+    outcome = dynabro("diff", "1", "2")
+    assert (outcome.code, outcome.err.splitlines()[-1]) == (0, "equal: versions, machine")
+    assert "method.beta" in outcome.out
+
+
+def test_values_that_a_table_would_round_are_written_in_full(dynabro: Dynabro, folder: Path) -> None:
+    stored(folder / "results.db", {"seed": 1}, {"seed": 2})
+    for table in ("evaluations", "rounds"):
+        change(folder / "results.db", f"DELETE FROM {table} WHERE run_id = 2")
+    copied = "SELECT 2, round, budget, samples, test_accuracy, 1.00000001 * test_loss FROM evaluations"
+    change(
+        folder / "results.db", f"INSERT INTO evaluations (run_id, round, budget, samples, test_accuracy, test_loss) {copied}"
+    )
+    out = dynabro("diff", "1", "2").out
+    (line,) = [line for line in out.splitlines() if "test_loss: first" in line]
+    first, second = map(float, line.split()[-2:])
+    assert second == first * 1.00000001
+    assert "test_accuracy" not in out
+    assert "gradient_norm: values" in out
+
+
+def test_the_same_run_and_no_run(dynabro: Dynabro, folder: Path) -> None:
+    stored(folder / "results.db", {})
+    assert dynabro("diff", "1", "1").out == "no difference in any part\n"
+    assert json.loads(dynabro("diff", "1", "1", "--json").out) == []
+    outcome = dynabro("diff", "1", "7")
+    assert (outcome.code, outcome.problems[0][:21]) == (66, "there is no run '7'. ")
