@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import typer
 
 from dynabro_cli import __version__
-from dynabro_cli.cli.terminal import close, complain, prepare, say, unwritable
+from dynabro_cli.cli.terminal import close, complain, in_use, prepare, say, unwritable
 from dynabro_cli.deferred import when_loaded
-from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError, SpecError
+from dynabro_cli.errors import DatabaseError, DynabroError, InterruptedRunError, PreemptedError, SpecError
 from dynabro_cli.executors.interruptions import check_arrived, handle_signal
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.lazy import torch
@@ -156,6 +156,8 @@ def main() -> None:
             complain("interrupted")
     except DynabroError as error:
         lines = error.problems if isinstance(error, SpecError) else [str(error)]
+        if isinstance(error, DatabaseError) and isinstance(error.__cause__, ValueError):  # which does not name the row
+            lines = [_wrong_row() or str(error)]
         for line in lines[:MOST_LINES]:
             complain(line)
         if len(lines) > MOST_LINES:
@@ -174,7 +176,28 @@ def main() -> None:
         code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
     except OSError as error:
         code = unwritable(error)
+    except Exception:
+        problem = _wrong_row()
+        if problem is None:
+            raise
+        complain(problem)
+        code = DatabaseError.exit_code
     sys.exit(close(code))
+
+
+def _wrong_row() -> str | None:
+    """Return the first problem of the database in use, as ``db check`` finds it; None if it finds none.
+
+    Databases are not checked when they are opened, because that reads each value. So a command that fails at a value that
+    dynabro has not written looks for it afterwards.
+    """
+    from dynabro_cli.store.care.check import check
+
+    try:
+        problems = check(in_use()).problems
+    except Exception:  # the command's own error says more
+        return None
+    return f"{problems[0]}. Try: dynabro db check, which lists all problems" if problems else None
 
 
 def _command() -> Any:

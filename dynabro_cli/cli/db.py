@@ -145,8 +145,8 @@ def merge(
         _warn(merged)
         tell_of_mixture(merged.versions)
         say(_summary(merged, f"{shown(other)} {'would be ' if dry_run else ''}merged into {shown(db)}"))
-    wrong = [(merged.unsound, "run"), (merged.unsound_kappas, "kappa")]
-    if merged.unsound or merged.unsound_kappas:
+    wrong = [(merged.unsound, "run"), (merged.unsound_kappas, "kappa"), (merged.unsound_rows, "row")]
+    if any(found for found, _ in wrong):
         told = " and ".join(many(len(found), name) for found, name in wrong if found)
         raise DatabaseError(
             f"{told} of {shown(other)} not merged, because of damage. Try: dynabro db check --db {shown(other)}"
@@ -177,7 +177,7 @@ def remove(
         say(f"no run of {shown(db)} is removed: no run fulfils {where}")
         return
     first = ", ".join(str(run.id) for run in removal.runs[:MOST_LINES])
-    table = list_runs(open_read_only(db, any_row=True), f"id IN ({first})")
+    table = list_runs(open_read_only(db), f"id IN ({first})")
     emit(table.columns, table.rows)
     if len(removal.runs) > MOST_LINES:
         say(f"... and {len(removal.runs) - MOST_LINES} more")
@@ -229,6 +229,7 @@ def _warn(merged: Merged) -> None:
         f"kappa {number} of the other database was not merged: {'; '.join(problems)}"
         for number, problems in merged.unsound_kappas.items()
     ]
+    lines += [f"of the other database not merged: {line}" for line in merged.unsound_rows]
     lines += [f"run {key[:10]} was not merged: it is in progress here" for key in merged.held]
     lines += [
         f"trials of {name} were not merged, but their runs: another search of this name, or another spelling of it, is here"

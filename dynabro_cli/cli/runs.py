@@ -231,7 +231,7 @@ def query(
 
     if timeout is not None and not 0 < timeout <= MOST_SECONDS:
         raise SpecError(f"timeout={timeout:g}: it must be more than 0, and at most {MOST_SECONDS}. Try: --timeout 10")
-    table = queries.query(open_read_only(db, any_row=True), sql, timeout=timeout)
+    table = queries.query(open_read_only(db), sql, timeout=timeout)
     emit(table.columns, table.rows, as_json=as_json, as_csv=as_csv)
 
 

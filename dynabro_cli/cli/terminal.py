@@ -29,6 +29,8 @@ COMMAND = re.compile(
 PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
 _in_use = ""
 """The option that names the database of this command; empty for the usual one."""
+_database = ""
+"""The database of this command."""
 
 
 def one_line(text: object) -> str:
@@ -56,10 +58,16 @@ def note(line: str, *, end: str = "\n", flush: bool = False) -> None:
 
 def use(db: str) -> str:
     """Note the database of this command, for commands to type; one whose URL has a password is not repeated."""
-    global _in_use
+    global _in_use, _database
+    _database = db
     usual = db == os.environ.get("DYNABRO_DB", "results.db") or PASSWORD.search(db)
     _in_use = "" if usual else f" --db {shlex.quote(db)}"
     return db
+
+
+def in_use() -> str:
+    """Return the database of this command."""
+    return _database
 
 
 def to_type(text: str) -> str:

@@ -16,9 +16,10 @@ from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.ledger import Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.limits import MOST_DIFF
 from dynabro_cli.store.claims import Repeat
 from dynabro_cli.store.kept_connection import KeptConnection
-from dynabro_cli.store.origin import MOST_DIFF, Origin
+from dynabro_cli.store.origin import Origin
 from dynabro_cli.store.ownership import heartbeats
 from dynabro_cli.store.read.searches import refuse_name_of_search
 from dynabro_cli.store.recorder import Recorder, SaveModel

@@ -13,13 +13,7 @@ from typing import Any
 
 from dynabro_cli.components import PLUS, ParameterInfo, format_value, parameter, parameter_infos, plain, split_text
 from dynabro_cli.errors import SpecError, did_you_mean
-
-LARGEST = 2**31 - 1
-"""Largest value of a field whose column is an integer of 32 bits, in every database."""
-LARGEST_BUDGET = 2_000_000_000
-"""Largest budget: the last round may spend more than the rest of the budget."""
-MOST_WORKERS = 1_000_000
-"""Largest number of workers: masks, numbers and tables of this length can be made at once."""
+from dynabro_cli.limits import LARGEST, LARGEST_BUDGET, MOST_WORKERS
 
 
 def row(

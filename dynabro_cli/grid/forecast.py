@@ -128,7 +128,7 @@ def usual_jobs(device: str, cores: int, jobs_per_gpu: int) -> int:
 def _read(database: str, kind: str) -> tuple[dict[Like, float], float]:
     """Return seconds per computation by similarity, on devices of ``kind``; and bytes per row."""
     try:
-        engine, everything = open_read_only(database), open_read_only(database, any_row=True)
+        engine = open_read_only(database)
     except NotFoundError:
         return {}, BYTES_A_ROW
     sums: dict[Like, tuple[float, float]] = {}
@@ -138,7 +138,7 @@ def _read(database: str, kind: str) -> tuple[dict[Like, float], float]:
                 before = sums.get(key, (0, 0))
                 sums[key] = (before[0] + spent, before[1] + seconds)
     speeds = {key: seconds / spent for key, (spent, seconds) in sums.items() if spent}
-    rows = next(query(everything, ROWS).rows)[0]
+    rows = next(query(engine, ROWS).rows)[0]
     path = sqlite_path(database)
     measured = path.stat().st_size / rows if path is not None and rows >= ENOUGH_ROWS else None
     return speeds, measured or BYTES_A_ROW

@@ -17,7 +17,8 @@ from dynabro_cli.experiment.label import cell
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.plan import PlannedRuns
-from dynabro_cli.grid.sweep_file import MOST_CHARACTERS, Sweep
+from dynabro_cli.grid.sweep_file import Sweep
+from dynabro_cli.limits import MOST_CHARACTERS
 from dynabro_cli.store.care.outputs import FileKind
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.engine import open_read_only

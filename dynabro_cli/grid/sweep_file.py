@@ -16,11 +16,9 @@ from dynabro_cli.errors import SpecError, did_you_mean
 from dynabro_cli.experiment.complete import parse_drops
 from dynabro_cli.experiment.spec import SHORT, canonical, fields, full_name
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word, read_yaml, stop_at_many
+from dynabro_cli.limits import MOST_CHARACTERS, MOST_RUNS, MOST_SEEDS, SWEEP_NAME
 
 KEYS = ("name", "description", "plugins", "base", "grid", "exclude", "seeds")
-MOST_RUNS = 100_000
-MOST_SEEDS = 10_000
-MOST_CHARACTERS = 1_000_000
 COMMA = "; inside [ ] and { } a value with a comma needs quotes"
 
 Values = Mapping[str, str]
@@ -104,6 +102,12 @@ def read_mapping(text: str, source: str, keys: Sequence[str]) -> Pairs:
     return document
 
 
+def name_problem(name: str) -> str | None:
+    """Return the problem of a name of a sweep or a search; None if it is legal."""
+    legal = SWEEP_NAME.fullmatch(name)
+    return None if legal else f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens"
+
+
 def check_value(name: str, text: str, others: Sequence[str] = ()) -> None:
     """Raise SpecError unless ``name`` is a field and ``text`` a legal number or word for it."""
     infos, name = fields(), full_name(name)
@@ -180,8 +184,8 @@ class Reading:
         name = self.text(parts["name"], "name") if "name" in parts else ""
         if "name" not in parts:
             self.refuse(document.line, "a sweep needs a name")
-        elif name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            self.refuse(parts["name"].line, f"name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens")
+        elif name and (problem := name_problem(name)):
+            self.refuse(parts["name"].line, problem)
         description = self.text(parts["description"], "description") if "description" in parts else ""
         plugins = self._plugins(parts["plugins"]) if "plugins" in parts else ()
         base = self.values(parts["base"], "base") if "base" in parts else {}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from dynabro_cli.components import plugins
 from dynabro_cli.errors import NotFoundError, SpecError, did_you_mean
 from dynabro_cli.experiment.spec import canonical, full_name
-from dynabro_cli.grid.sweep_file import MOST_CHARACTERS, MOST_RUNS, Axis, Sweep, check_value, parse_seeds, parse_sweep, too_many
+from dynabro_cli.grid.sweep_file import Axis, Sweep, check_value, parse_seeds, parse_sweep, too_many
+from dynabro_cli.limits import MOST_CHARACTERS, MOST_RUNS
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -18,7 +18,6 @@ from dynabro_cli.grid.plan import meanings
 from dynabro_cli.grid.strict_yaml import Items, Node, Pairs, Word
 from dynabro_cli.grid.sweep_file import (
     KEYS,
-    MOST_CHARACTERS,
     Axis,
     Reading,
     Sweep,
@@ -27,6 +26,7 @@ from dynabro_cli.grid.sweep_file import (
     read_mapping,
 )
 from dynabro_cli.grid.sweep_lookup import read_file, read_settings, shipped, with_plugins, with_values, without
+from dynabro_cli.limits import MOST_CHARACTERS
 from dynabro_cli.search.space import RANGE, Entry, Space, space_of
 from dynabro_cli.store.read.searches import GOALS
 

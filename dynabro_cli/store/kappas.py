@@ -9,12 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, RowMapping, delete, insert, text
 
+from dynabro_cli.limits import LARGEST_INPUT
 from dynabro_cli.store.kept_connection import transact
-from dynabro_cli.store.open.value_types import LARGEST_TEXT, moment, of_wrong_types, sane_row
+from dynabro_cli.store.open.value_types import moment, sane_row, unsound_rows
 from dynabro_cli.store.tables import SEARCH, verified_kappa
 
-MOST_CHARACTERS = LARGEST_TEXT
-"""Largest length of a stored input; longer inputs are not stored."""
 NUMBER = 25
 """Most characters per number of an input, with its comma and brackets."""
 
@@ -40,16 +39,6 @@ def store(engine: Engine, findings: Sequence[Mapping[str, Any]], version: str) -
     transact(engine, put)
 
 
-def unsound(connection: Connection) -> dict[int, list[str]]:
-    """Return the problems of each damaged finding by its id; no problem quotes the database."""
-    found = {
-        number: [f"a value of verified_kappa.{column} is of another type, or too large"]
-        for number, column in of_wrong_types(connection, verified_kappa).items()
-    }
-    wrong = (row["id"] for row in _sane(connection) if moment(row["created_at"]) is None)
-    return found | {number: ["created_at is not a valid timestamp"] for number in wrong}
-
-
 def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
     """Return the sound findings of another database that are missing here, as they would be stored.
 
@@ -57,8 +46,8 @@ def news(reading: Connection, here: Connection | None) -> list[dict[str, Any]]:
         reading: A connection to the other database.
         here: A connection to this database; None if it does not exist.
     """
-    wrong, present = unsound(reading), {_search(row) for row in _sane(here)} if here is not None else set()
-    rows = [dict(row) for row in _sane(reading) if row["id"] not in wrong and _search(row) not in present]
+    wrong, present = unsound_rows(reading, verified_kappa), {_search(row) for row in _sane(here)} if here is not None else set()
+    rows = [dict(row) for row in _sane(reading) if (row["id"],) not in wrong and _search(row) not in present]
     return [
         {name: bool(value) if name in ("unbounded", "complete") else value for name, value in row.items() if name != "id"}
         | {"created_at": moment(row["created_at"])}
@@ -83,7 +72,7 @@ def _put(connection: Connection, row: Mapping[str, Any]) -> None:
 def _written(worst: Sequence[Sequence[float]]) -> str | None:
     """Return an input as compact JSON; None if it is too large."""
     count = sum(len(row) for row in worst)
-    return json.dumps(worst, separators=(",", ":")) if NUMBER * count <= MOST_CHARACTERS else None
+    return json.dumps(worst, separators=(",", ":")) if NUMBER * count <= LARGEST_INPUT else None
 
 
 def _sane(connection: Connection) -> list[RowMapping]:

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, RowMapping, bindparam, delete, insert, select, update
 
-from dynabro_cli.errors import NotFoundError, SpecError
-from dynabro_cli.store.open.translation import translated_errors
+from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
+from dynabro_cli.limits import MOST_DIFF, MOST_NOTE, MOST_TAGS
+from dynabro_cli.store.open.translation import shown, translated_errors
 from dynabro_cli.store.tables import diffs, runs
 
 TAG = r"[\w.:/+-]{1,64}"
-MOST_NOTE = 4000
-"""Characters of a note."""
-MOST_DIFF = 1_000_000
-"""Bytes of the changes of a checkout that are stored."""
+BROKEN_DIFF = "the changes of its checkout cannot be unpacked, or do not have the SHA-256 that the run names"
 
 
 class Origin(NamedTuple):
@@ -53,8 +51,11 @@ class Origin(NamedTuple):
 
 
 def as_json(tags: Iterable[str]) -> str | None:
-    """Return tags as they are stored: each once, sorted."""
-    return json.dumps(sorted(set(tags)), ensure_ascii=False) if tags else None
+    """Return tags as they are stored: each once, sorted; raise SpecError if there are too many."""
+    words = sorted(set(tags))
+    if len(words) > MOST_TAGS:
+        raise SpecError(f"tags: a run would have {len(words):,}, and {MOST_TAGS:,} are the most. Try: --note for a text")
+    return json.dumps(words, ensure_ascii=False) if words else None
 
 
 def read_tags(stored: object) -> list[str]:
@@ -79,6 +80,7 @@ def check_words(tags: Sequence[str], note: str | None) -> tuple[str, ...]:
             raise SpecError(f"tag={tag}: a tag has 1 to 64 letters, digits and . : / + - _. Try: --note for a text")
     if note is not None and len(note) > MOST_NOTE:
         raise SpecError(f"note: it has {len(note)} characters, and {MOST_NOTE} are the most. Try: a shorter one")
+    as_json(tags)
     return tuple(tags)
 
 
@@ -103,13 +105,35 @@ def diff_of(engine: Engine, row: Mapping[str, Any]) -> bytes:
 
     Raises:
         NotFoundError: None are stored.
+        DatabaseError: They are not what the run names.
     """
     with translated_errors(engine.url), engine.connect() as connection:
         content = connection.execute(select(diffs.c.content).where(diffs.c.sha256 == row["git_diff"])).scalar()
     if content is None:
         why = "the checkout had none, or too many" if row["git_commit"] else "it was not started in a checkout"
         raise NotFoundError(f"run {row['id']}: no changes are stored, because {why}. Try: dynabro show {row['id']}")
-    return zlib.decompressobj().decompress(content, MOST_DIFF)
+    changes = _unpacked(content, row["git_diff"])
+    if changes is None:
+        name = shown(engine.url)
+        raise DatabaseError(f"{name}: run {row['id']}: {BROKEN_DIFF}. Try: dynabro db check --db {name}")
+    return changes
+
+
+def _unpacked(content: object, digest: str) -> bytes | None:
+    """Return the text of stored changes; None if they cannot be unpacked, or do not have the digest."""
+    try:
+        changes = zlib.decompressobj().decompress(content, MOST_DIFF) if isinstance(content, bytes) else b""
+    except zlib.error:
+        return None
+    return changes if hashlib.sha256(changes).hexdigest() == digest else None
+
+
+def broken_diffs(connection: Connection) -> dict[int, str]:
+    """Return the runs whose changes are not what they name, by id, with the problem."""
+    stored = connection.execute(select(diffs.c.sha256, diffs.c.content))
+    broken = {digest for digest, content in stored if _unpacked(content, digest) is None}
+    named = connection.execute(select(runs.c.id, runs.c.git_diff).where(runs.c.git_diff.is_not(None)))
+    return {number: BROKEN_DIFF for number, digest in named if digest in broken}
 
 
 def copy_diff(reading: Connection, connection: Connection, digest: str | None) -> None:

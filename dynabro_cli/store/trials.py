@@ -13,6 +13,7 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from dynabro_cli.components.digests import changed_components
 from dynabro_cli.experiment.key import canonical_json
+from dynabro_cli.store.open.value_types import unsound_rows
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.read.searches import OF_SEARCH, codes_of, text_of, trials_of
 from dynabro_cli.store.tables import sweep_runs, sweeps, trials
@@ -67,9 +68,10 @@ def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, A
         reading: A connection to the other database.
         here: A connection to this database; None if it does not exist.
     """
-    rows = [dict(row) for row in reading.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()]
+    wrong, every = unsound(reading), reading.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()
+    rows = [dict(row) for row in every if (row["search"], row["number"]) not in wrong]
     found, different = [], []
-    for name, theirs in itertools.groupby(filter(_is_sound, rows), key=lambda row: str(row["search"])):
+    for name, theirs in itertools.groupby(rows, key=lambda row: str(row["search"])):
         file = name.partition(": ")[0]
         present = select(trials.c.run_keys, trials.c.number).where(trials.c.search == name)
         numbers = {} if here is None else {row.run_keys: row.number for row in here.execute(present)}
@@ -86,9 +88,10 @@ def news(reading: Connection, here: Connection | None) -> tuple[list[dict[str, A
 def copy(reading: Connection, connection: Connection) -> tuple[int, list[str]]:
     """Copy ``news``, and the texts of new searches; return the number of trials, and the searches that are left out."""
     found, different = news(reading, connection)
+    wrong = unsound_rows(reading, sweeps)
     for name in dict.fromkeys(row["search"].partition(": ")[0] for row in found):
-        theirs = select(sweeps).where(sweeps.c.name == name, OF_SEARCH).order_by(sweeps.c.id.desc()).limit(1)
-        row = reading.execute(theirs).mappings().first()
+        theirs = select(sweeps).where(sweeps.c.name == name, OF_SEARCH, sweeps.c.id.not_in([number for (number,) in wrong]))
+        row = reading.execute(theirs.order_by(sweeps.c.id.desc()).limit(1)).mappings().first()
         if row is not None and text_of(connection, name) is None:
             status = "interrupted" if row["status"] == "running" else row["status"]
             values = {key: value for key, value in row.items() if key != "id"} | {"status": status}
@@ -111,7 +114,7 @@ def _is_sound(row: Mapping[str, Any] | RowMapping) -> bool:
     """Return True if the texts of a trial are what ``begin`` writes."""
     try:
         parameters, keys = json.loads(row["parameters"]), json.loads(row["run_keys"])
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return False
     return isinstance(parameters, dict) and isinstance(keys, list) and all(isinstance(key, str) for key in keys) and bool(keys)
 
@@ -140,10 +143,8 @@ def take_over(connection: Connection, search: str, sweep_id: int, *, failed: boo
     return left
 
 
-def unsound(connection: Connection) -> list[str]:
-    """Return the trials whose texts are not what dynabro writes, one per line."""
-    return [
-        f"trial {row['number']} of {row['search']}: its parameters or run keys cannot be read"
-        for row in connection.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()
-        if not _is_sound(row)
-    ]
+def unsound(connection: Connection) -> dict[tuple[Any, ...], str]:
+    """Return the problem of each trial that dynabro cannot have written, by search and number."""
+    rows = connection.execute(select(trials).order_by(trials.c.search, trials.c.number)).mappings()
+    texts = {(row["search"], row["number"]): "its parameters or run keys cannot be read" for row in rows if not _is_sound(row)}
+    return texts | unsound_rows(connection, trials)

@@ -291,3 +291,29 @@ def test_a_name_that_no_database_can_have(words: str, form: str, name: str, dyna
     (line,) = outcome.problems
     assert "cannot be a " in line
     assert line.endswith("Try: another --db")
+
+
+@pytest.mark.parametrize(
+    ("change_", "command", "column"),
+    [
+        ("wall_seconds = 'abc'", "runs", "wall_seconds"),
+        ("wall_seconds = x'00'", "show 2", "wall_seconds"),
+        ("task = x'ff'", "show 2", "task"),
+        (
+            "final_accuracy = 'abc'",
+            "compare --all seed",
+            "final_accuracy",
+        ),
+    ],
+)
+def test_a_value_that_dynabro_has_not_written_is_named_where_it_is_needed(
+    change_: str, command: str, column: str, dynabro: Dynabro, results: Path
+) -> None:
+    change(results, f"UPDATE runs SET {change_} WHERE id = 2")
+    for words in ("show 1", "status", "export rounds --csv -"):
+        assert dynabro(*words.split()).code == 0
+    outcome = dynabro(*command.split())
+    problem = (
+        f"run 2: a value of runs.{column} is of another type, or too large. Try: dynabro db check, which lists all problems"
+    )
+    assert (outcome.code, outcome.problems) == (65, [problem])

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, create_engine
 
 from dynabro_cli import events
 from dynabro_cli.errors import DatabaseError, NotFoundError
+from dynabro_cli.limits import LARGEST_TEXT
 from dynabro_cli.store import kappas, row_digests
 from dynabro_cli.store.care import check as soundness
 from dynabro_cli.store.care.check import check
@@ -149,7 +150,10 @@ WRONG = [
     (f"UPDATE runs SET spec = '{'[' * 50_000}' WHERE id = 1", "its spec is not valid JSON of a run"),
     ("UPDATE runs SET run_key = run_key || '+rerun' WHERE id = 2", "its key ends in +rerun, though it is complete"),
     ("UPDATE runs SET task = '\x1b[31mred' WHERE id = 1", DIGEST),
-    (f"UPDATE runs SET error = '{'x' * 200_000}' WHERE id = 1", "a value of runs.error is of another type, or too large"),
+    (
+        f"UPDATE runs SET error = '{'x' * (LARGEST_TEXT + 1)}' WHERE id = 1",
+        "a value of runs.error is of another type, or too large",
+    ),
 ]
 
 

@@ -868,25 +868,6 @@ def test_a_database_url_of_another_kind_is_checked_too(monkeypatch: pytest.Monke
             operation("postgresql://host/results")
 
 
-UNREADABLE = [
-    "UPDATE runs SET wall_seconds = 'abc' WHERE id = 2",
-    "UPDATE runs SET seed = x'00' WHERE id = 2",
-    "UPDATE runs SET started_at = '2026-02-30 00:00:00' WHERE id = 2",
-    "UPDATE runs SET task = printf('%.*c', 200000, 'x') WHERE id = 2",
-]
-
-
-@pytest.mark.parametrize("sql", UNREADABLE)
-def test_a_run_that_cannot_be_read_is_an_error_that_names_the_command(sql: str, path: Path) -> None:
-    made = open_for_writing(str(path))
-    record(made, whole_run(key="a" * 64))
-    record(made, whole_run(key="b" * 64))
-    change(path, sql)
-    with pytest.raises(DatabaseError, match=re.escape(f"{path}: row 2 of runs has a value") + ".*db check --db"):
-        open_read_only(str(path))
-    assert len(list(queries.query(open_read_only(str(path), any_row=True), "SELECT id FROM runs").rows)) == 2
-
-
 def test_a_text_among_numbers_is_an_error_of_the_frame(path: Path) -> None:
     record(open_for_writing(str(path)), whole_run())
     change(path, "UPDATE evaluations SET test_accuracy = 'x' WHERE round = (SELECT MIN(round) FROM evaluations)")

@@ -7,26 +7,36 @@ import json
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sqlalchemy import Connection, DateTime, RowMapping, select, text
+from sqlalchemy import Connection, DateTime, RowMapping, Table, select, text
 
 from dynabro_cli.experiment.key import run_key
-from dynabro_cli.store import kappas, row_digests, trials
+from dynabro_cli.store import row_digests, trials
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import schema_of, snapshot
 from dynabro_cli.store.open.schema import NEW_ONE, RESTORE, server_strangers, strangers, unreadable, way_on
 from dynabro_cli.store.open.translation import shown
-from dynabro_cli.store.open.value_types import CONTROL, moment, of_another_type, sane_row
+from dynabro_cli.store.open.value_types import CONTROL, moment, of_another_type, of_wrong_type, sane_row, unsound_rows
+from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import STATUSES, runs
+from dynabro_cli.store.tables import STATUSES, environments, runs, sweep_runs, sweeps, verified_kappa
+from dynabro_cli.store.tables import trials as trials_table
 
 MOST_DAMAGES = 100
 """Most lines of damage that SQLite itself lists."""
+OTHERS = {
+    verified_kappa: "kappa",
+    sweeps: "sweep",
+    trials_table: "trial",
+    sweep_runs: "listed run",
+    environments: "environment",
+}
+"""Tables whose rows are not rows of a run, and the name of a row."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +73,7 @@ def check(database: str) -> Report:
         problems += _orphans(connection)
         for number, found in sorted(unsound_runs(connection).items(), key=lambda item: str(item[0])):
             problems += [f"run {_plain(str(number))}: {problem}" for problem in found]
-        for number, found in sorted(kappas.unsound(connection).items()):
-            problems += [f"kappa {_plain(str(number))}: {problem}" for problem in found]
-        problems += map(_plain, trials.unsound(connection))
+        problems += unsound_others(connection)
         statuses = connection.execute(text("SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status"))
         return Report(
             statuses={_plain(str(status)): count for status, count in statuses},
@@ -74,6 +82,15 @@ def check(database: str) -> Report:
             problems=problems,
             notes=[] if problems else _notes(connection, SideFiles.of(database)),
         )
+
+
+def unsound_others(connection: Connection, tables: Iterable[Table] = OTHERS) -> list[str]:
+    """Return the problems of the rows of some tables whose rows are not rows of runs, one per line."""
+    return [
+        _plain(f"{OTHERS[table]} {' of '.join(map(str, reversed(key)))}: {problem}")
+        for table in tables
+        for key, problem in (trials.unsound(connection) if table is trials_table else unsound_rows(connection, table)).items()
+    ]
 
 
 def _strangers(connection: Connection, database: str) -> tuple[list[str], bool]:
@@ -170,7 +187,7 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     for table, run_id in ((runs, "id"), *((table, "run_id") for table in row_digests.OF_RUNS)):
         for number, column in connection.execute(text(of_another_type(table, run_id, connection.dialect.name))):
             if isinstance(number, int):  # a row without a run is reported elsewhere
-                found[number].append(f"a value of {table.name}.{column} is of another type, or too large")
+                found[number].append(of_wrong_type(table, column))
     names = ", ".join([*runs.c.keys(), VERSIONS])
     sane = text(f"SELECT {names} FROM runs WHERE {sane_row(connection.dialect.name)}")
     for run in connection.execute(sane).mappings():
@@ -182,7 +199,7 @@ def unsound_runs(connection: Connection) -> dict[int, list[str]]:
     for number, rounds, counted in connection.execute(text(_HISTOGRAMS)):
         if number not in found:  # otherwise a better reason is known
             found[number].append(f"byzantine_counts has {counted} of its {rounds} rounds")
-    for number, problem in row_digests.changed(connection).items():
+    for number, problem in (row_digests.changed(connection) | broken_diffs(connection)).items():
         if number not in found:
             found[number].append(problem)
     return dict(found)

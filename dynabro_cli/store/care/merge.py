@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sqlalchemy import Boolean, Connection, Row, RowMapping, Table, delete, insert, select, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DataError, IntegrityError
 
 from dynabro_cli.components.digests import versions
-from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError
+from dynabro_cli.errors import DatabaseError, NotFoundError, SpecError, first_line
 from dynabro_cli.machine.failpoints import failpoint
 from dynabro_cli.store import kappas, trials
-from dynabro_cli.store.care.check import TIMES, damage, unsound_runs
+from dynabro_cli.store.care.check import TIMES, damage, unsound_others, unsound_runs
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.environments import VERSIONS, as_columns
 from dynabro_cli.store.open.engine import open_for_writing, refuse_to_write, snapshot
 from dynabro_cli.store.open.files import sqlite_path
 from dynabro_cli.store.open.translation import shown, translated_errors
-from dynabro_cli.store.open.value_types import moment, sane_row
+from dynabro_cli.store.open.value_types import moment, sane_row, unsound_rows
 from dynabro_cli.store.origin import copy_diff
 from dynabro_cli.store.ownership import NOBODY, database_time, presumed_dead
 from dynabro_cli.store.row_digests import OF_RUNS
 from dynabro_cli.store.side_files import SideFiles
-from dynabro_cli.store.tables import runs
+from dynabro_cli.store.tables import runs, sweeps, verified_kappa
+from dynabro_cli.store.tables import trials as trials_table
 
 BATCH_ROWS = 10_000
 COMPARED = ("status", "rounds", "budget_spent", "final_accuracy", "final_loss", "final_gap")
@@ -58,6 +61,7 @@ class Merged:
         trials: Number of trials of searches that are new here.
         other_searches: Searches whose trials were not merged, because another search of the name is here.
         unsound_kappas: As ``unsound``, for these findings.
+        unsound_rows: Problems of trials and of searches' commands that were not merged, one per line.
         versions: Number of versions of a task's data among the runs of both databases, by task, if there are several.
     """
 
@@ -72,6 +76,7 @@ class Merged:
     trials: int = 0
     other_searches: list[str] = field(default_factory=list)
     unsound_kappas: dict[int, list[str]] = field(default_factory=dict)
+    unsound_rows: list[str] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
 
 
@@ -103,13 +108,27 @@ def merge(other: str, database: str, *, dry_run: bool = False, progress: Progres
     with snapshot(other) as reading:
         if damage(reading):
             raise DatabaseError(f"{shown(other)} is damaged. Try: dynabro db check --db {shown(other)}")
-        merged = Merged(unsound=unsound_runs(reading), unsound_kappas=kappas.unsound(reading))
+        merged = Merged(unsound=unsound_runs(reading), unsound_rows=unsound_others(reading, (sweeps, trials_table)))
+        merged.unsound_kappas = {key[0]: [problem] for key, problem in unsound_rows(reading, verified_kappa).items()}
         sound = [row for row in _outline(reading) if row["id"] not in merged.unsound]
         if dry_run:
             _rehearse(reading, sound, database, merged, progress)
         else:
             _Merger(reading, other, database, merged).merge(sound, progress)
     return merged
+
+
+class _RefusedError(Exception):
+    """The tables here refuse a row of the other database, whose own tables may lack keys and checks."""
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn the refusal of a row, within the context, into _RefusedError, because the row and not this database is at fault."""
+    try:
+        yield
+    except (IntegrityError, DataError, UnicodeError) as error:
+        raise _RefusedError(first_line(getattr(error, "orig", error))) from error
 
 
 class _Merger:
@@ -128,19 +147,27 @@ class _Merger:
             progress(done, len(there))
             present = here.get(row["run_key"])
             action = _decide(row, present, None)
-            if action in ("copied", "replaced"):
-                action, present = self._copy(row)
+            try:
+                if action in ("copied", "replaced"):
+                    action, present = self._copy(row)
+            except _RefusedError as error:
+                self._merged.unsound[row["id"]] = [f"it cannot be stored ({error})"]
+                continue
             _note(self._merged, action, row, present)
-        with translated_errors(self._database), self._engine.begin() as connection:
-            self._merged.kappas = kappas.copy(self._reading, connection)
-            self._merged.trials, self._merged.other_searches = trials.copy(self._reading, connection)
+        try:
+            with translated_errors(self._database), self._engine.begin() as connection, _refusals():
+                self._merged.kappas = kappas.copy(self._reading, connection)
+                self._merged.trials, self._merged.other_searches = trials.copy(self._reading, connection)
+        except _RefusedError as error:
+            self._merged.kappas = self._merged.trials = 0
+            self._merged.unsound_rows.append(f"searches and findings: they cannot be stored ({error})")
         progress(len(there), len(there))
         self._engine.dispose()
 
     def _copy(self, outline: RowMapping) -> tuple[Action, RowMapping | None]:
         """Copy one run in one transaction; return the action, and the row that was here before."""
         key = outline["run_key"]
-        with translated_errors(self._database), self._engine.begin() as connection:
+        with translated_errors(self._database), self._engine.begin() as connection, _refusals():
             present = connection.execute(select(runs).where(runs.c.run_key == key)).mappings().first()
             action = _decide(outline, present, connection)
             if action not in ("copied", "replaced"):

@@ -72,7 +72,7 @@ def choose(database: str, where: str) -> Removal:
         RunHeldError: A live process is making one of the runs.
         DatabaseError: The file is not a dynabro database, or is damaged.
     """
-    engine = open_read_only(database, any_row=True)
+    engine = open_read_only(database)
     ids = [row[0] for row in query(engine, f"SELECT id FROM runs WHERE ({where}) ORDER BY id").rows]
     with translated_errors(database), engine.connect() as connection:
         found = [row for batch in _batches(ids) for row in _rows(connection, runs.c.id.in_(batch))]

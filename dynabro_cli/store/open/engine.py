@@ -43,7 +43,6 @@ from dynabro_cli.store.open.schema import (
 )
 from dynabro_cli.store.open.servers import server_reader, server_writer, through_outages
 from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
-from dynabro_cli.store.open.value_types import refuse_other_types
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION, metadata
 from dynabro_cli.store.views import VIEWS
 
@@ -85,7 +84,7 @@ def open_for_writing(database: str) -> Engine:
     return engine
 
 
-def open_read_only(database: str, *, patience: float | None = None, any_row: bool = False, any_schema: bool = False) -> Engine:
+def open_read_only(database: str, *, patience: float | None = None, any_schema: bool = False) -> Engine:
     """Open ``database`` so that SQL can write neither to it nor to any other file.
 
     On a server, this is a read-only transaction, which is never committed. Functions of the server that act outside of
@@ -94,8 +93,6 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
     Args:
         database: A path, or an SQLAlchemy URL.
         patience: Seconds to wait for another program's lock on a file; None for ``busy_seconds``.
-        any_row: True if the caller accepts any value in any column; otherwise a row of ``runs`` or ``sweeps`` with
-            a value of another type is an error.
         any_schema: True if the caller itself checks for foreign objects that replace tables and views.
 
     Raises:
@@ -127,9 +124,6 @@ def open_read_only(database: str, *, patience: float | None = None, any_row: boo
     )
     stoppable(engine)
     event.listen(engine, "connect", lambda connection, _record: allow_reading_only(connection))
-    if not any_row:
-        with translated_errors(database), engine.connect() as connection:
-            refuse_other_types(connection, str(path))
     return engine
 
 
@@ -258,7 +252,7 @@ def snapshot(database: str, *, any_tables: bool = False) -> Iterator[Connection]
         DatabaseError: The file is not a dynabro database, has another schema version, or other objects replace its
             tables.
     """
-    engine = open_read_only(database, any_row=True, any_schema=True)
+    engine = open_read_only(database, any_schema=True)
     try:
         with translated_errors(database), engine.connect() as connection:
             if connection.dialect.name == "sqlite":

@@ -8,11 +8,9 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Double, Integer, String, Table, Text, text
 
-from dynabro_cli.errors import DatabaseError
-from dynabro_cli.store.tables import metadata, runs, sweeps
+from dynabro_cli.limits import LARGEST_TEXT
+from dynabro_cli.store.tables import SWEEP_STATUSES, TRIAL_STATUSES, metadata, runs, sweeps, trials
 
-LARGEST_TEXT = 100_000
-"""Most bytes of a text; the longest texts of dynabro, errors, have 1/25 of it."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters and broken bytes, which are not printed."""
 _COLUMNS = [column for table in metadata.tables.values() for column in table.c]
@@ -20,6 +18,7 @@ NUMBERS = {column.name for column in _COLUMNS if isinstance(column.type, Integer
     column.name for column in _COLUMNS if isinstance(column.type, String)
 }
 """Names that are columns of numbers in all tables that have them."""
+STATUSES_OF = {sweeps: SWEEP_STATUSES, trials: TRIAL_STATUSES}
 MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?")
 
 
@@ -28,35 +27,31 @@ def sane_row(dialect: str, table: Table = runs) -> str:
     return f"({_other_type(table, dialect)}) IS NULL"
 
 
-def refuse_other_types(connection: Connection, database: str) -> None:
-    """Raise DatabaseError if an SQLite database has a run or sweep that cannot be read: with a value of another type than its
-    column's, or an invalid timestamp.
+def unsound_rows(connection: Connection, table: Table) -> dict[tuple[Any, ...], str]:
+    """Return the problem of each row that dynabro cannot have written, by its primary key; no problem quotes the database.
+
+    Its problems are a value of another type than its column's, an invalid timestamp, and an unknown status.
     """
-    for table in (runs, sweeps):
-        conditions = [sane_row("sqlite", table)]
-        times = [column.name for column in table.c if isinstance(column.type, DateTime)]
-        conditions += [f"({name} IS NULL OR {_is_moment(name)})" for name in times]
-        row = f"SELECT id FROM {table.name} WHERE NOT ({' AND '.join(conditions)}) LIMIT 1"
-        found = connection.exec_driver_sql(row).first()
-        if found is not None:
-            raise DatabaseError(
-                f"{database}: row {found[0]} of {table.name} has a value that is not of its column's type. "
-                f"Try: dynabro db check --db {database}, which names it"
-            )
+    dialect, keys = connection.dialect.name, ", ".join(column.name for column in table.primary_key)
+    values = f"SELECT {keys}, {_other_type(table, dialect)} AS wrong FROM {table.name}"
+    found: dict[tuple[Any, ...], str] = {
+        tuple(key): of_wrong_type(table, column)
+        for *key, column in connection.execute(text(f"SELECT * FROM ({values}) AS found WHERE wrong IS NOT NULL"))
+    }
+    times = [column.name for column in table.c if isinstance(column.type, DateTime)]
+    for name in times:
+        given = text(f"SELECT {keys}, {name} FROM {table.name} WHERE {name} IS NOT NULL AND {sane_row(dialect, table)}")
+        wrong = [key for *key, time in connection.execute(given) if moment(time) is None]
+        found |= {tuple(key): f"{name} is not a valid timestamp" for key in wrong}
+    if table in STATUSES_OF:
+        unknown = text(f"SELECT {keys} FROM {table.name} WHERE status NOT IN {STATUSES_OF[table]}")
+        found = dict.fromkeys(map(tuple, connection.execute(unknown)), "unknown status") | found
+    return found
 
 
-def _is_moment(name: str) -> str:
-    """Return a condition for texts that Python accepts as a time: SQLite takes 30 February for 2 March."""
-    digits = "[0-9]" * 6
-    day = f"SUBSTR({name}, 1, 10)"
-    same = f"DATETIME({name}) IS SUBSTR({name}, 1, 19) AND DATE({day}, '+0 days') IS {day}"
-    return f"({same} AND {name} > '0001' AND (LENGTH({name}) = 19 OR {name} GLOB '*.{digits}'))"
-
-
-def of_wrong_types(connection: Connection, table: Table) -> dict[int, str]:
-    """Return, by ``id``, the rows with a value of another type than its column's, with one such column."""
-    found = connection.execute(text(of_another_type(table, "id", connection.dialect.name)))
-    return {number: column for number, column in found if isinstance(number, int)}
+def of_wrong_type(table: Table, column: str) -> str:
+    """Return the problem of a value that does not fit its column."""
+    return f"a value of {table.name}.{column} is of another type, or too large"
 
 
 def moment(value: Any) -> dt.datetime | None:

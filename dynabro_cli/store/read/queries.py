@@ -82,7 +82,7 @@ class QueryResult:
         for name in NUMBERS.intersection(found.columns):
             if any(isinstance(value, str | bytes) for value in found[name].unique()):
                 wrong = f"{self.database}: {name} has a value that is not a number"
-                raise DatabaseError(f"{wrong}. Try: dynabro db check --db {self.database}")
+                raise DatabaseError(f"{wrong}. Try: dynabro db check --db {self.database}") from ValueError(name)
         return found
 
 

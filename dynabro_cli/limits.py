@@ -1,0 +1,30 @@
+"""Limits of what is stored: writers refuse more, and readers accept as much."""
+
+from __future__ import annotations
+
+import re
+
+LARGEST = 2**31 - 1
+"""Largest value of a column that is an integer of 32 bits, in every database."""
+LARGEST_BUDGET = 2_000_000_000
+"""Largest budget: the last round may spend more than the rest of the budget."""
+MOST_WORKERS = 1_000_000
+"""Largest number of workers: masks, numbers and tables of this length can be made at once."""
+MOST_RUNS = 100_000
+"""Most points of a sweep."""
+MOST_SEEDS = 10_000
+"""Most seeds in one range."""
+MOST_CHARACTERS = 1_000_000
+"""Most characters of the YAML of a sweep or a search."""
+MOST_TAGS = 10_000
+"""Most tags of a run."""
+MOST_NOTE = 4000
+"""Most characters of a note."""
+MOST_DIFF = 1_000_000
+"""Most bytes of the changes of a checkout."""
+LARGEST_INPUT = 100_000
+"""Most bytes of an input that ``verify kappa`` stores."""
+LARGEST_TEXT = 10_000_000
+"""Most bytes of any text: the largest is the list of a million Byzantine workers in ``identities``, of 7.9 million bytes."""
+SWEEP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""Names of sweeps and searches, which are names of files and folders, too."""
