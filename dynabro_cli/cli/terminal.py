@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -75,7 +76,8 @@ def hint(line: str) -> None:
 
 def complain(problem: str) -> None:
     """Print one line of an error on standard error."""
-    note(f"dynabro: {to_type(problem)}")
+    with contextlib.suppress(OSError):  # a terminal that was closed shows nothing, and the exit code stays
+        note(f"dynabro: {to_type(problem)}")
 
 
 def data() -> IO[str]:

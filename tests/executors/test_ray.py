@@ -558,8 +558,8 @@ def test_files_of_the_working_folder_do_not_run(cluster: Any, tmp_path: Path) ->
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "dynabro"
     program.write_text("from dynabro_cli.cli.app import main\nmain()\n")
-    (tmp_path / "small.yaml").write_text("name: small\nfixed: {task: quadratic, method: sgd, budget: 20}\n")
-    words = ["small.yaml", "--executor", "ray", "--address", cluster.address, "--quiet"]
+    (tmp_path / "small.yaml").write_text("name: small\nbase: {task: quadratic, method: sgd, budget: 20}\nseeds: [0]\n")
+    words = ["small.yaml", "--executor", "ray", "--address", cluster.address, "--device", "cpu", "--quiet"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(program), "sweep", *words]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=200)
