@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ def npz(parameters: Parameters, setting: TaskSetting) -> Task:
 
 def _load(name: str, folder: Path) -> Sequence[Any]:
     """Return the file's arrays; nothing in it is executed."""
-    given = Path(name).expanduser()
+    given = Path(os.path.expanduser(name))
     path = given if given.is_file() else folder / given
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,7 +95,7 @@ def _text(path: str, data_dir: Path) -> str:
     if path == PYTHON:
         topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
         return "".join(topics[name] for name in sorted(topics))
-    file = data_dir / Path(path).expanduser()
+    file = data_dir / os.path.expanduser(path)
     try:
         return read_regular(file, MOST_BYTES).decode("utf-8")
     except OSError as error:
