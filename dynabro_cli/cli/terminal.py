@@ -107,7 +107,7 @@ def is_terminal() -> bool:
 
 
 def prepare() -> None:
-    """Make streams and home usable: a closed stream, an encoding that lacks a letter, or a user without a name must not crash."""
+    """Make streams and home usable: a closed stream, an encoding that lacks a letter, or a missing home must not crash."""
     if os.path.expanduser("~") == "~":
         os.environ["HOME"] = os.sep  # as container runtimes do; some libraries cannot be imported without a home
     use(os.environ.get("DYNABRO_DB", "results.db"))

@@ -97,7 +97,9 @@ def _text(path: str, data_dir: Path) -> str:
         return "".join(topics[name] for name in sorted(topics))
     file = data_dir / os.path.expanduser(path)
     try:
-        return read_regular(file, MOST_BYTES).decode("utf-8")
+        return read_regular(file, MOST_BYTES).decode(
+            "utf-8-sig"
+        )  # some editors begin a file with a mark, which is no character of the text
     except OSError as error:
         raise NotFoundError(
             f"task=text-file: {file} cannot be read ({error.strerror}). Try: a whole path, or --data-dir FOLDER"

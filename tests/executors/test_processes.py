@@ -529,6 +529,7 @@ def test_a_listener_that_fails_ends_everything(engine: Engine, path: Path, fault
     [
         ({"jobs": -1}, "jobs=-1 is not legal; it must be at least 0"),
         ({"threads": 0}, "threads=0 is not legal"),
+        ({"threads": 100_000}, "threads=100000 is not legal; it must be at most 1024"),
         ({"max_retries": -1}, "max_retries=-1 is not legal; it must be at least 0"),
         ({"timeout": 0.0}, "timeout=0.0 is not legal"),
         ({"timeout": float("nan")}, "timeout=nan is not legal"),
