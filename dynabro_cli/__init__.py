@@ -4,12 +4,12 @@ For notebooks: ``from dynabro_cli import run, sweep, load, simulate, RunSpec, ma
 make_pre_aggregator, make_switching, make_task, load_plugin``.
 """
 
-from __future__ import annotations
+import importlib  # and no more: ``python -m dynabro_cli`` would still import files of the working folder here
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dynabro_cli.api import make_aggregator, make_attack, make_pre_aggregator, make_switching
     from dynabro_cli.cli.notebook import run, sweep
     from dynabro_cli.components.plugins import load_plugin
@@ -48,7 +48,7 @@ _PUBLIC = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import the public names on first use, so that importing the package does not import torch."""
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)

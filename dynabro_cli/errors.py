@@ -160,7 +160,7 @@ class InterruptedRunError(DynabroError):
 
 
 class PreemptedError(DynabroError):
-    """SIGTERM arrived, for example from a cluster that needs its machine; the same command resumes later."""
+    """SIGTERM or the like arrived, for example from a cluster that needs its machine; the same command resumes later."""
 
     exit_code = 75
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, stateless
 from dynabro_cli.aggregators._order import nearest_mean
+from dynabro_cli.aggregators._selection import refuse_f
 from dynabro_cli.components import parameter
-from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.vectors.gram import gram, squared_distances
 from dynabro_cli.vectors.operators import opaque
@@ -39,11 +39,7 @@ def bulyan(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f
-    if f < 0 or m < 4 * f + 3:
-        raise SpecError(
-            f"aggregator 'bulyan': f={f} is not legal with {m} workers; m >= 4f + 3 must hold, "
-            f"so f may be at most {max(0, (m - 3) // 4)}. Try: 'bulyan:f=...' or more workers"
-        )
+    refuse_f("bulyan", f, m, 4, "m >= 4f + 3")
     theta = m - 2 * f
 
     def rule(messages: Tensor) -> Tensor:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, weighing
-from dynabro_cli.aggregators._selection import lowest
+from dynabro_cli.aggregators._selection import lowest, refuse_f
 from dynabro_cli.components import parameter
-from dynabro_cli.errors import SpecError
 from dynabro_cli.vectors.gram import squared_distances
 
 if TYPE_CHECKING:
@@ -42,11 +41,7 @@ def krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f
-    if f < 0 or 2 * f + 2 >= m:
-        raise SpecError(
-            f"aggregator 'krum': f={f} is not legal with {m} workers; 2f + 2 < m must hold, "
-            f"so f may be at most {max(0, (m - 3) // 2)}. Try: 'krum:f=...' or more workers"
-        )
+    refuse_f("krum", f, m, 2, "2f + 2 < m")
     scored = m - f - (2 if parameters.neighbours == "paper" else 1)
 
     def weigh(gram: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, declared, proved, weighing
-from dynabro_cli.aggregators._selection import lowest
+from dynabro_cli.aggregators._selection import lowest, refuse_f
 from dynabro_cli.aggregators.krum import proved_kappa
 from dynabro_cli.components import parameter
 from dynabro_cli.errors import SpecError
@@ -51,11 +51,7 @@ def multi_krum(parameters: Parameters, setting: AggregatorSetting) -> Aggregator
     """
     m = setting.workers
     f = setting.byzantine if parameters.f is None else parameters.f
-    if f < 0 or 2 * f + 2 >= m:
-        raise SpecError(
-            f"aggregator 'multi-krum': f={f} is not legal with {m} workers; 2f + 2 < m must hold, "
-            f"so f may be at most {max(0, (m - 3) // 2)}. Try: 'multi-krum:f=...' or more workers"
-        )
+    refuse_f("multi-krum", f, m, 2, "2f + 2 < m")
     q = m - f if parameters.q is None else parameters.q
     if q > m - f:
         raise SpecError(

@@ -8,7 +8,6 @@ import importlib
 import itertools
 import re
 import shlex
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +19,7 @@ from dynabro_cli import __version__
 from dynabro_cli.cli.terminal import close, complain, in_use, prepare, say, unwritable
 from dynabro_cli.deferred import when_loaded
 from dynabro_cli.errors import DatabaseError, DynabroError, InterruptedRunError, PreemptedError, SpecError
-from dynabro_cli.executors.interruptions import check_arrived, handle_signal
+from dynabro_cli.executors.interruptions import check_arrived, handle_signals
 from dynabro_cli.experiment.spec import fields
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine.settings import check_settings
@@ -147,9 +146,7 @@ def main() -> None:
     """Run the command line; every expected error becomes one line on standard error and a documented exit code."""
     prepare()
     _search_rarely()
-    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-        if signal.getsignal(number) is usual:
-            signal.signal(number, handle_signal)
+    handle_signals()
     try:
         code = _command()
         if code == InterruptedRunError.exit_code:  # some versions of typer raise this for Ctrl-C, without a message

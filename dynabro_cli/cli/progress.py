@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections import Counter
@@ -95,7 +96,8 @@ class Display:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self._live.disable:
-            self._live.stop()
+            with contextlib.suppress(OSError):  # the terminal was closed
+                self._live.stop()
 
     def _print(self, text: str) -> None:
         """Print a plain line, unless bars are shown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -83,7 +84,8 @@ def hint(line: str) -> None:
 
 def complain(problem: str) -> None:
     """Print one line of an error on standard error."""
-    note(f"dynabro: {to_type(problem)}")
+    with contextlib.suppress(OSError):  # a terminal that was closed shows nothing, and the exit code stays
+        note(f"dynabro: {to_type(problem)}")
 
 
 def data() -> IO[str]:
@@ -113,7 +115,9 @@ def is_terminal() -> bool:
 
 
 def prepare() -> None:
-    """Make standard streams usable: a closed stream, or an encoding that lacks a letter, must not crash."""
+    """Make streams and home usable: a closed stream, an encoding that lacks a letter, or a missing home must not crash."""
+    if os.path.expanduser("~") == "~":
+        os.environ["HOME"] = os.sep  # as container runtimes do; some libraries cannot be imported without a home
     use(os.environ.get("DYNABRO_DB", "results.db"))
     for number, (name, mode, flags) in enumerate(STREAMS):
         stream = getattr(sys, name)

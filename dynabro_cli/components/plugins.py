@@ -75,7 +75,7 @@ def absolute(name: str, folder: Path | None = None) -> str:
     """Return the absolute path of a plugin's file, relative to ``folder`` or the current folder; a module's name unchanged."""
     if not (name.endswith(".py") or os.sep in name):
         return name
-    return str((folder or Path()).joinpath(Path(name).expanduser()).resolve())
+    return str((folder or Path()).joinpath(os.path.expanduser(name)).resolve())
 
 
 def load(names: Iterable[str], folder: Path | None = None) -> None:

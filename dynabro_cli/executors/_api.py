@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import traceback
 from collections.abc import Callable
@@ -21,6 +22,8 @@ Status = Literal["finished", "diverged", "failed", "stored", "interrupted", "pru
 
 
 CHECKPOINT_SECONDS = 60.0
+PREEMPTING = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""Signals that clusters, batch systems and lost terminals send before they end a process."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at points where nothing is half done, and a time limit for the end."""
+"""Ctrl-C, SIGTERM and the like at points where nothing is half done, and a time limit for the end."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from dynabro_cli.errors import DynabroError, InterruptedRunError, PreemptedError
+from dynabro_cli.executors._api import PREEMPTING
 
 HARD_SECONDS = 4.5
 """Most seconds from a signal to the end of the process: a cluster kills slower processes."""
@@ -21,18 +22,27 @@ ONE_SECONDS = 0.5
 SHOW_CURSOR = "\x1b[?25h"
 arrived: list[int] = []
 """Signals that came without a run in progress: an import or SQLite may drop the exception of the handler."""
+USUAL: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(PREEMPTING, signal.SIG_DFL)}
+"""The signals that end a command, and Python's handlers for them. A signal that is ignored, as under ``nohup``, stays so."""
 
 
 class Interrupted(BaseException):
     """Error of interruptible work that a signal has interrupted."""
 
 
+def handle_signals() -> None:
+    """Handle the signals that end a command while no run is in progress, unless the program has its own handlers."""
+    for number, usual in USUAL.items():
+        if signal.getsignal(number) is usual:
+            signal.signal(number, handle_signal)
+
+
 def handle_signal(number: int, _frame: FrameType | None) -> None:
-    """Handle Ctrl-C or SIGTERM while no run is in progress.
+    """Handle a signal while no run is in progress.
 
     Raises:
         KeyboardInterrupt: After Ctrl-C.
-        PreemptedError: After SIGTERM.
+        PreemptedError: After any other signal.
     """
     arrived.append(number)
     check_arrived()
@@ -48,7 +58,7 @@ def check_arrived() -> None:
 
 
 class Interruptions:
-    """Note the first Ctrl-C or SIGTERM in the context; raise ``Interrupted`` only within ``allowed`` and in ``check``.
+    """Note the first signal of ``USUAL`` in the context; raise ``Interrupted`` only within ``allowed`` and in ``check``.
 
     So no transaction and no start of a process is interrupted in the middle. A second signal, ``ONE_SECONDS`` later or more,
     ends the process at once; so does the first one after ``HARD_SECONDS``. Python handles a signal when a call of native code
@@ -69,12 +79,8 @@ class Interruptions:
     def __enter__(self) -> Interruptions:
         check_arrived()
         if threading.current_thread() is threading.main_thread():
-            usual = {
-                signal.SIGINT: (signal.default_int_handler, handle_signal),
-                signal.SIGTERM: (signal.SIG_DFL, handle_signal),
-            }
-            for number, handlers in usual.items():
-                if signal.getsignal(number) in handlers:
+            for number, usual in USUAL.items():
+                if signal.getsignal(number) in (usual, handle_signal):
                     self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -113,14 +119,14 @@ class Interruptions:
 
     def error(self, text: str) -> DynabroError:
         """Return the error, with its exit code, for the signal that arrived."""
-        if self.signal == signal.SIGTERM:
-            return PreemptedError(f"terminated; {text}")
-        return InterruptedRunError(f"interrupted; {text}")
+        if self.signal == signal.SIGINT:
+            return InterruptedRunError(f"interrupted; {text}")
+        return PreemptedError(f"terminated; {text}")
 
 
 def _end(number: int) -> None:
     """End this process now. Worker processes end with it; stored rows are intact."""
-    code = PreemptedError.exit_code if number == signal.SIGTERM else InterruptedRunError.exit_code
+    code = InterruptedRunError.exit_code if number == signal.SIGINT else PreemptedError.exit_code
     with contextlib.suppress(OSError):
         cursor = SHOW_CURSOR if sys.stderr.isatty() else ""
         os.write(2, f"{cursor}dynabro: ended at once; the same command resumes from the last checkpoint\n".encode())

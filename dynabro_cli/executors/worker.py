@@ -19,29 +19,32 @@ import importlib
 import io
 import math
 import mmap
-import multiprocessing
 import os
 import platform
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 from dynabro_cli.components.plugins import Plugin, load_sent
 from dynabro_cli.errors import RunError
 from dynabro_cli.events import Checkpointed, Diverged, Event, Finished, SaveAt, Started
-from dynabro_cli.executors._api import Due, Failure, failure_of
+from dynabro_cli.executors._api import PREEMPTING, Due, Failure, failure_of
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.machine.cores import spin_little
 from dynabro_cli.machine.devices import spoilt
 from dynabro_cli.machine.strangers_files import open_log
 
-PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PARENTS_SIGNALS = (signal.SIGINT, *PREEMPTING)
 PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
+WATCH_SECONDS = 0.5
+"""Seconds between two looks at the parent, on systems that do not kill a process with its parent."""
 
 
 MemoryCheck = Literal["nothing", "gpu", "all"]
@@ -97,21 +100,24 @@ Message = Ready | Begun | Left | Event | Failure
 Simulate = Callable[[Request, Callable[[], bool]], Iterator[Event]]
 
 
-def start(worker: str, connection: Connection, parent: int) -> None:
-    """Serve until the parent closes the pipe or ends.
+def start(worker: str, pipe: str, parent: str) -> None:
+    """Serve until the parent closes the pipe or ends; the arguments are words of the command line of this process.
 
-    The parent handles Ctrl-C and SIGTERM, which terminals and clusters send to every process. They were blocked when this
-    process was created, so that none arrives before it is ignored here. Standard output is the parent's, too.
+    The parent handles Ctrl-C and the signals of clusters, which are sent to every process. They were blocked when this process
+    was created, so that none arrives before it is ignored here. Only SIGXCPU is passed on: the system sends it to the process
+    that has used up its processor time. Standard output is the parent's, too.
 
     Args:
         worker: The serving function, as ``module:name``.
-        connection: This end of the pipe.
+        pipe: The descriptor of this end of the pipe.
         parent: The parent's process id.
     """
+    connection = Connection(int(pipe))
     for number in PARENTS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGXCPU, functools.partial(_pass_on, int(parent)))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)
-    die_with_parent(parent)
+    die_with_parent(int(parent))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     spin_little()
     faulthandler.enable(2)  # a crash of native code leaves a trace in the run's log
@@ -125,16 +131,20 @@ def die_with_parent(parent: int) -> None:
     if platform.system() == "Linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     else:
-        threading.Thread(target=_watch_parent, daemon=True).start()
+        threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
     if os.getppid() != parent:  # the parent ended before prctl was called
         os._exit(1)
 
 
-def _watch_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(WATCH_SECONDS)
+    os._exit(1)
+
+
+def _pass_on(parent: int, number: int, _frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # it comes every second; the parent takes the second one for impatience
+    os.kill(parent, number)
 
 
 def serve(connection: Connection) -> None:

@@ -6,14 +6,13 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import platformdirs
-
 from dynabro_cli.aggregators._api import Aggregator, AggregatorSetting
 from dynabro_cli.attacks._api import Attack, AttackSetting
 from dynabro_cli.components import Component, format_value
 from dynabro_cli.errors import Problems, SpecError
 from dynabro_cli.experiment.complete import CompleteSpec, answering_count
 from dynabro_cli.lazy import torch
+from dynabro_cli.machine.cache_folder import cache_folder
 from dynabro_cli.methods._api import GatheringMethod, JudgingMethod, Known, Method, MethodSetting, senders
 from dynabro_cli.partitions._api import Partition, PartitionSetting, server_samples
 from dynabro_cli.pre_aggregators._chain import build_chain, build_stages
@@ -303,6 +302,6 @@ def _sample_conflicts(spec: CompleteSpec, task: Task, data: Component[Any] | Non
 
 
 def data_directory(given: str | Path | None) -> Path:
-    """Return the absolute folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the platform's cache."""
-    chosen = given or os.environ.get("DYNABRO_DATA") or platformdirs.user_cache_path("dynabro") / "data"
-    return Path(chosen).expanduser().absolute()
+    """Return the absolute folder of data sets: ``given``, or ``DYNABRO_DATA``, or a folder in the cache."""
+    chosen = given or os.environ.get("DYNABRO_DATA") or cache_folder() / "data"
+    return Path(os.path.expanduser(chosen)).absolute()

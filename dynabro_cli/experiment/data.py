@@ -19,11 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from dynabro_cli.components import USERS, Component
 from dynabro_cli.components.digests import of_entry
 from dynabro_cli.experiment.build import data_directory
+from dynabro_cli.machine.cache_folder import cache_folder
 from dynabro_cli.models._api import REGISTRY as MODEL_REGISTRY
 from dynabro_cli.tasks._api import REGISTRY, Images, Objective, Task, TaskSetting, digest_of_all
 
@@ -164,7 +163,7 @@ def _same(files: Mapping[str, Iterable[int]]) -> bool:
 def _place(component: Component[Any], folder: Path) -> Path:
     """Return the cache's file for a task: other code, another folder or another Python may read other data."""
     key = repr((component.text, of_entry(component.entry), str(folder.absolute()), os.getcwd(), sys.version))
-    return platformdirs.user_cache_path("dynabro") / "digests" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return cache_folder() / "digests" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def _remember(place: Path, found: dict[str, Any]) -> None:

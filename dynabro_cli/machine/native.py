@@ -21,9 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import platformdirs
-
 from dynabro_cli.errors import SpecError
+from dynabro_cli.machine.cache_folder import cache_folder
 
 CHOICES = ("auto", "on", "off")
 """Values of the option ``--compile``."""
@@ -235,7 +234,7 @@ def _sound(path: Path) -> bool:
 
 def _cache() -> Path | None:
     """Return the folder of compiled kernels; None if it cannot be written, or if others could change the files."""
-    folder = platformdirs.user_cache_path("dynabro") / "native" / processor()
+    folder = cache_folder() / "native" / processor()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = folder.resolve()

@@ -12,11 +12,10 @@ import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-import platformdirs
-
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine import native
+from dynabro_cli.machine.cache_folder import cache_folder
 from dynabro_cli.machine.native import check_choice
 
 P = ParamSpec("P")
@@ -145,7 +144,7 @@ def missing_tool(device: torch.device) -> str | None:
 
 def _prepare() -> None:
     """Prepare torch to compile in this process; the imports are here because they take seconds."""
-    cache = platformdirs.user_cache_path("dynabro") / "inductor" / native.processor()
+    cache = cache_folder() / "inductor" / native.processor()
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))
     if native.compiler() == "clang++":  # on Linux torch looks only for g++ by default
         os.environ.setdefault("CXX", "clang++")

@@ -54,7 +54,7 @@ class SideFiles:
         path = sqlite_path(url)
         given = os.environ.get("DYNABRO_STATE")
         if given:
-            return cls(Path(given).expanduser(), tell)
+            return cls(Path(os.path.expanduser(given)), tell)
         if path is not None:
             return cls(path.resolve().with_name(path.resolve().name + ".d"), tell)
         return cls(Path(f"{make_url(url).database}.d"), tell)

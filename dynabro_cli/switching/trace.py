@@ -6,6 +6,7 @@ import csv
 import functools
 import hashlib
 import io
+import os
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,7 @@ def content_hash(file: str) -> str:
 
 def _read(file: str) -> bytes:
     try:
-        return read_regular(Path(file).expanduser(), MOST_BYTES)
+        return read_regular(Path(os.path.expanduser(file)), MOST_BYTES)
     except (OSError, RuntimeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SpecError(

@@ -167,6 +167,25 @@ def test_compile_reaches_the_simulation(dynabro: Dynabro, monkeypatch: pytest.Mo
     assert json.loads(dynabro("show", "runs/1", "--json").out)["versions"]["compile"] == "off"  # as it is for any objective
 
 
+@pytest.mark.parametrize("way", ["script", pytest.param("module", marks=pytest.mark.thorough)])
+def test_files_of_the_working_folder_do_not_run(way: str, folder: Path) -> None:
+    """Nor in worker processes. ``python -m`` imports some modules before it gives the word to the program."""
+    program = folder / "bin" / "dynabro"
+    program.parent.mkdir()
+    program.write_text("from dynabro_cli.cli.app import main\nmain()\n")
+    command = {"script": [sys.executable, str(program)], "module": [sys.executable, "-m", "dynabro_cli"]}[way]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    names = sys.stdlib_module_names | {"numpy", "torch", "sqlalchemy", "yaml"}
+    if way == "module":
+        early = [sys.executable, "-c", "import runpy, sys; print(*sys.modules)"]
+        names -= set(subprocess.run(early, env=environment, capture_output=True, text=True, check=True).stdout.split())
+    assert {"enum", "signal", "select", "socket", "pickle"} < names
+    for name in names:
+        (folder / f"{name}.py").write_text(f"raise SystemExit('{name}.py has run')\n")
+    ended = subprocess.run([*command, *QUADRATIC], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 @pytest.mark.thorough
 def test_a_compiled_run_ends_in_silence(folder: Path) -> None:
     """Python has no semaphore of a killed worker to warn of."""

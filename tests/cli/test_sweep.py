@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import multiprocessing
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from dynabro_cli.executors.backends import local
 from dynabro_cli.executors.backends.local.pool import Pool
 from dynabro_cli.experiment.resolve import Run
 from tests.cli.conftest import Dynabro
+from tests.executors.made_runs import children
 from tests.store.made import change, read
 
 SMALL = """
@@ -95,13 +95,13 @@ def test_processes_start_before_the_memory_is_estimated(
 
 def test_no_process_is_left_if_nothing_fits(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fitting(*_: object) -> int:
-        assert len(multiprocessing.active_children()) == 1
+        assert len(children()) == 1
         raise SpecError("memory: nothing fits")
 
     monkeypatch.setattr(local, "fitting", fitting)
     outcome = dynabro("sweep", small, "--jobs", "1")
     assert (outcome.code, outcome.err.count("nothing fits")) == (2, 1)
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def test_every_run_is_made_and_stored_once(dynabro: Dynabro, small: str, folder: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
@@ -15,6 +18,17 @@ from dynabro_cli.executors.sweep import make_all
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.repetition import stand
+
+
+def children() -> list[int]:
+    """The processes that this process has started, and that have not been waited for."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            _state, parent, *_ = path.read_text().rpartition(")")[2].split()
+            if int(parent) == os.getpid():
+                found.append(int(path.parent.name))
+    return found
 
 
 def quadratic(seed: int, **fields: object) -> Run:

@@ -1,20 +1,13 @@
 """A program that makes runs of ``faulty`` in worker processes: ``python program.py DATABASE JOBS SEEDS``.
 
 It prints ``at work`` when every slot has got to the middle of a run, and at its end the outcomes, or the error.
-In its worker processes Python says that the system is ``PRETEND``; with ``EARLY`` Ctrl-C comes while they start.
+With the folder ``first`` in ``PYTHONPATH``, Python says in its worker processes that the system is ``PRETEND``; with ``EARLY``
+Ctrl-C comes while they start.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import signal
 import sys
-
-if __name__ == "__mp_main__":  # in a worker process, before its first own line
-    if os.environ.get("EARLY"):
-        os.kill(os.getpid(), signal.SIGINT)
-    platform.system = lambda: os.environ["PRETEND"]
 
 
 class Announcer:

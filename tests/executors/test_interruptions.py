@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM that wait until nothing is half done, and that do not wait for ever."""
+"""Ctrl-C, SIGTERM and the like that wait until nothing is half done, and that do not wait for ever."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ import pytest
 
 from dynabro_cli.errors import InterruptedRunError, PreemptedError
 from dynabro_cli.executors import interruptions as interruptions_
-from dynabro_cli.executors.interruptions import Interrupted, Interruptions, handle_signal
+from dynabro_cli.executors.interruptions import USUAL, Interrupted, Interruptions, handle_signal
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 
 
 @pytest.fixture(autouse=True)
 def _usual_handlers() -> Iterator[None]:
     """A test run in the background may have Ctrl-C ignored."""
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    before = {number: signal.signal(number, handler) for number, handler in USUAL.items()}
     yield
     left = {number: signal.signal(number, handler) for number, handler in before.items()}
-    assert left == usual  # put back by everything here
+    assert left == USUAL  # put back by everything here
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_interrupts_what_may_be_interrupted(number: signal.Signals) -> None:
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_signal_interrupts_what_may_be_interrupted(name: str) -> None:
+    number = signal.Signals[name]
     with Interruptions() as interruptions:
         interruptions.check()
         with pytest.raises(Interrupted), interruptions.allowed():
             signal.raise_signal(number)
         assert interruptions.signal == number
+        kind = InterruptedRunError if name == "SIGINT" else PreemptedError
+        assert type(interruptions.error("what became of it")) is kind
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_elsewhere_waits(number: signal.Signals) -> None:
     reached = []
     with Interruptions() as interruptions:
@@ -47,13 +49,6 @@ def test_a_signal_elsewhere_waits(number: signal.Signals) -> None:
         with pytest.raises(Interrupted), interruptions.allowed():
             reached.append("allowed")
     assert reached == ["after it"]
-
-
-def test_the_error_has_the_exit_code_of_the_signal() -> None:
-    for number, kind in ((signal.SIGINT, InterruptedRunError), (signal.SIGTERM, PreemptedError)):
-        with Interruptions() as interruptions:
-            signal.raise_signal(number)
-            assert type(interruptions.error("what became of it")) is kind
 
 
 def in_another_process(body: str) -> subprocess.CompletedProcess[str]:
@@ -125,12 +120,15 @@ def test_sigterm_before_anything_is_in_progress_is_an_error_of_its_own(monkeypat
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_program_with_a_handler_of_its_own_keeps_it(number: signal.Signals) -> None:
-    got = []
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_program_with_a_handler_of_its_own_keeps_it(name: str) -> None:
+    got, number = [], signal.Signals[name]
     before = signal.signal(number, lambda *_: got.append("it"))
     try:
-        with Interruptions():
+        with Interruptions() as interruptions:
+            signal.raise_signal(number)
+            signal.signal(number, signal.SIG_IGN)  # as under nohup
+        with Interruptions() as interruptions, interruptions.allowed():
             signal.raise_signal(number)
     finally:
         signal.signal(number, before)

@@ -25,7 +25,7 @@ SEEDS = 8
 def two_schedulers(database: str, folder: Path, seeds: int, jobs: int = 1) -> list[subprocess.Popen[str]]:
     """Start two programs that make the same runs; they begin together."""
     command = [sys.executable, str(ROOT / "tests/executors/program.py"), database, str(jobs), str(seeds)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PRETEND": "Linux", "FAULTS": str(folder)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "FAULTS": str(folder)}
     environment.pop("DYNABRO_BUSY_SECONDS", None)
     pipe = subprocess.PIPE
     with turn_taken(database, waiting=2):

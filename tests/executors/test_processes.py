@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sqlite3
@@ -29,12 +28,14 @@ from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
-from tests.executors.made_runs import Log, execute_all, quadratic
+from tests.executors.made_runs import Log, children, execute_all, quadratic
 from tests.store.made import change, read, silent, started, whole_run
 
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[2]
+FIRST = Path(__file__).parent / "first"
+"""The folder of a file that Python executes before any other."""
 TIMES = ("id", "started_at", "finished_at", "wall_seconds", "pid", "git_commit", "rows_digest")
 
 
@@ -79,7 +80,7 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Faults:
 @pytest.fixture(autouse=True)
 def _no_process_is_left() -> Iterator[None]:
     yield
-    assert multiprocessing.active_children() == []
+    assert children() == []
 
 
 def make_up(engine: Engine, runs: int | list[Run], log: Any = None, worker: str = "serve", **options: Any) -> list[Outcome]:
@@ -376,7 +377,7 @@ def program(path: Path, faults: Faults) -> Iterator[Callable[..., subprocess.Pop
         command = [sys.executable, str(ROOT / "tests/executors/program.py"), str(path), str(jobs), str(seeds)]
         process = subprocess.Popen(
             command,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "PRETEND": "Linux"} | environment,
+            env=os.environ | {"PYTHONPATH": f"{FIRST}:{ROOT}", "PRETEND": "Linux"} | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -528,6 +529,7 @@ def test_a_listener_that_fails_ends_everything(engine: Engine, path: Path, fault
     [
         ({"jobs": -1}, "jobs=-1 is not legal; it must be at least 0"),
         ({"threads": 0}, "threads=0 is not legal"),
+        ({"threads": 100_000}, "threads=100000 is not legal; it must be at most 1024"),
         ({"max_retries": -1}, "max_retries=-1 is not legal; it must be at least 0"),
         ({"timeout": 0.0}, "timeout=0.0 is not legal"),
         ({"timeout": float("nan")}, "timeout=nan is not legal"),
@@ -581,8 +583,8 @@ def test_processes_beyond_the_capacity_end() -> None:
         for place in range(3):
             workers.start(place)
         workers.resize(1)
-        (left,) = multiprocessing.active_children()
+        (left,) = children()
         assert workers.capacity == 1
-        assert left.pid == workers._workers[0].pid
+        assert left == workers._workers[0].pid
         workers.resize(2)
         assert workers.capacity == 2

@@ -552,6 +552,20 @@ def test_an_address_without_a_port(engine: Engine, monkeypatch: pytest.MonkeyPat
         make(engine, 1, None, address="ray://host")
 
 
+def test_files_of_the_working_folder_do_not_run(cluster: Any, tmp_path: Path) -> None:
+    for name in ("sqlalchemy", "torch", "scipy", "statistics"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('{name}.py has run')\n")
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "dynabro"
+    program.write_text("from dynabro_cli.cli.app import main\nmain()\n")
+    (tmp_path / "small.yaml").write_text("name: small\nbase: {task: quadratic, method: sgd, budget: 20}\nseeds: [0]\n")
+    words = ["small.yaml", "--executor", "ray", "--address", cluster.address, "--device", "cpu", "--quiet"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(program), "sweep", *words]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_plugins_travel_with_the_runs(connection: None, engine: Engine, path: Path, tmp_path: Path) -> None:
     """A component of each kind, whose files are gone when the nodes make the run."""
     with fresh():

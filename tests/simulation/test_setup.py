@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.machine import cache_folder
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
 from dynabro_cli.simulation.problem.interface import NOISE_ROUND
 from dynabro_cli.simulation.setup import data_directory, pick_device
@@ -125,6 +127,28 @@ def test_the_folder_of_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert data_directory(tmp_path / "given") == tmp_path / "given"
     monkeypatch.setenv("HOME", str(tmp_path))
     assert data_directory("~/data") == tmp_path / "data"
+    assert data_directory("~nobody-has-this-name/data") == Path("~nobody-has-this-name/data")
+
+
+@pytest.mark.parametrize("home", ["none", "closed", "relative"])
+def test_a_cache_without_a_home(home: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a container: HOME is unset and the user has no name, or HOME is / and belongs to root."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(cache_folder.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    assert cache_folder.cache_folder() == tmp_path / ".cache" / "dynabro"
+    if home == "closed":
+        monkeypatch.setattr(cache_folder.os, "access", lambda *_: False)
+    else:
+        monkeypatch.setattr(cache_folder.platformdirs, "user_cache_path", lambda _: answer())
+
+        def answer() -> Path:
+            if home == "none":
+                raise RuntimeError("could not determine the home directory")
+            return Path("~/.cache/dynabro")  # older versions
+
+    assert cache_folder.cache_folder() == tmp_path / "tmp" / f"dynabro-{os.geteuid()}"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_threads_are_set_for_the_process() -> None:

@@ -6,7 +6,10 @@ import concurrent.futures
 import contextlib
 import os
 import re
+import shutil
 import sqlite3
+import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +29,9 @@ from dynabro_cli.store.read import queries
 from dynabro_cli.store.recorder import Recorder
 from dynabro_cli.store.tables import SCHEMA_VERSION, metadata
 from tests.store.made import change, read, record, rounds, started, whole_run
+
+OWNER, READER, GROUP = 2001, 2002, 3000
+"""Users of a shared folder, which the system need not know."""
 
 # The public schema: name, type, NOT NULL, place in the primary key. Users write SQL against it: only ever add to it.
 TABLES = {
@@ -550,7 +556,7 @@ def test_a_file_that_cannot_be_made() -> None:
 def test_a_file_that_cannot_be_written(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # permission bits do not bind root, so the answer of the system is put in its mouth
     monkeypatch.setattr(engine_module.os, "access", lambda _path, mode: mode != os.W_OK)
-    with pytest.raises(CannotWriteError, match=r"cannot be written\. Try: chmod u\+w"):
+    with pytest.raises(CannotWriteError, match=r"cannot be written; .*results\.db belongs to \S+, who can type: chmod a\+w"):
         open_for_writing(str(path))
 
 
@@ -790,6 +796,60 @@ def test_a_database_in_a_folder_that_cannot_be_written(engine: Engine, path: Pat
         path.chmod(mode)
     assert rows == [("finished",)]
     assert contents(path.parent) == before  # not even the write-ahead log's files, which root could have made
+
+
+def as_user(number: int, act: Callable[[], object]) -> str:
+    """The error of ``act`` in a process of another user, which can write what its group can; empty without one."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        text = ""
+        try:
+            os.setgroups([])
+            os.setgid(GROUP)
+            os.setuid(number)
+            os.umask(0o002)
+            act()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writing, text.encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with open(reading) as file:
+        return file.read()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+def test_a_reader_of_another_user_leaves_no_files(path: Path) -> None:
+    """Nor can it write; a colleague can, if the umask allows it, and what an older version has left is named."""
+    shared = Path(tempfile.mkdtemp(dir="/tmp"))
+    shared.chmod(0o777)
+    db = str(shared / "results.db")
+
+    def runs(expected: int) -> Callable[[], object]:
+        def read() -> None:
+            assert list(queries.query(open_read_only(db), "SELECT COUNT(*) FROM runs").rows) == [(expected,)]
+
+        return read
+
+    try:
+        record(open_for_writing(str(path)), whole_run())  # imports what the others cannot read
+        assert as_user(OWNER, lambda: record(open_for_writing(db), whole_run())) == ""
+        assert stat.S_IMODE(Path(db).stat().st_mode) == 0o664
+        assert as_user(READER, runs(1)) == ""
+        assert {file.stat().st_uid for file in shared.iterdir()} == {OWNER}
+        assert as_user(READER, lambda: record(open_for_writing(db), whole_run(key="cd" * 32))) == ""
+        assert as_user(OWNER, runs(2)) == ""
+        for end in ("-wal", "-shm"):
+            Path(db + end).touch()
+            Path(db + end).chmod(0o644)
+            os.chown(db + end, READER, GROUP)
+        error = as_user(OWNER, lambda: open_for_writing(db))
+        assert error.startswith("CannotWriteError: ")
+        assert f"{db}-wal belongs to user {READER}, who can type: chmod a+w {db}-wal {db}-shm" in error
+    finally:
+        shutil.rmtree(shared)
 
 
 # --- other programs

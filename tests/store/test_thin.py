@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from dynabro_cli import events
 from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, NotFoundError, SpecError, StorageError
 from dynabro_cli.store.care import copies
+from dynabro_cli.store.care import thin as thin_module
 from dynabro_cli.store.care.check import check
 from dynabro_cli.store.care.merge import Merged, merge
 from dynabro_cli.store.care.thin import NOBODY, PAGE_BYTES, Thinned, thin
@@ -132,10 +133,16 @@ def test_runs_that_are_not_meant_keep_all(filled: Path, target: Path) -> None:
     assert check(str(target)).problems == []
 
 
-def test_a_copy_has_larger_pages(filled: Path, target: Path) -> None:
-    thin(str(filled), target, 10)
+@pytest.mark.parametrize("large", [False, True])
+def test_a_copy_of_a_large_database_has_larger_pages(
+    large: bool, filled: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which would make a small database larger."""
+    monkeypatch.setattr(thin_module, "LARGE", 1 if large else thin_module.LARGE)
+    thinned = thin(str(filled), target, 10)
     assert read(filled, "PRAGMA page_size") == [(4096,)]
-    assert read(target, "PRAGMA page_size") == [(PAGE_BYTES,)]
+    assert read(target, "PRAGMA page_size") == [(PAGE_BYTES if large else 4096,)]
+    assert large or thinned.size_after <= filled.stat().st_size
 
 
 def test_models_of_some_runs_only(filled: Path, target: Path) -> None:

@@ -18,6 +18,8 @@ from dynabro_cli.executors.backend import Places
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.machine.native import check_choice
 
+MOST_THREADS = 1024
+"""Most threads of a process. A process with more is slower on any machine, or cannot start them."""
 Open = AbstractContextManager[Callable[[Sequence[Run]], Places]]
 
 
@@ -44,6 +46,8 @@ def check(options: Options) -> None:
         for name, value in (("timeout", options.timeout), ("checkpoint_every", options.checkpoint_every))
         if value is not None and not 0 < value < math.inf
     ]
+    if options.threads is not None and options.threads > MOST_THREADS:
+        problems.append(f"threads={options.threads} is not legal; it must be at most {MOST_THREADS}")
     if problems:
         raise SpecError(problems)
     check_choice(options.compile)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import sqlite3
 import tempfile
@@ -43,7 +44,9 @@ from dynabro_cli.store.tables import (
 
 LARGEST_EVERY = 2**31 - 1
 PAGE_BYTES = 32768
-"""Bytes of a page of the copy. Rows of ``runs`` fill more of it than of a page of the usual 4,096 bytes."""
+"""Bytes of a page of a copy of a large database. Rows of ``runs`` fill more of it than of a page of the usual 4,096 bytes."""
+LARGE = 1000 * PAGE_BYTES
+"""Bytes of a large database. Each table and index takes a page at least, which would make a small database larger."""
 NOBODY = {
     "runs": {
         **dict.fromkeys(ownership.NOBODY, "NULL"),
@@ -132,7 +135,7 @@ def thin(
     try:
         scratch = folder / "thin.db"
         with translated_errors(str(target)):
-            _change(scratch, _create)
+            _change(scratch, functools.partial(_create, large=path.stat().st_size >= LARGE))
         with (
             translated_errors(database),
             output.errors(),
@@ -172,8 +175,9 @@ def _refuse_damaged(database: str) -> None:
         raise DatabaseError(f"{name}: rows are not as they were stored. Try: dynabro db check --db {name}, which lists them")
 
 
-def _create(connection: Connection) -> None:
-    connection.exec_driver_sql(f"PRAGMA page_size = {PAGE_BYTES}")
+def _create(connection: Connection, *, large: bool) -> None:
+    if large:
+        connection.exec_driver_sql(f"PRAGMA page_size = {PAGE_BYTES}")
     create_tables(connection)
 
 

@@ -42,7 +42,7 @@ from dynabro_cli.store.open.schema import (
     unreadable,
 )
 from dynabro_cli.store.open.servers import server_reader, server_writer, through_outages
-from dynabro_cli.store.open.translation import busy_seconds, shown, translated_errors
+from dynabro_cli.store.open.translation import busy_seconds, not_writable, shown, translated_errors
 from dynabro_cli.store.tables import APPLICATION_ID, SCHEMA_VERSION, metadata
 from dynabro_cli.store.views import VIEWS
 
@@ -71,7 +71,7 @@ def open_for_writing(database: str) -> Engine:
             if version is not None:
                 check_version(version, str(path))
             if not os.access(path, os.W_OK):
-                raise CannotWriteError(f"{path} cannot be written. Try: chmod u+w, or another --db")
+                raise CannotWriteError(f"{path} cannot be written{not_writable(path)}. Try: another --db")
         engine = sqlite_writer(path)
 
     def check() -> None:

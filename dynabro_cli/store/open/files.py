@@ -69,8 +69,9 @@ def _checked(name: str) -> Path:
 def read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:
     """Return a read-only URI.
 
-    The URI is immutable if nobody is writing and the files that SQLite shares with writers could not be created, or if the
-    database is read ``for_a_moment`` only. Then no files are left behind.
+    The URI is immutable if nobody is writing and the files that SQLite shares with writers could not be created, or would
+    belong to another user than the database, whose owner could not write them; or if the database is read ``for_a_moment``
+    only. Then no files are left behind.
     """
     path = path.resolve()
     wal = path.with_name(path.name + "-wal")
@@ -79,7 +80,8 @@ def read_only_uri(path: Path, *, for_a_moment: bool = False) -> str:
         quiet = for_a_moment and not size
     except FileNotFoundError:  # the last writer removes it
         quiet = True
-    lonely = quiet and (for_a_moment or not os.access(path.parent, os.W_OK))
+    owner_reads = os.geteuid() in (0, path.stat().st_uid)  # SQLite gives root's files to the owner
+    lonely = quiet and (for_a_moment or not (owner_reads and os.access(path.parent, os.W_OK)))
     return f"{path.as_uri()}?mode=ro" + ("&immutable=1" if lonely else "")
 
 

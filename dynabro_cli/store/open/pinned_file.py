@@ -37,6 +37,9 @@ class PinnedFile:
         """
         self.check()
         mode = "rwc" if self._known is None else "rw"
+        if self._known is None:
+            with contextlib.suppress(OSError):  # SQLite itself would let only its owner write, whatever the umask
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, 0o666))
         uri = f"{self._path.as_uri()}?mode={mode}"
         try:
             connection = sqlite3.connect(uri, uri=True, timeout=self._timeout, check_same_thread=False)

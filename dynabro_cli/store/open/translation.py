@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError
@@ -30,6 +33,19 @@ def shown(database: str | URL) -> str:
         return url.database or ""
     passwords = [name for name in url.query if "password" in name]  # libpq accepts a password there, too
     return url.difference_update_query(passwords).render_as_string(hide_password=True)
+
+
+def not_writable(path: Path) -> str:
+    """Return ``; FILE belongs to USER ...`` if this user cannot write a file of an SQLite database or its folder."""
+    files = (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm"), path.parent)
+    closed = [file for file in files if file.exists() and not os.access(file, os.W_OK)]
+    if not closed:
+        return ""
+    try:
+        user = closed[0].owner()
+    except KeyError:
+        user = f"user {closed[0].stat().st_uid}"
+    return f"; {closed[0]} belongs to {user}, who can type: chmod a+w {shlex.join(map(str, closed))}"
 
 
 @contextlib.contextmanager
@@ -68,6 +84,7 @@ def translate(error: DBAPIError | sqlite3.Error, database: str, *, opening: bool
         )
     if "unable to open" in reason or "readonly" in reason:
         return CannotWriteError(
-            f"{database} cannot be created or written ({reason}). Try: --db with a file in a folder that you can write"
+            f"{database} cannot be created or written ({reason}{not_writable(Path(database))}). "
+            "Try: --db with a file in a folder that you can write"
         )
     return DatabaseError(f"{database}: {reason.strip().splitlines()[0]}")

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import Pipe
 from multiprocessing.connection import wait
-from types import ModuleType
 from typing import Any, cast
 
 from dynabro_cli.errors import RunError
 from dynabro_cli.executors import backend, worker
 from dynabro_cli.executors.backend import Ended, Printed
-from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, MemoryCheck, Ready, Request, Stop, start
+from dynabro_cli.executors.worker import PARENTS_SIGNALS, Begun, MemoryCheck, Ready, Request, Stop
+from dynabro_cli.machine.search_path import search_path
 
+PROGRAM = "import sys; sys.path[:] = sys.argv[4:]; from dynabro_cli.executors.worker import start; start(*sys.argv[1:4])"
+"""The program of a process. ``sys`` is built in: until its path is set, nothing is imported from the working folder."""
 WORKER = "dynabro_cli.executors.worker:serve"
 OF_ITSELF = "exited with code 0"
 GRACE = 5.0
@@ -25,14 +28,14 @@ GRACE = 5.0
 
 
 class Worker:
-    """A process, started at once by the ``spawn`` method, and the pipe to it.
+    """A process, started at once, and the pipe to it, which ends when the process ends.
 
-    Each worker has its own pipe: a worker that is killed while it writes could lock a shared queue for ever.
+    Each worker has its own pipe: a worker that is killed while it writes could lock a shared queue for ever. The ``spawn``
+    method of multiprocessing would execute files of the working folder, and the main module of the user's program.
 
     Attributes:
         ready: True after the process has reported that it waits for requests.
         connection: The parent's end of the pipe, to wait for.
-        sentinel: A handle to wait for the death of the process.
         pid: The number of the process.
 
     Args:
@@ -43,22 +46,20 @@ class Worker:
     """
 
     def __init__(self, entry: str) -> None:
-        context = get_context("spawn")
         self.ready = False
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=start, args=(entry, theirs, os.getpid()), name="dynabro worker")
-        resource_tracker.ensure_running()  # the first worker would start the tracker, and that unblocks signals
+        self.connection, theirs = Pipe()
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # such as -O and -X utf8
+        words = [sys.executable, *flags, "-c", PROGRAM, entry, str(theirs.fileno()), str(os.getpid()), *search_path()]
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # inherited; the worker will ignore them
         try:
-            with _main_module_hidden():
-                self._process.start()
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         except OSError as error:
             self.connection.close()
             raise RunError(f"no worker process can be started ({error.strerror}). Try: a smaller --jobs") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             theirs.close()
-        self.sentinel, self.pid = self._process.sentinel, self._process.pid
+        self.pid = self._process.pid
 
     def send(self, message: Request | Stop | bool) -> None:
         """Send a message; nothing for a dead worker, whose death is found when its messages are received."""
@@ -82,11 +83,11 @@ class Worker:
 
     def reap(self) -> str:
         """Wait for the end of the process, and describe it in words."""
-        self._process.join(GRACE)
-        if self._process.exitcode is None:
+        try:
+            code = self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.join()
-        code = self._process.exitcode or 0
+            code = self._process.wait()
         if code >= 0:
             return f"exited with code {code}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -95,21 +96,6 @@ class Worker:
     def close(self) -> None:
         """Release the parent's resources of a dead worker."""
         self.connection.close()
-        self._process.close()
-
-
-@contextlib.contextmanager
-def _main_module_hidden() -> Iterator[None]:
-    """Keep a new process from importing the user's main module, as ``spawn`` would: a script without a guard would run again.
-
-    ``spawn`` reads ``__file__`` and ``__spec__`` of this module, and a worker needs nothing of it.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 class Pool:
@@ -132,7 +118,7 @@ class Pool:
         self.capacity, self._entry = 1, entry or WORKER
         self.check: MemoryCheck = "gpu"
         self._workers: dict[int, Worker] = {}
-        self._ready: set[Any] = set()  # the pipes and processes that the last ``wait`` has found
+        self._ready: set[Any] = set()  # the pipes that the last ``wait`` has found
 
     def resize(self, places: int) -> None:
         """Set the capacity, and end processes beyond it, which must be idle."""
@@ -160,9 +146,9 @@ class Pool:
 
     def wait(self, seconds: float | None) -> None:
         """Wait for a message or a death."""
-        things = [thing for one in self._workers.values() for thing in (one.connection, one.sentinel)]
-        if things:
-            self._ready = set(wait(things, seconds))
+        pipes = [one.connection for one in self._workers.values()]
+        if pipes:
+            self._ready = set(wait(pipes, seconds))
         else:
             time.sleep(seconds or 0)
 
@@ -175,7 +161,7 @@ class Pool:
                 one.ready = True
             elif message is not None:
                 yield from self._known(place, one, message)
-            elif one.connection in ready or one.sentinel in ready:
+            elif one.connection in ready:
                 end = one.reap()
                 while self._workers.get(place) is one and (last := one.left()) is not None:
                     yield from self._known(place, one, last)

@@ -20,6 +20,7 @@ from dynabro_cli import __version__
 from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError, first_line, last_line
 from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.backend import Places
+from dynabro_cli.executors.interruptions import USUAL
 from dynabro_cli.experiment.resolve import Run
 
 SIMULATION = "dynabro_cli.executors.worker:simulation"
@@ -153,7 +154,9 @@ def _connect(ray: Any, address: str) -> None:
     try:
         with _own_signals():
             logging.getLogger(CLIENT_LOG).disabled = True
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            # Ray sends the working folder to the nodes, which would import its files first; for clients it does not
+            job = ray.job_config.JobConfig(_client_job=True)
+            ray.init(address=address, job_config=job, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError as error:
         if address != "auto":
             raise
@@ -168,7 +171,7 @@ def _own_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in USUAL}
     try:
         yield
     finally:
