@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dynabro_cli.cli.options import Database, Json
+from dynabro_cli.cli.options import Database, Json, Plugins
 from dynabro_cli.cli.output import emit
 from dynabro_cli.cli.terminal import note, say
 
@@ -40,6 +40,7 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
     db: Database = "results.db",
     as_json: Json = False,
+    plugin: Plugins = None,
 ) -> None:
     """Show in what two stored runs differ: fields, versions, machine, code, data, scores and curves.
 
