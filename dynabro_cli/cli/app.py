@@ -173,7 +173,7 @@ def main() -> None:
         code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
     except OSError as error:
         code = unwritable(error)
-    except Exception:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         problem = _wrong_row()
         if problem is None:
             raise

@@ -276,7 +276,7 @@ def _planned(sweep: str, settings: Sequence[str]) -> list[dict[str, Any]]:
     from dynabro_cli.grid.plan import plan
     from dynabro_cli.grid.sweep_lookup import load_sweep
 
-    return plan(load_sweep(sweep, settings)).rows
+    return plan(load_sweep(sweep, settings, run_plugins=False)).rows
 
 
 def _identities(run: Any, ticks: int) -> Any:

@@ -58,11 +58,14 @@ def search(
     """
     _check_optuna()
     from dynabro_cli.executors import backends
+    from dynabro_cli.grid.sweep_file import name_problem
     from dynabro_cli.search.file import load_search
     from dynabro_cli.search.outlook import outlook
 
-    found = load_search(name, settings or ())
+    found = load_search(name, settings or (), run_plugins=not dry_run)
     if saved_as is not None:
+        if problem := name_problem(saved_as):
+            raise SpecError(f"--name: {problem}")
         found = replace(found, sweep=replace(found.sweep, name=saved_as))
     rerun: Rerun = "changed" if rerun_changed else "none"
     options = replace(how, sweep=found.sweep.name, retry_failed=retry_failed, rerun=rerun)
@@ -178,7 +181,7 @@ def of_search(name: str, settings: Sequence[str], db: str, *, as_json: bool, qui
     from dynabro_cli.search.conduct import as_stored
     from dynabro_cli.search.findings import as_sweep, code_of, findings
 
-    search = load_search(name, settings)
+    search = load_search(name, settings, run_plugins=False)
     with open_read_only(db).connect() as connection:
         search = as_stored(search, connection)
         found, code = findings(search, connection), code_of(search, connection)

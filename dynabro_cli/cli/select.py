@@ -68,7 +68,7 @@ def select(
         if yaml is not None:
             _write(Output(yaml, SELECTED, db, force, source=Path(name)), text)
         return
-    planned = plan(load_sweep(name, settings or ()))
+    planned = plan(load_sweep(name, settings or (), run_plugins=False))
     over, worst = [*map(full_name, over or ["lr"])], [*map(full_name, worst or ["attack"])]
     check_fields(planned, over, worst)
     command = " ".join([shlex.quote(name), *(f"--set {shlex.quote(setting)}" for setting in settings or ())])

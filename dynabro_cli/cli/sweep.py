@@ -82,7 +82,7 @@ def sweep(
     from dynabro_cli.grid.sweep_lookup import load_sweep
 
     part = None if shard is None else Shard.parse(shard)
-    planned = plan(load_sweep(name, settings or ()), how.data_dir)
+    planned = plan(load_sweep(name, settings or (), run_plugins=not dry_run), how.data_dir)
     whole = len(planned.runs)
     for line in planned.idle_exclusions:
         warn(line)

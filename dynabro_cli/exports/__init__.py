@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dynabro_cli.errors import CannotWriteError, NotFoundError, SpecError
+from dynabro_cli.errors import CannotWriteError, DatabaseError, NotFoundError, SpecError
 from dynabro_cli.experiment.spec import fields
+from dynabro_cli.limits import SWEEP_NAME
 from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.origin import read_tags
 from dynabro_cli.store.read.frames import load
@@ -54,6 +55,7 @@ def export(to: str, db: str, out: Path, where: str | None, sweeps: Sequence[str]
     Raises:
         SpecError: The tool is unknown, or its package is not installed.
         NotFoundError: No such run has a result.
+        DatabaseError: The name of a sweep, or a key, is not a name of a folder.
         CannotWriteError: The folder exists and is not empty, or cannot be written.
     """
     package = TARGETS[to]
@@ -90,9 +92,12 @@ def _runs(db: str, where: str | None, sweeps: Sequence[str] | None) -> Iterator[
             (int(one["budget"]), _finite({name: one[name] for name in CURVES} | own.get((row["id"], one["round"]), {})))
             for one in points.get(row["id"], evaluations[:0]).to_dict("records")
         ]
+        name, group = f"{row['id']}-{row['run_key'][:KEY_DIGITS]}", row.get("sweep", "runs")
+        if not all(SWEEP_NAME.fullmatch(text) for text in (name, group)):  # they become folders
+            raise DatabaseError(f"run {row['id']}: its sweep {group!r}, or its key, is not a name of a folder. Try: --where")
         yield Exported(
-            f"{row['id']}-{row['run_key'][:KEY_DIGITS]}",
-            row.get("sweep", "runs"),
+            name,
+            group,
             {name: value for name, value in row.items() if name in (*fields(), "rule") or "." in name},
             read_tags(row.get("tags")),
             row.get("note", ""),

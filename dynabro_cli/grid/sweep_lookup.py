@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.resources
+import shlex
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,14 +24,13 @@ SUFFIXES = (".yaml", ".yml")
 ONE = {"sweeps": "sweep", "searches": "search"}
 
 
-def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
+def load_sweep(name: str, settings: Sequence[str] = (), *, run_plugins: bool = True) -> Sweep:
     """Read the sweep ``name``, then set fields: a file, or one that comes with the program, or ``-`` for standard input.
 
     Args:
         name: The name; without folder and suffix, the program's own sweeps come first.
         settings: ``FIELD=VALUE``, as ``--set`` takes them.
-
-    Its plugins are loaded.
+        run_plugins: As of ``with_plugins``.
 
     Raises:
         NotFoundError: There is no sweep of this name.
@@ -37,7 +38,7 @@ def load_sweep(name: str, settings: Sequence[str] = ()) -> Sweep:
         SpecError: With every problem of the file, then of the settings.
     """
     text, source, folder = read_file(name, "sweeps")
-    return set_fields(with_plugins(parse_sweep(text, source), folder), settings)
+    return set_fields(with_plugins(parse_sweep(text, source), folder, run_plugins), settings)
 
 
 def read_file(name: str, kind: str) -> tuple[str, str, Path]:
@@ -68,10 +69,30 @@ def read_file(name: str, kind: str) -> tuple[str, str, Path]:
         ) from error
 
 
-def with_plugins(sweep: Sweep, folder: Path) -> Sweep:
-    """Load the plugins of a sweep in ``folder``; return the sweep with their absolute names."""
+def with_plugins(sweep: Sweep, folder: Path, run_plugins: bool) -> Sweep:
+    """Load the plugins of a sweep in ``folder``; return the sweep with their absolute names.
+
+    The file may be a stranger's, and loading a plugin runs its code. So plugins that only the file names are printed first.
+
+    Args:
+        sweep: The sweep, as its file has it.
+        folder: The folder that the files of plugins are relative to.
+        run_plugins: False if the caller makes no runs: plugins that are not loaded already are printed, and not loaded.
+    """
     names = tuple(plugins.absolute(name, folder) for name in sweep.plugins)
-    plugins.load(names)
+    present = {plugin.name for plugin in plugins.loaded()}
+    fresh = [name for name in names if name not in present]
+    if fresh and run_plugins:
+        warnings.warn(f"{sweep.name} runs the code of plugins that its file names: {', '.join(fresh)}", stacklevel=2)
+    elif fresh:
+        options = " ".join(f"--plugin {shlex.quote(name)}" for name in fresh)
+        warnings.warn(
+            f"{sweep.name}: the plugins that its file names are not loaded here, and their components cannot be checked. "
+            f"Try: {options}, which runs their code",
+            stacklevel=2,
+        )
+    if run_plugins:
+        plugins.load(names)
     return replace(sweep, plugins=names)
 
 

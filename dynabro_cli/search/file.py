@@ -305,12 +305,13 @@ def is_search(name: str) -> bool:
         return False
 
 
-def load_search(name: str, settings: Sequence[str] = ()) -> Search:
-    """Read the search ``name`` and load its plugins, then set fields: a file, one of the program, or ``-``.
+def load_search(name: str, settings: Sequence[str] = (), *, run_plugins: bool = True) -> Search:
+    """Read the search ``name``, load its plugins, then set fields: a file, one of the program, or ``-``.
 
     Args:
         name: The name; without folder and suffix, the program's own searches come first.
         settings: ``FIELD=VALUE``, or ``KEY=VALUE`` for trials, sampler, sampler_seed, pruner and seeds.
+        run_plugins: As of ``with_plugins``.
 
     Raises:
         NotFoundError: There is no search of this name.
@@ -319,7 +320,7 @@ def load_search(name: str, settings: Sequence[str] = ()) -> Search:
     """
     text, source, folder = read_file(name, "searches")
     search = parse_search(text, source)
-    return set_values(replace(search, sweep=with_plugins(search.sweep, folder)), settings)
+    return set_values(replace(search, sweep=with_plugins(search.sweep, folder, run_plugins)), settings)
 
 
 def set_values(search: Search, settings: Sequence[str]) -> Search:

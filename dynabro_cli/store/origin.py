@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -45,6 +46,11 @@ class Origin(NamedTuple):
         digest = hashlib.sha256(self.diff).hexdigest() if self.diff else None
         if digest is not None and connection.execute(select(diffs.c.sha256).where(diffs.c.sha256 == digest)).first() is None:
             connection.execute(insert(diffs).values(sha256=digest, content=zlib.compress(self.diff, 9)))
+            warnings.warn(
+                f"the changes of this checkout ({len(self.diff):,} bytes of 'git diff HEAD', with any passwords) are stored, "
+                "and copies of the database have them. Try: DYNABRO_GIT_DIFF=off",
+                stacklevel=2,
+            )
         words = {"tags": as_json(self.tags), "note": self.note}
         kept = {name: value if value is not None or before is None else before[name] for name, value in words.items()}
         return {"git_commit": self.commit, "git_diff": digest} | kept

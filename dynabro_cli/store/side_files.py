@@ -148,7 +148,7 @@ class SideFiles:
         """Remove checkpoints. Missing files are ignored."""
         for name in names:
             with contextlib.suppress(OSError):
-                (self._checkpoints / name).unlink()
+                (self._checkpoints / Path(name).name).unlink()
 
     def checkpoints(self) -> list[Path]:
         """Return all checkpoint files, finished or not; empty if the folder is missing or cannot be read."""

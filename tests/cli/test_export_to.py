@@ -84,3 +84,12 @@ def test_parquet_needs_its_package(dynabro: Dynabro, results: Path, monkeypatch:
         "a Parquet file needs the package pyarrow. Try: pip install pyarrow, or --csv FILE",
     )
     assert not Path("a.parquet").exists()
+
+
+@pytest.mark.parametrize("values", ["sweep = '/elsewhere'", "sweep = '..'", "sweep = 'a/../../b'", "run_key = '/../../../x'"])
+def test_a_name_from_a_database_is_no_path(values: str, dynabro: Dynabro, results: Path) -> None:
+    change(results, f"UPDATE runs SET {values} WHERE id = 1")
+    outcome = dynabro("export", "--to", "tensorboard", "--out", "out", "--where", "id = 1")
+    assert (outcome.code, len(outcome.problems)) == (65, 1)
+    assert outcome.problems[0].startswith("run 1: its sweep ")
+    assert not Path("out").exists()

@@ -195,18 +195,28 @@ def test_a_sweep_names_files_beside_it(dynabro: Dynabro, folder: Path) -> None:
     below.mkdir()
     write_rule(below)
     (below / "own.yaml").write_text(SWEEP.format(plugins="[own_rule.py]"))
-    outcome = dynabro("sweep", "below/own.yaml", "--dry-run")
-    assert (outcome.code, outcome.out.splitlines()[1]) == (0, "2 runs planned")
+    what = "the plugins that its file names are not loaded here, and their components cannot be checked"
+    option = f"--plugin {below}/own_rule.py"
+    for command in (("sweep", "below/own.yaml", "--dry-run"), ("select", "below/own.yaml")):  # which run no stranger's code
+        outcome = dynabro(*command)
+        assert (outcome.code, plugins.loaded()) == (2, ())
+        assert outcome.problems[0] == f"warning: own: {what}. Try: {option}, which runs their code"
+        assert "unknown aggregator 'own'" in outcome.problems[1]
+    outcome = dynabro("sweep", "below/own.yaml", "--dry-run", *option.split())
+    assert (outcome.code, outcome.out.splitlines()[1], outcome.err) == (0, "2 runs planned", "")
 
 
-@pytest.mark.parametrize(("text", "problem"), [
-    ("{a: b}", "own.yaml:3: plugins must be a text"),
-    ("[gone.py]", "plugin={folder}/gone.py: it cannot be read (No such file or directory). Try: dynabro new aggregator NAME"),
+@pytest.mark.parametrize(("text", "problems"), [
+    ("{a: b}", ["own.yaml:3: plugins must be a text"]),
+    ("[gone.py]", [
+        "warning: own runs the code of plugins that its file names: {folder}/gone.py",
+        "plugin={folder}/gone.py: it cannot be read (No such file or directory). Try: dynabro new aggregator NAME",
+    ]),
 ])  # fmt: skip
-def test_a_sweep_with_wrong_plugins_is_refused(dynabro: Dynabro, folder: Path, text: str, problem: str) -> None:
+def test_a_sweep_with_wrong_plugins_is_refused(dynabro: Dynabro, folder: Path, text: str, problems: list[str]) -> None:
     (folder / "own.yaml").write_text(SWEEP.format(plugins=text))
-    outcome = dynabro("sweep", "own.yaml", "--dry-run")
-    assert (outcome.code, outcome.problems) == (2, [problem.format(folder=folder)])
+    outcome = dynabro("sweep", "own.yaml")
+    assert (outcome.code, outcome.problems) == (2, [problem.format(folder=folder) for problem in problems])
 
 
 @pytest.mark.thorough

@@ -437,3 +437,10 @@ def test_select_takes_the_best_trial_of_a_search(dynabro: Dynabro, folder: Path)
     assert "name=tuned: another search is stored under this name, which differs in search and seeds" in outcome.err
     (folder / "bad.yaml").write_text(TUNED.replace("tuned", "bad").replace("validation_accuracy", "final_accuracy"))
     assert "the test set is not for choosing" in dynabro("select", "bad.yaml").err
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "../up", "/elsewhere", "a b"])
+def test_a_name_is_no_path(name: str, dynabro: Dynabro, folder: Path) -> None:
+    outcome = dynabro("search", "worst-adversary", "--name", name, "--dry-run")
+    problem = f"--name: name {name!r} is not legal. Try: letters, digits, dots, underscores and hyphens"
+    assert (outcome.code, outcome.problems) == (2, [problem])
