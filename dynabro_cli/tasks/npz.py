@@ -12,6 +12,7 @@ from typing import Any
 from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError, SpecError
+from dynabro_cli.machine.strangers_files import open_regular
 from dynabro_cli.tasks._api import REGISTRY, Task, TaskSetting
 from dynabro_cli.tasks._arrays import make_task
 
@@ -38,7 +39,7 @@ def _load(name: str, folder: Path) -> Sequence[Any]:
     given = Path(os.path.expanduser(name))
     path = given if given.is_file() else folder / given
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open_regular(path) as raw, np.load(raw, allow_pickle=False) as file:
             return [file[one] for one in (NAMES if "X_test" in file else NAMES[:2])]
     except FileNotFoundError as error:
         raise NotFoundError(
