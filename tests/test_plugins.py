@@ -148,7 +148,7 @@ def test_a_file_of_arrays_is_a_task(tmp_path: Path) -> None:
 def test_a_pipe_is_not_a_file_of_arrays(tmp_path: Path) -> None:
     """Reading would wait for its writer."""
     os.mkfifo(tmp_path / "own.npz")
-    with pytest.raises(SpecError, match="own.npz has no arrays X and y .it is not a regular file."):
+    with pytest.raises(SpecError, match=r"own\.npz has no arrays X and y \(it is not a regular file\)"):
         list(simulate(RunSpec(task=f"npz:file={tmp_path / 'own.npz'}", workers=5, method="sgd", budget=5)))
 
 

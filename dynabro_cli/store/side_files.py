@@ -52,7 +52,7 @@ class SideFiles:
     @classmethod
     def of(cls, database: str | URL, tell: Callable[[str], None] = lambda line: None) -> SideFiles:
         """Return the files of a database: in ``DYNABRO_STATE``, or beside it (``results.db.d``), or in ``NAME.d`` here for a
-        server's. In ``DYNABRO_STATE`` a second database has a folder of its own: two may have runs of the same key.
+        server's. In ``DYNABRO_STATE`` a second database has a separate folder: two may have runs of the same key.
         """
         url = database if isinstance(database, str) else database.render_as_string(hide_password=False)
         path = sqlite_path(url)

@@ -99,7 +99,7 @@ def _text(path: str, data_dir: Path) -> str:
     try:
         return read_regular(file, MOST_BYTES).decode(
             "utf-8-sig"
-        )  # some editors begin a file with a mark, which is no character of the text
+        )  # some editors begin a file with a mark, which is not part of the text
     except OSError as error:
         raise NotFoundError(
             f"task=text-file: {file} cannot be read ({error.strerror}). Try: a whole path, or --data-dir FOLDER"
