@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -195,6 +196,13 @@ def test_a_file_of_arrays_is_a_task(tmp_path: Path) -> None:
     text = save(tmp_path, X=draws.normal(size=(200, 4)) + 4 * labels[:, None], y=labels)
     *_, last = simulate(RunSpec(task=text, workers=5, method="sgd", budget=300, learning_rate=0.1))
     assert last.accuracy > 0.9
+
+
+def test_a_pipe_is_not_a_file_of_arrays(tmp_path: Path) -> None:
+    """Reading would wait for its writer."""
+    os.mkfifo(tmp_path / "own.npz")
+    with pytest.raises(NotFoundError, match=r"own\.npz cannot be read \(.*not a regular file"):
+        list(simulate(RunSpec(task=f"npz:file={tmp_path / 'own.npz'}", workers=5, method="sgd", budget=5)))
 
 
 def test_arrays_become_normalised_images() -> None:

@@ -19,7 +19,7 @@ from dynabro_cli.experiment.label import OTHERS, cell, rule_of
 from dynabro_cli.experiment.spec import CHAIN, Field, RunSpec, fields, full_name
 
 if TYPE_CHECKING:
-    from sqlalchemy import RowMapping
+    from sqlalchemy import Engine, RowMapping
 
     from dynabro_cli.events import SaveAt
     from dynabro_cli.executors._api import Failure
@@ -159,7 +159,7 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
         stored = recorder.stored(run.key)
         if stored is not None and options.rerun == "none":
             _check_model(db, stored["id"], run.key, model)
-            _report_stored(stored, db, model, as_json, options.data_dir)
+            _report_stored(stored, engine, db, model, as_json, options.data_dir)
             return
         files.probe()
         if model is not None:
@@ -172,7 +172,7 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
     stored = recorder.stored(run.key)
     if stored is not None:
         _check_model(db, stored["id"], run.key, model)
-        _report(db, stored["id"], as_json, f"stored in {shown(db)}", save_model)
+        _report(engine, stored["id"], as_json, f"stored in {shown(db)}", save_model)
 
 
 def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> None:
@@ -188,14 +188,16 @@ def _check_model(db: str, number: int, key: str, model: ModelFile | None) -> Non
         )
 
 
-def _report_stored(stored: RowMapping, db: str, model: ModelFile | None, as_json: bool, data_dir: Path | None) -> None:
+def _report_stored(
+    stored: RowMapping, engine: Engine, db: str, model: ModelFile | None, as_json: bool, data_dir: Path | None
+) -> None:
     """Print a run that was stored before."""
     from dynabro_cli.components.digests import compare
     from dynabro_cli.store.open.translation import shown
 
     target = None if model is None else model.target
     tell_of_code(compare([(stored["code_digests"], 1)], data_dir), "--rerun repeats it")
-    _report(db, stored["id"], as_json, f"already in {shown(db)}; --rerun repeats it", target)
+    _report(engine, stored["id"], as_json, f"already in {shown(db)}; --rerun repeats it", target)
 
 
 def error_of(failure: Failure) -> DynabroError:
@@ -213,12 +215,11 @@ def _described(run: Run) -> str:
     return cell(run.fields, [name for name in OTHERS if run.fields[name] is not None])
 
 
-def _report(db: str, run_id: int, as_json: bool, where: str, model: Path | None) -> None:
-    """Print a run with a result."""
-    from dynabro_cli.store.open.engine import open_read_only
+def _report(engine: Engine, run_id: int, as_json: bool, where: str, model: Path | None) -> None:
+    """Print a run with a result, read by its writer: the working folder, which a name is relative to, may have been removed."""
     from dynabro_cli.store.read.queries import find_run
 
-    row = find_run(open_read_only(db), str(run_id))
+    row = find_run(engine, str(run_id))
     if as_json:
         print_json(row)
         return

@@ -202,7 +202,7 @@ def _short(name: str, value: Any) -> str:
 
 
 def _width() -> int:
-    return shutil.get_terminal_size((80, 24)).columns
+    return max(2 * len(INDENT), shutil.get_terminal_size((80, 24)).columns)
 
 
 def _tell_of_more(engine: Engine, where: str | None, most: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import importlib
 import importlib.util
 import linecache
@@ -190,6 +191,8 @@ def _content(path: Path) -> bytes | None:
 
 def _read(given: str, name: str) -> bytes:
     try:
+        if Path(name).is_fifo():  # reading would wait for its writer
+            raise OSError(errno.EINVAL, "it is a pipe")
         return Path(name).read_bytes()
     except OSError as error:
         raise SpecError(f"plugin={given}: it cannot be read ({error.strerror}). Try: dynabro new aggregator NAME") from error

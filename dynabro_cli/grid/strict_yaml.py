@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.store.open.value_types import CONTROL
 
 DEEPEST = 8
 MOST_PROBLEMS = 100
@@ -99,6 +100,9 @@ class _Reader:
             self._refuse(line, f"tags such as {event.tag!r} are not read here. Try: without it")
         if isinstance(event, yaml.ScalarEvent):
             plain = event.style is None
+            if CONTROL.search(event.value):
+                self._refuse(line, f"{event.value!r} has a character that is not text. Try: without it")
+                return Word(None, line)
             return Word(None if plain and event.value in NULLS else event.value, line)
         if isinstance(event, yaml.SequenceStartEvent):
             items = []

@@ -129,7 +129,7 @@ def unknown_field(name: str, others: Sequence[str] = ()) -> str:
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Return the seeds in ``3`` or ``0..4``."""
-    match = re.fullmatch(r"\s*([0-9]+)\s*(?:\.\.\s*([0-9]+)\s*)?", text)
+    match = re.fullmatch(r"\s*([0-9]{1,30})\s*(?:\.\.\s*([0-9]{1,30})\s*)?", text)
     if match is None:
         raise SpecError(f"seeds={text} is not legal; it must be a seed, or FIRST..LAST such as 0..4")
     first, last = int(match[1]), int(match[2] or match[1])

@@ -22,6 +22,9 @@ DIGEST = hashlib.sha256().digest_size
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk, after which nothing else can be stored; any other error concerns the folder only."""
 
+OWNER = "database"
+"""The file in ``DYNABRO_STATE`` with the path of the database that uses the folder itself."""
+
 Folder = Literal["checkpoints", "logs"]
 LOSSES: dict[Folder, str] = {
     "checkpoints": "runs continue without new checkpoints, and an interrupted run resumes from its last one or starts again",
@@ -38,23 +41,30 @@ class SideFiles:
     Args:
         folder: The folder; created with the first file.
         tell: Called once with a line for each folder that cannot be written.
+        database: The file of the database, if the folder has to say whose it is.
     """
 
-    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda line: None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda line: None, database: Path | None = None) -> None:
+        self.folder, self._database = folder, database
         self._checkpoints, self._logs = folder / "checkpoints", folder / "logs"
         self._tell, self._told = tell, set[Folder]()
 
     @classmethod
     def of(cls, database: str | URL, tell: Callable[[str], None] = lambda line: None) -> SideFiles:
         """Return the files of a database: in ``DYNABRO_STATE``, or beside it (``results.db.d``), or in ``NAME.d`` here for a
-        server's.
+        server's. In ``DYNABRO_STATE`` a second database has a separate folder: two may have runs of the same key.
         """
         url = database if isinstance(database, str) else database.render_as_string(hide_password=False)
         path = sqlite_path(url)
         given = os.environ.get("DYNABRO_STATE")
         if given:
-            return cls(Path(os.path.expanduser(given)), tell)
+            state = Path(os.path.expanduser(given))
+            if path is None:
+                return cls(state, tell)
+            first = _first_database(state)
+            if first is None or not first.exists() or (path.exists() and first.samefile(path)):
+                return cls(state, tell, path.resolve())
+            return cls(state / f"{path.name}.{hashlib.sha256(bytes(path.resolve())).hexdigest()[:8]}.d", tell)
         if path is not None:
             return cls(path.resolve().with_name(path.resolve().name + ".d"), tell)
         return cls(Path(f"{make_url(url).database}.d"), tell)
@@ -73,6 +83,9 @@ class SideFiles:
                     failed.setdefault(_reason(error), []).append(kind)
         for reason, kinds in failed.items():
             self._go_without(kinds, reason)
+        if self._database is not None and _first_database(self.folder) != self._database:
+            with contextlib.suppress(OSError):
+                (self.folder / OWNER).write_bytes(bytes(self._database))
 
     def go_without(self, kind: Folder, error: OSError) -> None:
         """Report, once, that a folder cannot be written and what that costs."""
@@ -133,10 +146,10 @@ class SideFiles:
 
     def load(self, name: str) -> bytes | None:
         """Return the content of a checkpoint; None if it is missing or damaged."""
-        try:
-            content = (self._checkpoints / Path(name).name).read_bytes()
-        except OSError:
-            return None
+        content = b""
+        for folder in (self._checkpoints, self.folder.parent / "checkpoints"):  # 1.0.0 used the second one for all databases
+            with contextlib.suppress(OSError):
+                content = content or (folder / Path(name).name).read_bytes()
         head, data = content[: len(MAGIC) + DIGEST], content[len(MAGIC) + DIGEST :]
         return data if head == MAGIC + hashlib.sha256(data).digest() else None
 
@@ -155,6 +168,14 @@ class SideFiles:
         with contextlib.suppress(OSError):
             return sorted(self._checkpoints.iterdir())
         return []
+
+
+def _first_database(state: Path) -> Path | None:
+    """Return the database that the files in ``DYNABRO_STATE`` itself belong to; None if nothing says so."""
+    try:
+        return Path(os.fsdecode((state / OWNER).read_bytes()))
+    except OSError:
+        return None
 
 
 def _reason(error: OSError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -268,10 +269,12 @@ def test_an_exception_while_loading_is_a_line(dynabro: Dynabro, folder: Path, fi
 
 @pytest.mark.parametrize(("name", "problem"), [
     ("gone.py", "plugin=gone.py: it cannot be read (No such file or directory). Try: dynabro new aggregator NAME"),
+    ("pipe.py", "plugin=pipe.py: it cannot be read (it is a pipe). Try: dynabro new aggregator NAME"),
     ("no_such.module", "plugin=no_such.module: there is no such module. Try: a file that ends in .py, or pip install of"),
     ("./rule.txt", "plugin=./rule.txt: it is not a Python file. Try: a file that ends in .py, or a module's name"),
 ])  # fmt: skip
-def test_a_plugin_that_does_not_exist_is_refused(dynabro: Dynabro, name: str, problem: str) -> None:
+def test_a_plugin_that_does_not_exist_is_refused(dynabro: Dynabro, folder: Path, name: str, problem: str) -> None:
+    os.mkfifo(folder / "pipe.py")
     outcome = dynabro("list", "--plugin", name)
     assert outcome.code == 2
     (line,) = outcome.problems

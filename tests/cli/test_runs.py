@@ -50,6 +50,14 @@ def test_a_table_fits_the_terminal(width: int, dynabro: Dynabro, results: Path, 
     assert sum(not line.startswith("    ") for line in lines) == len(SPECS) + 3
 
 
+@pytest.mark.parametrize("width", ["0", "1", "2", "3", "4", "-1", "x"])
+def test_any_width_of_a_terminal_is_enough(
+    width: str, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    assert dynabro("runs").code == 0
+
+
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_what_differs_is_never_left_out(width: int, dynabro: Dynabro, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the row or below it, whole: methods, models, budgets and learning rates."""

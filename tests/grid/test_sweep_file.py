@@ -125,6 +125,8 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("seeds: 0..99999999999\n", ["2: seeds=0..99999999999 is not legal"]),
     ("seeds: many\n", ["2: seeds=many is not legal; it must be a seed, or FIRST..LAST such as 0..4"]),
     ("seeds: -1\n", ["2: seeds=-1 is not legal"]),
+    (f"seeds: {'7' * 5000}\n", ["2: seeds=777"]),
+    (f"seeds: 0..{'7' * 5000}\n", ["2: seeds=0..777"]),
     ("seeds: 9223372036854775808\n", ["2: seed=9223372036854775808 is not legal"]),
     ("seeds: []\n", ["2: seeds is empty"]),
     ("seeds: {}\n", ["2: seeds must be a seed, a list of seeds"]),

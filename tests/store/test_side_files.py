@@ -27,6 +27,26 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert SideFiles.of("some.db").folder == Path("elsewhere")
 
 
+def test_two_databases_in_one_folder_do_not_share_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first to write has the folder itself, as in 1.0.0; when it is gone, the next has it."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("DYNABRO_STATE", str(state))
+    first, second = tmp_path / "a" / "results.db", tmp_path / "b" / "results.db"
+    for path in (first, second):
+        path.parent.mkdir()
+        path.touch()
+        files = SideFiles.of(str(path))
+        files.probe()
+        files.save(KEY, 7, new_owner(), str(path).encode())
+    assert SideFiles.of(str(first)).folder == state
+    assert SideFiles.of(str(second)).folder.parent == state
+    SideFiles.of(str(first)).remove(SideFiles.of(str(first)).names(KEY))
+    (name,) = SideFiles.of(str(second)).names(KEY)
+    assert SideFiles.of(str(second)).load(name) == str(second).encode()
+    first.rename(tmp_path / "moved.db")
+    assert SideFiles.of(str(tmp_path / "moved.db")).folder == state
+
+
 def test_what_is_saved_is_read_back_and_nothing_else_is_left(tmp_path: Path) -> None:
     files = SideFiles(tmp_path / "state")
     name = files.save(KEY, 7, new_owner(), b"data" * 1000)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dynabro_cli.errors import CannotWriteError, StorageError
-from dynabro_cli.store.open.files import SIDE_SUFFIXES, is_sqlite, owner, sqlite_path
+from dynabro_cli.store.open.files import SIDE_SUFFIXES, is_sqlite, owner, refuse_side_names, sqlite_path
 from dynabro_cli.store.side_files import SideFiles, sync
 
 HALF_WAY = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -159,6 +159,8 @@ class Output:
         database = owner(path)
         if database is not None:
             raise CannotWriteError(f"{self.target} belongs to the database {database}. Try: another file")
+        if self.kind is DATABASE:
+            refuse_side_names(path)
         for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES if self.kind is DATABASE):
             if side.exists():  # SQLite would read it as a part of the new database
                 raise CannotWriteError(f"{side} was left behind by another database. Try: another file, or move it away")

@@ -28,6 +28,7 @@ from dynabro_cli.store.open.files import (
     owner,
     read_only_uri,
     refuse_network,
+    refuse_side_names,
     refuse_two_names,
     sqlite_path,
 )
@@ -66,6 +67,7 @@ def open_for_writing(database: str) -> Engine:
         other = owner(path.resolve())
         if other is not None:
             raise CannotWriteError(f"{path} belongs to the database {other}. Try: another --db")
+        refuse_side_names(path.resolve())
         if path.exists():
             version = file_version(path)
             if version is not None:

@@ -191,6 +191,18 @@ def owner(path: Path) -> Path | None:
     return None
 
 
+def refuse_side_names(path: Path) -> None:
+    """Raise CannotWriteError if SQLite would destroy a database: a new one named like a log, or one where a log is to be."""
+    base = next((base for suffix in SIDE_SUFFIXES if (base := _without(path, suffix))), None)
+    if base is not None and not path.exists():
+        raise CannotWriteError(f"{path}: SQLite writes a log under this name beside {base.name}. Try: another name")
+    for side in (path.with_name(path.name + suffix) for suffix in SIDE_SUFFIXES):
+        if side.is_file() and side.stat().st_size and first_bytes(side) == SQLITE_MAGIC:
+            raise CannotWriteError(
+                f"{path}: SQLite would write its log over the database {side}. Try: mv {side}, or another name"
+            )
+
+
 def _without(path: Path, suffix: str) -> Path | None:
     """Return ``path`` without a suffix, in either case, because file systems may ignore it; None if it has another suffix."""
     name = path.name[: -len(suffix)]

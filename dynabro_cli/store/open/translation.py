@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError
 
-from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, StorageError
+from dynabro_cli.errors import BusyError, CannotWriteError, DatabaseError, DynabroError, SpecError, StorageError
 from dynabro_cli.machine.settings import seconds_setting
 from dynabro_cli.store.open.servers import server_error
 
@@ -62,6 +62,8 @@ def translated_errors(database: str | URL, *, opening: bool = False) -> Iterator
         raise translate(error, shown(database), opening=opening) from error
     except DynabroError:  # some of them are ValueErrors
         raise
+    except UnicodeEncodeError as error:
+        raise SpecError(f"{error.object!r} is not UTF-8, and a database stores nothing else. Try: another name") from error
     except ValueError as error:  # a text that is not a time, in a column of times
         name = shown(database)
         raise DatabaseError(f"{name}: a value cannot be read ({error}). Try: dynabro db check --db {name}") from error
