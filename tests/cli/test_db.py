@@ -299,11 +299,8 @@ def test_a_name_that_no_database_can_have(words: str, form: str, name: str, dyna
         ("wall_seconds = 'abc'", "runs", "wall_seconds"),
         ("wall_seconds = x'00'", "show 2", "wall_seconds"),
         ("task = x'ff'", "show 2", "task"),
-        (
-            "final_accuracy = 'abc'",
-            "compare --all seed",
-            "final_accuracy",
-        ),
+        ("final_accuracy = 'abc'", "compare --all seed", "final_accuracy"),
+        ("final_accuracy = 'abc'", "export final --csv -", "final_accuracy"),
     ],
 )
 def test_a_value_that_dynabro_has_not_written_is_named_where_it_is_needed(

@@ -27,7 +27,7 @@ from dynabro_cli.experiment.spec import SHORT
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.connections import TimeLimit, within
 from dynabro_cli.store.open.translation import shown, translate, translated_errors
-from dynabro_cli.store.open.value_types import NUMBERS
+from dynabro_cli.store.open.value_types import NUMBERS, unsound_rows
 from dynabro_cli.store.tables import metadata
 from dynabro_cli.store.views import RULE, VIEWS
 
@@ -182,9 +182,16 @@ def list_code(engine: Engine, where: str | None = None) -> CodeComparison:
 
 
 def export(engine: Engine, what: str, where: str | None = None, sweeps: Sequence[str] | None = None) -> QueryResult:
-    """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components."""
+    """Return the rows of ``curves`` (evaluations), ``final`` (cells) or ``rounds``, with their runs' components.
+
+    Raises:
+        DatabaseError: A run has a value of another type than its column's, which a mean in SQL would count as 0.
+    """
     cells, condition = "", of_sweeps(engine, where, sweeps)
     if what == "final":  # the view's own statement: on the runs of the sweeps, and with the columns that an older view lacks
+        with translated_errors(engine.url), engine.connect() as connection:
+            for key, problem in unsound_rows(connection, metadata.tables["runs"]).items():
+                raise DatabaseError(f"run {key[0]}: {problem}. Try: dynabro db check, which lists all problems")
         chosen, condition = of_sweeps(engine, None, sweeps) or "TRUE", where
         view = VIEWS["final_accuracy"].partition(" AS\n")[2]
         cells = "(" + view.replace("FROM runs WHERE", f"FROM runs WHERE ({chosen}) AND") + ") AS final_accuracy"
