@@ -16,8 +16,8 @@ def refuse_f(rule: str, f: int, m: int, share: int, condition: str) -> None:
     if f < 0 or m < share * f + 3:
         cause = f"aggregator '{rule}': f={f} is not legal with {m} workers; {condition} must hold, so "
         if m < 3:
-            raise SpecError(f"{cause}it needs at least 3 workers. Try: --workers 3")
-        raise SpecError(f"{cause}f may be at most {(m - 3) // share}. Try: '{rule}:f=...' or more --workers")
+            raise SpecError(f"{cause}it needs at least 3 workers. Try: workers=3")
+        raise SpecError(f"{cause}f may be at most {(m - 3) // share}. Try: '{rule}:f=...' or more workers")
 
 
 def lowest(scores: Tensor, count: int) -> Tensor:

@@ -162,9 +162,13 @@ seeds: 0..3
         assert {name for name in json.loads(text) if "/my-" in name} == {
             *("aggregators/my-aggregator", "pre_aggregators/my-pre-aggregator", "attacks/my-attack", "methods/my-method"),
             *("models/my-model", "partitions/my-partition", "switching/my-switching", "tasks/my-task"),
+            "data/my-task",
         }
     (folder / "my_method.py").write_text((folder / "my_method.py").read_text().replace("(1 - parameters.beta) * ", "1.0 * "))
-    answer = subprocess.run([*command, "--dry-run"], cwd=folder, capture_output=True, text=True, check=True, env=os.environ)
+    plugins = [word for file in sorted(folder.glob("my_*.py")) for word in ("--plugin", file.name)]
+    answer = subprocess.run(
+        [*command, "--dry-run", *plugins], cwd=folder, capture_output=True, text=True, check=True, env=os.environ
+    )
     assert "with other code: 4 of 4 (methods/my-method: 4)" in answer.stderr
 
 

@@ -150,15 +150,21 @@ class Place:
         return sorted((self.folder / "results.db.d" / "checkpoints").glob("*"))
 
 
+def _how(more: tuple[str, ...]) -> tuple[str, ...]:
+    """``HOW`` with these options, which replace its own."""
+    pairs = zip(HOW[::2], HOW[1::2], strict=True)
+    return *(word for pair in pairs if pair[0] not in more for word in pair), *more
+
+
 def sweep(place: Place, *more: str, jobs: int = 2) -> tuple[str, ...]:
     """The words of the sweep."""
-    return ("sweep", str(place.sweep_file), "--jobs", str(jobs), *HOW, *more)
+    return ("sweep", str(place.sweep_file), "--jobs", str(jobs), *_how(more))
 
 
 def run(cell: dict[str, Any], seed: int = 0, *more: str) -> tuple[str, ...]:
     """The words of one run of the sweep."""
     options = [word for name, value in cell.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    return ("run", *options, "--seed", str(seed), *HOW, *more)
+    return ("run", *options, "--seed", str(seed), *_how(more))
 
 
 def end(process: subprocess.Popen[str], seconds: float = DEADLINE) -> Ended:

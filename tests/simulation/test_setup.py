@@ -127,7 +127,7 @@ def test_the_folder_of_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert data_directory(tmp_path / "given") == tmp_path / "given"
     monkeypatch.setenv("HOME", str(tmp_path))
     assert data_directory("~/data") == tmp_path / "data"
-    assert data_directory("~nobody-has-this-name/data") == Path("~nobody-has-this-name/data")
+    assert data_directory("~nobody-has-this-name/data") == Path("~nobody-has-this-name/data").absolute()
 
 
 @pytest.mark.parametrize("home", ["none", "closed", "relative"])
