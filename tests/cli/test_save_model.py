@@ -254,6 +254,17 @@ def test_options_that_are_refused(words: tuple[str, ...], line: str, dynabro: Dy
 # --- evaluate
 
 
+@pytest.mark.parametrize("option", ["--save-model", "--switching"])
+def test_names_that_are_not_utf_8_are_refused(option: str, dynabro: Dynabro, folder: Path) -> None:
+    """Before anything runs: a database stores no others."""
+    name = os.fsdecode(b"b\xff.csv")
+    (folder / name).write_text("tick,byzantine\n0,1\n")
+    outcome = dynabro(*QUADRATIC, "--force", option, f"trace:file={name}" if option == "--switching" else name)
+    assert outcome.code == 2
+    assert "is not UTF-8, and a database stores nothing else. Try: another name" in outcome.problems[0]
+    assert (folder / name).read_text() == "tick,byzantine\n0,1\n"
+
+
 def test_a_model_on_another_task_and_of_another_model(dynabro: Dynabro, folder: Path) -> None:
     assert dynabro(*LOGISTIC, *SAVE).code == 0
     unit = evaluated(dynabro, "model.safetensors", "--task", "digits:inputs=unit")

@@ -62,9 +62,12 @@ class ModelFile:
 
         Raises:
             CannotWriteError: It cannot, or must not be replaced.
+            SpecError: Its name is not UTF-8.
             StorageError: The disk is full.
         """
         output = self._output(self.target)
+        with translated_errors(""):
+            str(self.target).encode()  # the name is stored with the model
         if self.is_stream():  # opened once, when there is a model
             return
         part = part_of(output.place())
