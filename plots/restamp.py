@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Give stored runs the digests of today's code, if runs drawn from all sweeps give the same numbers with this code.
 
-plots/restamp.py DATABASE [--check 20] [--longest 120] [--tolerance 0] [--data-dir DIR] makes runs again, and compares all of
-their evaluations. On the machine that made them, all numbers are equal to the last bit. Another processor or version of torch
-rounds in another way, which grows along a run; then the numbers of the last evaluation may differ by a relative --tolerance.
-If none differs by more, the column code_digests of every run with a result is written anew. Run it after a change of the code
-that leaves numbers as they are. Runs without a digest of their data get the digest of the data at hand.
+plots/restamp.py DATABASE [--check 20] [--longest 120] [--against CHECKOUT] [--data-dir DIR] makes runs again, and compares all
+of their evaluations with the stored ones. On the machine that made them, all numbers are equal to the last bit. Another
+processor or version of torch rounds in another way, which grows along a run. There, --against makes each run with the code of
+a checkout as well, such as one of the commit that made them, and compares the two. If all are equal, the column code_digests of
+every run with a result is written anew. Run it after a change of the code that leaves numbers as they are. Runs without a
+digest of their data get the digest of the data at hand.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import json
+import os
 import random
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -32,10 +36,15 @@ from dynabro_cli.store.tables import evaluations, runs
 COMPARED = ("round", "test_accuracy", "test_loss", "train_loss", "gap", "validation_accuracy", "validation_loss")
 
 
+def given(row: dict[str, Any]) -> dict[str, str]:
+    """Return the fields of a row's run, as text."""
+    return {name: str(row[name]) for name in fields() if row[name] is not None}
+
+
 def resolved(row: dict[str, Any]) -> Run | None:
     """Return the run of a row; None if today's code would give it another key, or cannot make it."""
     try:
-        run = resolve(RunSpec.from_text({name: str(row[name]) for name in fields() if row[name] is not None}))
+        run = resolve(RunSpec.from_text(given(row)))
     except DynabroError:
         return None
     return run if run.key == row["run_key"] else None
@@ -69,14 +78,22 @@ def made(spec: RunSpec, data_dir: Path | None) -> list[tuple[Any, ...]]:
     return [tuple(None if value != value else value for value in row) for row in rows]
 
 
-def difference(a: list[tuple[Any, ...]], b: list[tuple[Any, ...]]) -> float:
-    """Return the largest difference between numbers at the same place, relative for numbers above 1; inf for other rows."""
-    if len(a) != len(b):
-        return math.inf
-    pairs = [(x, y) for left, right in zip(a, b, strict=True) for x, y in zip(left, right, strict=True) if repr(x) != repr(y)]
-    if any(number is None for pair in pairs for number in pair):
-        return math.inf
-    return max((abs(x - y) / max(1.0, abs(x), abs(y)) for x, y in pairs), default=0.0)
+PROGRAM = f"""
+import json, sys
+from pathlib import Path
+from dynabro_cli import RunSpec, simulate
+from dynabro_cli.events import Evaluated
+given, folder = json.loads(sys.argv[1])
+stream = simulate(RunSpec.from_text(given), data_dir=folder and Path(folder), device="cpu")
+print(json.dumps([[getattr(event, name) for name in {COMPARED}] for event in stream if isinstance(event, Evaluated)]))
+"""
+
+
+def made_by(checkout: Path, given: dict[str, str], data_dir: Path | None) -> list[tuple[Any, ...]]:
+    """Return what ``made`` returns, with the code of a checkout."""
+    words = [sys.executable, "-c", PROGRAM, json.dumps([given, data_dir and str(data_dir)])]
+    answer = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(checkout)}, capture_output=True, text=True, check=True)
+    return [tuple(None if value != value else value for value in row) for row in json.loads(answer.stdout)]
 
 
 def main() -> None:
@@ -84,7 +101,7 @@ def main() -> None:
     parser.add_argument("database", type=Path)
     parser.add_argument("--check", type=int, default=20, help="runs that are made again (20)")
     parser.add_argument("--longest", type=float, default=120, help="seconds of the longest of these runs (120)")
-    parser.add_argument("--tolerance", type=float, default=0.0, help="largest relative difference at the end (0: none at all)")
+    parser.add_argument("--against", type=Path, help="a checkout whose numbers the runs must have, instead of the stored ones")
     parser.add_argument("--data-dir", type=Path, help="folder of the data sets")
     args = parser.parse_args()
     if not args.database.is_file():
@@ -98,13 +115,12 @@ def main() -> None:
         raise SystemExit("no run was made again, so no digest was changed. Try: a larger --check or --longest")
     unequal = 0
     for row in chosen:
-        again, before = made(known[row["id"]].spec, args.data_dir), stored(engine, row["id"])
-        largest, last = difference(again, before), difference(again[-1:], before[-1:])
-        unequal += last > args.tolerance or (largest > 0 and args.tolerance == 0)
-        found = f"largest difference {largest:.1g}, at the end {last:.1g}" if largest else "equal"
-        print(f"run {row['id']} of {row['sweep']}: {found}", flush=True)
+        again = made(known[row["id"]].spec, args.data_dir)
+        before = stored(engine, row["id"]) if args.against is None else made_by(args.against, given(row), args.data_dir)
+        unequal += repr(again) != repr(before)
+        print(f"run {row['id']} of {row['sweep']}: {'equal' if repr(again) == repr(before) else 'other numbers'}", flush=True)
     if unequal:
-        raise SystemExit(f"{unequal} runs differ by more than {args.tolerance:g}; no digest was changed")
+        raise SystemExit(f"{unequal} runs have other numbers; no digest was changed")
     look, values = data_at_hand(args.data_dir), list[dict[str, Any]]()
     for row in rows:
         if row["id"] in known:

@@ -45,7 +45,7 @@ def test_what_fails_leaves_the_others_alone_and_is_completed_by_retry_failed(cle
     check_part(place, clean)
     assert "Fatal Python error: Segmentation fault" in place.logs()
 
-    again = place.do(*sweep(place, "--jobs", "1"))
+    again = place.do(*sweep(place, jobs=1))
     assert again.code == 3  # nothing is tried again without being asked for
     assert place.logs().count("resuming after round") == 0
     last = place.do(*sweep(place, "--retry-failed"))
