@@ -109,7 +109,7 @@ def test_legal_range_of_f() -> None:
     with pytest.raises(SpecError, match=r"f=2 is not legal with 6 workers; 2f \+ 2 < m must hold, so f .* 1"):
         make_aggregator("krum", workers=6, byzantine=2)
     for rule in ("krum", "multi-krum", "bulyan"):
-        with pytest.raises(SpecError, match=r"f=0 is not legal with 1 workers; .*, so it needs at least 3 workers. Try: --w"):
+        with pytest.raises(SpecError, match=r"f=0 is not legal with 1 workers; .*, so it needs at least 3 workers. Try: w"):
             make_aggregator(rule, workers=1, byzantine=0)
     with pytest.raises(SpecError, match="neighbours=all is not legal; neighbours must be paper or m-f-1"):
         make_aggregator("krum:neighbours=all", workers=6, byzantine=1)

@@ -21,6 +21,8 @@ from tests.cli.conftest import Dynabro
 from tests.own import fresh
 from tests.store.made import change, read
 
+METRICS.clear()  # the import registers the function, also for the other tests of this process
+
 PLUGIN = """
 import math
 from dynabro_cli.plugins import metrics

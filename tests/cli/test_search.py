@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -374,6 +375,13 @@ def test_a_search_whose_name_has_other_letters_is_another(dynabro: Dynabro, fold
     assert set(pd.read_csv("plots/small.csv")["search"]) == {"small: aggregator=mean"}
 
 
+@pytest.fixture
+def _nothing_stays() -> Iterator[None]:
+    with fresh():
+        yield
+
+
+@pytest.mark.usefixtures("_nothing_stays")
 def test_trials_without_a_value(dynabro: Dynabro, folder: Path) -> None:
     """The runs that fail, and those with an infinite gap."""
     (folder / "own.py").write_text("""
