@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.store.open.value_types import CONTROL
+from dynabro_cli.limits import CONTROL
 
 DEEPEST = 8
 MOST_PROBLEMS = 100

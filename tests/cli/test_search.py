@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from tests.cli.conftest import Dynabro
+from tests.own import fresh
 
 pytest.importorskip("optuna")
 

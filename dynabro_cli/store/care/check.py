@@ -14,13 +14,14 @@ from typing import Any, cast
 from sqlalchemy import Connection, DateTime, RowMapping, Table, select, text
 
 from dynabro_cli.experiment.key import run_key
+from dynabro_cli.limits import CONTROL
 from dynabro_cli.store import row_digests, trials
 from dynabro_cli.store.claims import ENDED, RERUN_SUFFIX
 from dynabro_cli.store.environments import VERSIONS
 from dynabro_cli.store.open.engine import schema_of, snapshot
 from dynabro_cli.store.open.schema import NEW_ONE, RESTORE, server_strangers, strangers, unreadable, way_on
 from dynabro_cli.store.open.translation import shown
-from dynabro_cli.store.open.value_types import CONTROL, moment, of_another_type, of_wrong_type, sane_row, unsound_rows
+from dynabro_cli.store.open.value_types import moment, of_another_type, of_wrong_type, sane_row, unsound_rows
 from dynabro_cli.store.origin import broken_diffs
 from dynabro_cli.store.ownership import database_time, presumed_dead
 from dynabro_cli.store.side_files import SideFiles

@@ -11,8 +11,6 @@ from sqlalchemy import BigInteger, Boolean, Column, Connection, DateTime, Double
 from dynabro_cli.limits import LARGEST_TEXT
 from dynabro_cli.store.tables import SWEEP_STATUSES, TRIAL_STATUSES, metadata, runs, sweeps, trials
 
-CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters and broken bytes, which are not printed."""
 _COLUMNS = [column for table in metadata.tables.values() for column in table.c]
 NUMBERS = {column.name for column in _COLUMNS if isinstance(column.type, Integer | Double)} - {
     column.name for column in _COLUMNS if isinstance(column.type, String)
