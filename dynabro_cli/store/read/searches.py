@@ -39,7 +39,7 @@ GOALS = {
     "validation_loss": Goal("final validation loss", "validation_loss", None, math.inf),
 }
 OF_SEARCH = sweeps.c.yaml.contains("\nsearch:")
-"""SQL condition that a row of ``sweeps`` is of a search; NULL without a text."""
+"""SQL condition for rows of ``sweeps`` that describe a search; NULL for a row without a text."""
 MOST_KEYS = 500
 """Run keys in one query."""
 

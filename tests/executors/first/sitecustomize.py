@@ -1,4 +1,4 @@
-"""What a worker process of ``program.py`` does before its first own line, as Python imports this file at its start."""
+"""Preparation of a worker process of ``program.py``: Python imports this file when it starts."""
 
 import os
 import platform
