@@ -406,17 +406,34 @@ SELECT sum(round(one.mean, 3) <> round(two.mean, 3)) AS differ, count(*) AS cell
 FROM bernoulli AS one JOIN bernoulli AS two ON one.method = two.method AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
 WHERE one.switching LIKE '%delta_max=0.72';
 
+-- setup: rates
+CREATE VIEW rate_lines AS  -- one row for each line of the figure; the control of a line is its exponent without noise and Byzantine workers
+  SELECT part, setting, CASE part WHEN 'rounds' THEN 'T' WHEN 'optimum' THEN 'T, from the optimum' WHEN 'delta' THEN 'delta' ELSE 'dynamic rounds' END || ': ' || setting AS line,
+         printf('%.2f [%.2f, %.2f]', slope, low, high) AS exponent,
+         CASE WHEN control_slope IS NOT NULL THEN printf('%.2f [%.2f, %.2f]', control_slope, control_low, control_high)
+              WHEN count(control) = count(*) AND max(abs(control)) = 0 THEN '0 at all points' ELSE 'not run' END AS control,
+         printf('%.2f', of_bound) AS of_bound, iif(predicted IS NULL, 'none', printf('%g', predicted)) AS predicted,
+         count(*) AS points, left_out, unclear, max(mean / bound) AS share, verdict,
+         CASE WHEN verdict = 'consistent, and the control is not' THEN 'agrees'
+              WHEN verdict = 'flatter than theory' AND part IN ('rounds', 'optimum') THEN 'no' ELSE 'undecided' END AS judged
+  FROM csv_rate WHERE slope IS NOT NULL GROUP BY part, setting;
+CREATE VIEW rate_in_t AS  -- both starts together: 'no' counts before 'agrees', and 'agrees' before 'undecided'
+  SELECT setting, CASE WHEN max(judged = 'no') THEN 'no' WHEN max(judged = 'agrees') THEN 'agrees' ELSE 'undecided' END AS judged,
+         group_concat(printf('%s: %s, control %s, bound %s: %s', iif(part = 'rounds', 'from x_1 = (3, -3)', 'from the optimum'), exponent, control, of_bound, verdict), '; ') AS found
+  FROM rate_lines WHERE part IN ('rounds', 'optimum') GROUP BY setting;
+
 -- query: rates
-SELECT part || ': ' || setting AS "experiment", printf('%.2f [%.2f, %.2f]', slope, low, high) AS measured,
-       CASE WHEN predicted IS NULL THEN 'none' ELSE printf('%g', predicted) END AS "the paper's text", printf('%.2f', of_bound) AS "the theorem's bound over these points", verdict
-FROM csv_rate WHERE slope IS NOT NULL GROUP BY part, setting ORDER BY part DESC, setting;
+SELECT line AS "line", exponent, control AS "null control", of_bound AS "the theorem's bound over these points", predicted AS "the paper's text",
+       printf('%d of %d', points - unclear, points) AS "points clearly above 0", verdict
+FROM rate_lines ORDER BY part = 'delta', part = 'switches', part = 'optimum', line;
 
 -- query: rate_points
-SELECT sum(mean <= 0) AS below FROM csv_rate WHERE part = 'delta' AND setting = 'cwmed' AND x > 0;
+SELECT sum(left_out) FILTER (WHERE setting = 'cwmed') AS below, max(unclear) FILTER (WHERE setting = 'nnm+cwmed') AS noise,
+       max(points) FILTER (WHERE setting = 'nnm+cwmed') AS points, max(exponent) FILTER (WHERE setting = 'nnm+cwmed') AS nnm FROM rate_lines WHERE part = 'delta';
 
 -- query: rate_share
-SELECT max(mean / bound) FILTER (WHERE setting IN ('static', 'option 1')) AS first, max(mean / bound) FILTER (WHERE setting = 'option 2, adaptive') AS second
-FROM csv_rate WHERE part = 'rounds';
+SELECT max(share) FILTER (WHERE setting IN ('static', 'option 1')) AS first, max(share) FILTER (WHERE setting = 'option 2, adaptive') AS second
+FROM rate_lines WHERE part IN ('rounds', 'optimum');
 
 -- query: kappa_factors
 SELECT min(proved / empirical) AS low, max(proved / empirical) AS high, max(empirical / proved) AS worst FROM csv_kappa WHERE proved IS NOT NULL;
