@@ -49,14 +49,15 @@ def draw(results: Results) -> Drawn:
         part = dataclasses.replace(results, runs=runs[runs["attack_name"] == attack])
         draw_finals(panel, shown[shown["attack_name"] == attack], places, series, points_of(part, "switching", "method"))
         counts = [float(dynamic.get(text, np.nan)) for text in places]
-        panel.set_xticklabels([text if np.isnan(count) else f"{count:.0f}" for text, count in zip(places, counts, strict=True)])
-        if not np.isnan(counts).any():
+        short = [text.partition(":")[2] or "0" for text in places]
+        panel.set_xticklabels([text if np.isnan(count) else f"{count:.0f}" for text, count in zip(short, counts, strict=True)])
+        if all(count > 0 for count in counts[1:]):  # False for unknown numbers, too
             at = 1 + np.interp(math.log(root), np.log(counts[1:]), range(len(counts) - 1))
             panel.axvline(at, color="#000000", linestyle=(0, (3, 2)), linewidth=0.8)
             panel.annotate(
                 "\N{SQUARE ROOT}T", (at, 0.02), (2, 0), xycoords=("data", "axes fraction"), textcoords="offset points"
             )
-        panel.set(title=f"{attack}: {CHANGES[strategy]}", xlabel="dynamic rounds")
+        panel.set(title=f"{attack}: {CHANGES[strategy]}", xlabel="dynamic rounds", ylim=(0, 1))
     for panel in axes[:, 0]:
         panel.set_ylabel(f"final {ACCURACY}")
     legend(picture, labels, series)

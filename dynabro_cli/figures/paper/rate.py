@@ -33,14 +33,14 @@ def draw(results: Results) -> Drawn:
     points = cells(measured)
     fitted = {(one.part, one.setting): one for one in slopes(points)}
     parts = list(dict.fromkeys(part for part, _ in fitted))
-    picture, axes = panel_grid(max(1, len(parts)), height=3.4)
+    picture, axes = panel_grid(max(1, len(parts)), height=3.4, across=2)
     for panel, part in zip(axes, parts, strict=False):
         for line, setting in zip(LINES, PARTS[part].predicted, strict=False):
             if (part, setting) in fitted:
                 _series(panel, series(points, part, setting), line, fitted[part, setting])
         panel.set(xscale="log", yscale="log", xlabel=_written(PARTS[part].against), ylabel=_written(PARTS[part].quantity))
-        above = points.loc[(points["part"] == part) & (points["mean"] > 0), "mean"]
-        panel.set_ylim(bottom=above.min() / 3 if len(above) else None)
+        values = points.loc[points["part"] == part, ["mean", "control"]].to_numpy()
+        panel.set_ylim(bottom=values[values > 0].min() / 2 if (values > 0).any() else None)
         if panel.get_legend_handles_labels()[0]:
             panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), fontsize=note_size(6), handlelength=1.6)
         for axis in (panel.xaxis, panel.yaxis):
@@ -56,7 +56,7 @@ def draw(results: Results) -> Drawn:
     fits = pd.DataFrame(rows, columns=["part", "setting", *FIT, *CONTROL])
     numbers = points.merge(fits, on=["part", "setting"], how="left")
     title = "quadratic, bounded noise; dashed: exponents of the theorems' bounds; hollow: no noise, no Byzantine workers"
-    entitle(picture, results, title, numbers.assign(diverged=0), "std")
+    entitle(picture, results, title, numbers.assign(diverged=0), "std", rates=False)  # the sweep has one for each point
     return Drawn(picture, numbers)
 
 
