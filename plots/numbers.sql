@@ -543,7 +543,7 @@ SELECT group_concat(printf('%s %s', method, iif(cells < 8, '(not known yet)', CA
 FROM (SELECT method, min(most) AS most, sum(cells) AS cells FROM borne WHERE schedule = 'mid-round' AND method LIKE 'DynaBRO%' GROUP BY method ORDER BY method);
 
 -- query: thresholds
-SELECT printf('%.4g', v) AS "V", printf('1/%.0f', 1.6 / v) AS "threshold, of the paper's", coalesce(printf('%.1f%%', 100 * share), '-') AS "honest corrections rejected",
+SELECT printf('%.4g', v) AS "V", printf('1/%.0f', 1.6 / v) AS "threshold, of the paper's", iif(share IS NULL, '-', printf('%.1f%%', 100 * share)) AS "honest corrections rejected",
        max(printf('%.3f', mean)) FILTER (WHERE attack = 'none') AS "no attack", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND static) AS "sf: none",
        max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND k = 17) AS "17", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND k = 4) AS "71", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND k = 1) AS "285",
        max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND static) AS "optimal-ipm: none", max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND k = 17) AS "17 ",
@@ -558,7 +558,7 @@ SELECT CASE WHEN NOT (SELECT count(*) FROM threshold_cells) THEN 'The sweep of t
             WHEN sum(moves) = 0 THEN printf('No: none of %d smaller thresholds moves the curve.', count(*))
             ELSE printf('%d of %d smaller thresholds move the curve: V = %s. %s', sum(moves), count(*), group_concat(printf('%.4g', v), ', ') FILTER (WHERE moves),
                         iif(sum(moves AND NOT costs), printf('Of these, %s have no cost.', group_concat(printf('%.4g', v), ', ') FILTER (WHERE moves AND NOT costs)), 'All of these have a cost.')) END AS text
-FROM threshold_verdicts;
+FROM (SELECT * FROM threshold_verdicts ORDER BY v DESC);
 
 -- query: dynamic_mnist
 SELECT iif(count(*), '![mnist-dynamic-rounds](../mnist-dynamic-rounds.png)', 'The same sweep on MNIST, `mnist-dynamic-rounds`, has no runs yet.') AS picture FROM results.runs WHERE sweep = 'mnist-dynamic-rounds';
