@@ -539,7 +539,7 @@ SELECT iif(min(n) = max(n), printf('%d seed%s', max(n), iif(max(n) = 1, '', 's')
 FROM dynamic_cells;
 
 -- query: dynamic_borne
-SELECT group_concat(printf('%s %s', method, iif(cells < 8, '(not known yet)', CAST(round(most) AS INTEGER))), '; ') AS text
+SELECT method, iif(cells < 8, 'not known yet', CAST(round(most) AS INTEGER)) AS "dynamic rounds borne under both attacks"
 FROM (SELECT method, min(most) AS most, sum(cells) AS cells FROM borne WHERE schedule = 'mid-round' AND method LIKE 'DynaBRO%' GROUP BY method ORDER BY method);
 
 -- query: thresholds

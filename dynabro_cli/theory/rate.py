@@ -115,7 +115,7 @@ class Slope(NamedTuple):
 
 def is_control(run: Mapping[str, Any]) -> bool:
     """Return True if a run of the sweep is a null control: no worker is Byzantine, and gradients have no noise."""
-    return run["byzantine"] == 0 and run["spec"]["task"]["sigma"] == 0
+    return not run["byzantine"] and not run["spec"]["task"]["sigma"]
 
 
 def part_of(run: Mapping[str, Any]) -> tuple[str, str]:

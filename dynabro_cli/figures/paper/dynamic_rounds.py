@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from dynabro_cli.figures._api import Drawn, figure
-from dynabro_cli.figures._columns import RULES
+from dynabro_cli.figures._columns import RULES, TASKS
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import final_values, points_of
-from dynabro_cli.figures._panels import ACCURACY, TASKS, blank, draw_finals, entitle, legend, methods
+from dynabro_cli.figures._panels import ACCURACY, blank, draw_finals, entitle, legend, methods
 from dynabro_cli.figures._style import looks, narrow
 from dynabro_cli.methods._levels import planned
 
