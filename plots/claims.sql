@@ -310,28 +310,25 @@ SELECT CASE WHEN abs(z - 1.22) < 0.005 THEN 'agrees' ELSE 'no' END, printf('%.3f
 FROM (SELECT normal_quantile((17 - 8 - (9 - 8)) / (17.0 - 8)) AS z);
 
 -- claim: rate-static | rate | Theorem on Algorithm 1 | the mean squared gradient falls like 1/sqrt(T), up to logarithms
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent %.2f [%.2f, %.2f], exponent of the bound %.2f', slope, low, high, of_bound)
-FROM csv_rate WHERE part = 'rounds' AND setting = 'static' LIMIT 1;
+SELECT judged, found FROM rate_in_t WHERE setting = 'static';
 
 -- claim: rate-option1 | rate | Theorem on Algorithm 2, Option 1 | the same with identities that change
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent %.2f [%.2f, %.2f], exponent of the bound %.2f', slope, low, high, of_bound)
-FROM csv_rate WHERE part = 'rounds' AND setting = 'option 1' LIMIT 1;
+SELECT judged, found FROM rate_in_t WHERE setting = 'option 1';
 
 -- claim: rate-option2 | rate | Theorem on Algorithm 2, Option 2 | the same with AdaGrad-Norm and MFM
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent %.2f [%.2f, %.2f], exponent of the bound %.2f', slope, low, high, of_bound)
-FROM csv_rate WHERE part = 'rounds' AND setting = 'option 2, adaptive' LIMIT 1;
+SELECT judged, found FROM rate_in_t WHERE setting = 'option 2, adaptive';
 
 -- claim: rate-mfm | rate | Section 5, Option 2 | the error grows linearly in delta with MFM
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('exponent of the excess %.2f [%.2f, %.2f], exponent of the bound %.2f: %s', slope, low, high, of_bound, verdict)
-FROM csv_rate WHERE part = 'delta' AND setting = 'mfm' LIMIT 1;
+SELECT judged, printf('exponent of the excess %s, of the bound %s: %s, which an upper bound allows', exponent, of_bound, verdict)
+FROM rate_lines WHERE part = 'delta' AND setting = 'mfm';
 
 -- claim: rate-nnm | rate | Sections 3 and 4 | the error grows like sqrt(delta) with a kappa in O(delta)
-SELECT iif(verdict = 'agrees', 'agrees', 'no'), printf('CWMed behind NNM: exponent of the excess %.2f [%.2f, %.2f], exponent of the bound %.2f', slope, low, high, of_bound)
-FROM csv_rate WHERE part = 'delta' AND setting = 'nnm+cwmed' LIMIT 1;
+SELECT judged, printf('CWMed behind NNM: exponent of the excess %s, of the bound %s; %d of %d points are within noise: %s', exponent, of_bound, unclear, points, verdict)
+FROM rate_lines WHERE part = 'delta' AND setting = 'nnm+cwmed';
 
 -- claim: rate-switches | rate | Section 4 | the error grows linearly in the share of dynamic rounds
-SELECT iif(count(DISTINCT verdict) = 1 AND min(verdict) = 'agrees', 'agrees', 'no'), printf('exponents %.2f and %.2f', min(slope), max(slope))
-FROM csv_rate WHERE part = 'switches';
+SELECT iif(min(judged) = max(judged), min(judged), 'undecided'), group_concat(printf('%s: %s, %s', setting, exponent, verdict), '; ')
+FROM rate_lines WHERE part = 'switches';
 
 -- claim: kappa | kappa | Definition 3.2, after Allouah et al. | CWTM, CWMed, GM and Krum are (delta, kappa)-robust with the kappa of the table
 SELECT iif(max(empirical / proved) <= 1, 'agrees', 'no'), printf('largest ratio found over the proved kappa: %.2f', max(empirical / proved))

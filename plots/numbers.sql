@@ -406,17 +406,34 @@ SELECT sum(round(one.mean, 3) <> round(two.mean, 3)) AS differ, count(*) AS cell
 FROM bernoulli AS one JOIN bernoulli AS two ON one.method = two.method AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
 WHERE one.switching LIKE '%delta_max=0.72';
 
+-- setup: rates
+CREATE VIEW rate_lines AS  -- one row for each line of the figure; the control of a line is its exponent without noise and Byzantine workers
+  SELECT part, setting, CASE part WHEN 'rounds' THEN 'T' WHEN 'optimum' THEN 'T, from the optimum' WHEN 'delta' THEN 'delta' ELSE 'dynamic rounds' END || ': ' || setting AS line,
+         printf('%.2f [%.2f, %.2f]', slope, low, high) AS exponent,
+         CASE WHEN control_slope IS NOT NULL THEN printf('%.2f [%.2f, %.2f]', control_slope, control_low, control_high)
+              WHEN count(control) = count(*) AND max(abs(control)) = 0 THEN '0 at all points' ELSE 'not run' END AS control,
+         printf('%.2f', of_bound) AS of_bound, iif(predicted IS NULL, 'none', printf('%g', predicted)) AS predicted,
+         count(*) AS points, left_out, unclear, max(mean / bound) AS share, verdict,
+         CASE WHEN verdict = 'consistent, and the control is not' THEN 'agrees'
+              WHEN verdict = 'flatter than theory' AND part IN ('rounds', 'optimum') THEN 'no' ELSE 'undecided' END AS judged
+  FROM csv_rate WHERE slope IS NOT NULL GROUP BY part, setting;
+CREATE VIEW rate_in_t AS  -- both starts together: 'no' counts before 'agrees', and 'agrees' before 'undecided'
+  SELECT setting, CASE WHEN max(judged = 'no') THEN 'no' WHEN max(judged = 'agrees') THEN 'agrees' ELSE 'undecided' END AS judged,
+         group_concat(printf('%s: %s, control %s, bound %s: %s', iif(part = 'rounds', 'from x_1 = (3, -3)', 'from the optimum'), exponent, control, of_bound, verdict), '; ') AS found
+  FROM rate_lines WHERE part IN ('rounds', 'optimum') GROUP BY setting;
+
 -- query: rates
-SELECT part || ': ' || setting AS "experiment", printf('%.2f [%.2f, %.2f]', slope, low, high) AS measured,
-       CASE WHEN predicted IS NULL THEN 'none' ELSE printf('%g', predicted) END AS "the paper's text", printf('%.2f', of_bound) AS "the theorem's bound over these points", verdict
-FROM csv_rate WHERE slope IS NOT NULL GROUP BY part, setting ORDER BY part DESC, setting;
+SELECT line AS "line", exponent, control AS "null control", of_bound AS "the theorem's bound over these points", predicted AS "the paper's text",
+       printf('%d of %d', points - unclear, points) AS "points clearly above 0", verdict
+FROM rate_lines ORDER BY part = 'delta', part = 'switches', part = 'optimum', line;
 
 -- query: rate_points
-SELECT sum(mean <= 0) AS below FROM csv_rate WHERE part = 'delta' AND setting = 'cwmed' AND x > 0;
+SELECT sum(left_out) FILTER (WHERE setting = 'cwmed') AS below, max(unclear) FILTER (WHERE setting = 'nnm+cwmed') AS noise,
+       max(points) FILTER (WHERE setting = 'nnm+cwmed') AS points, max(exponent) FILTER (WHERE setting = 'nnm+cwmed') AS nnm FROM rate_lines WHERE part = 'delta';
 
 -- query: rate_share
-SELECT max(mean / bound) FILTER (WHERE setting IN ('static', 'option 1')) AS first, max(mean / bound) FILTER (WHERE setting = 'option 2, adaptive') AS second
-FROM csv_rate WHERE part = 'rounds';
+SELECT max(share) FILTER (WHERE setting IN ('static', 'option 1')) AS first, max(share) FILTER (WHERE setting = 'option 2, adaptive') AS second
+FROM rate_lines WHERE part IN ('rounds', 'optimum');
 
 -- query: kappa_factors
 SELECT min(proved / empirical) AS low, max(proved / empirical) AS high, max(empirical / proved) AS worst FROM csv_kappa WHERE proved IS NOT NULL;
@@ -477,6 +494,74 @@ SELECT printf('%.1f', max(cost) FILTER (WHERE counted = 'round')) AS cost, print
        (SELECT rejected || ' of ' || judged FROM corrections WHERE method = 'dynabro:filter=option1') AS option1,
        (SELECT rejected || ' of ' || judged FROM corrections WHERE method = 'dynabro:filter=adaptive') AS adaptive
 FROM computations;
+
+-- setup: dynamic rounds
+CREATE TABLE dynamic_cells AS  -- the cells of the figure on digits; static is in both schedules
+  SELECT attack_name AS attack, CASE method WHEN 'sgd' THEN 'SGD' WHEN 'momentum' THEN 'momentum 0.9' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'dynabro:clip=4' THEN 'DynaBRO, clip=4'
+                                            ELSE 'DynaBRO, ' || replace(substr(method, 16), 'option1', 'option 1') END AS method,
+         substr(switching, 1, instr(switching || ':', ':') - 1) AS schedule, k(switching) AS k, printf('%.3f (%.3f)', mean, worst) AS text, mean, worst, n, borne, dynamic_rounds
+  FROM csv_digits_dynamic_rounds;
+CREATE TABLE borne AS  -- the largest number of dynamic rounds that each method bears under a schedule, if all numbers were run
+  SELECT attack, method, schedule, coalesce(max(dynamic_rounds) FILTER (WHERE borne), 0) AS most, count(*) AS cells FROM dynamic_cells WHERE schedule <> 'static' GROUP BY attack, method, schedule;
+CREATE TABLE thresholds AS  -- each run of the filter beside the run of the same seed at the paper's threshold, V = 1.6
+  SELECT r.seed, k(r.switching) AS k, r.switching = 'static' AS static, substr(r.attack, 1, instr(r.attack || ':', ':') - 1) AS attack,
+         json_extract(r.spec, '$.method.noise_bound') AS v, r.final_accuracy AS accuracy, o.final_accuracy AS base
+  FROM results.runs AS r LEFT JOIN results.runs AS o ON o.sweep = r.sweep AND json_extract(o.spec, '$.method.noise_bound') = 1.6
+    AND o.switching = r.switching AND o.attack = r.attack AND o.seed = r.seed
+  WHERE r.sweep = 'digits-dynamic-thresholds' AND r.status IN ('finished', 'diverged');
+CREATE TABLE threshold_cells AS
+  SELECT v, attack, static, k, avg(accuracy) AS mean, count(*) AS n, avg(accuracy - base) AS gain,
+         paired_p(accuracy - base) FILTER (WHERE base IS NOT NULL) * (SELECT count(*) FROM (SELECT DISTINCT v, attack, k FROM thresholds WHERE NOT static AND v < 1.6)) AS p
+  FROM thresholds GROUP BY v, attack, static, k;
+CREATE TABLE threshold_rejected AS  -- corrections of runs without an attack: all of them are honest
+  SELECT json_extract(r.spec, '$.method.noise_bound') AS v, 1.0 * sum(o.accepted = 0) / count(o.accepted) AS share
+  FROM results.runs AS r JOIN results.rounds AS o ON o.run_id = r.id WHERE r.sweep = 'digits-dynamic-thresholds' AND r.attack = 'none' GROUP BY v;
+CREATE TABLE threshold_verdicts AS
+  SELECT v, coalesce(max(NOT static AND gain >= 0.05 AND p <= 0.05), 0) AS moves, coalesce(max(static AND gain <= -0.02), 0) AS costs FROM threshold_cells WHERE v < 1.6 GROUP BY v;
+
+-- query: dynamic_mid
+SELECT attack, method, max(text) FILTER (WHERE schedule = 'static') AS "none", coalesce(max(text) FILTER (WHERE k = 68), '-') AS "sqrt(T)/4 = 4", coalesce(max(text) FILTER (WHERE k = 17), '-') AS "sqrt(T) = 17",
+       coalesce(max(text) FILTER (WHERE k = 4), '-') AS "4 sqrt(T) = 71", coalesce(max(text) FILTER (WHERE k = 1), '-') AS "T = 285",
+       (SELECT iif(cells < 4, '-', printf('%.0f', most)) FROM borne WHERE borne.attack = dynamic_cells.attack AND borne.method = dynamic_cells.method AND schedule = 'mid-round') AS "borne"
+FROM dynamic_cells WHERE schedule IN ('static', 'mid-round') GROUP BY attack, method ORDER BY attack DESC, method LIKE 'DynaBRO%', method;
+
+-- query: dynamic_by_computation
+SELECT attack, method, max(text) FILTER (WHERE schedule = 'static') AS "static", coalesce(max(text) FILTER (WHERE k = 476), '-') AS "K = 476", coalesce(max(text) FILTER (WHERE k = 119), '-') AS "119",
+       coalesce(max(text) FILTER (WHERE k = 28), '-') AS "28", coalesce(max(text) FILTER (WHERE k = 7), '-') AS "7",
+       (SELECT iif(cells < 4, '-', printf('%.0f', most)) FROM borne WHERE borne.attack = dynamic_cells.attack AND borne.method = dynamic_cells.method AND schedule = 'periodic') AS "borne"
+FROM dynamic_cells WHERE schedule IN ('static', 'periodic') GROUP BY attack, method ORDER BY attack DESC, method LIKE 'DynaBRO%', method;
+
+-- query: dynamic_counts
+SELECT iif(min(n) = max(n), printf('%d seed%s', max(n), iif(max(n) = 1, '', 's')), printf('%d to %d seeds', min(n), max(n))) AS seeds,
+       printf('%.0f, %.0f, %.0f and %.0f', max(dynamic_rounds) FILTER (WHERE schedule = 'periodic' AND k = 476), max(dynamic_rounds) FILTER (WHERE schedule = 'periodic' AND k = 119),
+              max(dynamic_rounds) FILTER (WHERE schedule = 'periodic' AND k = 28), max(dynamic_rounds) FILTER (WHERE schedule = 'periodic' AND k = 7)) AS periodic,
+       printf('%.0f', 16 * 8 * ln_(16 * 17 * 17 * 285) * (2 * 6 * 8 * 9 + 1 / 17.0) * ln_(285) / ln_(2) * 17 / 285) AS third
+FROM dynamic_cells;
+
+-- query: dynamic_borne
+SELECT method, iif(cells < 8, 'not known yet', CAST(round(most) AS INTEGER)) AS "dynamic rounds borne under both attacks"
+FROM (SELECT method, min(most) AS most, sum(cells) AS cells FROM borne WHERE schedule = 'mid-round' AND method LIKE 'DynaBRO%' GROUP BY method ORDER BY method);
+
+-- query: thresholds
+SELECT printf('%.4g', v) AS "V", printf('1/%.0f', 1.6 / v) AS "threshold, of the paper's", iif(share IS NULL, '-', printf('%.1f%%', 100 * share)) AS "honest corrections rejected",
+       max(printf('%.3f', mean)) FILTER (WHERE attack = 'none') AS "no attack", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND static) AS "sf: none",
+       max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND k = 17) AS "17", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND k = 4) AS "71", max(printf('%.3f', mean)) FILTER (WHERE attack = 'sf' AND k = 1) AS "285",
+       max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND static) AS "optimal-ipm: none", max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND k = 17) AS "17 ",
+       max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND k = 4) AS "71 ", max(printf('%.3f', mean)) FILTER (WHERE attack = 'optimal-ipm' AND k = 1) AS "285 ",
+       CASE WHEN v = 1.6 THEN 'the paper''s' WHEN moves AND costs THEN 'moves the curve, has a cost' WHEN moves THEN 'moves the curve' WHEN costs THEN 'has a cost' ELSE 'no' END AS "verdict"
+FROM threshold_cells LEFT JOIN threshold_rejected USING (v) LEFT JOIN threshold_verdicts USING (v) GROUP BY v ORDER BY v DESC;
+
+-- query: threshold_answer
+SELECT CASE WHEN NOT (SELECT count(*) FROM threshold_cells) THEN 'The sweep of thresholds has no runs yet.'
+            WHEN (SELECT max(n) FROM threshold_cells) < 2 THEN printf('One seed cannot decide this: %d of %d thresholds have a mean at least 0.05 above the paper''s at some number of dynamic rounds.',
+                 (SELECT count(DISTINCT v) FROM threshold_cells WHERE NOT static AND gain >= 0.05), (SELECT count(*) FROM threshold_verdicts))
+            WHEN sum(moves) = 0 THEN printf('No: none of %d smaller thresholds moves the curve.', count(*))
+            ELSE printf('%d of %d smaller thresholds move the curve: V = %s. %s', sum(moves), count(*), group_concat(printf('%.4g', v), ', ') FILTER (WHERE moves),
+                        iif(sum(moves AND NOT costs), printf('Of these, %s have no cost.', group_concat(printf('%.4g', v), ', ') FILTER (WHERE moves AND NOT costs)), 'All of these have a cost.')) END AS text
+FROM (SELECT * FROM threshold_verdicts ORDER BY v DESC);
+
+-- query: dynamic_mnist
+SELECT iif(count(*), '![mnist-dynamic-rounds](../mnist-dynamic-rounds.png)', 'The same sweep on MNIST, `mnist-dynamic-rounds`, has no runs yet.') AS picture FROM results.runs WHERE sweep = 'mnist-dynamic-rounds';
 
 -- query: board
 SELECT count(*) AS rows, iif(min(trials) = max(trials), max(trials), min(trials) || ' to ' || max(trials)) AS trials,

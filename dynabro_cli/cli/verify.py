@@ -149,7 +149,7 @@ def tau(
 
 @app.command()
 def rate(
-    part: Annotated[str, typer.Argument(metavar="[rounds|delta|switches|all]", help="One experiment only.")] = ALL,
+    part: Annotated[str, typer.Argument(metavar="[rounds|optimum|delta|switches|all]", help="One experiment only.")] = ALL,
     seeds: Annotated[str | None, typer.Option(metavar="FIRST..LAST", help="Seeds of every run. [default: the sweep's]")] = None,
     db: Database = "results.db",
     jobs: Jobs = "auto",
@@ -160,9 +160,10 @@ def rate(
 ) -> None:
     """Measure how the mean squared gradient depends on T, on delta and on dynamic rounds, beside the theorems' exponents.
 
-    For delta and dynamic rounds the excess counts: over delta = 0, and over static identities, at the same seed. The verdict
-    says if the 95% interval of the measured exponent holds the exponent that the theorem's bound has over the same points, in
-    the same way.
+    For delta and dynamic rounds the excess counts: over delta = 0, and over static identities, at the same seed. A line is
+    consistent if the 95% interval of its exponent holds the exponent that the theorem's bound has over the same points. Beside
+    it is the null control: the same rounds without Byzantine workers and without noise. If the control is consistent, too, the
+    line says nothing. 'optimum' starts where the control's gradient is 0.
 
     The command makes the runs of the sweep verify-rate that are not stored yet, then fits exponents to them. The same command
     resumes an interrupted one. 'dynabro plot rate' draws the points.
@@ -202,12 +203,14 @@ def _report_slopes(found: Sequence[Slope], as_json: bool) -> None:
         return
     columns = (
         *("setting", "quantity", "against", "points", "seeds"),
-        *("exponent", "95% interval", "paper's", "theorem's own", "verdict", "of bound"),
+        *("exponent", "95% interval", "control", "paper's", "theorem's own", "verdict", "of bound"),
     )
     rows: list[tuple[Any, ...]] = [
         (
             *(f"{one.part}: {one.setting}", one.quantity, one.against, one.points, one.seeds),
-            *(f"{one.slope:.2f}", f"{one.low:.2f} to {one.high:.2f}", f"{one.predicted:g}", f"{one.of_bound:.2f}"),
+            *(f"{one.slope:.2f}", f"{one.low:.2f} to {one.high:.2f}"),
+            f"{one.control[0]:.2f}" if one.control[0] == one.control[0] else "0" if one.controlled else None,
+            *(f"{one.predicted:g}", f"{one.of_bound:.2f}"),
             one.verdict or None,
             f"{one.share:.2g}" if one.share == one.share else None,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,11 +33,13 @@ def identities(run: Mapping[str, Any], ticks: int) -> np.ndarray[Any, Any]:
     strategy = REGISTRIES["switching"].parse(run["switching"]).build(setting)
     if strategy.kept:
         raise SpecError(f"the schedule of switching {run['switching']!r} cannot be drawn again; it is stored with the run")
-    mask = strategy.mask
-    if strategy.in_round is not None:
-        levels, in_round = _levels(method, run), strategy.in_round
-        known = [next(levels) for _ in range(ticks)]
-        return _stacked([in_round(tick, level).numpy() for tick, level in enumerate(known)], workers)
+    mask, within, in_round = strategy.mask, strategy.within, strategy.in_round
+    places = itertools.islice(_places(method, run), ticks)
+    if within is not None and run["clock"] != "round":
+        return _stacked([within(*place).numpy() for place in places], workers)
+    if in_round is not None:
+        levels = [cost.bit_length() - 1 for _, _, cost in places]
+        return _stacked([in_round(tick, level).numpy() for tick, level in enumerate(levels)], workers)
     return _stacked([mask(tick).numpy() for tick in range(ticks)], workers)
 
 
@@ -44,14 +47,14 @@ def _stacked(masks: list[np.ndarray[Any, Any]], workers: int) -> np.ndarray[Any,
     return np.stack(masks) if masks else np.zeros((0, workers), dtype=bool)
 
 
-def _levels(method: Method, run: Mapping[str, Any]) -> Iterator[int]:
-    """Return the level of the correction at each tick of a run (0 without a correction), for ``Switching.in_round``."""
+def _places(method: Method, run: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
+    """Return the place of each tick of a run: its round, the computation within it, and the round's number of computations.
+
+    A round of 2^J computations has the level J, and a round of one computation has no correction.
+    """
     streams, by_round = Streams(int(run["seed"])), run["clock"] == "round"
     if method.wants_noise and not by_round:
-        yield from [0] * NOISE_COMPUTATIONS
-    round_ = 0
-    while True:
-        plan = method.plan(streams.moved("level", round_))
-        cost = plan.prefixes[-1]
-        yield from [cost.bit_length() - 1] * (1 if by_round else cost)
-        round_ += 1
+        yield from [(0, 0, 1)] * NOISE_COMPUTATIONS
+    for number in itertools.count():
+        cost = method.plan(streams.moved("level", number)).prefixes[-1]
+        yield from ((number, computation, cost) for computation in range(1 if by_round else cost))

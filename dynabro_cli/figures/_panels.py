@@ -160,7 +160,7 @@ def legend(place: Figure | Axes, labels: dict[str, str], series: dict[str, Line]
         place.legend(lines, names, loc="outside lower center", ncols=min(max(1, int(room)), 6), **look)
 
 
-def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str) -> None:
+def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str, *, rates: bool = True) -> None:
     """Write a title above the panels, with the number of seeds and the missing runs of the plan.
 
     Args:
@@ -169,13 +169,15 @@ def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame,
         title: The common part of the runs.
         numbers: The points, with ``n``, the number of seeds, and ``diverged``.
         spread: The meaning of bars and bands.
+        rates: Add a line with the learning rates, if the methods have several.
     """
     lines = [title, ", ".join(filter(None, (results.label, _seeds(numbers, spread))))]
     empty, runs = missing(results)
     if runs:
         cells = f", {len(empty)} cells have no run" if len(empty) else ""
         lines[1] += f"; {len(results.planned) - runs} of the {len(results.planned)} planned runs{cells}"
-    lines.append(rates_of(results.planned, method_names(results.planned)))
+    if rates:
+        lines.append(rates_of(results.planned, method_names(results.planned)))
     write_above(figure, lines)
 
 

@@ -1,8 +1,9 @@
 """The contract of switching strategies, and their registry.
 
 A strategy is a factory ``(parameters, SwitchingSetting) -> Switching``. Its schedule depends only on the seed and the tick: two
-methods with the same seed face the same identities at the same ticks, and any tick can be computed again. Two kinds depend on
-more: a strategy that uses the round's level has ``in_round``, and a strategy that follows the run has ``follow``.
+methods with the same seed face the same identities at the same ticks, and any tick can be computed again. Three kinds depend
+on more: a strategy that uses the round's level has ``in_round``, a strategy that uses the place within the round has
+``within``, and a strategy that follows the run has ``follow``.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Switching(NamedTuple):
         in_round: ``in_round(t, level)`` replaces ``mask(t)`` if the mask depends on the round's level. ``level`` is J if the
             round has an MLMC correction, 0 if not, and None if the method has no levels. ``mask`` is then the mask of the
             highest level.
+        within: ``within(t, k, n)`` replaces ``mask`` if the clock counts computations: the mask of round t at its computation
+            k of 0, ..., n - 1.
         follow: The rules of a strategy that follows the run; ``mask`` then applies until the strategy has learnt something.
         kept: True if the run stores each change of the Byzantine set, because the seed does not determine the set.
     """
@@ -73,6 +76,7 @@ class Switching(NamedTuple):
     mask: Callable[[int], Tensor]
     always: int | None = None
     in_round: Callable[[int, int | None], Tensor] | None = None
+    within: Callable[[int, int, int], Tensor] | None = None
     follow: Follow | None = None
     kept: bool = False
 

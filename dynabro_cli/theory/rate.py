@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 from sqlalchemy import Engine
 
 from dynabro_cli.errors import DatabaseError
@@ -19,7 +21,7 @@ from dynabro_cli.store.claims import RESULTS
 from dynabro_cli.store.open.translation import shown
 from dynabro_cli.store.read.queries import query
 from dynabro_cli.theory.bounds import KAPPAS, adaptive_bound, dynamic_bound, gamma_mfm, static_bound
-from dynabro_cli.theory.slopes import PowerLaw, power_law
+from dynabro_cli.theory.slopes import CONFIDENCE, PowerLaw, power_law
 
 SWEEP = "verify-rate"
 MOST_KEYS = 500
@@ -35,8 +37,10 @@ class Part(NamedTuple):
 
 
 GRADIENT = "mean |grad f|^2"
+IN_T = {"static": -0.5, "option 1": -0.5, "option 2, adaptive": -0.5}
 PARTS = {
-    "rounds": Part("T", GRADIENT, {"static": -0.5, "option 1": -0.5, "option 2, adaptive": -0.5}),
+    "rounds": Part("T", GRADIENT, IN_T),
+    "optimum": Part("T", f"{GRADIENT}, from the optimum", IN_T),
     "delta": Part("delta", f"{GRADIENT}, excess over delta = 0", {"mfm": 1.0, "cwmed": math.nan, "nnm+cwmed": 0.5}),
     "switches": Part("|tau_d|/T", f"{GRADIENT}, excess over |tau_d| = 0", {"eta = 1/L": 1.0, "eta = 1/(10 L)": 1.0}),
 }
@@ -45,7 +49,10 @@ PARTS = {
 The exponents are limits for large T; for delta they hold with MFM (gamma in O(delta^2)) and with a kappa in O(delta). CWMed has
 no kappa in O(delta), because its kappa tends to 4, so the paper gives no exponent for it.
 """
-AGREES, STEEPER, FLATTER = "agrees", "steeper than theory", "flatter than theory"
+CONSISTENT, NOTHING = "consistent, and the control is not", "says nothing"
+STEEPER, FLATTER = "steeper than theory", "flatter than theory"
+GAP = 9.0
+"""f(x_1) - f* for which the sweep's learning rates are made; the theorems also hold with a smaller f(x_1)."""
 
 
 class Slope(NamedTuple):
@@ -58,6 +65,7 @@ class Slope(NamedTuple):
         quantity: The measured quantity.
         points: Number of points in the fit.
         left_out: Number of points that are left out of the fit because they are not above 0.
+        unclear: Number of points that are not above 0 by Student's 95% interval over the seeds.
         seeds: The smallest number of runs per point.
         slope: The exponent.
         low: Lower end of its 95% confidence interval; NaN without an interval.
@@ -66,6 +74,9 @@ class Slope(NamedTuple):
         of_bound: The exponent of the theorem's bound over these points, with all its terms and logarithms, and with the same
             floor as the measured quantity.
         share: The largest share of the theorem's bound that a point reaches; NaN without a bound.
+        control: The exponent of the null control, and the ends of its interval, in the order of ``slope``; NaN if the control
+            is 0 at all points, or has no runs.
+        controlled: True if the control is known at all points.
     """
 
     part: str
@@ -74,6 +85,7 @@ class Slope(NamedTuple):
     quantity: str
     points: int
     left_out: int
+    unclear: int
     seeds: int
     slope: float
     low: float
@@ -81,14 +93,29 @@ class Slope(NamedTuple):
     predicted: float
     of_bound: float
     share: float
+    control: tuple[float, float, float]
+    controlled: bool
 
     @property
     def verdict(self) -> str:
-        """Comparison of the interval with the theorem's own exponent; empty without an interval."""
+        """Comparison of the interval with the theorem's own exponent; empty without an interval.
+
+        A line says nothing if points are left out, because the rest is then chosen by its noise; if most points are unclear; or
+        if it is consistent with the bound and the control is, too, or is not known.
+        """
         if math.isnan(self.low) or math.isnan(self.of_bound):
             return ""
-        steeper = abs(self.slope) > abs(self.of_bound)
-        return AGREES if self.low <= self.of_bound <= self.high else STEEPER if steeper else FLATTER
+        if self.left_out or 2 * self.unclear > self.points:
+            return NOTHING
+        if not self.low <= self.of_bound <= self.high:
+            return STEEPER if abs(self.slope) > abs(self.of_bound) else FLATTER
+        _, low, high = self.control
+        return NOTHING if not self.controlled or low <= self.of_bound <= high else CONSISTENT
+
+
+def is_control(run: Mapping[str, Any]) -> bool:
+    """Return True if a run of the sweep is a null control: no worker is Byzantine, and gradients have no noise."""
+    return not run["byzantine"] and not run["spec"]["task"]["sigma"]
 
 
 def part_of(run: Mapping[str, Any]) -> tuple[str, str]:
@@ -100,7 +127,7 @@ def part_of(run: Mapping[str, Any]) -> tuple[str, str]:
     if run["workers"] > 9:
         return "delta", rule
     names = {"none": "static", "option1": "option 1", "option2": "option 2, adaptive"}
-    return "rounds", names[spec["method"]["filter"]]
+    return "rounds" if spec["task"]["start"] is None else "optimum", names[spec["method"]["filter"]]
 
 
 def read(engine: Engine, keys: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -129,12 +156,12 @@ def with_specs(engine: Engine, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``whole``, ``bound`` and ``theory``.
+    """Return one row per run: ``part``, ``setting``, ``seed``, ``x``, ``value``, ``whole``, ``bound``, ``theory``, ``control``.
 
     ``whole`` is (1/T) sum_{t <= T} |grad f(x_t)|^2; T is the run's own number of rounds. ``value`` is the same, except in two
     parts: there it is the excess over the run of the same seed that has the floor. For ``switches`` this is the run with static
     identities; for ``delta`` it is the run without Byzantine workers. ``bound`` is the theorem's bound of ``whole``; NaN
-    without a theorem.
+    without a theorem. ``control`` is True for the runs of a null control.
     """
     rows = []
     groups = dict(tuple(evaluations.groupby("run_id")))
@@ -143,7 +170,7 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
         if own is None or own["gap"].isna().iloc[0]:
             continue  # its first evaluation is skipped
         part, setting = part_of(run)
-        gap = float(own["gap"].iloc[0])
+        gap = GAP if part == "optimum" else float(own["gap"].iloc[0])
         rows.append(
             {
                 "part": part,
@@ -156,6 +183,7 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
                 "whole": _mean_square(run),
                 "bound": _bound(setting, run, gap),
                 "theory": _shape(part, setting, run, gap),
+                "control": is_control(run),
                 "still": (part == "switches" and run["spec"]["switching"]["name"] == "static")
                 or (part == "delta" and run["byzantine"] == 0),
             }
@@ -164,7 +192,7 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
     if found.empty:
         return found
     still = found[found["still"]].set_index(["part", "setting", "seed"])["value"]
-    moving = found["part"] != "rounds"
+    moving = ~found["part"].isin(["rounds", "optimum"])
     places = pd.MultiIndex.from_frame(found.loc[moving, ["part", "setting", "seed"]])
     found.loc[moving, "value"] -= still.reindex(places).to_numpy()
     return found[~found["still"]].drop(columns="still")
@@ -172,11 +200,16 @@ def measure(runs: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
 
 def cells(measured: pd.DataFrame) -> pd.DataFrame:
     """Return one row per point: ``part``, ``setting``, ``x``, ``mean``, ``std`` over seeds (NaN for one), ``n``, ``bound``,
-    ``theory``, and ``whole``, the mean with its floor.
+    ``theory``, ``whole``, the mean with its floor, and ``control``, the mean of the null control.
+
+    The control is 0 from the optimum, where plain gradient descent stays, and for every excess: the run that is subtracted
+    lacks what the excess is due to.
     """
     if measured.empty:
-        return pd.DataFrame(columns=["part", "setting", "x", "mean", "std", "n", "bound", "theory", "whole"])
-    groups = measured.groupby(["part", "setting", "place"], sort=False)
+        return pd.DataFrame(columns=["part", "setting", "x", "mean", "std", "n", "bound", "theory", "whole", "control"])
+    place = ["part", "setting", "place"]
+    control = measured[measured["control"]].groupby(place)["value"].mean()
+    groups = measured[~measured["control"]].groupby(place, sort=False)
     columns = {
         "x": groups["x"].mean(),
         "mean": groups["value"].agg(lambda values: values.mean(skipna=False)),
@@ -186,7 +219,10 @@ def cells(measured: pd.DataFrame) -> pd.DataFrame:
         "theory": groups["theory"].mean(),
         "whole": groups["whole"].agg(lambda values: values.mean(skipna=False)),
     }
-    found = pd.DataFrame(columns).reset_index().drop(columns="place")
+    found = (
+        pd.DataFrame(columns).assign(control=lambda points: control.reindex(points.index)).reset_index().drop(columns="place")
+    )
+    found.loc[found["part"] != "rounds", "control"] = 0.0
     return found.sort_values(["part", "setting", "x"], kind="stable", ignore_index=True)
 
 
@@ -200,11 +236,14 @@ def slopes(points: pd.DataFrame) -> list[Slope]:
                 continue
             fit = power_law(list(own["x"]), list(own["mean"])) or PowerLaw(math.nan, math.nan, math.nan, math.nan, 0)
             theory = power_law(list(own["x"]), list(own["theory"]))
+            control = power_law(list(own["x"]), list(own["control"]))
+            half = stdtrit(own["n"] - 1, (1 + CONFIDENCE) / 2) * own["std"] / np.sqrt(own["n"])
             found.append(
                 Slope(
                     *(part, setting, about.against, about.quantity),
                     points=fit.points,
                     left_out=len(own) - fit.points,
+                    unclear=int((own["mean"] <= half).sum()),
                     seeds=int(own["n"].min()),
                     slope=fit.slope,
                     low=fit.low,
@@ -212,6 +251,8 @@ def slopes(points: pd.DataFrame) -> list[Slope]:
                     predicted=predicted,
                     of_bound=theory.slope if theory else math.nan,
                     share=float((own["whole"] / own["bound"]).max()),
+                    control=(math.nan,) * 3 if control is None else (control.slope, control.low, control.high),
+                    controlled=bool(own["control"].notna().all()),
                 )
             )
     return found
@@ -224,7 +265,7 @@ def series(points: pd.DataFrame, part: str, setting: str) -> pd.DataFrame:
 
 def _x(part: str, run: Mapping[str, Any]) -> float:
     """Return the value on the axis: the planned T (which sets the learning rate), delta, or the share of dynamic rounds."""
-    if part == "rounds":
+    if part in ("rounds", "optimum"):
         return float(planned(run["budget"], run["spec"]["method"]["jmax"])[0])
     return float(run["byzantine"] / run["workers"] if part == "delta" else run["dynamic_rounds"] / run["rounds"])
 
@@ -268,4 +309,4 @@ def _shape(part: str, setting: str, run: Mapping[str, Any], gap: float) -> float
     }
     if part == "delta":
         return math.sqrt(gammas[setting](run["byzantine"])) - math.sqrt(gammas[setting](0))
-    return _bound(setting, run, gap) if part == "rounds" else _x(part, run)
+    return _x(part, run) if part == "switches" else _bound(setting, run, gap)

@@ -93,10 +93,10 @@ def test_exponents_of_stored_runs(dynabro: Dynabro, folder: Path) -> None:
     outcome = dynabro("verify", "rate", "--seeds", "0..1", "--db", "rates.db", "--jobs", "1", "--quiet")
     assert (outcome.code, outcome.err) == (0, "")
     _, _, *lines = outcome.out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["rounds"] * 3 + ["delta"] * 3 + ["switches"] * 2
+    assert [line.split(":")[0] for line in lines] == ["rounds"] * 3 + ["optimum"] * 3 + ["delta"] * 3 + ["switches"] * 2
     assert "rounds: static" in lines[0]
     assert " -0.50 " in lines[0]
-    assert "-0.50 to -0.50" in lines[0]
+    assert "-0.50 to -0.50  -0.70" in lines[0]
     assert read(folder / "rates.db", "SELECT COUNT(*) FROM runs") == [(runs,)]
 
 
@@ -120,7 +120,7 @@ def test_what_there_is_to_do(dynabro: Dynabro, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("round",), "part='round' is not legal (did you mean 'rounds'?). Try: one of rounds, delta, switches, all"),
+        (("round",), "part='round' is not legal (did you mean 'rounds'?). Try: one of rounds, optimum, delta, switches, all"),
         (("--seeds", "x"), "--set seeds=x: seeds=x is not legal"),
         (("--jobs", "-1"), "jobs=-1 is not legal"),
     ],

@@ -18,6 +18,7 @@ NEEDED = {
     "rotating": "rotating:period=4",
     "round-robin": "round-robin:K=3",
     "on-level": "on-level:level=2,K=3",
+    "mid-round": "mid-round:K=3",
     "trace": f"trace:file={TRACE},repeat=true",
 }
 WITHOUT_CHANCE = {"rotating", "round-robin", "trace"}
@@ -91,6 +92,21 @@ def test_who_is_byzantine_at_which_level_can_be_asked_for_in_any_order(name: str
         assert torch.equal(mask, answers[tick, level])
         mask.logical_not_()
     assert all(torch.equal(answers[tick, 4], expected[tick]) for tick in range(TICKS))
+
+
+@every_name
+def test_who_is_byzantine_within_which_round_can_be_asked_for_in_any_order(name: str) -> None:
+    """Also, a round begins with ``mask``, so that a method of one computation a round meets the same sets by both clocks."""
+    strategy, other = make(name), make(name)
+    if strategy.within is None or other.within is None:
+        return
+    places = [(number, computation, count) for number in range(TICKS) for count in (1, 2, 8) for computation in range(count)]
+    answers = {place: strategy.within(*place) for place in places}
+    for place in reversed(places):
+        mask = other.within(*place)
+        assert torch.equal(mask, answers[place])
+        mask.logical_not_()
+    assert all(torch.equal(answers[number, 0, 1], mask) for number, mask in enumerate(schedule(name)))
 
 
 @every_name

@@ -449,3 +449,31 @@ def test_bands_of_text_switching_are_a_standard_deviation(
         for band, (_, own) in zip(bands, rows.groupby("series", sort=False), strict=True):
             edges = [(own["mean"] - own["std"]).min(), (own["mean"] + own["std"]).max()]
             assert [band.min(), band.max()] == pytest.approx(edges)
+
+
+def test_dynamic_rounds_that_are_borne(folder: Path, dynabro: Dynabro) -> None:
+    """A mean loss of 0.045 is borne and 0.06 is not, nor a seed that loses 0.11; nor a number above one that is not borne."""
+    rows = planned("digits-dynamic-rounds", "seeds=0..1", "attack=optimal-ipm", "eval_every=10000")
+    fill(folder / "results.db", [row for row in rows if row["method"] == "dynabro"], with_rounds=False)
+    values = {
+        "static": (0.9, 0.8),
+        "mid-round:K=68": (0.9, 0.71),
+        "mid-round:K=17": (0.83, 0.75),
+        "mid-round:K=4": (0.9, 0.8),
+        "periodic:K=476": (0.79, 0.89),
+    }
+    with sqlite3.connect("results.db") as connection:
+        for switching, pair in values.items():
+            for seed, accuracy in enumerate(pair):
+                where = "WHERE switching = ? AND seed = ?"
+                connection.execute(f"UPDATE runs SET final_accuracy = ? {where}", (accuracy, switching, seed))
+        connection.execute("UPDATE runs SET dynamic_rounds = 4 WHERE switching = 'mid-round:K=68'")
+    connection.close()
+    outcome = dynabro("plot", "digits-dynamic-rounds", "--set", "seeds=0..1", "--set", "eval_every=10000")
+    assert outcome.code == 0
+    drawn = pd.read_csv("plots/digits-dynamic-rounds.csv").set_index("switching").loc[list(values)]
+    assert drawn["borne"].tolist() == [True, True, False, False, False]
+    assert drawn["loss"].tolist() == pytest.approx([0, 0.045, 0.06, 0, 0.01])
+    assert drawn["most"].tolist() == pytest.approx([0, 0.09, 0.07, 0, 0.11])
+    assert drawn["worst"].tolist() == [0.8, 0.71, 0.75, 0.8, 0.79]
+    assert drawn["dynamic_rounds"].tolist() == [0, 4, 0, 0, 0]

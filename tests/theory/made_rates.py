@@ -13,7 +13,7 @@ from sqlalchemy import insert
 from dynabro_cli.store.environments import as_columns
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.tables import evaluations, runs
-from dynabro_cli.theory.rate import part_of
+from dynabro_cli.theory.rate import is_control, part_of
 from tests.figures.grids import _run, planned
 
 ROUNDS = 200
@@ -25,9 +25,11 @@ def share(row: dict[str, Any]) -> int:
 
 
 def value(row: dict[str, Any]) -> float:
-    """7 T^-0.5, 2 + 5 delta^0.8, or 0.25 + 3 (|tau_d|/T)^1.2, of a row of the plan."""
+    """7 T^-0.5, for controls 6 T^-0.7, 2 + 5 delta^0.8, or 0.25 + 3 (|tau_d|/T)^1.2, of a row of the plan."""
     part, _ = part_of(row)
-    if part == "rounds":
+    if is_control(row):
+        return 6 * nominal(row["budget"]) ** -0.7
+    if part in ("rounds", "optimum"):
         return 7 * nominal(row["budget"]) ** -0.5
     if part == "delta":
         return 2.0 + 5 * (row["byzantine"] / row["workers"]) ** 0.8

@@ -17,6 +17,7 @@ from tests.figures.grids import planned as rows_of
 from tests.theory.made_rates import ROUNDS, dynamic_rate, fill, nominal, share, static_rate
 
 ROWS = rows_of("verify-rate", "seeds=0")
+ROWS_WITH_NOISE = [row for row in ROWS if not rate.is_control(row)]
 SETTINGS = [(part, setting) for part, about in rate.PARTS.items() for setting in about.predicted]
 
 
@@ -39,12 +40,13 @@ def test_exponents_of_made_up_runs(database: Path) -> None:
     """Seeds are 10 % above and below, and means exact; see ``made_rates.value``."""
     found = {(one.part, one.setting): one for one in rate.slopes(points(database))}
     assert list(found) == SETTINGS
-    exponents = {"rounds": -0.5, "delta": 0.8, "switches": 1.2}
-    sizes = {"rounds": 5, "delta": 8, "switches": 6}
+    exponents = {"rounds": -0.5, "optimum": -0.5, "delta": 0.8, "switches": 1.2}
+    sizes = {"rounds": 5, "optimum": 5, "delta": 8, "switches": 6}
     for (part, _), one in found.items():
         assert one.slope == pytest.approx(exponents[part], abs=1e-3)
         assert one.low == pytest.approx(one.high, abs=1e-2)
-        assert (one.points, one.left_out, one.seeds) == (sizes[part], 0, 2)
+        assert (one.points, one.left_out, one.seeds, one.controlled) == (sizes[part], 0, 2, True)
+        assert math.isnan(one.control[0]) if part != "rounds" else one.control == (pytest.approx(-0.7, abs=1e-3),) * 3
 
 
 def test_points_of_made_up_runs(database: Path) -> None:
@@ -125,16 +127,39 @@ def test_the_floor_of_delta_is_subtracted_seed_by_seed(database: Path) -> None:
         assert own["whole"].to_numpy() == pytest.approx([2 + 5 * x**0.8 for x in own["x"]], rel=1e-8)
 
 
-def test_verdicts() -> None:
-    """By the theorem's own exponent over the points, not by the limit that the text names."""
-    slope = rate.Slope("delta", "mfm", "delta", "excess", 8, 0, 5, 1.2, 1.0, 1.4, 1.0, 1.1, math.nan)
-    assert slope.verdict == rate.AGREES
-    assert slope._replace(of_bound=1.5).verdict == rate.FLATTER
-    assert slope._replace(of_bound=0.9).verdict == rate.STEEPER
-    falling = slope._replace(slope=-0.4, low=-0.5, high=-0.3)
-    assert falling._replace(of_bound=-0.6).verdict == rate.FLATTER
-    assert falling._replace(of_bound=-0.2).verdict == rate.STEEPER
-    assert slope._replace(low=math.nan).verdict == ""
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({}, rate.CONSISTENT),
+        ({"of_bound": 1.5}, rate.FLATTER),
+        ({"of_bound": 0.9}, rate.STEEPER),
+        ({"slope": -0.4, "low": -0.5, "high": -0.3, "of_bound": -0.6}, rate.FLATTER),
+        ({"slope": -0.4, "low": -0.5, "high": -0.3, "of_bound": -0.2}, rate.STEEPER),
+        ({"low": math.nan}, ""),
+        ({"control": (1.1, 1.05, 1.15)}, rate.NOTHING),
+        ({"control": (1.3, 1.2, 1.4)}, rate.CONSISTENT),
+        ({"controlled": False}, rate.NOTHING),
+        ({"left_out": 1}, rate.NOTHING),
+        ({"unclear": 4}, rate.CONSISTENT),
+        ({"unclear": 5}, rate.NOTHING),
+        ({"unclear": 5, "of_bound": 1.5}, rate.NOTHING),
+    ],
+)
+def test_verdicts(changed: dict[str, Any], verdict: str) -> None:
+    """By the theorem's own exponent over the points, not by the limit that the text names, and beside the control."""
+    none = (math.nan,) * 3
+    slope = rate.Slope("delta", "mfm", "delta", "excess", 8, 0, 0, 5, 1.2, 1.0, 1.4, 1.0, 1.1, math.nan, none, controlled=True)
+    assert slope._replace(**changed).verdict == verdict
+
+
+def test_unclear_points_and_a_control_that_has_not_been_run(tmp_path: Path) -> None:
+    """With two seeds 10% apart, Student's interval is 1.27 times the mean on each side: every point is unclear."""
+    path = tmp_path / "one.db"
+    fill(path, spread=0.1)
+    keys = [row["run_key"] for row in rows_of("verify-rate", "seeds=0..1") if not rate.is_control(row)]
+    found = rate.slopes(rate.cells(rate.measure(*rate.read(open_read_only(str(path)), keys))))
+    assert all(one.unclear == one.points for one in found)
+    assert {one.part for one in found if not one.controlled} == {"rounds"}
 
 
 # --- the sweep
@@ -142,7 +167,18 @@ def test_verdicts() -> None:
 
 def test_every_run_belongs_to_a_setting() -> None:
     counts = pd.Series([rate.part_of(row) for row in ROWS]).value_counts().to_dict()
-    assert counts == {place: {"rounds": 5, "delta": 9, "switches": 7}[place[0]] for place in SETTINGS}
+    assert counts == {place: {"rounds": 10, "optimum": 5, "delta": 9, "switches": 7}[place[0]] for place in SETTINGS}
+
+
+def test_a_control_has_the_rounds_and_learning_rates_of_its_line() -> None:
+    """It differs in noise and Byzantine workers only; without noise, every point of ``optimum`` keeps the gradient 0."""
+    lines: dict[bool, list[Any]] = {True: [], False: []}
+    for row in ROWS:
+        if rate.part_of(row)[0] == "rounds":
+            spec = {**row["spec"], "task": {**row["spec"]["task"], "sigma": 0}, "attack": None, "byzantine": 0}
+            lines[rate.is_control(row)].append(spec)
+    assert lines[True] == lines[False]
+    assert all(row["spec"]["task"]["start"] == (0, 0) for row in ROWS if rate.part_of(row)[0] == "optimum")
 
 
 def test_budgets_are_those_of_powers_of_two() -> None:
@@ -163,7 +199,7 @@ def _rate(row: dict[str, Any]) -> float:
 
 
 def test_learning_rates_are_the_theorems() -> None:
-    for row in ROWS:
+    for row in ROWS_WITH_NOISE:
         part, setting = rate.part_of(row)
         if setting in ("static", "option 1"):
             assert row["learning_rate"] == pytest.approx(_rate(row), rel=1e-3)
@@ -174,7 +210,7 @@ def test_learning_rates_are_the_theorems() -> None:
 
 
 def test_noise_bounds_are_those_of_the_noise() -> None:
-    for row in ROWS:
+    for row in ROWS_WITH_NOISE:
         task, method = row["spec"]["task"], row["spec"]["method"]
         assert task["noise"] == "bounded"
         if method["filter"] != "none":

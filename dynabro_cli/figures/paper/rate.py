@@ -14,28 +14,34 @@ from dynabro_cli.figures._style import LINES, Line, Powers, note_size
 from dynabro_cli.theory.rate import PARTS, SWEEP, Slope, cells, measure, series, slopes
 from dynabro_cli.theory.slopes import power_law
 
-FIT = ("slope", "low", "high", "predicted", "of_bound", "verdict")
+FIT = ("slope", "low", "high", "left_out", "unclear", "predicted", "of_bound", "verdict")
+CONTROL = ("control_slope", "control_low", "control_high")
 
 
 @figure("rate", sweep=SWEEP, reference="DynaBRO (ICML 2024), the theorems of Sections 3.3, 4 and 5")
 def draw(results: Results) -> Drawn:
     """Mean squared gradients against T, delta and the share of dynamic rounds, with fitted exponents beside theory's.
 
-    A dashed line has the exponent of the theorem's bound over these points, and goes through the middle of the points.
+    A dashed line has the exponent of the theorem's bound over these points, and goes through the middle of the points. Hollow
+    markers are the null control: the same rounds without Byzantine workers and without noise. A point that is not above 0 has
+    no logarithm; a small triangle at the bottom marks it.
     """
     measured = measure(results.runs, results.evaluations)
     if len(measured):
-        place = ["part", "setting", "place"]
+        place = ["part", "setting", "control", "place"]
         check_means(results.runs.merge(measured[["id", *place]], on="id"), place)
     points = cells(measured)
     fitted = {(one.part, one.setting): one for one in slopes(points)}
     parts = list(dict.fromkeys(part for part, _ in fitted))
-    picture, axes = panel_grid(max(1, len(parts)), height=3.4)
+    picture, axes = panel_grid(max(1, len(parts)), height=3.4, across=2)
     for panel, part in zip(axes, parts, strict=False):
         for line, setting in zip(LINES, PARTS[part].predicted, strict=False):
             if (part, setting) in fitted:
                 _series(panel, series(points, part, setting), line, fitted[part, setting])
         panel.set(xscale="log", yscale="log", xlabel=_written(PARTS[part].against), ylabel=_written(PARTS[part].quantity))
+        values = points.loc[points["part"] == part, ["mean", "control"]].to_numpy()
+        if (values > 0).any():  # a bar that reaches 0 ends at the axis
+            panel.set_ylim(bottom=values[values > 0].min() / 2)
         if panel.get_legend_handles_labels()[0]:
             panel.legend(loc="upper center", bbox_to_anchor=(0.45, -0.2), fontsize=note_size(6), handlelength=1.6)
         for axis in (panel.xaxis, panel.yaxis):
@@ -43,12 +49,15 @@ def draw(results: Results) -> Drawn:
             axis.set_major_formatter(Powers() if axis.get_view_interval()[0] < 1e-3 else FuncFormatter(_plain))
             axis.set_minor_formatter(NullFormatter())
     rows = [
-        {"part": part, "setting": setting} | {name: getattr(one, name) for name in FIT}
+        {"part": part, "setting": setting}
+        | {name: getattr(one, name) for name in FIT}
+        | dict(zip(CONTROL, one.control, strict=True))
         for (part, setting), one in fitted.items()
     ]
-    numbers = points.merge(pd.DataFrame(rows, columns=["part", "setting", *FIT]), on=["part", "setting"], how="left")
-    title = "quadratic, bounded noise; dashed: exponents of the theorems' bounds; bars that reach 0 end at a tenth of the mean"
-    entitle(picture, results, title, numbers.assign(diverged=0), "std")
+    fits = pd.DataFrame(rows, columns=["part", "setting", *FIT, *CONTROL])
+    numbers = points.merge(fits, on=["part", "setting"], how="left")
+    title = "quadratic, bounded noise; dashed: exponents of the theorems' bounds; hollow: no noise, no Byzantine workers"
+    entitle(picture, results, title, numbers.assign(diverged=0), "std", rates=False)  # the sweep has one for each point
     return Drawn(picture, numbers)
 
 
@@ -71,18 +80,23 @@ def _written(text: str) -> str:
 
 
 def _series(axes: Axes, own: pd.DataFrame, line: Line, fitted: Slope) -> None:
-    """Draw points with the standard deviation over seeds, the fitted line, and a line with theory's exponent."""
+    """Draw points with the standard deviation over seeds, the fitted line, a line with theory's exponent, and the control."""
+    below = own[~(own["mean"] > 0)]
+    axes.plot(below["x"], [0.02] * len(below), "v", color=line.color, markersize=3, transform=axes.get_xaxis_transform())
     seen = own[own["mean"] > 0]
     if seen.empty:
         return
-    std = seen["std"].fillna(0)
-    bars = np.stack([np.minimum(std, 0.9 * seen["mean"]), std])  # a logarithmic axis ends above 0
-    axes.errorbar(seen["x"], seen["mean"], bars, color=line.color, marker=line.marker, linestyle="none", elinewidth=0.8)
+    axes.errorbar(
+        seen["x"], seen["mean"], seen["std"].fillna(0), color=line.color, marker=line.marker, linestyle="none", elinewidth=0.8
+    )
+    control = own[own["control"] > 0]
+    axes.plot(control["x"], control["control"], line.marker, color=line.color, markerfacecolor="none", markeredgewidth=0.6)
     ends = np.array([seen["x"].min(), seen["x"].max()])
     fit = power_law(list(own["x"]), list(own["mean"]))
-    label = f"{_written(fitted.setting)}: {fitted.slope:.2f}\n(theorem {fitted.of_bound:.2f})"
+    beside = f"{fitted.control[0]:.2f}" if len(control) else "0" if fitted.controlled else "not run"
+    label = f"{_written(fitted.setting)}: {fitted.slope:.2f}\n(theorem {fitted.of_bound:.2f}, control {beside})"
     if fitted.left_out:
-        label += f"\n{fitted.left_out} points below 0"
+        label += f"\n{fitted.left_out} points not above 0"
     if fit is not None:
         axes.plot(ends, np.exp(fit.intercept) * ends**fit.slope, color=line.color)
         axes.plot([], [], color=line.color, marker=line.marker, label=label)

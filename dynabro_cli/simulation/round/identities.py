@@ -115,6 +115,8 @@ def _mask(parts: Parts, state: State, tick: int, computations: int, level: int |
     strategy = parts.switching
     if strategy.follow is not None:
         return strategy.follow.mask(state.switching)
+    if strategy.within is not None and parts.spec.clock != "round":
+        return strategy.within(state.round, tick - state.spent, computations)
     if strategy.in_round is not None:
         return strategy.in_round(tick, None if level is None else corrected(level, computations))
     return strategy.mask(tick)
