@@ -95,7 +95,7 @@ CREATE TABLE ends AS
   SELECT iif(switching = 'static', 'static', 'dynamic') AS kind, aggregator, method, sqrt(x1 * x1 + x2 * x2) AS distance,
          CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda
   FROM csv_momentum_fails_paths WHERE budget = (SELECT max(budget) FROM csv_momentum_fails_paths);
-CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10 (planned, not run)" AS cifar FROM csv_training_details;
+CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10" AS cifar FROM csv_training_details;
 CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1) AS name FROM csv_digits_worst_case;
 CREATE TABLE tried_rates AS  -- accuracy on held-out samples at K = 5, and the rate that is best under the worst K
   WITH ends AS (SELECT r.task, r.method, r.learning_rate AS rate, r.switching,
@@ -139,9 +139,16 @@ SELECT max(low) AS low, max(high) AS high, max(alie_low) AS alie_low, max(alie_h
 FROM (SELECT min(mean) AS low, max(mean) AS high, NULL AS alie_low, NULL AS alie_high FROM fig1 WHERE reading = 'gradient' AND method = 'dynabro'
       UNION ALL SELECT NULL, NULL, min(mean), max(mean) FROM fig6 WHERE reading = 'gradient' AND method = 'dynabro');
 
+-- query: level
+WITH cells AS (SELECT method, switching, seed, final_accuracy FROM mnist
+               WHERE model = 'cnn-mnist' AND attack = 'sf' AND attack_entry = 'gradient' AND (method = 'sgd' AND learning_rate = 0.3 OR method = 'dynabro' AND learning_rate = 0.05)),
+     pairs AS (SELECT seed, a.final_accuracy - b.final_accuracy AS difference FROM cells AS a JOIN cells AS b USING (switching, seed) WHERE a.method = 'sgd' AND b.method = 'dynabro')
+SELECT printf('%+.3f', avg(difference)) AS difference, (SELECT printf('%.2f', paired_p(mean)) FROM (SELECT avg(difference) AS mean FROM pairs GROUP BY seed)) AS p,
+       sum(difference > 0) AS ahead, count(*) AS cells, count(DISTINCT seed) AS seeds FROM pairs;
+
 -- query: message_runs
 SELECT sum(n) AS n, iif(max(n) = 1, 'one seed', iif(min(n) < max(n), min(n) || ' to ', '') || max(n) || ' seeds') AS seeds
-FROM reading_means WHERE reading = 'message' AND method LIKE 'momentum%';
+FROM reading_means WHERE reading = 'message' AND method LIKE 'momentum%' AND figure LIKE 'mnist%';
 
 -- query: runs
 SELECT count(*) AS n FROM results.runs;
@@ -158,6 +165,20 @@ FROM (SELECT sweep, count(*) AS n, max(substr(device, instr(device, ' ') + 1)) A
 
 -- query: sf_seeds
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM sf;
+
+-- query: sf_diverged
+SELECT 'A red cross means that at least one run diverged; it counts with its last accuracy. ' || coalesce(group_concat(text, ' '), 'No run did.') AS text
+FROM (SELECT printf('With %s: ', iif(method LIKE '%0.99%', 'momentum 0.99', iif(method = 'momentum', 'momentum 0.9', method)))
+             || group_concat(printf('%d of %d at %s', diverged, n, iif(switching = 'static', 'static', 'K = ' || CAST(k AS INTEGER))), ', ') || '.' AS text
+      FROM (SELECT method, k, switching, sum(status = 'diverged') AS diverged, count(*) AS n FROM sf_runs GROUP BY method, switching ORDER BY method, k)
+      WHERE diverged > 0 GROUP BY method);
+
+-- query: alie_diverged
+SELECT 'A red cross means that at least one run diverged; it counts with its last accuracy. ' || coalesce(group_concat(text, ' '), 'No run did.') AS text
+FROM (SELECT printf('With %s: ', iif(method LIKE '%0.99%', 'momentum 0.99', iif(method = 'momentum', 'momentum 0.9', method)))
+             || group_concat(printf('%d of %d at %s', diverged, n, iif(switching = 'static', 'static', 'K = ' || CAST(k AS INTEGER))), ', ') || '.' AS text
+      FROM (SELECT method, k, switching, sum(status = 'diverged') AS diverged, count(*) AS n FROM alie_runs GROUP BY method, switching ORDER BY method, k)
+      WHERE diverged > 0 GROUP BY method);
 
 -- query: settings_sf
 SELECT printf('%d workers, %d of them Byzantine, a budget of %,d, batches of %d', max(workers), max(byzantine), max(budget), max(batch_size)) AS text FROM sf_runs;
@@ -469,7 +490,11 @@ SELECT aggregator AS rule, max(text) FILTER (WHERE method = 'momentum' AND switc
 FROM (SELECT *, printf('%.3f (%s)', mean, name) AS text FROM worst WHERE worst = 1 OR worst = 'True') GROUP BY aggregator ORDER BY min(rowid);
 
 -- query: worst_summary
+WITH finite AS (SELECT method, switching, aggregator, min(mean) AS mean FROM worst WHERE name NOT IN ('inf', 'nan', 'none') GROUP BY method, switching, aggregator)
 SELECT max(mean) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS momentum_best,
+       (SELECT max(mean) FROM finite WHERE method = 'momentum' AND switching <> 'static') AS momentum_finite,
+       (SELECT max(mean) FROM worst WHERE method = 'momentum' AND switching <> 'static' AND name = 'momentum-tailored') AS tailored,
+       count(*) FILTER (WHERE method = 'momentum' AND switching <> 'static' AND name IN ('inf', 'nan')) AS not_finite,
        sum(mean >= 0.7) FILTER (WHERE method = 'momentum' AND switching = 'static') AS momentum_static,
        sum(mean >= 0.7) FILTER (WHERE method = 'dynabro' AND switching <> 'static') AS dynabro_switching,
        sum(mean >= 0.7) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS momentum_switching,

@@ -148,7 +148,8 @@ def connected(database: Path) -> sqlite3.Connection:
     connection.execute("ATTACH ? AS results", (f"file:{database.resolve()}?mode=ro&immutable=1",))
     for path in sorted(HERE.rglob("*.csv")):
         name = "_".join(path.relative_to(HERE).with_suffix("").parts[-2:] if "explained" in path.parts else [path.stem])
-        pd.read_csv(path).to_sql("csv_" + re.sub(r"\W", "_", name), connection, index=False, if_exists="replace")
+        table = pd.read_csv(path).rename(columns=lambda column: column.removesuffix(" (planned, not run)"))
+        table.to_sql("csv_" + re.sub(r"\W", "_", name), connection, index=False, if_exists="replace")
     connection.create_function("k", 1, lambda text: math.inf if text == "static" else float(text.partition("K=")[2] or "nan"))
     connection.create_function("planned", 1, _planned)
     connection.create_function("normal_quantile", 1, lambda p: float(norm.ppf(p)))
@@ -227,8 +228,8 @@ class Renderer:
         name, figures, place, text, *setting = (part.strip() for part in heading.split("|"))
         claim = Claim(name, tuple(figures.split()), place, text, "not run", "no runs in this reading yet", bool(setting))
         if ":reading" not in sql:
-            ((verdict, found),) = self._all(name, sql)
-            yield claim._replace(verdict=_legal(name, verdict), found=found or "no runs yet")
+            verdict, found = self._verdict(name, sql)
+            yield claim._replace(verdict=verdict, found=found)
             return
         runs = min((claim.figures[0].removesuffix(part) for part in PARTS), key=len)
         yield self._under_readings(claim, runs, sql)
@@ -237,12 +238,19 @@ class Renderer:
             again = claim._replace(name=f"{name}-digits", figures=there, place=f"{place} (here: digits)")
             yield self._under_readings(again, digits, sql)
 
+    def _verdict(self, name: str, sql: str, **values: str) -> tuple[str, str]:
+        """Return the verdict of a query and what was found; 'not run' if the query returns no row."""
+        rows = self._all(name, sql, **values)
+        verdict, found = rows[0] if rows else ("not run", None)
+        if verdict not in VERDICTS:
+            raise SystemExit(f"{name}: the verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
+        return verdict, found or "no runs yet"
+
     def _under_readings(self, claim: Claim, figure: str, sql: str) -> Claim:
         """Judge a claim with the runs of a figure, under each reading that has them."""
         readings: dict[str, tuple[str, str]] = {}
         for (reading,) in self._all(claim.name, "SELECT reading FROM judged WHERE figure = :figure", figure=figure):
-            ((verdict, found),) = self._all(claim.name, sql, reading=reading, figure=figure)
-            readings[reading] = (_legal(claim.name, verdict), found or "no runs yet")
+            readings[reading] = self._verdict(claim.name, sql, reading=reading, figure=figure)
         verdict, found = readings.get(MAIN, (claim.verdict, claim.found))
         return claim._replace(verdict=verdict, found=found, readings=readings)
 
@@ -289,9 +297,9 @@ class Renderer:
     def _verdicts(self, reading: str) -> str:
         """Return the numbers of verdicts on Figures 1 and 5 to 7 under a reading, or under all of them together."""
         facts = [claim.readings for claim in self.claims if claim.readings and not claim.elsewhere]
-        by_fact = [[verdict for verdict, _ in fact.values() if verdict != "not run"] for fact in facts]
-        together = [verdicts[0] if len(set(verdicts)) == 1 else "under some readings" for verdicts in by_fact]
-        found = together if reading == "all" else [fact[reading][0] for fact in facts if reading in fact]
+        found = [fact[reading][0] for fact in facts if reading in fact]
+        if reading == "all":
+            found = [overall([verdict for verdict, _ in fact.values() if verdict != "not run"]) for fact in facts]
         counts = [found.count(verdict) for verdict in VERDICTS]
         words = zip(counts, SINGULAR, PLURAL, strict=True)
         numbers = [f"{count} {singular if count == 1 else plural}" for count, singular, plural in words if count]
@@ -301,21 +309,33 @@ class Renderer:
         """Return a table with a row for each claim, or for each of its readings."""
         rows = []
         for claim in claims:
+            head = (f"`{claim.name}`", claim.text, claim.place)
             for reading, (verdict, found) in (claim.readings or {"": (claim.verdict, claim.found)}).items():
-                rows.append((f"`{claim.name}`", claim.text, claim.place, reading, verdict, found))
+                rows.append((*head, reading, verdict, found))
+                head = ("", "", "")  # once for all readings
         return _table(("claim", "the paper", "place", "reading", "verdict", "found"), rows)
 
     def _by_reading(self) -> str:
         """Return a table of the claims that were judged under several readings, with a verdict for each reading."""
         judged = [claim for claim in self.claims if claim.readings]
         names = list(dict.fromkeys(name for claim in judged for name in claim.readings))
-        rows = [(f"`{claim.name}`", claim.text, *(claim.readings.get(name, ("-",))[0] for name in names)) for claim in judged]
-        return _table(["claim", "the paper", *names], rows)
+        rows = [(f"`{claim.name}`", *(claim.readings.get(name, ("-",))[0] for name in names)) for claim in judged]
+        return _table(["claim", *names], rows)
 
 
 def _line(claim: Claim) -> str:
     own = "" if QUOTATION.search(claim.text) else "In our words: "
-    return f"- {own}{claim.text} **{claim.verdict}**: {claim.found}. (`{claim.name}`)"
+    found = claim.found[:1].upper() + claim.found[1:]
+    return f"- **{claim.verdict}** (`{claim.name}`). {own}{claim.text.replace('; ', ' and ')}. {found}."
+
+
+def overall(verdicts: list[str]) -> str:
+    """Return the verdict of a fact from its verdicts under all readings: the rule until commit bc9a925."""
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    if {"agrees", "under some readings"} & set(verdicts):
+        return "under some readings"
+    return "undecided" if "undecided" in verdicts else "no"
 
 
 def agreement(verdicts: list[str]) -> str:
@@ -328,12 +348,6 @@ def agreement(verdicts: list[str]) -> str:
     if all(verdict == "agrees" for verdict in run):
         return "yes"
     return "no" if all(verdict == "no" for verdict in run) else "partly"
-
-
-def _legal(name: str, verdict: str) -> str:
-    if verdict not in VERDICTS:
-        raise SystemExit(f"{name}: the verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
-    return verdict
 
 
 def _table(columns: Any, rows: Any) -> str:

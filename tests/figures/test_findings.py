@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import sqlite3
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY
+from dynabro_cli.store.open.engine import open_for_writing
 
 ROOT = Path(__file__).parents[2]
 PLOTS, EXAMPLE = ROOT / "plots", ROOT / "results.db.example"
@@ -61,7 +63,7 @@ def words_of(text: str) -> list[str]:
 
 
 def where(quotation: str, lines: list[str]) -> int | None:
-    """Return the line of LaTeX, from 1, in which a quotation begins; None if the paper does not have its words in this order."""
+    """Return the line of LaTeX, from 1, that has the words of a quotation in this order; None if there is none."""
     parts = [" ".join(words_of(part)) for part in re.split(r"\.\.\.|\[[^\]]*\]", quotation)]
     pattern = re.compile(" .*?".join(rf"\b{re.escape(part)}\b" for part in parts))
     for number, line in enumerate(lines, 1):
@@ -121,6 +123,30 @@ def test_readings_of_the_paper_are_apart(render: ModuleType) -> None:
     assert known["gradient"] == known["large steps"] == known["softmax"] == "no"
     assert claims["fig1-break-off-digits"].figures == ("digits-periodic", "digits-periodic-curves")
     assert all(claim.verdict == claim.readings[render.MAIN][0] for claim in claims.values() if render.MAIN in claim.readings)
+
+
+def test_without_runs_nothing_is_decided(render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a database without runs, and tables without rows, only claims about formulas have a verdict."""
+    connected = render.connected
+
+    def emptied(database: Path) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connected(database)
+        for (table,) in connection.execute("SELECT name FROM main.sqlite_master WHERE name LIKE 'csv_%'").fetchall():
+            connection.execute(f"DELETE FROM {table}")
+        return connection
+
+    monkeypatch.setattr(render, "connected", emptied)
+    open_for_writing(str(tmp_path / "empty.db")).dispose()
+    claims = render.Renderer(tmp_path / "empty.db").claims
+    decided = {claim.name for claim in claims if claim.verdict != "not run"}
+    assert {name for name in decided if not name.startswith("rate-")} == {"lemma", "alie-z"}
+
+
+def test_overall(render: ModuleType) -> None:
+    assert render.overall(["agrees", "agrees"]) == "agrees"
+    assert render.overall(["agrees", "no"]) == render.overall(["undecided", "agrees"]) == "under some readings"
+    assert render.overall(["undecided", "no"]) == "undecided"
+    assert render.overall(["no", "no"]) == "no"
 
 
 def test_a_trend_is_over_all_runs(render: ModuleType) -> None:
