@@ -72,9 +72,9 @@ def test_a_whole_grid(name: str, folder: Path, dynabro: Dynabro) -> None:
 @pytest.mark.parametrize(
     ("sweep", "words"),
     [
-        ("mnist-sf-cwtm", "MNIST, SF against CWTM, m = 17, budget 5,000, momentum continues from the message"),
-        ("mnist-rates", "MNIST, SF against CWTM, m = 17, budget 1,000, momentum continues from the message"),
-        ("cifar10-quarter", "CIFAR-10 (0.25 of the channels), IPM against CWMed, m = 25, budget 8,000"),
+        ("mnist-sf-cwtm", "MNIST, SF against CWTM, momentum from the message"),
+        ("mnist-rates", "MNIST, SF against CWTM, momentum from the message"),
+        ("cifar10-quarter", "CIFAR-10 (0.25 of the channels), IPM against CWMed"),
     ],
 )
 def test_a_title_tells_what_all_runs_have_in_common(sweep: str, words: str) -> None:

@@ -45,7 +45,7 @@ def final_against_rate(results: Results) -> Drawn:
         panel.set(title=title, xlabel=rate_axis(results.planned["clock"]))
     for panel in axes[:, 0]:
         panel.set_ylabel(f"final {ACCURACY}")
-    legend(figure, labels, series)
+    legend(figure, labels, series, planned=results.planned)
     entitle(figure, results, setting(results), numbers, "std")
     return Drawn(figure, numbers)
 
@@ -84,7 +84,7 @@ def curves_by_rate(results: Results) -> Drawn:
         figure.supxlabel(samples, fontsize=note_size(7.5))
     for panel in axes[:, 0]:
         panel.set_ylabel(ACCURACY)
-    legend(figure if narrow() else panels[len(places)], labels, series)
+    legend(figure if narrow() else panels[len(places)], labels, series, planned=results.planned)
     entitle(figure, results, setting(results), numbers, "std")
     return Drawn(figure, numbers)
 
@@ -122,7 +122,7 @@ def curves_over_fractions(results: Results) -> Drawn:
         axes[1, column].set_xlabel("fraction of Byzantine workers")
     axes[0, 0].set_ylabel(ACCURACY)
     axes[1, 0].set_ylabel("share of rounds")
-    legend(figure, labels, series)
+    legend(figure, labels, series, planned=results.planned)
     most = first.iloc[0]["spec"]["switching"]["delta_max"]
     entitle(figure, results, f"{setting(results)}, {DELTA_MAX} = {most:g}", numbers, "std")
     return Drawn(figure, pd.concat([numbers, bars], ignore_index=True))

@@ -44,7 +44,7 @@ def draw(results: Results) -> Drawn:
         panel.set_ylabel(f"final {ACCURACY}")
     for panel in axes[-1]:
         panel.set_xlabel(rate_axis(plan["clock"]))
-    legend(picture, labels, series)
+    legend(picture, labels, series, planned=results.planned)
     row = plan.iloc[0]
     entitle(picture, results, f"digits, m = {row['workers']}, f = {row['byzantine']}, budget {row['budget']:,}", numbers, "std")
     return Drawn(picture, numbers)
