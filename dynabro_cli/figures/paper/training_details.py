@@ -65,7 +65,7 @@ def draw(results: Results) -> Drawn:
 
 def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
     """Return the learning rates of the paper's methods, of the stored runs that are comparable with a row."""
-    known = {name: str(row[name]).replace("'", "''") for name in ("model", "sweep") if row.get(name)}
+    known = {name: str(row[name]).replace("'", "''") for name in ("task", "model", "sweep") if row.get(name)}
     condition = f"{RESULTS} AND workers = {row['workers']}" + "".join(f" AND {name} = '{text}'" for name, text in known.items())
     attack = row["spec"]["attack"]["name"]  # whatever its parameters are: momentum's sign flips have one
     condition += f" AND (attack = '{attack}' OR attack LIKE '{attack}:%')"
