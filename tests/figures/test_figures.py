@@ -363,7 +363,8 @@ def test_training_details_have_the_rates_of_their_own_sweep(folder: Path, dynabr
     fill(folder / "two.db", [*rows.values()])
     assert dynabro("plot", "training-details", "--db", "two.db", *SETTINGS).code == 0
     drawn = pd.read_csv("plots/training-details.csv").set_index("setting")
-    assert set(drawn.loc["learning rates"]) == {"SGD 0.01, momentum 0.01, DynaBRO 0.05"}  # CIFAR-10 as planned
+    rates = drawn.loc["learning rates", ["MNIST", "CIFAR-10 (planned, not run)"]]
+    assert set(rates) == {"SGD 0.01, momentum 0.01, DynaBRO 0.05"}
 
 
 @pytest.mark.thorough
