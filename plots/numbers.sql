@@ -447,10 +447,10 @@ SELECT max(average) FILTER (WHERE switching LIKE '%p=0.01,D=10,%') AS first, 100
        100 * max(share) FILTER (WHERE switching LIKE '%p=0.05%') AS third FROM bernoulli_majority WHERE reading = 'gradient';
 
 -- query: dmax
-SELECT sum(round(one.mean, 3) <> round(two.mean, 3)) AS differ, count(*) AS cells, max(abs(one.mean - two.mean)) AS most
+SELECT one.reading, sum(round(one.mean, 3) <> round(two.mean, 3)) AS differ, count(*) AS cells, max(abs(one.mean - two.mean)) AS most
 FROM bernoulli AS one JOIN bernoulli AS two
   ON one.reading = two.reading AND one.method = two.method AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
-WHERE one.switching LIKE '%delta_max=0.72' AND one.reading = 'gradient';
+WHERE one.switching LIKE '%delta_max=0.72' AND one.reading = (SELECT reading FROM judged WHERE figure = 'digits-bernoulli' LIMIT 1);
 
 -- query: rates
 SELECT part || ': ' || setting AS "experiment", printf('%.2f [%.2f, %.2f]', slope, low, high) AS measured,
