@@ -28,7 +28,7 @@ import math
 import re
 import sqlite3
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -96,49 +96,38 @@ def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
         yield kind, heading.strip(), body.strip()
 
 
-class Trend:
-    """The SQL aggregate ``trend(k, x)``: one-sided p of Kendall's tau-b that x grows with k, over all runs; 1 if tau is NaN."""
+def over_rows(function: Callable[..., float | None]) -> type:
+    """Return an SQL aggregate: ``function`` of its columns, without rows that have a NULL; NULL if there are no rows."""
 
-    def __init__(self) -> None:
-        self.points: list[tuple[float, float]] = []
+    class Aggregate:
+        def __init__(self) -> None:
+            self.rows: list[tuple[float, ...]] = []
 
-    def step(self, k: float, x: float) -> None:
-        self.points.append((k, x))
+        def step(self, *row: float | None) -> None:
+            values = tuple(value for value in row if value is not None)
+            if len(values) == len(row):
+                self.rows.append(values)
 
-    def finalize(self) -> float | None:
-        if not self.points:
-            return None
-        found = kendalltau(*zip(*self.points, strict=True), alternative="greater")
-        return 1.0 if math.isnan(found.pvalue) else float(found.pvalue)
+        def finalize(self) -> float | None:
+            return function(*zip(*self.rows, strict=True)) if self.rows else None
 
-
-class PairedP:
-    """The SQL aggregate ``paired_p(difference)``: two-sided p of the t-test that the mean is 0; NULL for fewer than two."""
-
-    def __init__(self) -> None:
-        self.values: list[float] = []
-
-    def step(self, value: float | None) -> None:
-        if value is not None:
-            self.values.append(value)
-
-    def finalize(self) -> float | None:
-        return float(ttest_1samp(self.values, 0).pvalue) if len(self.values) > 1 else None
+    return Aggregate
 
 
-class HalfWidth:
-    """The SQL aggregate ``half_width(x)``: half of Student's 95% interval of the mean; NULL for fewer than two values."""
+def trend(k: Sequence[float], x: Sequence[float]) -> float:
+    """Return the one-sided p of Kendall's tau-b that x grows with k, over all runs; 1 if tau is NaN."""
+    p = float(kendalltau(k, x, alternative="greater").pvalue)
+    return 1.0 if math.isnan(p) else p
 
-    def __init__(self) -> None:
-        self.values: list[float] = []
 
-    def step(self, value: float | None) -> None:
-        if value is not None:
-            self.values.append(value)
+def paired_p(differences: Sequence[float]) -> float | None:
+    """Return the two-sided p of the t-test that the mean is 0; None for fewer than two values."""
+    return float(ttest_1samp(differences, 0).pvalue) if len(differences) > 1 else None
 
-    def finalize(self) -> float | None:
-        n = len(self.values)
-        return float(t.ppf(0.975, n - 1) * np.std(self.values, ddof=1) / math.sqrt(n)) if n > 1 else None
+
+def half_width(x: Sequence[float]) -> float | None:
+    """Return half of Student's 95% interval of the mean; None for fewer than two values."""
+    return float(t.ppf(0.975, len(x) - 1) * np.std(x, ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None
 
 
 def connected(database: Path) -> sqlite3.Connection:
@@ -154,9 +143,8 @@ def connected(database: Path) -> sqlite3.Connection:
     connection.create_function("planned", 1, _planned)
     connection.create_function("normal_quantile", 1, lambda p: float(norm.ppf(p)))
     connection.create_function("ln_", 1, math.log)
-    connection.create_aggregate("trend", 2, Trend)  # type: ignore[arg-type]
-    connection.create_aggregate("paired_p", 1, PairedP)  # type: ignore[arg-type]
-    connection.create_aggregate("half_width", 1, HalfWidth)  # type: ignore[arg-type]
+    for name, count, function in (("trend", 2, trend), ("paired_p", 1, paired_p), ("half_width", 1, half_width)):
+        connection.create_aggregate(name, count, over_rows(function))
     return connection
 
 

@@ -151,20 +151,22 @@ def test_overall(render: ModuleType) -> None:
 
 def test_a_trend_is_over_all_runs(render: ModuleType) -> None:
     """4 of 4 pairs of different k are in order: p = 1/C(4, 2); and equal numbers have no trend."""
-    trend = render.Trend()
-    for k, x in ((5, 0.1), (5, 0.2), (10, 0.3), (10, 0.4)):
-        trend.step(k, x)
-    assert 0.01 < trend.finalize() < 0.1
-    flat = render.Trend()
-    for k in (5, 10, 20):
-        flat.step(k, 0.5)
-    assert flat.finalize() == 1.0
-    assert render.Trend().finalize() is None
+    assert 0.01 < render.trend((5, 5, 10, 10), (0.1, 0.2, 0.3, 0.4)) < 0.1
+    assert render.trend((5, 10, 20), (0.5, 0.5, 0.5)) == 1.0
 
 
 def test_a_paired_difference(render: ModuleType) -> None:
-    paired = render.PairedP()
-    paired.step(0.1)
-    assert paired.finalize() is None
-    paired.step(0.3)  # t = 0.2/(sqrt(0.02)/sqrt(2)) = 2 with one degree of freedom: 1 - 2 atan(2)/pi
-    assert paired.finalize() == pytest.approx(0.2951672353)
+    """t = 0.2/(sqrt(0.02)/sqrt(2)) = 2 with one degree of freedom: 1 - 2 atan(2)/pi; and t_{0.975} is 12.706."""
+    assert render.paired_p([0.1]) is render.half_width([0.1]) is None
+    assert render.paired_p([0.1, 0.3]) == pytest.approx(0.2951672353)
+    assert render.half_width([0.1, 0.3]) == pytest.approx(12.7062047 * 0.1)
+
+
+def test_rows_with_a_null_are_left_out(render: ModuleType) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.create_aggregate("total", 2, render.over_rows(lambda a, b: sum(a) + sum(b)))
+    ((total, nothing),) = connection.execute(
+        "SELECT total(column1, column2), total(column1, column2) FILTER (WHERE column1 > 5) FROM (VALUES (1, 2), (3, NULL))"
+    )
+    connection.close()
+    assert (total, nothing) == (3, None)
