@@ -209,8 +209,12 @@ def setting(results: Results) -> str:
     model = row["spec"]["model"]
     network = " (softmax layer)" if model.get("softmax") else ""
     network += f" ({model['width']:g} of the channels)" if model.get("width", 1) != 1 else ""
-    memory = ", momentum from the message" if (results.planned["attack_entry"] == "state").any() else ""
-    return f"{short(task, 40)}{network}, {sides}{memory}"
+    return f"{short(task, 40)}{network}, {sides}{memory(results)}"
+
+
+def memory(results: Results) -> str:
+    """Return the end of a title that says that momentum continues from attacked messages; empty if it does not."""
+    return ", momentum from the message" if (results.planned["attack_entry"] == "state").any() else ""
 
 
 def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = "") -> None:
