@@ -44,7 +44,7 @@ def draw(results: Results) -> Drawn:
         panel.set_ylabel(f"final {ACCURACY}")
     for panel in axes[-1]:
         panel.set_xlabel(rate_axis(plan["clock"]))
-    legend(picture, labels, series, planned=results.planned)
+    legend(picture, labels, series)
     entitle(picture, results, "digits, methods that look back", numbers, "std")
     return Drawn(picture, numbers)
 

@@ -41,7 +41,7 @@ def draw(results: Results) -> Drawn:
         panel.set(title=f"K = {label}", xlabel=f"{SAMPLES}, thousands")
     for panel in axes[:, 0]:
         panel.set_ylabel("test loss, bits per character")
-    legend(picture, labels, series, planned=results.planned)
+    legend(picture, labels, series)
     row = results.planned.iloc[0]
     title = f"a text, {row['spec']['attack']['name'].upper()} against CWTM{memory(results)}"
     entitle(picture, results, title, numbers, "std")
