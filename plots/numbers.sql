@@ -65,13 +65,17 @@ CREATE TABLE bernoulli_runs AS  -- the runs of Figures 2 and 8 on digits under e
     AND learning_rate = iif(method = 'dynabro', 0.05, 0.01) AND method IN ('sgd', 'momentum', 'dynabro') AND status IN ('finished', 'diverged')
     AND (column1 = 'all draw') = (switching LIKE '%draws=all') AND (method <> 'momentum' OR attack_entry = iif(column1 = 'gradient', 'gradient', 'state'));
 CREATE TABLE bernoulli AS SELECT reading, method, switching, avg(final_accuracy) AS mean, count(*) AS n FROM bernoulli_runs GROUP BY reading, method, switching;
-CREATE TABLE bernoulli_pairs AS  -- DynaBRO (a) against another method (b) at equal seeds, with Holm's p over five cells; (0.01, 10) reaches no bound, so it counts once
+CREATE TABLE bernoulli_pairs AS  -- DynaBRO (a) against another method (b) at equal seeds, with Holm's p over six cells; (0.01, 10) reaches no bound, so its two cells are one: holm counts it twice, holm_once does not
   WITH pairs AS (SELECT reading, theirs.method AS rival, switching, count(*) AS n, avg(ours.final_accuracy) AS a, avg(theirs.final_accuracy) AS b,
                         paired_p(ours.final_accuracy - theirs.final_accuracy) AS p, half_width(ours.final_accuracy - theirs.final_accuracy) AS half
                  FROM bernoulli_runs AS ours JOIN bernoulli_runs AS theirs USING (reading, switching, seed)
                  WHERE ours.method = 'dynabro' AND theirs.method <> 'dynabro' AND switching NOT LIKE '%p=0.01,D=10,delta_max=0.48' GROUP BY reading, rival, switching),
-       ranked AS (SELECT *, p * (count(p) OVER (PARTITION BY reading, rival) + 1 - rank() OVER (PARTITION BY reading, rival ORDER BY p)) AS steps FROM pairs WHERE p IS NOT NULL)
-  SELECT reading, rival, switching, n, a, b, p, half, min(1, max(steps) OVER (PARTITION BY reading, rival ORDER BY p)) AS holm FROM ranked;
+       ranked AS (SELECT *, p * (count(p) OVER (PARTITION BY reading, rival) + 1 - rank() OVER (PARTITION BY reading, rival ORDER BY p)) AS steps FROM pairs WHERE p IS NOT NULL),
+       twice AS (SELECT *, p * (count(p) OVER (PARTITION BY reading, rival) + 1 - rank() OVER (PARTITION BY reading, rival ORDER BY p)) AS steps
+                 FROM (SELECT * FROM pairs UNION ALL SELECT * FROM pairs WHERE switching LIKE '%p=0.01,D=10,%') WHERE p IS NOT NULL)
+  SELECT reading, rival, switching, n, a, b, p, half, min(1, max(steps) OVER (PARTITION BY reading, rival ORDER BY p)) AS holm_once,
+         (SELECT min(1, max(steps)) FROM twice WHERE twice.reading = ranked.reading AND twice.rival = ranked.rival AND twice.p <= ranked.p) AS holm
+  FROM ranked;
 CREATE TABLE bernoulli_majority AS
   SELECT reading, switching, sum(rounds) FILTER (WHERE fraction > 0.5) / (1.0 * sum(rounds)) AS share, sum(byzantine * rounds) / (1.0 * sum(rounds)) AS average,
          max(byzantine) AS most
@@ -439,7 +443,7 @@ FROM digits_alie;
 -- query: bernoulli_pairs
 SELECT CASE reading WHEN 'message' THEN 'Figure 1' ELSE reading END AS "reading", replace(replace(switching, 'bernoulli:', ''), ',delta_max=', ', at most ') AS "p, D", n AS seeds,
        printf('%.4f', a) AS DynaBRO, printf('%.4f', b) AS "momentum 0.9", printf('%+.4f [%+.4f, %+.4f]', a - b, a - b - half, a - b + half) AS "difference",
-       printf('%.3f', p) AS "p", printf('%.3f', holm) AS "Holm"
+       printf('%.3f', p) AS "p", printf('%.3f', holm) AS "Holm, 6 cells", printf('%.3f', holm_once) AS "5 cells"
 FROM bernoulli_pairs WHERE rival = 'momentum' ORDER BY bernoulli_pairs.reading <> 'message', bernoulli_pairs.reading, switching;
 
 -- query: bernoulli_shares
