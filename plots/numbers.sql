@@ -8,50 +8,89 @@ CREATE VIEW digits_sf AS SELECT *, k(switching) AS k FROM csv_digits_periodic;
 CREATE VIEW digits_alie AS SELECT *, k(switching) AS k FROM csv_digits_alie_gm;
 CREATE TABLE sf_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_sf_cwtm_runs AS c ON c.run_key = r.run_key;
 CREATE TABLE alie_runs AS SELECT r.*, k(r.switching) AS k FROM results.runs AS r JOIN csv_mnist_alie_gm_runs AS c ON c.run_key = r.run_key;
-CREATE TABLE mnist AS  -- runs in the settings of Figure 1 or 6, whatever the reading
+CREATE TABLE switched AS  -- runs in the settings of Figure 1 or 6 on MNIST and digits, whatever the reading
   SELECT *, k(switching) AS k, iif(attack = 'alie', 6, 1) AS figure FROM results.runs
-  WHERE task = 'mnist' AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17 AND byzantine = 8 AND status IN ('finished', 'diverged')
+  WHERE (task = 'mnist' OR task = 'digits' AND model = 'mlp') AND budget = 5000 AND validation = 0 AND clock = 'round' AND workers = 17
+    AND byzantine = 8 AND status IN ('finished', 'diverged')
     AND (attack IN ('sf', 'sf:negates=gradient') AND aggregator = 'cwtm' OR attack = 'alie' AND aggregator IN ('gm', 'rfa'))
     AND (k(switching) IN (5, 10, 20, 100) OR switching = 'static');
-CREATE VIEW usual AS SELECT * FROM mnist WHERE model = 'cnn-mnist' AND aggregator <> 'rfa';
-CREATE VIEW remembered AS SELECT * FROM mnist WHERE attack_entry = 'state' AND learning_rate = 0.01 AND attack IN ('sf:negates=gradient', 'alie');
-CREATE VIEW memoryless AS SELECT * FROM mnist
+CREATE VIEW mnist AS SELECT * FROM switched WHERE task = 'mnist';
+CREATE VIEW usual AS SELECT * FROM switched WHERE model IN ('cnn-mnist', 'mlp') AND aggregator <> 'rfa';
+CREATE VIEW remembered AS SELECT * FROM switched WHERE attack_entry = 'state' AND learning_rate = 0.01 AND attack IN ('sf:negates=gradient', 'alie');
+CREATE VIEW memoryless AS SELECT * FROM switched
   WHERE attack_entry = 'gradient' AND (method = 'sgd' AND learning_rate = 0.01 OR method = 'dynabro' AND learning_rate = iif(attack = 'sf', 0.05, 0.01));
 CREATE TABLE reading_runs AS  -- the runs of Figures 1 and 6 under each reading of the paper
-  SELECT figure, 'message' AS reading, method, switching, k, seed, final_accuracy FROM remembered
-    WHERE aggregator <> 'rfa' AND method IN ('momentum', 'momentum:beta=0.99')
-  UNION ALL SELECT figure, 'gradient', method, switching, k, seed, final_accuracy FROM usual
-    WHERE attack_entry = 'gradient' AND learning_rate = 0.01 AND method IN ('momentum', 'momentum:beta=0.99')
-  UNION ALL SELECT figure, 'softmax', method, switching, k, seed, final_accuracy FROM mnist
-    WHERE model = 'cnn-mnist:softmax=true' AND attack_entry = 'gradient' AND learning_rate = 0.01 AND method IN ('momentum', 'momentum:beta=0.99')
-  UNION ALL SELECT figure, 'large steps', iif(method LIKE '%0.99%', 'momentum:beta=0.99', 'momentum'), switching, k, seed, final_accuracy FROM usual
-    WHERE attack_entry = 'gradient' AND (method = 'momentum:form=heavy-ball' AND learning_rate = 0.1
-                                         OR method = 'momentum:beta=0.99,form=heavy-ball' AND learning_rate = 0.01)
-  UNION ALL SELECT figure, reading, method, switching, k, seed, final_accuracy FROM memoryless
-    JOIN (SELECT 'message' AS reading UNION ALL SELECT 'gradient' UNION ALL SELECT 'large steps') WHERE model = 'cnn-mnist' AND aggregator <> 'rfa'
-  UNION ALL SELECT figure, 'softmax', method, switching, k, seed, final_accuracy FROM memoryless WHERE model = 'cnn-mnist:softmax=true';
-CREATE VIEW fig1_runs AS SELECT * FROM reading_runs WHERE figure = 1;
-CREATE VIEW fig6_runs AS SELECT * FROM reading_runs WHERE figure = 6;
+  WITH momentum AS (
+    SELECT 'message' AS reading, * FROM remembered WHERE aggregator <> 'rfa' AND method IN ('momentum', 'momentum:beta=0.99')
+    UNION ALL SELECT 'gradient', * FROM usual
+      WHERE attack_entry = 'gradient' AND learning_rate = 0.01 AND method IN ('momentum', 'momentum:beta=0.99')
+    UNION ALL SELECT 'honest memory', * FROM switched
+      WHERE attack_entry = 'message' AND learning_rate = 0.01 AND model IN ('cnn-mnist', 'mlp') AND attack IN ('sf', 'alie') AND aggregator <> 'gm'
+        AND method IN ('momentum:start=gradient', 'momentum:beta=0.99,start=gradient')
+    UNION ALL SELECT 'softmax', * FROM switched
+      WHERE model = 'cnn-mnist:softmax=true' AND attack_entry = 'gradient' AND learning_rate = 0.01 AND method IN ('momentum', 'momentum:beta=0.99')
+    UNION ALL SELECT 'large steps', * FROM usual
+      WHERE attack_entry = 'gradient' AND (method = 'momentum:form=heavy-ball' AND learning_rate = 0.1
+                                           OR method = 'momentum:beta=0.99,form=heavy-ball' AND learning_rate = 0.01)),
+  no_memory AS (
+    SELECT column1 AS reading, memoryless.* FROM memoryless JOIN (VALUES ('message'), ('gradient'), ('honest memory'), ('large steps'))
+      WHERE model IN ('cnn-mnist', 'mlp') AND (attack = 'alie' AND column1 = 'honest memory') = (aggregator = 'rfa')
+    UNION ALL SELECT 'softmax', * FROM memoryless WHERE model = 'cnn-mnist:softmax=true')
+  SELECT task || iif(figure = 1, iif(task = 'mnist', '-sf-cwtm', '-periodic'), '-alie-gm') AS figure, reading, method, switching, k, seed, final_accuracy
+  FROM (SELECT reading, task, figure, iif(method LIKE '%0.99%', 'momentum:beta=0.99', 'momentum') AS method, switching, k, seed, final_accuracy FROM momentum
+        UNION ALL SELECT reading, task, figure, method, switching, k, seed, final_accuracy FROM no_memory);
 CREATE TABLE reading_means AS SELECT figure, reading, method, switching, k, avg(final_accuracy) AS mean, count(*) AS n FROM reading_runs
   GROUP BY figure, reading, method, switching;
-CREATE VIEW fig1 AS SELECT * FROM reading_means WHERE figure = 1;
-CREATE VIEW fig6 AS SELECT * FROM reading_means WHERE figure = 6;
+CREATE VIEW fig1 AS SELECT * FROM reading_means WHERE figure = 'mnist-sf-cwtm';
+CREATE VIEW fig6 AS SELECT * FROM reading_means WHERE figure = 'mnist-alie-gm';
+CREATE TABLE constants AS  -- accuracy of the best constant predictor: the most frequent class of the test set
+  SELECT 'mnist' AS task, 1135 / 10000.0 AS accuracy UNION ALL SELECT 'digits', 37 / 360.0;
+CREATE TABLE reading_trends AS  -- do momentum's accuracies grow with K? once as they are, and once with all below a constant predictor's tied
+  SELECT figure, reading, method, avg(final_accuracy) FILTER (WHERE k = 5) AS first, avg(final_accuracy) FILTER (WHERE switching = 'static') AS last,
+         trend(k, final_accuracy) AS p, trend(k, max(final_accuracy, accuracy)) AS tied
+  FROM reading_runs JOIN constants ON task = substr(figure, 1, instr(figure, '-') - 1) WHERE method LIKE 'momentum%' GROUP BY figure, reading, method;
+CREATE TABLE reading_pairs AS  -- DynaBRO (a) against momentum 0.9 (b) at equal seeds, with Holm's p over K
+  WITH pairs AS (SELECT figure, reading, k, count(*) AS n, avg(ours.final_accuracy) AS a, avg(theirs.final_accuracy) AS b,
+                        paired_p(theirs.final_accuracy - ours.final_accuracy) AS p
+                 FROM reading_runs AS ours JOIN reading_runs AS theirs USING (figure, reading, k, seed)
+                 WHERE ours.method = 'dynabro' AND theirs.method = 'momentum' GROUP BY figure, reading, k),
+       ranked AS (SELECT *, p * (count(p) OVER (PARTITION BY figure, reading) + 1 - rank() OVER (PARTITION BY figure, reading ORDER BY p)) AS steps
+                  FROM pairs WHERE p IS NOT NULL)
+  SELECT figure, reading, k, n, a, b, p, min(1, max(steps) OVER (PARTITION BY figure, reading ORDER BY p)) AS holm FROM ranked
+  UNION ALL SELECT *, NULL FROM pairs WHERE p IS NULL;
+CREATE TABLE bernoulli_runs AS  -- the runs of Figures 2 and 8 on digits under each reading
+  SELECT column1 AS reading, method, replace(switching, ',draws=all', '') AS switching, seed, final_accuracy, id
+  FROM results.runs JOIN (VALUES ('message'), ('gradient'), ('all draw'))
+  WHERE task = 'digits' AND model = 'mlp' AND attack = 'ipm' AND aggregator = 'cwmed' AND workers = 25 AND budget = 8000 AND switching LIKE 'bernoulli:%'
+    AND learning_rate = iif(method = 'dynabro', 0.05, 0.01) AND method IN ('sgd', 'momentum', 'dynabro') AND status IN ('finished', 'diverged')
+    AND (column1 = 'all draw') = (switching LIKE '%draws=all') AND (method <> 'momentum' OR attack_entry = iif(column1 = 'gradient', 'gradient', 'state'));
+CREATE TABLE bernoulli AS SELECT reading, method, switching, avg(final_accuracy) AS mean, count(*) AS n FROM bernoulli_runs GROUP BY reading, method, switching;
+CREATE TABLE bernoulli_pairs AS  -- DynaBRO (a) against another method (b) at equal seeds, with Holm's p over six cells; (0.01, 10) reaches no bound, so its two cells are one: holm counts it twice, holm_once does not
+  WITH pairs AS (SELECT reading, theirs.method AS rival, switching, count(*) AS n, avg(ours.final_accuracy) AS a, avg(theirs.final_accuracy) AS b,
+                        paired_p(ours.final_accuracy - theirs.final_accuracy) AS p, half_width(ours.final_accuracy - theirs.final_accuracy) AS half
+                 FROM bernoulli_runs AS ours JOIN bernoulli_runs AS theirs USING (reading, switching, seed)
+                 WHERE ours.method = 'dynabro' AND theirs.method <> 'dynabro' AND switching NOT LIKE '%p=0.01,D=10,delta_max=0.48' GROUP BY reading, rival, switching),
+       ranked AS (SELECT *, p * (count(p) OVER (PARTITION BY reading, rival) + 1 - rank() OVER (PARTITION BY reading, rival ORDER BY p)) AS steps FROM pairs WHERE p IS NOT NULL),
+       twice AS (SELECT *, p * (count(p) OVER (PARTITION BY reading, rival) + 1 - rank() OVER (PARTITION BY reading, rival ORDER BY p)) AS steps
+                 FROM (SELECT * FROM pairs UNION ALL SELECT * FROM pairs WHERE switching LIKE '%p=0.01,D=10,%') WHERE p IS NOT NULL)
+  SELECT reading, rival, switching, n, a, b, p, half, min(1, max(steps) OVER (PARTITION BY reading, rival ORDER BY p)) AS holm_once,
+         (SELECT min(1, max(steps)) FROM twice WHERE twice.reading = ranked.reading AND twice.rival = ranked.rival AND twice.p <= ranked.p) AS holm
+  FROM ranked;
+CREATE TABLE bernoulli_majority AS
+  SELECT reading, switching, sum(rounds) FILTER (WHERE fraction > 0.5) / (1.0 * sum(rounds)) AS share, sum(byzantine * rounds) / (1.0 * sum(rounds)) AS average,
+         max(byzantine) AS most
+  FROM (SELECT b.reading, b.switching, h.byzantine, h.rounds, h.byzantine / 25.0 AS fraction
+        FROM bernoulli_runs AS b JOIN results.byzantine_histogram AS h ON h.run_id = b.id WHERE b.method = 'sgd') GROUP BY reading, switching;
 CREATE TABLE judged AS  -- the readings under which the claims of each figure are judged
-  SELECT iif(figure = 1, 'mnist-sf-cwtm', 'mnist-alie-gm') AS figure, reading
-  FROM reading_means WHERE method LIKE 'momentum%' GROUP BY figure, reading HAVING count(*) = 10
+  SELECT * FROM (SELECT figure, reading FROM reading_means WHERE method LIKE 'momentum%' GROUP BY figure, reading HAVING count(*) = 10
+                 UNION ALL SELECT 'digits-bernoulli', reading FROM bernoulli WHERE method = 'momentum' GROUP BY reading HAVING count(*) = 6)
   ORDER BY figure, reading <> 'message', reading <> 'gradient', reading DESC;
-CREATE TABLE bernoulli AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
-  FROM results.runs WHERE sweep = 'digits-bernoulli' GROUP BY method, switching;
 CREATE TABLE quarter AS SELECT method, switching, avg(final_accuracy) AS mean, count(*) AS n
   FROM results.runs WHERE sweep = 'cifar10-quarter' AND status = 'finished' GROUP BY method, switching;
 CREATE TABLE quarter_bounds AS SELECT one.method, one.switching, one.mean AS a, two.mean AS b, min(one.n, two.n) AS n
   FROM quarter AS one JOIN quarter AS two
   ON one.method = two.method AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
   WHERE one.switching LIKE '%delta_max=0.72';
-CREATE TABLE bernoulli_majority AS
-  SELECT switching, sum(rounds) FILTER (WHERE fraction > 0.5) / (1.0 * sum(rounds)) AS share,
-         sum(byzantine * rounds) / (1.0 * sum(rounds)) AS average
-  FROM csv_digits_bernoulli WHERE byzantine IS NOT NULL GROUP BY switching;
 CREATE TABLE gaps AS
   SELECT iif(switching = 'static', 'static', 'dynamic') AS kind, aggregator, method, mean,
          CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda
@@ -60,7 +99,7 @@ CREATE TABLE ends AS
   SELECT iif(switching = 'static', 'static', 'dynamic') AS kind, aggregator, method, sqrt(x1 * x1 + x2 * x2) AS distance,
          CAST(substr(attack, instr(attack, 'lambda=') + 7) AS REAL) AS lambda
   FROM csv_momentum_fails_paths WHERE budget = (SELECT max(budget) FROM csv_momentum_fails_paths);
-CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10 (planned, not run)" AS cifar FROM csv_training_details;
+CREATE VIEW training AS SELECT setting, MNIST AS mnist, "CIFAR-10" AS cifar FROM csv_training_details;
 CREATE TABLE worst AS SELECT *, substr(attack, 1, instr(attack || ':', ':') - 1) AS name FROM csv_digits_worst_case;
 CREATE TABLE tried_rates AS  -- accuracy on held-out samples at K = 5, and the rate that is best under the worst K
   WITH ends AS (SELECT r.task, r.method, r.learning_rate AS rate, r.switching,
@@ -88,17 +127,8 @@ sweep = 'cifar10-quarter'
 -- compare: cifar_quarter_sgd | dynabro learning_rate=0.05 | sgd learning_rate=0.01
 sweep = 'cifar10-quarter'
 
--- compare: digits_sf | dynabro learning_rate=0.05 attack=sf | momentum learning_rate=0.01 attack=sf:negates=gradient attack_entry=state
-sweep = 'digits-periodic'
-
 -- compare: digits_best | dynabro learning_rate=0.1 | sgd learning_rate=1
 task = 'digits' AND model = 'mlp' AND attack = 'sf' AND aggregator = 'cwtm' AND workers = 17 AND budget = 5000 AND validation = 0
-
--- compare: digits_bernoulli | dynabro learning_rate=0.05 | momentum learning_rate=0.01
-sweep = 'digits-bernoulli'
-
--- compare: digits_bernoulli_sgd | dynabro learning_rate=0.05 | sgd learning_rate=0.01
-sweep = 'digits-bernoulli'
 
 -- compare: digits_alie | dynabro | momentum attack_entry=state
 sweep = 'digits-alie-gm'
@@ -113,9 +143,16 @@ SELECT max(low) AS low, max(high) AS high, max(alie_low) AS alie_low, max(alie_h
 FROM (SELECT min(mean) AS low, max(mean) AS high, NULL AS alie_low, NULL AS alie_high FROM fig1 WHERE reading = 'gradient' AND method = 'dynabro'
       UNION ALL SELECT NULL, NULL, min(mean), max(mean) FROM fig6 WHERE reading = 'gradient' AND method = 'dynabro');
 
+-- query: level
+WITH cells AS (SELECT method, switching, seed, final_accuracy FROM mnist
+               WHERE model = 'cnn-mnist' AND attack = 'sf' AND attack_entry = 'gradient' AND (method = 'sgd' AND learning_rate = 0.3 OR method = 'dynabro' AND learning_rate = 0.05)),
+     pairs AS (SELECT seed, a.final_accuracy - b.final_accuracy AS difference FROM cells AS a JOIN cells AS b USING (switching, seed) WHERE a.method = 'sgd' AND b.method = 'dynabro')
+SELECT printf('%+.3f', avg(difference)) AS difference, (SELECT printf('%.2f', paired_p(mean)) FROM (SELECT avg(difference) AS mean FROM pairs GROUP BY seed)) AS p,
+       sum(difference > 0) AS ahead, count(*) AS cells, count(DISTINCT seed) AS seeds FROM pairs;
+
 -- query: message_runs
 SELECT sum(n) AS n, iif(max(n) = 1, 'one seed', iif(min(n) < max(n), min(n) || ' to ', '') || max(n) || ' seeds') AS seeds
-FROM reading_means WHERE reading = 'message' AND method LIKE 'momentum%';
+FROM reading_means WHERE reading = 'message' AND method LIKE 'momentum%' AND figure LIKE 'mnist%';
 
 -- query: runs
 SELECT count(*) AS n FROM results.runs;
@@ -132,6 +169,20 @@ FROM (SELECT sweep, count(*) AS n, max(substr(device, instr(device, ' ') + 1)) A
 
 -- query: sf_seeds
 SELECT iif(min(n) = max(n), max(n), min(n) || ' to ' || max(n)) AS n FROM sf;
+
+-- query: sf_diverged
+SELECT 'A red cross means that at least one run diverged; it counts with its last accuracy. ' || coalesce(group_concat(text, ' '), 'No run did.') AS text
+FROM (SELECT printf('With %s: ', iif(method LIKE '%0.99%', 'momentum 0.99', iif(method = 'momentum', 'momentum 0.9', method)))
+             || group_concat(printf('%d of %d at %s', diverged, n, iif(switching = 'static', 'static', 'K = ' || CAST(k AS INTEGER))), ', ') || '.' AS text
+      FROM (SELECT method, k, switching, sum(status = 'diverged') AS diverged, count(*) AS n FROM sf_runs GROUP BY method, switching ORDER BY method, k)
+      WHERE diverged > 0 GROUP BY method);
+
+-- query: alie_diverged
+SELECT 'A red cross means that at least one run diverged; it counts with its last accuracy. ' || coalesce(group_concat(text, ' '), 'No run did.') AS text
+FROM (SELECT printf('With %s: ', iif(method LIKE '%0.99%', 'momentum 0.99', iif(method = 'momentum', 'momentum 0.9', method)))
+             || group_concat(printf('%d of %d at %s', diverged, n, iif(switching = 'static', 'static', 'K = ' || CAST(k AS INTEGER))), ', ') || '.' AS text
+      FROM (SELECT method, k, switching, sum(status = 'diverged') AS diverged, count(*) AS n FROM alie_runs GROUP BY method, switching ORDER BY method, k)
+      WHERE diverged > 0 GROUP BY method);
 
 -- query: settings_sf
 SELECT printf('%d workers, %d of them Byzantine, a budget of %,d, batches of %d', max(workers), max(byzantine), max(budget), max(batch_size)) AS text FROM sf_runs;
@@ -172,15 +223,15 @@ SELECT max(fall) AS fall FROM (SELECT lag(mean) OVER (PARTITION BY switching ORD
 FROM csv_mnist_sf_cwtm_curves WHERE method = 'dynabro' AND budget <= 4000);
 
 -- query: reading_means
-SELECT iif(figure = 1, '1: SF, CWTM', '6: ALIE, GM') AS figure, reading,
+SELECT CASE figure WHEN 'mnist-sf-cwtm' THEN '1: SF, CWTM' WHEN 'mnist-alie-gm' THEN '6: ALIE, GM' WHEN 'digits-periodic' THEN '1 on digits' ELSE '6 on digits' END AS figure, reading,
        CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' WHEN 'momentum' THEN 'momentum 0.9' ELSE 'momentum 0.99' END AS method,
        iif(min(n) < max(n), min(n) || ' to ' || max(n), max(n)) AS seeds,
        coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 5), '-') AS "K = 5", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 10), '-') AS "10",
        coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 20), '-') AS "20", coalesce(max(printf('%.3f', mean)) FILTER (WHERE k = 100), '-') AS "100",
        coalesce(max(printf('%.3f', mean)) FILTER (WHERE switching = 'static'), '-') AS "static"
-FROM reading_means WHERE method LIKE 'momentum%' OR reading IN ('message', 'softmax')
+FROM reading_means WHERE method LIKE 'momentum%' OR reading IN ('message', 'softmax') OR reading = 'honest memory' AND method = 'dynabro' AND figure LIKE '%alie%'
 GROUP BY reading_means.figure, reading, reading_means.method
-ORDER BY reading_means.figure, reading <> 'message', reading <> 'gradient', reading DESC, reading_means.method;
+ORDER BY reading_means.figure NOT LIKE 'mnist%', reading_means.figure DESC, reading <> 'message', reading <> 'gradient', reading DESC, reading_means.method;
 
 -- query: message_variants
 SELECT iif(figure = 1, 'SF, CWTM', 'ALIE, ' || iif(aggregator = 'rfa', 'RFA', 'GM')) AS "attack, rule",
@@ -188,7 +239,7 @@ SELECT iif(figure = 1, 'SF, CWTM', 'ALIE, ' || iif(aggregator = 'rfa', 'RFA', 'G
        count(DISTINCT seed) AS seeds,
        coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE k = 5)), '-') AS "K = 5", coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE k = 100)), '-') AS "100",
        coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE switching = 'static')), '-') AS "static"
-FROM (SELECT * FROM remembered WHERE aggregator = 'rfa' OR method LIKE '%heavy%' UNION ALL SELECT * FROM memoryless WHERE aggregator = 'rfa' AND method = 'dynabro')
+FROM (SELECT * FROM remembered WHERE task = 'mnist' AND (aggregator = 'rfa' OR method LIKE '%heavy%') UNION ALL SELECT * FROM memoryless WHERE task = 'mnist' AND aggregator = 'rfa' AND method = 'dynabro')
 GROUP BY figure, aggregator, method ORDER BY figure, aggregator, method;
 
 -- query: variants
@@ -197,7 +248,7 @@ SELECT printf('%.3f', min(mean) FILTER (WHERE figure = 1 AND method LIKE '%heavy
        printf('%.3f', max(mean) FILTER (WHERE aggregator = 'rfa' AND method = 'momentum' AND k = 5)) AS rfa_5,
        (SELECT printf('%.3f', mean) FROM fig6 WHERE reading = 'message' AND method = 'momentum' AND k = 5) AS gm_5
 FROM (SELECT figure, aggregator, method, switching, k, avg(final_accuracy) AS mean FROM remembered
-      WHERE aggregator = 'rfa' OR method LIKE '%heavy%' GROUP BY figure, aggregator, method, switching);
+      WHERE task = 'mnist' AND (aggregator = 'rfa' OR method LIKE '%heavy%') GROUP BY figure, aggregator, method, switching);
 
 -- query: alie_means
 SELECT CASE method WHEN 'sgd' THEN 'SGD' WHEN 'dynabro' THEN 'DynaBRO' ELSE replace(method, 'momentum:', 'momentum, ') END AS method,
@@ -390,21 +441,20 @@ SELECT min(mean) FILTER (WHERE method = 'dynabro') AS low, max(mean) FILTER (WHE
 FROM digits_alie;
 
 -- query: bernoulli_pairs
-SELECT replace(replace(switching, 'bernoulli:', ''), ',delta_max=', ', at most ') AS "p, D", n AS seeds, printf('%.4f', a) AS DynaBRO, printf('%.4f', b) AS "momentum 0.9",
-       printf('%+.4f [%+.4f, %+.4f]', difference, low, high) AS "difference", printf('%.3f', p_t) AS "p", printf('%.3f', holm_t) AS "Holm"
-FROM pairs WHERE name = 'digits_bernoulli' ORDER BY switching;
+SELECT CASE reading WHEN 'message' THEN 'Figure 1' ELSE reading END AS "reading", replace(replace(switching, 'bernoulli:', ''), ',delta_max=', ', at most ') AS "p, D", n AS seeds,
+       printf('%.4f', a) AS DynaBRO, printf('%.4f', b) AS "momentum 0.9", printf('%+.4f [%+.4f, %+.4f]', a - b, a - b - half, a - b + half) AS "difference",
+       printf('%.3f', p) AS "p", printf('%.3f', holm) AS "Holm, 6 cells", printf('%.3f', holm_once) AS "5 cells"
+FROM bernoulli_pairs WHERE rival = 'momentum' ORDER BY bernoulli_pairs.reading <> 'message', bernoulli_pairs.reading, switching;
 
 -- query: bernoulli_shares
 SELECT max(average) FILTER (WHERE switching LIKE '%p=0.01,D=10,%') AS first, 100 * max(share) FILTER (WHERE switching LIKE '%D=50%') AS second,
-       100 * max(share) FILTER (WHERE switching LIKE '%p=0.05%') AS third FROM bernoulli_majority;
-
--- query: bernoulli_undecided
-SELECT sum(p_t >= 0.05) AS n, count(*) AS cells FROM pairs WHERE name = 'digits_bernoulli';
+       100 * max(share) FILTER (WHERE switching LIKE '%p=0.05%') AS third FROM bernoulli_majority WHERE reading = 'gradient';
 
 -- query: dmax
-SELECT sum(round(one.mean, 3) <> round(two.mean, 3)) AS differ, count(*) AS cells, max(abs(one.mean - two.mean)) AS most
-FROM bernoulli AS one JOIN bernoulli AS two ON one.method = two.method AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
-WHERE one.switching LIKE '%delta_max=0.72';
+SELECT one.reading, sum(round(one.mean, 3) <> round(two.mean, 3)) AS differ, count(*) AS cells, max(abs(one.mean - two.mean)) AS most
+FROM bernoulli AS one JOIN bernoulli AS two
+  ON one.reading = two.reading AND one.method = two.method AND two.switching = replace(one.switching, 'delta_max=0.72', 'delta_max=0.48')
+WHERE one.switching LIKE '%delta_max=0.72' AND one.reading = (SELECT reading FROM judged WHERE figure = 'digits-bernoulli' LIMIT 1);
 
 -- setup: rates
 CREATE VIEW rate_lines AS  -- one row for each line of the figure; the control of a line is its exponent without noise and Byzantine workers
@@ -461,7 +511,11 @@ SELECT aggregator AS rule, max(text) FILTER (WHERE method = 'momentum' AND switc
 FROM (SELECT *, printf('%.3f (%s)', mean, name) AS text FROM worst WHERE worst = 1 OR worst = 'True') GROUP BY aggregator ORDER BY min(rowid);
 
 -- query: worst_summary
+WITH finite AS (SELECT method, switching, aggregator, min(mean) AS mean FROM worst WHERE name NOT IN ('inf', 'nan', 'none') GROUP BY method, switching, aggregator)
 SELECT max(mean) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS momentum_best,
+       (SELECT max(mean) FROM finite WHERE method = 'momentum' AND switching <> 'static') AS momentum_finite,
+       (SELECT max(mean) FROM worst WHERE method = 'momentum' AND switching <> 'static' AND name = 'momentum-tailored') AS tailored,
+       count(*) FILTER (WHERE method = 'momentum' AND switching <> 'static' AND name IN ('inf', 'nan')) AS not_finite,
        sum(mean >= 0.7) FILTER (WHERE method = 'momentum' AND switching = 'static') AS momentum_static,
        sum(mean >= 0.7) FILTER (WHERE method = 'dynabro' AND switching <> 'static') AS dynabro_switching,
        sum(mean >= 0.7) FILTER (WHERE method = 'momentum' AND switching <> 'static') AS momentum_switching,

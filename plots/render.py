@@ -8,14 +8,17 @@ A template may contain:
 
 - ``{{ query.column:format }}``, a number, and ``{{ table query }}``, a table;
 - ``{{ agreement FIGURE }}``, the verdict of a figure, and ``{{ claims FIGURE ... }}``, the list of its claims;
-- ``{{ claims results }}`` and ``{{ claims settings }}``, tables of all claims, and ``{{ counts results }}``, their numbers;
-- ``{{ sentences }}``, verdicts by reading of the paper, and ``{{ verdicts READING }}``, their numbers in words;
-- ``{{ disagreements }}``, the results that do not agree.
+- ``{{ claims KIND }}``, a table of all claims of a kind, and ``{{ counts KIND }}``, their numbers; the kinds are ``sentences``
+  (with the paper's words), ``paraphrases`` (in ours) and ``settings``;
+- ``{{ readings }}``, verdicts by reading of the paper, ``{{ verdicts READING }}``, their numbers in words, and
+  ``{{ verdicts all }}``, the numbers if a fact agrees only if it agrees under each reading;
+- ``{{ disagreements }}``, the sentences that do not agree.
 
 A query sees the tables and views of the database. It also sees ``csv_NAME`` for each NAME.csv of this folder (``-`` becomes
 ``_``, and folders are left out), and ``pairs``, the comparisons that numbers.sql names, as made by ``dynabro compare``. The
 query of a claim returns a verdict and what was found. A query with ``:reading`` runs once for each row of the table ``judged``
-with its figure; the claim then has the verdict of the reading ``MAIN``.
+with its figure; the claim then has the verdict of the reading ``MAIN``. The same query judges the figure on digits
+(``ON_DIGITS``).
 """
 
 from __future__ import annotations
@@ -25,13 +28,14 @@ import math
 import re
 import sqlite3
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
-from scipy.stats import kendalltau, norm, ttest_1samp
+from scipy.stats import kendalltau, norm, t, ttest_1samp
 
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import REGISTRIES
@@ -44,29 +48,45 @@ HERE = Path(__file__).parent
 TEMPLATES = HERE / "templates"
 MAIN = "message"
 """The reading of the paper in which its figures are drawn."""
+ON_DIGITS = {"mnist-sf-cwtm": "digits-periodic", "mnist-alie-gm": "digits-alie-gm"}
+"""Figures by the ones that they repeat."""
+PARTS = ("-curves", "-dmax048")
+"""Ends of the names of figures that have the runs of the figure without the end."""
 WIDTH = 120
 BLOCK = re.compile(r"^-- (setup|query|claim|compare):[ ]*(.*)$", re.MULTILINE)
 PLACE = re.compile(r"\{\{\s*(.+?)\s*\}\}", re.DOTALL)
+QUOTATION = re.compile("\u201c([^\u201d]*)\u201d")
 VERDICTS = ("agrees", "under some readings", "undecided", "no", "not run")
 SINGULAR = ("agrees", "agrees under some readings", "is undecided", "does not agree", "was not run")
 PLURAL = ("agree", "agree under some readings", "are undecided", "do not agree", "were not run")
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper, with its verdict and what was found.
+    """Sentences of the paper on one fact, with their verdict and what was found.
 
-    ``readings`` has verdict and finding by reading, if the sentence was judged under several; ``setting`` is True if it only
-    checks that the runs have the paper's settings.
+    ``text`` has the paper's words in quotation marks; without any, it is a paraphrase. ``readings`` has verdict and finding by
+    reading, if the fact was judged under several; ``setting`` is True if the claim only checks that the runs have the paper's
+    settings.
     """
 
     name: str
-    figure: str
+    figures: tuple[str, ...]
     place: str
-    quote: str
+    text: str
     verdict: str
     found: str
     setting: bool = False
     readings: Mapping[str, tuple[str, str]] = MappingProxyType({})
+
+    @property
+    def kind(self) -> str:
+        """Return the table that the claim belongs to."""
+        return "settings" if self.setting else "sentences" if QUOTATION.search(self.text) else "paraphrases"
+
+    @property
+    def elsewhere(self) -> bool:
+        """True if it was judged on another data set or setting than the paper's."""
+        return "here:" in self.place
 
 
 def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
@@ -76,33 +96,38 @@ def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
         yield kind, heading.strip(), body.strip()
 
 
-class Trend:
-    """The SQL aggregate ``trend(k, x)``: one-sided p of Kendall's tau-b that x grows with k, over all runs; 1 if tau is NaN."""
+def over_rows(function: Callable[..., float | None]) -> type:
+    """Return an SQL aggregate: ``function`` of its columns, without rows that have a NULL; NULL if there are no rows."""
 
-    def __init__(self) -> None:
-        self.points: list[tuple[float, float]] = []
+    class Aggregate:
+        def __init__(self) -> None:
+            self.rows: list[tuple[float, ...]] = []
 
-    def step(self, k: float, x: float) -> None:
-        self.points.append((k, x))
+        def step(self, *row: float | None) -> None:
+            values = tuple(value for value in row if value is not None)
+            if len(values) == len(row):
+                self.rows.append(values)
 
-    def finalize(self) -> float | None:
-        if not self.points:
-            return None
-        found = kendalltau(*zip(*self.points, strict=True), alternative="greater")
-        return 1.0 if math.isnan(found.pvalue) else float(found.pvalue)
+        def finalize(self) -> float | None:
+            return function(*zip(*self.rows, strict=True)) if self.rows else None
+
+    return Aggregate
 
 
-class PairedP:
-    """The SQL aggregate ``paired_p(difference)``: two-sided p of the t-test that the mean is 0; NULL for fewer than two."""
+def trend(k: Sequence[float], x: Sequence[float]) -> float:
+    """Return the one-sided p of Kendall's tau-b that x grows with k, over all runs; 1 if tau is NaN."""
+    p = float(kendalltau(k, x, alternative="greater").pvalue)
+    return 1.0 if math.isnan(p) else p
 
-    def __init__(self) -> None:
-        self.values: list[float] = []
 
-    def step(self, value: float) -> None:
-        self.values.append(value)
+def paired_p(differences: Sequence[float]) -> float | None:
+    """Return the two-sided p of the t-test that the mean is 0; None for fewer than two values."""
+    return float(ttest_1samp(differences, 0).pvalue) if len(differences) > 1 else None
 
-    def finalize(self) -> float | None:
-        return float(ttest_1samp(self.values, 0).pvalue) if len(self.values) > 1 else None
+
+def half_width(x: Sequence[float]) -> float | None:
+    """Return half of Student's 95% interval of the mean; None for fewer than two values."""
+    return float(t.ppf(0.975, len(x) - 1) * np.std(x, ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None
 
 
 def connected(database: Path) -> sqlite3.Connection:
@@ -112,13 +137,14 @@ def connected(database: Path) -> sqlite3.Connection:
     connection.execute("ATTACH ? AS results", (f"file:{database.resolve()}?mode=ro&immutable=1",))
     for path in sorted(HERE.rglob("*.csv")):
         name = "_".join(path.relative_to(HERE).with_suffix("").parts[-2:] if "explained" in path.parts else [path.stem])
-        pd.read_csv(path).to_sql("csv_" + re.sub(r"\W", "_", name), connection, index=False, if_exists="replace")
+        table = pd.read_csv(path).rename(columns=lambda column: column.removesuffix(" (planned, not run)"))
+        table.to_sql("csv_" + re.sub(r"\W", "_", name), connection, index=False, if_exists="replace")
     connection.create_function("k", 1, lambda text: math.inf if text == "static" else float(text.partition("K=")[2] or "nan"))
     connection.create_function("planned", 1, _planned)
     connection.create_function("normal_quantile", 1, lambda p: float(norm.ppf(p)))
     connection.create_function("ln_", 1, math.log)
-    connection.create_aggregate("trend", 2, Trend)  # type: ignore[arg-type]
-    connection.create_aggregate("paired_p", 1, PairedP)  # type: ignore[arg-type]
+    for name, count, function in (("trend", 2, trend), ("paired_p", 1, paired_p), ("half_width", 1, half_width)):
+        connection.create_aggregate(name, count, over_rows(function))
     return connection
 
 
@@ -162,7 +188,12 @@ class Renderer:
                 self._connection.executescript(sql)
             elif kind == "query":
                 self._rows[name] = self._all(name, sql)
-        self.claims = [self._claim(heading, sql) for kind, heading, sql in blocks(HERE / "claims.sql") if kind == "claim"]
+        self.claims = [
+            claim
+            for kind, heading, sql in blocks(HERE / "claims.sql")
+            if kind == "claim"
+            for claim in self._judge(heading, sql)
+        ]
         self._connection.close()
 
     def render(self, template: str) -> str:
@@ -181,41 +212,55 @@ class Renderer:
         except sqlite3.Error as error:
             raise SystemExit(f"{name}: {error}") from error
 
-    def _claim(self, heading: str, sql: str) -> Claim:
-        name, figure, place, quote, *setting = (part.strip() for part in heading.split("|"))
+    def _judge(self, heading: str, sql: str) -> Iterator[Claim]:
+        name, figures, place, text, *setting = (part.strip() for part in heading.split("|"))
+        claim = Claim(name, tuple(figures.split()), place, text, "not run", "no runs in this reading yet", bool(setting))
         if ":reading" not in sql:
-            ((verdict, found),) = self._all(name, sql)
-            return Claim(name, figure, place, quote, _legal(name, verdict), found, bool(setting))
-        rows = self._all(name, "SELECT reading FROM judged WHERE figure = :figure", figure=figure.removesuffix("-curves"))
+            verdict, found = self._verdict(name, sql)
+            yield claim._replace(verdict=verdict, found=found)
+            return
+        runs = min((claim.figures[0].removesuffix(part) for part in PARTS), key=len)
+        yield self._under_readings(claim, runs, sql)
+        if digits := ON_DIGITS.get(runs):
+            there = tuple(figure.replace(runs, digits) for figure in claim.figures)
+            again = claim._replace(name=f"{name}-digits", figures=there, place=f"{place} (here: digits)")
+            yield self._under_readings(again, digits, sql)
+
+    def _verdict(self, name: str, sql: str, **values: str) -> tuple[str, str]:
+        """Return the verdict of a query and what was found; 'not run' if the query returns no row."""
+        rows = self._all(name, sql, **values)
+        verdict, found = rows[0] if rows else ("not run", None)
+        if verdict not in VERDICTS:
+            raise SystemExit(f"{name}: the verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
+        return verdict, found or "no runs yet"
+
+    def _under_readings(self, claim: Claim, figure: str, sql: str) -> Claim:
+        """Judge a claim with the runs of a figure, under each reading that has them."""
         readings: dict[str, tuple[str, str]] = {}
-        for (reading,) in rows:
-            ((verdict, found),) = self._all(name, sql, reading=reading)
-            readings[reading] = (_legal(name, verdict), found)
-        verdict, found = readings.get(MAIN, ("not run", "no runs in this reading yet"))
-        return Claim(name, figure, place, quote, verdict, found, bool(setting), readings)
+        for (reading,) in self._all(claim.name, "SELECT reading FROM judged WHERE figure = :figure", figure=figure):
+            readings[reading] = self._verdict(claim.name, sql, reading=reading, figure=figure)
+        verdict, found = readings.get(MAIN, (claim.verdict, claim.found))
+        return claim._replace(verdict=verdict, found=found, readings=readings)
 
     def _place(self, text: str) -> str:
         word, _, rest = text.partition(" ")
-        if word == "claims" and rest in ("results", "settings"):
+        if word == "claims" and rest in ("sentences", "paraphrases", "settings"):
             return self._all_claims(self._of(rest))
         if word == "claims":
-            return "\n".join(_line(one) for one in self._of("results") if one.figure in rest.split())
+            return "\n".join(_line(claim) for claim in self._results(*rest.split()))
         if word == "counts":
-            counts = [(verdict, sum(one.verdict == verdict for one in self._of(rest))) for verdict in VERDICTS]
+            counts = [(verdict, sum(claim.verdict == verdict for claim in self._of(rest))) for verdict in VERDICTS]
             return ", ".join(f"{verdict} {count}" for verdict, count in counts if count)
-        if word == "sentences":
-            return self._sentences()
+        if word == "readings":
+            return self._by_reading()
         if word == "disagreements":
             wanted = ("no", "under some readings", "undecided")
-            return "\n".join(_line(one) for one in self._of("results") if one.verdict in wanted and "here:" not in one.place)
+            return "\n".join(_line(claim) for claim in self._of("sentences") if claim.verdict in wanted and not claim.elsewhere)
         if word == "verdicts":
-            found = [one.readings[rest][0] for one in self._of("results") if rest in one.readings]
-            counts = [found.count(verdict) for verdict in VERDICTS]
-            words = zip(counts, SINGULAR, PLURAL, strict=True)
-            numbers = [f"{count} {one if count == 1 else more}" for count, one, more in words if count]
-            return f"Of {len(found)} sentences on Figures 1 and 5 to 7, {', '.join(numbers)}"
+            return self._verdicts(rest)
         if word == "agreement":
-            return agreement([one.verdict for one in self._of("results") if one.figure == rest])
+            table = [claim for claim in self.claims if rest in claim.figures and claim.place.startswith("Table")]
+            return agreement([claim.verdict for claim in table or self._results(rest)])
         if word == "table":
             self.used.add(rest)
             rows_of = self._rows[rest]
@@ -232,29 +277,53 @@ class Renderer:
         return format(value, form)
 
     def _of(self, kind: str) -> list[Claim]:
-        return [one for one in self.claims if one.setting is (kind == "settings")]
+        return [claim for claim in self.claims if claim.kind == kind]
+
+    def _results(self, *figures: str) -> list[Claim]:
+        return [claim for claim in self.claims if not claim.setting and set(claim.figures) & set(figures)]
+
+    def _verdicts(self, reading: str) -> str:
+        """Return the numbers of verdicts on Figures 1 and 5 to 7 under a reading, or under all of them together."""
+        facts = [claim.readings for claim in self.claims if claim.readings and not claim.elsewhere]
+        found = [fact[reading][0] for fact in facts if reading in fact]
+        if reading == "all":
+            found = [overall([verdict for verdict, _ in fact.values() if verdict != "not run"]) for fact in facts]
+        counts = [found.count(verdict) for verdict in VERDICTS]
+        words = zip(counts, SINGULAR, PLURAL, strict=True)
+        numbers = [f"{count} {singular if count == 1 else plural}" for count, singular, plural in words if count]
+        return f"Of {len(found)} facts on Figures 1 and 5 to 7, {', '.join(numbers)}" if found else "It was not run"
 
     def _all_claims(self, claims: list[Claim]) -> str:
         """Return a table with a row for each claim, or for each of its readings."""
         rows = []
-        for one in claims:
-            for reading, (verdict, found) in (one.readings or {"": (one.verdict, one.found)}).items():
-                rows.append((f"`{one.name}`", f"\u201c{one.quote}\u201d", one.place, reading, verdict, found))
+        for claim in claims:
+            head = (f"`{claim.name}`", claim.text, claim.place)
+            for reading, (verdict, found) in (claim.readings or {"": (claim.verdict, claim.found)}).items():
+                rows.append((*head, reading, verdict, found))
+                head = ("", "", "")  # once for all readings
         return _table(("claim", "the paper", "place", "reading", "verdict", "found"), rows)
 
-    def _sentences(self) -> str:
-        """Return a table of the sentences that were judged under several readings, with a verdict for each reading."""
-        judged = [one for one in self.claims if one.readings]
-        names = list(dict.fromkeys(name for one in judged for name in one.readings))
-        rows = []
-        for one in judged:
-            verdicts = [one.readings.get(name, ("-",))[0] for name in names]
-            rows.append([f"\u201c{one.quote}\u201d", one.name[3], *verdicts])
-        return _table(["the paper", "figure", *names], rows)
+    def _by_reading(self) -> str:
+        """Return a table of the claims that were judged under several readings, with a verdict for each reading."""
+        judged = [claim for claim in self.claims if claim.readings]
+        names = list(dict.fromkeys(name for claim in judged for name in claim.readings))
+        rows = [(f"`{claim.name}`", *(claim.readings.get(name, ("-",))[0] for name in names)) for claim in judged]
+        return _table(["claim", *names], rows)
 
 
-def _line(one: Claim) -> str:
-    return f"- \u201c{one.quote}\u201d **{one.verdict}**: {one.found}. (`{one.name}`)"
+def _line(claim: Claim) -> str:
+    own = "" if QUOTATION.search(claim.text) else "In our words: "
+    found = claim.found[:1].upper() + claim.found[1:]
+    return f"- **{claim.verdict}** (`{claim.name}`). {own}{claim.text.replace('; ', ' and ')}. {found}."
+
+
+def overall(verdicts: list[str]) -> str:
+    """Return the verdict of a fact from its verdicts under all readings: the rule until commit bc9a925."""
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    if {"agrees", "under some readings"} & set(verdicts):
+        return "under some readings"
+    return "undecided" if "undecided" in verdicts else "no"
 
 
 def agreement(verdicts: list[str]) -> str:
@@ -267,12 +336,6 @@ def agreement(verdicts: list[str]) -> str:
     if all(verdict == "agrees" for verdict in run):
         return "yes"
     return "no" if all(verdict == "no" for verdict in run) else "partly"
-
-
-def _legal(name: str, verdict: str) -> str:
-    if verdict not in VERDICTS:
-        raise SystemExit(f"{name}: the verdict {verdict!r} is not one of {', '.join(VERDICTS)}")
-    return verdict
 
 
 def _table(columns: Any, rows: Any) -> str:

@@ -148,19 +148,42 @@ def millions(axes: Axes) -> str:
     return f"{SAMPLES}, {word}"
 
 
-def legend(place: Figure | Axes, labels: dict[str, str], series: dict[str, Line], title: str = "") -> None:
-    """Explain the series below the panels of a picture, or within a panel that is left empty for it."""
+def legend(
+    place: Figure | Axes,
+    labels: dict[str, str],
+    series: dict[str, Line],
+    title: str = "",
+    planned: pd.DataFrame | None = None,
+) -> None:
+    """Explain the series below the panels of a picture, or within a panel that is left empty for it.
+
+    The learning rates of planned runs are in brackets if methods differ in them.
+    """
+    if planned is not None:
+        labels, title = rated(labels, planned)
     lines = [Line2D([], [], color=look.color, marker=look.marker, linestyle=look.dash) for look in series.values()]
     names = [labels[name] for name in series]
+    look = {"title": title, "title_fontsize": note_size(7.0)} if title else {}
     if isinstance(place, Axes):
-        place.legend(lines, names, loc="center")
+        place.legend(lines, names, loc="center", **look)
     else:
         room = place.get_figwidth() / (0.55 + LETTER * note_size(7.0) / 7.0 * max(map(len, names)))
-        look = {"title": title, "title_fontsize": note_size(7.0)} if title else {}
         place.legend(lines, names, loc="outside lower center", ncols=min(max(1, int(room)), 6), **look)
 
 
-def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str, *, rates: bool = True) -> None:
+def rated(labels: dict[str, str], planned: pd.DataFrame) -> tuple[dict[str, str], str]:
+    """Return the labels of methods with learning rates that most methods do not have, and a line about the others."""
+    own = planned.groupby("method", sort=False)["learning_rate"].agg(
+        lambda own: " or ".join(f"{rate:g}" for rate in sorted({*own}))
+    )
+    usual = own.mode()[0]
+    if (own == usual).all():
+        return labels, ""
+    told = {name: f"{label} ({own[name]})" if own[name] != usual else label for name, label in labels.items()}
+    return told, f"learning rate {usual}, or in brackets"
+
+
+def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame, spread: str) -> None:
     """Write a title above the panels, with the number of seeds and the missing runs of the plan.
 
     Args:
@@ -176,21 +199,23 @@ def entitle(figure: Figure, results: Results, title: str, numbers: pd.DataFrame,
     if runs:
         cells = f", {len(empty)} cells have no run" if len(empty) else ""
         lines[1] += f"; {len(results.planned) - runs} of the {len(results.planned)} planned runs{cells}"
-    if rates:
-        lines.append(rates_of(results.planned, method_names(results.planned)))
     write_above(figure, lines)
 
 
 def setting(results: Results) -> str:
-    """Describe what all planned runs have in common, in a line: task, attack, rule, workers and budget."""
+    """Describe in a short line what all planned runs have in common: task, network, attack, rule, and momentum's memory."""
     row = results.planned.iloc[0]
     task, attack, rule = TASKS.get(row["task"], row["task"]), row["spec"]["attack"]["name"], row["spec"]["aggregator"]["name"]
     sides = f"{attack.upper()} against {RULES.get(rule, rule)}"
     model = row["spec"]["model"]
     network = " (softmax layer)" if model.get("softmax") else ""
     network += f" ({model['width']:g} of the channels)" if model.get("width", 1) != 1 else ""
-    memory = ", momentum continues from the message" if (results.planned["attack_entry"] == "state").any() else ""
-    return f"{short(task, 40)}{network}, {sides}, m = {row['workers']}, budget {row['budget']:,}{memory}"
+    return f"{short(task, 40)}{network}, {sides}{memory(results)}"
+
+
+def memory(results: Results) -> str:
+    """Return the end of a title that says that momentum continues from attacked messages; empty if it does not."""
+    return ", momentum from the message" if (results.planned["attack_entry"] == "state").any() else ""
 
 
 def subtitle(figure: Figure, runs: pd.DataFrame, numbers: pd.DataFrame | None, spread: str, what: str = "") -> None:
@@ -228,8 +253,8 @@ def _seeds(numbers: pd.DataFrame, spread: str, *, bars: bool = False) -> str:
     as_points = spread and "budget" not in numbers
     told = f"mean and {spread}, {seeds}" if most > 1 and spread else seeds
     if as_points and 1 < most < FEW:
-        told = f"mean, {spread} and the runs as points, {seeds}" if bars else f"mean and the runs as points, {seeds}"
-    return told + ("; red crosses: runs diverged" if numbers["diverged"].sum() else "")
+        told = f"mean, {spread} and runs as points, {seeds}" if bars else f"mean and runs as points, {seeds}"
+    return told + ("; red x: diverged" if numbers["diverged"].sum() else "")
 
 
 def draw_matrix(

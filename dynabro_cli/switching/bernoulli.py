@@ -21,6 +21,12 @@ class Parameters:
     p: float = parameter(minimum=0, maximum=1, help="probability that an honest worker turns Byzantine at a tick")
     D: int = parameter(minimum=1, help="ticks for which it stays Byzantine")
     delta_max: float = parameter(minimum=0, maximum=1, help="largest fraction of Byzantine workers at once")
+    draws: str = parameter(
+        "honest",
+        choices=("honest", "all"),
+        later=True,
+        help="workers that draw; with all, a 1 restarts the D ticks of a Byzantine one",
+    )
 
 
 @REGISTRY.register("bernoulli", Parameters, reference="DynaBRO (ICML 2024), Section 6, Bernoulli(p, D, delta_max)")
@@ -30,6 +36,11 @@ def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     At most floor(delta_max m) workers are Byzantine at a time: if too many draw 1, a uniform choice of them turns Byzantine and
     the rest stay honest. The declared number of Byzantine workers is not used. A worker whose D ticks are over draws again at
     once.
+
+    With draws=all, Byzantine workers draw, too: a worker whose draw is 1 is Byzantine for D ticks from now on.
+
+    Differs from the paper: the paper samples "independently across workers and iterations", and does not say whether a worker
+    that is already Byzantine draws. Both readings are here.
     """
     m = setting.workers
     most = math.floor(parameters.delta_max * m + 1e-9)  # so that 0.72 x 25 is 18, despite binary fractions
@@ -40,7 +51,10 @@ def bernoulli(parameters: Parameters, setting: SwitchingSetting) -> Switching:
     def step(t: int) -> None:
         np.maximum(left - 1, 0, out=left)
         generator = streams.moved("identities", t)
-        turning = np.flatnonzero((generator.random(m) < parameters.p) & (left == 0))
+        drawn = generator.random(m) < parameters.p
+        if parameters.draws == "all":
+            left[drawn & (left > 0)] = parameters.D
+        turning = np.flatnonzero(drawn & (left == 0))
         room = most - int((left > 0).sum())
         if len(turning) > room:
             turning = generator.choice(turning, room, replace=False)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shutil
 import sqlite3
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dynabro_cli.figures._api import GRIDS, RECORDS
+from dynabro_cli.grid.plan import as_stored, plan
+from dynabro_cli.grid.sweep_lookup import load_sweep, set_fields
 from tests.cli.conftest import Dynabro
 
 ROOT = Path(__file__).parents[2]
@@ -89,3 +95,33 @@ def test_every_figure_has_its_page() -> None:
             assert re.search(r"\*\*Agreement: (yes|partly|no|undecided|not run)\b", text), path
         for link in re.findall(r"\]\((?!http)([^)#]+)", text) + re.findall(r'src="([^"]+)"', text):
             assert (path.parent / link).exists(), (path, link)
+
+
+def commands_of_rebuild(folder: Path) -> Iterator[list[str]]:
+    """Yield the arguments of each ``dynabro`` of ``plots/rebuild``, which runs in ``folder`` with a command that only logs."""
+    for name, text in (("bin/dynabro", 'printf "%s\\t" "$@" >>log; echo >>log'), ("plots/redraw", "")):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    shutil.copy(PLOTS / "rebuild", folder / "plots")
+    environment = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", "JPEG": "yes"}
+    subprocess.run([folder / "plots" / "rebuild"], env=environment, check=True)
+    for line in (folder / "log").read_text().splitlines():
+        yield line.split("\t")[:-1]
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_rebuild_makes_the_runs(tmp_path: Path, runs: pd.DataFrame) -> None:
+    """Runs that ``plots/rebuild`` neither plans nor searches for belong to sweeps that the page names as kept."""
+    planned, searches, stored = set(), set(), set(runs["run_key"])
+    for command, name, *options in commands_of_rebuild(tmp_path):
+        if command == "search":
+            searches.add(name)
+        if command == "sweep" or (command, name) == ("verify", "rate"):
+            sweep = load_sweep(name if command == "sweep" else "verify-rate")
+            settings = [value for option, value in itertools.pairwise(options) if option == "--set"]
+            planned |= {run.key for run in as_stored(plan(set_fields(sweep, settings)), stored.__contains__).runs}
+    others = runs[~runs["run_key"].isin(planned) & ~runs["sweep"].isin(searches)]
+    kept = re.search(r"^- \*\*Kept runs\.\*\*.*?(?=^- |^$)", (PLOTS / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert set(others["sweep"]) == set(re.findall(r"`([\w-]+)`", kept[0]) if kept else [])

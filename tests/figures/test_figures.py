@@ -72,9 +72,9 @@ def test_a_whole_grid(name: str, folder: Path, dynabro: Dynabro) -> None:
 @pytest.mark.parametrize(
     ("sweep", "words"),
     [
-        ("mnist-sf-cwtm", "MNIST, SF against CWTM, m = 17, budget 5,000, momentum continues from the message"),
-        ("mnist-rates", "MNIST, SF against CWTM, m = 17, budget 1,000, momentum continues from the message"),
-        ("cifar10-quarter", "CIFAR-10 (0.25 of the channels), IPM against CWMed, m = 25, budget 8,000"),
+        ("mnist-sf-cwtm", "MNIST, SF against CWTM, momentum from the message"),
+        ("mnist-rates", "MNIST, SF against CWTM, momentum from the message"),
+        ("cifar10-quarter", "CIFAR-10 (0.25 of the channels), IPM against CWMed"),
     ],
 )
 def test_a_title_tells_what_all_runs_have_in_common(sweep: str, words: str) -> None:
@@ -363,7 +363,8 @@ def test_training_details_have_the_rates_of_their_own_sweep(folder: Path, dynabr
     fill(folder / "two.db", [*rows.values()])
     assert dynabro("plot", "training-details", "--db", "two.db", *SETTINGS).code == 0
     drawn = pd.read_csv("plots/training-details.csv").set_index("setting")
-    assert drawn.loc["learning rates", "MNIST"] == "SGD 0.01, momentum 0.01, DynaBRO 0.05"
+    rates = drawn.loc["learning rates", ["MNIST", "CIFAR-10 (planned, not run)"]]
+    assert set(rates) == {"SGD 0.01, momentum 0.01, DynaBRO 0.05"}
 
 
 @pytest.mark.thorough

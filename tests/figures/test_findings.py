@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import sqlite3
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from dynabro_cli.figures._api import GRIDS, RECORDS, REGISTRY
+from dynabro_cli.store.open.engine import open_for_writing
 
 ROOT = Path(__file__).parents[2]
 PLOTS, EXAMPLE = ROOT / "plots", ROOT / "results.db.example"
 PARAMETERS = {"0.9", "0.99", "0.01", "0.03", "0.05", "0.1", "0.7", "0.8", "3.2"}
 """Decimal numbers that the template may have: parameters, limits that its sentences name, and a section of the paper."""
+
+
+PAPER = os.environ.get("DYNABRO_TEST_PAPER", "")
+"""The paper's LaTeX source, which does not come with the project."""
+SYMBOLS = "alpha beta delta epsilon eta lambda sigma theta floor log max Jmax methodName"
+"""LaTeX commands that are read as words; all others are ignored."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +44,7 @@ def test_the_text_is_the_databases(render: ModuleType) -> None:
     assert {path.name for path in (PLOTS / "figures").glob("*.md")} == {path.name for path in texts if path.parent.name}
     assert renderer.unused == set()
     REGISTRY.entries()
-    assert {claim.figure for claim in renderer.claims} <= {*GRIDS, *RECORDS}
+    assert {figure for claim in renderer.claims for figure in claim.figures} <= {*GRIDS, *RECORDS}
     assert len({claim.name for claim in renderer.claims}) == len(renderer.claims)
 
 
@@ -44,6 +53,54 @@ def test_no_finding_is_typed(render: ModuleType) -> None:
     words = re.sub(r"\{\{.*?\}\}", "", "\n\n".join(render.pages().values()), flags=re.DOTALL)
     words = re.sub(r"\*\*The paper:\*\*.*?(?=\*\*Here|\n\n)", "", words, flags=re.DOTALL)
     assert set(re.findall(r"(?<![\w.])\d+\.\d+", words)) <= PARAMETERS
+
+
+def words_of(text: str) -> list[str]:
+    """Return words and numbers of a text or of LaTeX, without citations and commands."""
+    plain = re.sub(r"\\cite\w*\{[^}]*\}", " ", text)
+    plain = re.sub(r"\\([a-zA-Z]+)", lambda command: f" {command[1]} " if command[1] in SYMBOLS.split() else " ", plain)
+    return re.findall(r"[a-z]+|\d+", plain.replace("methodName", "DynaBRO").lower())
+
+
+def where(quotation: str, lines: list[str]) -> int | None:
+    """Return the line of LaTeX, from 1, that has the words of a quotation in this order; None if there is none."""
+    parts = [" ".join(words_of(part)) for part in re.split(r"\.\.\.|\[[^\]]*\]", quotation)]
+    pattern = re.compile(" .*?".join(rf"\b{re.escape(part)}\b" for part in parts))
+    for number, line in enumerate(lines, 1):
+        if pattern.search(" ".join(words_of(line))):
+            return number
+    return None
+
+
+def test_words_of_a_quotation() -> None:
+    lines = ["", r"Here, momentum~\citep{x} with $\beta=0.99$ and $\frac{1}{1-\beta}$ fails for \methodName{}."]
+    assert where("with beta = 0.99 and 1/(1 - beta) fails", lines) == 2
+    assert where("momentum ... fails [badly] for DynaBRO", lines) == 2
+    assert where("with beta = 0.9", lines) is None
+
+
+def test_a_quotation_has_a_place(render: ModuleType) -> None:
+    """Each quotation of a claim names its line in the paper."""
+    for kind, heading, _ in render.blocks(PLOTS / "claims.sql"):
+        _, _, places, text, *_ = (part.strip() for part in heading.split("|"))
+        lines = re.findall(r"line \d+", places)
+        assert kind == "claim"
+        assert not render.QUOTATION.search(text) or len(lines) == len(render.QUOTATION.findall(text)), heading
+
+
+@pytest.mark.skipif(not PAPER, reason="DYNABRO_TEST_PAPER does not name the paper's LaTeX source")
+def test_quotations_are_the_papers_words(render: ModuleType) -> None:
+    """Each quotation of a claim begins in its line of the paper, and each quotation of a page is in the paper."""
+    lines = Path(PAPER).read_text(encoding="utf-8").splitlines()
+    for _, heading, _ in render.blocks(PLOTS / "claims.sql"):
+        _, _, places, text, *_ = heading.split("|")
+        quotations = render.QUOTATION.findall(text)
+        assert [where(quotation, lines) for quotation in quotations] == [
+            int(number) for number in re.findall(r"line (\d+)", places)[: len(quotations)]
+        ], heading
+    for path, page in render.pages().items():
+        for quotation in render.QUOTATION.findall(" ".join(page.split())):
+            assert where(quotation, lines), (path, quotation)
 
 
 def test_agreement(render: ModuleType) -> None:
@@ -61,31 +118,55 @@ def test_agreement(render: ModuleType) -> None:
 def test_readings_of_the_paper_are_apart(render: ModuleType) -> None:
     """Claims of Figures 1, 5, 6 and 7 are judged under each; a verdict of each is what its own runs give."""
     claims = {claim.name: claim for claim in render.Renderer(EXAMPLE).claims}
-    known = {reading: verdict for reading, (verdict, _) in claims["fig1-09-at-20"].readings.items()}
-    assert known["gradient"] == known["large steps"] == "agrees"
-    assert known["softmax"] == "no"
-    figures = {name + end for name in ("mnist-sf-cwtm", "mnist-alie-gm") for end in ("", "-curves")}
-    of_figures = {name for name, claim in claims.items() if claim.figure in figures and not claim.setting}
-    assert {name for name, claim in claims.items() if claim.readings} == of_figures
+    known = {reading: verdict for reading, (verdict, _) in claims["fig1-break-off"].readings.items()}
+    assert known["message"] == "agrees"
+    assert known["gradient"] == known["large steps"] == known["softmax"] == "no"
+    assert claims["fig1-break-off-digits"].figures == ("digits-periodic", "digits-periodic-curves")
     assert all(claim.verdict == claim.readings[render.MAIN][0] for claim in claims.values() if render.MAIN in claim.readings)
+
+
+def test_without_runs_nothing_is_decided(render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a database without runs, and tables without rows, only claims about formulas have a verdict."""
+    connected = render.connected
+
+    def emptied(database: Path) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connected(database)
+        for (table,) in connection.execute("SELECT name FROM main.sqlite_master WHERE name LIKE 'csv_%'").fetchall():
+            connection.execute(f"DELETE FROM {table}")
+        return connection
+
+    monkeypatch.setattr(render, "connected", emptied)
+    open_for_writing(str(tmp_path / "empty.db")).dispose()
+    claims = render.Renderer(tmp_path / "empty.db").claims
+    decided = {claim.name for claim in claims if claim.verdict != "not run"}
+    assert {name for name in decided if not name.startswith("rate-")} == {"lemma", "alie-z"}
+
+
+def test_overall(render: ModuleType) -> None:
+    assert render.overall(["agrees", "agrees"]) == "agrees"
+    assert render.overall(["agrees", "no"]) == render.overall(["undecided", "agrees"]) == "under some readings"
+    assert render.overall(["undecided", "no"]) == "undecided"
+    assert render.overall(["no", "no"]) == "no"
 
 
 def test_a_trend_is_over_all_runs(render: ModuleType) -> None:
     """4 of 4 pairs of different k are in order: p = 1/C(4, 2); and equal numbers have no trend."""
-    trend = render.Trend()
-    for k, x in ((5, 0.1), (5, 0.2), (10, 0.3), (10, 0.4)):
-        trend.step(k, x)
-    assert 0.01 < trend.finalize() < 0.1
-    flat = render.Trend()
-    for k in (5, 10, 20):
-        flat.step(k, 0.5)
-    assert flat.finalize() == 1.0
-    assert render.Trend().finalize() is None
+    assert 0.01 < render.trend((5, 5, 10, 10), (0.1, 0.2, 0.3, 0.4)) < 0.1
+    assert render.trend((5, 10, 20), (0.5, 0.5, 0.5)) == 1.0
 
 
 def test_a_paired_difference(render: ModuleType) -> None:
-    paired = render.PairedP()
-    paired.step(0.1)
-    assert paired.finalize() is None
-    paired.step(0.3)  # t = 0.2/(sqrt(0.02)/sqrt(2)) = 2 with one degree of freedom: 1 - 2 atan(2)/pi
-    assert paired.finalize() == pytest.approx(0.2951672353)
+    """t = 0.2/(sqrt(0.02)/sqrt(2)) = 2 with one degree of freedom: 1 - 2 atan(2)/pi; and t_{0.975} is 12.706."""
+    assert render.paired_p([0.1]) is render.half_width([0.1]) is None
+    assert render.paired_p([0.1, 0.3]) == pytest.approx(0.2951672353)
+    assert render.half_width([0.1, 0.3]) == pytest.approx(12.7062047 * 0.1)
+
+
+def test_rows_with_a_null_are_left_out(render: ModuleType) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.create_aggregate("total", 2, render.over_rows(lambda a, b: sum(a) + sum(b)))
+    ((total, nothing),) = connection.execute(
+        "SELECT total(column1, column2), total(column1, column2) FILTER (WHERE column1 > 5) FROM (VALUES (1, 2), (3, NULL))"
+    )
+    connection.close()
+    assert (total, nothing) == (3, None)

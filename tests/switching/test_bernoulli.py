@@ -59,6 +59,16 @@ def test_count_follows_the_process_where_the_cap_does_not_bind(p: float, duratio
         assert binomtest(int(switching.mask(t).sum()), m, shares[t]).pvalue > 1e-6 / 5
 
 
+def test_if_all_draw_a_draw_of_1_restarts_the_ticks() -> None:
+    """A worker is then Byzantine at t if one of its last D draws is 1: with probability 1 - (1 - p)^min(D, t + 1)."""
+    m, p, duration = 20_000, 0.05, 10
+    switching = make_switching(f"bernoulli:p={p},D={duration},delta_max=1,draws=all", workers=m, byzantine=0)
+    for t in (0, 5, 9, 50, 200):
+        assert binomtest(int(switching.mask(t).sum()), m, 1 - (1 - p) ** min(duration, t + 1)).pvalue > 1e-6 / 5
+    capped = schedule("p=0.5,D=7,delta_max=0.48,draws=all", 25, 300)
+    assert int(capped.sum(1).max()) == 12
+
+
 def test_where_too_many_turn_a_uniform_choice_of_them_does() -> None:
     """p = 1, D = 1: each tick a uniform third of the workers. The chi-square test of periodic, wrong with 1e-6."""
     m, most, ticks = 12, 4, 3000

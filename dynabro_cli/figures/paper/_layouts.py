@@ -22,43 +22,22 @@ from dynabro_cli.figures._panels import (
     rates,
     setting,
 )
-from dynabro_cli.figures._style import COLUMN, PAGE, Line, looks, narrow, note_size
+from dynabro_cli.figures._style import COLUMN, Line, looks, narrow, note_size
 
 
 def final_against_rate(results: Results) -> Drawn:
-    """Draw final test accuracy against the switching rate K, with infinity at the right, as in Figures 1 and 6.
-
-    If the runs have both forms of momentum, each form has a panel, and methods without momentum are in both.
-    """
+    """Draw final test accuracy against the switching rate K, with infinity at the right, as in Figures 1 and 6."""
     labels, places = methods(results), rates(results)
-    series = looks(labels)
     numbers = final_values(results, ("method", "switching"))
     shown = numbers.rename(columns={"method": "series", "switching": "x"})
-    panels = _by_form(results)
-    points = points_of(results, "switching", "method")
-    rows = len(panels) if narrow() else 1
-    columns = len(panels) // rows
-    figure, axes = blank(rows, columns, width=PAGE if columns > 1 else COLUMN, height=0.7 + 2.0 * rows, sharey=True)
-    for panel, (title, own) in zip(axes.flat, panels, strict=True):
-        draw_finals(panel, shown, list(places), {name: series[name] for name in own}, points)
-        panel.set_xticklabels(list(places.values()))
-        panel.set(title=title, xlabel=rate_axis(results.planned["clock"]))
-    for panel in axes[:, 0]:
-        panel.set_ylabel(f"final {ACCURACY}")
-    legend(figure, labels, series)
+    figure, ((panel,),) = blank(1, 1, width=COLUMN, height=2.7)
+    series = looks(labels)
+    draw_finals(panel, shown, list(places), series, points_of(results, "switching", "method"))
+    panel.set_xticklabels(list(places.values()))
+    panel.set(xlabel=rate_axis(results.planned["clock"]), ylabel=f"final {ACCURACY}")
+    legend(figure, labels, series, planned=results.planned)
     entitle(figure, results, setting(results), numbers, "std")
     return Drawn(figure, numbers)
-
-
-def _by_form(results: Results) -> list[tuple[str, list[str]]]:
-    """Yield the title and methods of a panel for each planned form of momentum."""
-    first = results.planned.drop_duplicates("method")
-    forms = {name: spec["method"].get("form") for name, spec in zip(first["method"], first["spec"], strict=True)}
-    own = list(dict.fromkeys(form for form in forms.values() if form))
-    if len(own) < 2:
-        return [("", list(forms))]
-    titles = {"ema": "momentum as a moving average (ema)", "heavy-ball": "momentum as heavy ball"}
-    return [(titles[form], [name for name, had in forms.items() if had in (None, form)]) for form in own]
 
 
 def curves_by_rate(results: Results) -> Drawn:
@@ -84,7 +63,7 @@ def curves_by_rate(results: Results) -> Drawn:
         figure.supxlabel(samples, fontsize=note_size(7.5))
     for panel in axes[:, 0]:
         panel.set_ylabel(ACCURACY)
-    legend(figure if narrow() else panels[len(places)], labels, series)
+    legend(figure if narrow() else panels[len(places)], labels, series, planned=results.planned)
     entitle(figure, results, setting(results), numbers, "std")
     return Drawn(figure, numbers)
 
@@ -122,7 +101,7 @@ def curves_over_fractions(results: Results) -> Drawn:
         axes[1, column].set_xlabel("fraction of Byzantine workers")
     axes[0, 0].set_ylabel(ACCURACY)
     axes[1, 0].set_ylabel("share of rounds")
-    legend(figure, labels, series)
+    legend(figure, labels, series, planned=results.planned)
     most = first.iloc[0]["spec"]["switching"]["delta_max"]
     entitle(figure, results, f"{setting(results)}, {DELTA_MAX} = {most:g}", numbers, "std")
     return Drawn(figure, pd.concat([numbers, bars], ignore_index=True))

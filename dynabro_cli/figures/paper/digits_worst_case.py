@@ -34,13 +34,11 @@ def draw(results: Results) -> Drawn:
     rules, attacks = list(dict.fromkeys(plan["aggregator"])), list(dict.fromkeys(_names(plan["attack"])))
     labels, strategies = methods(results), list(dict.fromkeys(plan["switching"]))
     kinds = [(method, label, strategy) for method, label in labels.items() for strategy in strategies]
-    row = plan.iloc[0]
-    title = f"digits, every rule against every attack, m = {row['workers']}, f = {row['byzantine']}, budget {row['budget']:,}"
     numbers = cells.drop(columns="name").assign(worst=cells.index.isin(worst.index))
     if narrow():
         titles = {(method, strategy): f"{label},\n{_words(plan, strategy)}" for method, label, strategy in kinds}
         picture = _worst_only(worst, rules, titles)
-        entitle(picture, results, f"{title}; the lowest mean over all attacks", cells.assign(diverged=0), "")
+        entitle(picture, results, "digits, the lowest mean over all attacks", cells.assign(diverged=0), "")
         return Drawn(picture, numbers)
     size = note_size(SIZE)
     picture, axes = blank(len(kinds), 1, height=1.2 + (0.25 + ROW * size * len(rules)) * len(kinds), sharex=True)
@@ -64,7 +62,7 @@ def draw(results: Results) -> Drawn:
         panel.tick_params(labelsize=note_size(6.5))
         panel.set_title(f"{label}, {_words(plan, strategy)}")
     picture.colorbar(mesh, ax=list(axes[:, 0]), label="final test accuracy", shrink=0.4, pad=0.02)
-    entitle(picture, results, title, cells, "")
+    entitle(picture, results, "digits, every rule against every attack", cells, "")
     return Drawn(picture, numbers)
 
 

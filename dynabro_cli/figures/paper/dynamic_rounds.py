@@ -65,7 +65,7 @@ def draw(results: Results) -> Drawn:
     legend(picture, labels, series)
     rule = RULES[row["aggregator"]]
     title = f"{TASKS[row['task']]}, {rule}, m = {row['workers']}, f = {row['byzantine']}, T = {root**2:.0f}"
-    entitle(picture, results, title, numbers, "std", rates=False)
+    entitle(picture, results, title, numbers, "std")
     return Drawn(picture, numbers)
 
 

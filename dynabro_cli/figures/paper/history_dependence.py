@@ -37,7 +37,9 @@ def draw(results: Results) -> Drawn:
             "window\nin rounds": [_at_least(row.window_rounds, row.window_ended) for row in numbers.itertuples()],
             "window in\ncomputations": numbers["window"],
             "window type": numbers["window_type"],
-            "final\naccuracy": numbers["final_accuracy"].map("{:.3f}".format),
+            "accuracy\n(learning rate)": [
+                f"{run.final_accuracy:.3f} ({run.learning_rate:g})" for run in results.runs.itertuples()
+            ],
         }
     )
     drawn = shown[["method", "cost of a round:\nmean, largest", "window\nin rounds", "window type"]] if narrow() else shown

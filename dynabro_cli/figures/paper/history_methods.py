@@ -45,8 +45,7 @@ def draw(results: Results) -> Drawn:
     for panel in axes[-1]:
         panel.set_xlabel(rate_axis(plan["clock"]))
     legend(picture, labels, series)
-    row = plan.iloc[0]
-    entitle(picture, results, f"digits, m = {row['workers']}, f = {row['byzantine']}, budget {row['budget']:,}", numbers, "std")
+    entitle(picture, results, "digits, methods that look back", numbers, "std")
     return Drawn(picture, numbers)
 
 

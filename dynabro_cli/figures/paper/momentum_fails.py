@@ -64,7 +64,7 @@ def paths(results: Results) -> Drawn:
         panel.axes.set_aspect("equal")
         panel.axes.label_outer()
     legend(picture, *explained(labels, lines))
-    entitle(picture, results, "quadratic, m = 3, one Byzantine worker; the star is x*, markers are the ends", numbers, "")
+    entitle(picture, results, "quadratic; the star is x*, markers are the ends", numbers, "")
     return Drawn(picture, numbers.drop(columns=["n", "diverged"]))
 
 

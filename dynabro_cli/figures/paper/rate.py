@@ -57,7 +57,7 @@ def draw(results: Results) -> Drawn:
     fits = pd.DataFrame(rows, columns=["part", "setting", *FIT, *CONTROL])
     numbers = points.merge(fits, on=["part", "setting"], how="left")
     title = "quadratic, bounded noise; dashed: exponents of the theorems' bounds; hollow: no noise, no Byzantine workers"
-    entitle(picture, results, title, numbers.assign(diverged=0), "std", rates=False)  # the sweep has one for each point
+    entitle(picture, results, title, numbers.assign(diverged=0), "std")  # the sweep has one for each point
     return Drawn(picture, numbers)
 
 

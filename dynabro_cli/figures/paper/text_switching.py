@@ -9,7 +9,7 @@ from dynabro_cli.figures._api import Drawn, figure
 from dynabro_cli.figures._columns import method_label
 from dynabro_cli.figures._data import Results
 from dynabro_cli.figures._numbers import curves
-from dynabro_cli.figures._panels import SAMPLES, blank, draw_curves, entitle, legend, rates
+from dynabro_cli.figures._panels import SAMPLES, blank, draw_curves, entitle, legend, memory, rates
 from dynabro_cli.figures._style import looks, narrow
 
 
@@ -43,6 +43,6 @@ def draw(results: Results) -> Drawn:
         panel.set_ylabel("test loss, bits per character")
     legend(picture, labels, series)
     row = results.planned.iloc[0]
-    title = f"a text, {row['spec']['attack']['name'].upper()} against CWTM, m = {row['workers']}, budget {row['budget']:,}"
+    title = f"a text, {row['spec']['attack']['name'].upper()} against CWTM{memory(results)}"
     entitle(picture, results, title, numbers, "std")
     return Drawn(picture, numbers)

@@ -26,7 +26,7 @@ ROWS = {
     "workers": "workers, m",
     "precision": "precision",
     "device": "device",
-    "wall_seconds": "time of a run",
+    "wall_seconds": "time of DynaBRO's run",
 }
 """Rows of the table, and their names."""
 HEAD = "FC(10), softmax in the loss"
@@ -44,11 +44,13 @@ def draw(results: Results) -> Drawn:
     """Training details of the experiments on images, as they are stored with the runs.
 
     A data set without a run has the settings of the plan; cells that need a run are empty. Learning rates are of all stored
-    runs of the same sweep with the same network, attack and number of workers; without a run, of any sweep.
+    runs of the same sweep with the same network, attack and number of workers; without a run, of any sweep and of the plan.
     """
     stored = {run["run_key"]: run for run in results.runs.to_dict("records")}
     columns = {}
     for planned in results.planned.to_dict("records"):
+        if planned["spec"]["method"]["name"] != "dynabro":  # only their learning rates are shown
+            continue
         run = stored.get(planned["run_key"])
         name = TASKS.get(planned["task"], planned["task"])
         row = run or planned
@@ -63,7 +65,7 @@ def draw(results: Results) -> Drawn:
 
 def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
     """Return the learning rates of the paper's methods, of the stored runs that are comparable with a row."""
-    known = {name: str(row[name]).replace("'", "''") for name in ("model", "sweep") if row.get(name)}
+    known = {name: str(row[name]).replace("'", "''") for name in ("task", "model", "sweep") if row.get(name)}
     condition = f"{RESULTS} AND workers = {row['workers']}" + "".join(f" AND {name} = '{text}'" for name, text in known.items())
     attack = row["spec"]["attack"]["name"]  # whatever its parameters are: momentum's sign flips have one
     condition += f" AND (attack = '{attack}' OR attack LIKE '{attack}:%')"
@@ -72,7 +74,8 @@ def _rates(results: Results, row: Mapping[Hashable, Any]) -> str:
     for method, rate in found.itertuples(index=False, name=None):
         if method.partition(":")[0] in PAPERS:
             rates.setdefault(method.partition(":")[0], set()).add(rate)
-    rates.setdefault(row["spec"]["method"]["name"], set()).add(row["learning_rate"])
+    for planned in results.planned[results.planned["task"] == row["task"]].to_dict("records"):
+        rates.setdefault(planned["spec"]["method"]["name"], {planned["learning_rate"]})
     names = {"sgd": "SGD", "momentum": "momentum", "dynabro": method_label({"name": "dynabro"})}
     told = {names[name]: " or ".join(f"{rate:g}" for rate in sorted(rates[name])) for name in PAPERS if name in rates}
     return ", ".join(f"{name} {values}" for name, values in told.items())
