@@ -21,8 +21,8 @@ class Parameters:
 @REGISTRY.register(
     "rearranged",
     Parameters,
-    reference="none; relatives: Xie, Koyejo & Gupta, UAI 2019 (negative inner product); Shejwalkar & Houmansadr, NDSS 2021 "
-    "(attacks within what a rule accepts)",
+    reference="dynabro's own; relatives: Xie, Koyejo & Gupta, UAI 2019 (inner product), and Shejwalkar & Houmansadr, NDSS 2021 "
+    "(within what a rule accepts)",
 )
 def rearranged(parameters: Parameters, setting: AttackSetting) -> Attack:
     """Rearranged: the entries of an honest message, in the order that points most against the honest mean.

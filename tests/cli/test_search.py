@@ -138,7 +138,7 @@ def test_optuna_is_an_extra(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -
 
 def test_list_searches(dynabro: Dynabro) -> None:
     assert re.search(r"^  worst-adversary +200 trials  ", dynabro("list", "searches").out, re.MULTILINE)
-    assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {"worst-static", "worst-switching"}
+    assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {"worst-between", "worst-within"}
 
 
 @pytest.mark.thorough
