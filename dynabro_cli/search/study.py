@@ -55,7 +55,7 @@ class Study:
         self._space = search.space
         self._always = _distributions(self._space)
         self._exclusions = Exclusions(search.sweep)
-        pruners = {
+        pruners: dict[str, type[Any]] = {
             "none": optuna.pruners.NopPruner,
             "median": Median,
             "successive-halving": optuna.pruners.SuccessiveHalvingPruner,
