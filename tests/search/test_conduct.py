@@ -518,7 +518,7 @@ def _ended(path: Path) -> int:
     return 0
 
 
-def test_the_first_seed_of_a_proposal_decides_about_the_others(tmp_path: Path) -> None:
+def test_the_first_seed_of_a_proposal_decides_about_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two trials of ``first`` have all seeds; a proposal has them if its first seed is in the best quarter so far."""
     search = small(
         ("trials: 14", f"trials: 14\npruner: seeds\nfirst: [{', '.join(ASKED)}]"),
@@ -526,6 +526,14 @@ def test_the_first_seed_of_a_proposal_decides_about_the_others(tmp_path: Path) -
         ("seeds: 0..1\n", "seeds: 0..2\n"),
         ("{seeds: 0..2, best: 2}", "{seeds: 3..4, best: 1, first: 1}"),
     )
+    more, counts = conduct.StudyInProgress.more, list[int]()
+
+    def counting(study: Any) -> Any:
+        runs = more(study)
+        counts.append(len(runs))
+        return runs
+
+    monkeypatch.setattr(conduct.StudyInProgress, "more", counting)
     watch = make(search, tmp_path / "r.db")
     ends = dict(rows(tmp_path / "r.db", "SELECT run_key, final_gap FROM runs"))
     firsts: list[float] = []
@@ -539,3 +547,5 @@ def test_the_first_seed_of_a_proposal_decides_about_the_others(tmp_path: Path) -
     whole = [trial for trial in watch.trials if trial.status == "finished"]
     best = {max(whole, key=conduct.worth).number, max(whole[:2], key=conduct.worth).number}
     assert watch.repeated == [2 * len(best)]
+    assert counts[:3] == [3, 3, 1]  # another place may begin the next proposal, and no seed is made that is not needed
+    assert counts.count(1) == 12
