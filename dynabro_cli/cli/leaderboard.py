@@ -34,8 +34,8 @@ def leaderboard(
     """Show the accuracy that each (method, rule) keeps under the strongest adversary known, and which rows a test separates.
 
     Adversaries that change identities between rounds and within rounds have separate columns. Searches count that repeat
-    their best trials ('then'), and with them all stored attacks on the same setting that have the seeds of the repetitions:
-    also those of a plugin. The command prints the table, and writes a picture and the numbers as CSV, LaTeX and HTML.
+    their best trials ('then'), and with them all stored attacks on the same setting that have the seeds of the repetitions,
+    also attacks of a plugin. The command prints the table, and writes a picture and the numbers as CSV, LaTeX and HTML.
 
     Example: dynabro leaderboard worst-between worst-within --out plots
     """

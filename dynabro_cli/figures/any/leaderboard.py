@@ -33,7 +33,7 @@ DEFENCE = ("method", "pre_aggregators", "aggregator", "learning_rate")
 READ = (*ADVERSARY, *PROBLEM, *DEFENCE, "run_key", "sweep", "spec", "cell", "status", ACCURACY)
 """Columns of ``runs`` that are read."""
 USUAL = ("gradient", "data")
-"""What ``attack_entry=auto`` comes to."""
+"""The entries that ``attack_entry=auto`` comes to."""
 BETWEEN, WITHIN = "between", "within"
 COLUMNS = {BETWEEN: "between rounds", WITHIN: "within rounds"}
 """The columns, in words: identities change between rounds at most, or also within them."""
@@ -83,8 +83,8 @@ def draw(engine: Engine, where: str | None) -> Drawn:
     for column in COLUMNS:
         judged = groups(list(numbers.pop(f"{column}_seeds")))
         numbers[f"{column}_group"], numbers[f"{column}_tied"] = judged.letters, judged.tied
-    notes = [*_headline(numbers), *_notes(numbers)]
-    return Drawn(_picture(numbers, notes), numbers, _table(numbers), set(), notes)
+    notes = _notes(numbers)
+    return Drawn(_picture(numbers, notes), numbers, _table(numbers), set(), [*_headline(numbers), *notes])
 
 
 def _rows(found: Searches) -> list[dict[str, Any]]:
@@ -220,12 +220,11 @@ def _notes(numbers: pd.DataFrame) -> list[str]:
     trials = many(most, "trial") if few == most else f"{few} to {most} trials"
     seeds = many(int(numbers["seeds"].max()), "seed")
     notes = [
-        f"mean over {seeds} under the worst of the repeated adversaries, after {trials} a row; lowest: of any of their runs"
+        f"mean over {seeds} under the strongest adversary after {trials} a row; lowest: of any run",
+        f"rows without a common letter are separated (paired t-tests, Holm, {LEVEL:.0%})",
     ]
-    if numbers["lost"].notna().any():
-        notes.append(f"lost: accuracy without attack at {LONG} times the budget, minus 'between'")
-    notes.append(f"rows without a common letter are separated (paired t-tests, Holm, {LEVEL:.0%}); others are not")
-    return notes
+    lost = numbers["lost"].notna().any()
+    return [*notes, f"lost: accuracy without attack at {LONG} times the budget, minus 'between'"] if lost else notes
 
 
 def _table(numbers: pd.DataFrame) -> pd.DataFrame:
@@ -259,7 +258,7 @@ def _shortened(letters: str) -> str:
 def _picture(numbers: pd.DataFrame, notes: Sequence[str]) -> Figure:
     """Return the numbers as a coloured table, with the letters of the groups."""
     table = _table(numbers)
-    names = {"lost": "lost", BETWEEN: BETWEEN, "lowest": f"{BETWEEN}_lowest", WITHIN: WITHIN, "lowest ": f"{WITHIN}_lowest"}
+    names = {BETWEEN: BETWEEN, "lowest": f"{BETWEEN}_lowest", WITHIN: WITHIN, "lowest ": f"{WITHIN}_lowest"}
     shown = [name for name in names if name in table]
     size = note_size(SIZE)
     figure, axes = blank(1, 1, height=1.2 + ROW * 1.5 * size * len(numbers))
@@ -273,5 +272,5 @@ def _picture(numbers: pd.DataFrame, notes: Sequence[str]) -> Figure:
     panel.tick_params(length=0, labelsize=size)
     for side in panel.spines.values():
         side.set_visible(False)
-    write_above(figure, ["accuracy that is left under the strongest adversary known", *notes])
+    write_above(figure, notes[:2])
     return figure
