@@ -215,7 +215,7 @@ def test_an_attack_of_ones_own_counts_if_it_has_the_seeds_of_the_repetitions(dyn
     assert dynabro("search", "one.yaml", "--jobs", "0").code == 0
 
     def rows(*settings: str) -> dict[str, Any]:
-        how = ("--plugin", "push.py", "--set", "attack=push", "--set", "aggregator=mean", "--jobs", "0")
+        how = ("--plugin", "push.py", "--set", "aggregator=mean", "--jobs", "0")
         if settings:
             made = dynabro("sweep", "suite.yaml", *how, *(word for setting in settings for word in ("--set", setting)))
             assert made.code == 0, made.err
@@ -225,14 +225,18 @@ def test_an_attack_of_ones_own_counts_if_it_has_the_seeds_of_the_repetitions(dyn
 
     before = rows()
     assert {row["within"] for row in before.values()} == {None}
-    assert rows("seeds=0..3") == before
-    after = rows("seeds=2..4", "switching=static")
+    assert rows("seeds=0..3", "attack=push") == before
+    after = rows("seeds=2..4", "attack=push", "switching=static")
     assert after["cwmed"] == before["cwmed"] | {name: after["cwmed"][name] for name in ("between_group", "between_tied")}
     assert (after["mean"]["between_attack"], before["mean"]["between_attack"].count("push")) == ("push, static", 0)
-    within = rows("seeds=2..4", "switching=periodic:K=1", "clock=computation")["mean"]
+    within = rows("seeds=2..4", "attack=push", "switching=periodic:K=1", "clock=computation")["mean"]
     assert within["within_attack"] in ("push, static", "push, periodic:K=1, clock=computation")
     assert within["within"] <= within["between"] == after["mean"]["between"]
     assert within["worst"] == within["within"]
+    assert within["lost"] is None
+    longer = rows("seeds=2..4", "switching=static", "attack=none", "budget=48")["mean"]
+    free = accuracies(folder / "results.db").query("attack == 'none' and budget == 48")["accuracy"]
+    assert longer["lost"] == pytest.approx(free.mean() - longer["between"])
 
 
 OTHERS = """seed < 2 AND (attack LIKE 'ipm:%' OR switching NOT IN ('static', 'periodic:K=2')) AND NOT EXISTS (
