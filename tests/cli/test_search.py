@@ -195,6 +195,12 @@ def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None
     assert re.search(r"between rounds: [12] of 2 defences are not separated from the best, with ", outcome.out)
 
 
+@pytest.fixture
+def _nothing_stays() -> Iterator[None]:
+    with fresh():
+        yield
+
+
 PUSH = """
 from dynabro_cli.plugins import attack
 
@@ -205,6 +211,7 @@ def push(own, byzantine):
 """
 
 
+@pytest.mark.usefixtures("_nothing_stays")
 def test_an_attack_of_ones_own_counts_if_it_has_the_seeds_of_the_repetitions(dynabro: Dynabro, folder: Path) -> None:
     """Of DynaBRO, nothing is known within rounds before a run has identities that change there."""
     (folder / "push.py").write_text(PUSH)
@@ -386,12 +393,6 @@ def test_a_search_whose_name_has_other_letters_is_another(dynabro: Dynabro, fold
         assert dynabro("search", f"{name}.yaml", "--jobs", "0").code == 0
     assert dynabro("plot", "small").code == 0
     assert set(pd.read_csv("plots/small.csv")["search"]) == {"small: aggregator=mean"}
-
-
-@pytest.fixture
-def _nothing_stays() -> Iterator[None]:
-    with fresh():
-        yield
 
 
 @pytest.mark.usefixtures("_nothing_stays")
