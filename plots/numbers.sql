@@ -619,13 +619,33 @@ SELECT iif(count(*), '![mnist-dynamic-rounds](../mnist-dynamic-rounds.png)', 'Th
 
 -- query: board
 SELECT count(*) AS rows, iif(min(trials) = max(trials), max(trials), min(trials) || ' to ' || max(trials)) AS trials,
-       max(seeds) AS seeds, sum(switching_search < static_search) AS lower
+       max(seeds) AS seeds, sum(between_tied) AS tied
 FROM csv_leaderboard;
 
--- query: board_counts
-SELECT replace(replace(method, 'option1', 'option 1'), 'β=', '') AS method, count(*) AS rules, sum(no_attack >= 0.7) AS "no attack",
-       sum(static_search >= 0.7) AS "fixed identities", sum(switching_search >= 0.7) AS "changing identities"
-FROM csv_leaderboard GROUP BY csv_leaderboard.method ORDER BY "changing identities" DESC, "fixed identities" DESC, csv_leaderboard.method;
+-- query: board_three
+SELECT count(*) AS rows, min("between") AS least, max("between") AS most, sum(between_tied) AS tied
+FROM csv_leaderboard WHERE method IN ('SGD', 'DynaBRO') AND rule IN ('caf', 'cwtm', 'nnm+cwtm');
+
+-- query: board_momentum
+SELECT max("between") AS most, min(static_search) FILTER (WHERE rule IN ('caf', 'cwtm', 'nnm+cwtm')) AS least_static,
+       max(static_search) FILTER (WHERE rule IN ('caf', 'cwtm', 'nnm+cwtm')) AS most_static
+FROM csv_leaderboard WHERE method LIKE 'momentum%';
+
+-- query: board_within
+SELECT group_concat(printf('%.3f with %s', within, rule), ', ') AS words, (SELECT within FROM csv_leaderboard WHERE method = 'SGD' AND rule = 'nnm+cwtm') AS sgd
+FROM (SELECT * FROM csv_leaderboard WHERE method = 'DynaBRO' AND within IS NOT NULL ORDER BY within DESC);
+
+-- query: board_signs
+WITH signs AS (SELECT method, pre_aggregators, aggregator, switching, avg(iif(status = 'diverged', 0, final_accuracy)) AS mean
+               FROM results.runs WHERE sweep = 'digits-signs' AND task = 'digits' GROUP BY 1, 2, 3, 4)
+SELECT max(mean) FILTER (WHERE aggregator = 'signguard' AND switching = 'static') AS static,
+       max(mean) FILTER (WHERE aggregator = 'signguard' AND switching <> 'static') AS moving,
+       min(mean) FILTER (WHERE aggregator = 'cwtm') AS nnm, min(mean) FILTER (WHERE aggregator = 'caf') AS caf,
+       (SELECT min(static_search_mean) FROM (
+           SELECT avg(final_accuracy) AS static_search_mean FROM results.runs
+           WHERE sweep IN ('worst-static', 'worst-switching') AND method = 'sgd' AND aggregator = 'signguard' AND seed BETWEEN 2 AND 6
+           GROUP BY attack, attack_entry, switching HAVING count(*) = 5)) AS before
+FROM signs;
 
 -- query: board_gain
 SELECT max(given) AS given, count(*) FILTER (WHERE search LIKE 'worst-static%') AS searches, max(trials) FILTER (WHERE search LIKE 'worst-static%') AS static_trials,
@@ -634,42 +654,49 @@ SELECT max(given) AS given, count(*) FILTER (WHERE search LIKE 'worst-static%') 
 FROM (SELECT search, count(*) AS trials, sum(number < 15) AS given, min(value) FILTER (WHERE number < 15) AS first, min(value) FILTER (WHERE number >= 15) AS later
       FROM results.trials WHERE status = 'finished' AND (search LIKE 'worst-static: %' OR search LIKE 'worst-switching: %') GROUP BY search);
 
--- query: board_static
-SELECT rule,
-       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'SGD'), '-') AS "SGD",
-       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'momentum β=0.9'), '-') AS "momentum 0.9",
-       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'momentum β=0.99'), '-') AS "momentum 0.99",
-       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'DynaBRO'), '-') AS "DynaBRO",
-       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'DynaBRO, option1'), '-') AS "DynaBRO, option 1",
-       coalesce(max(printf('%.3f', static_search)) FILTER (WHERE method = 'DynaBRO, adaptive'), '-') AS "DynaBRO, adaptive"
-FROM csv_leaderboard GROUP BY rule ORDER BY max(worst) FILTER (WHERE method = 'DynaBRO') DESC;
+-- query: board_rise
+WITH chosen AS (
+    SELECT first.method, value, (SELECT iif(count(DISTINCT seed) = 5, avg(iif(status = 'diverged', 0, final_accuracy)), NULL) FROM results.runs AS own
+            WHERE (own.task, own.model, own.workers, own.byzantine, own.budget, own.learning_rate, own.validation, own.clock)
+                = (first.task, first.model, first.workers, first.byzantine, first.budget, first.learning_rate, first.validation, first.clock)
+              AND (own.method, own.pre_aggregators, own.aggregator, own.attack, own.attack_entry, own.switching)
+                = (first.method, first.pre_aggregators, first.aggregator, first.attack, first.attack_entry, first.switching)
+              AND own.seed BETWEEN 2 AND 6) AS mean
+    FROM results.trials JOIN results.runs AS first ON first.run_key = json_extract(run_keys, '$[0]')
+    WHERE trials.status = 'finished' AND (search LIKE 'worst-static: %' OR search LIKE 'worst-switching: %'))
+SELECT avg(mean - value) FILTER (WHERE method = 'dynabro') AS dynabro, avg(mean - value) FILTER (WHERE method = 'sgd') AS sgd FROM chosen;
 
--- query: board_switching
+-- query: board_between
 SELECT rule,
-       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'SGD'), '-') AS "SGD",
-       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'momentum β=0.9'), '-') AS "momentum 0.9",
-       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'momentum β=0.99'), '-') AS "momentum 0.99",
-       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'DynaBRO'), '-') AS "DynaBRO",
-       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'DynaBRO, option1'), '-') AS "DynaBRO, option 1",
-       coalesce(max(printf('%.3f', switching_search)) FILTER (WHERE method = 'DynaBRO, adaptive'), '-') AS "DynaBRO, adaptive"
-FROM csv_leaderboard GROUP BY rule ORDER BY max(worst) FILTER (WHERE method = 'DynaBRO') DESC;
+       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'SGD'), '-') AS "SGD",
+       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'momentum β=0.9'), '-') AS "momentum 0.9",
+       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'momentum β=0.99'), '-') AS "momentum 0.99",
+       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'DynaBRO'), '-') AS "DynaBRO",
+       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'DynaBRO, option1'), '-') AS "DynaBRO, option 1",
+       coalesce(max(printf('%.3f (%.3f)', "between", between_lowest)) FILTER (WHERE method = 'DynaBRO, adaptive'), '-') AS "DynaBRO, adaptive"
+FROM csv_leaderboard GROUP BY rule ORDER BY max("between") FILTER (WHERE method = 'DynaBRO') DESC;
+
+-- query: board_within_rows
+SELECT rule,
+       coalesce(max(printf('%.3f (%.3f)', within, within_lowest)) FILTER (WHERE method = 'DynaBRO'), '-') AS "DynaBRO",
+       coalesce(max(printf('%.3f (%.3f)', within, within_lowest)) FILTER (WHERE method = 'DynaBRO, option1'), '-') AS "DynaBRO, option 1",
+       coalesce(max(printf('%.3f (%.3f)', within, within_lowest)) FILTER (WHERE method = 'DynaBRO, adaptive'), '-') AS "DynaBRO, adaptive"
+FROM csv_leaderboard WHERE method LIKE 'DynaBRO%' AND within IS NOT NULL GROUP BY rule ORDER BY max(within) DESC;
 
 -- query: board_mnist_rows
 SELECT replace(replace(mnist.method, 'option1', 'option 1'), 'β=', '') AS method, rule, printf('%.3f', mnist.no_attack) AS "no attack",
-       printf('%.3f', mnist.static_search) AS "fixed identities", printf('%.3f', mnist.switching_search) AS "changing identities",
-       printf('%.3f', mnist.worst) AS "worst", printf('%.3f', digits.worst) AS "worst on digits"
-FROM csv_leaderboard_mnist AS mnist JOIN csv_leaderboard AS digits USING (method, rule) ORDER BY mnist.worst DESC;
+       printf('%.3f', mnist."between") AS "between rounds", printf('%.3f', mnist.between_lowest) AS "lowest run",
+       printf('%.3f', digits."between") AS "on digits"
+FROM csv_leaderboard_mnist AS mnist JOIN csv_leaderboard AS digits USING (method, rule) ORDER BY mnist."between" DESC;
 
 -- query: board_mnist
 WITH whole AS (SELECT sweep, method, pre_aggregators, aggregator FROM results.runs WHERE sweep LIKE 'mnist-worst-%' AND seed >= 2
                GROUP BY sweep, method, pre_aggregators, aggregator, attack, attack_entry, switching HAVING count(*) = 5),
      repeated AS (SELECT count(*) AS trials FROM whole GROUP BY sweep, method, pre_aggregators, aggregator)
-SELECT (SELECT count(*) FROM csv_leaderboard_mnist) AS rows, max(mnist.seeds) AS seeds,
+SELECT max(mnist.seeds) AS seeds,
        (SELECT iif(min(trials) = max(trials), printf('The best %d trials of each search', max(trials)),
                    printf('The best %d trials of %d searches and the best one of the other %d', max(trials), sum(trials > 1), sum(trials = 1)))
         FROM repeated) AS repeated,
        (SELECT max(trials) FROM (SELECT count(*) AS trials FROM results.trials WHERE search LIKE 'mnist-worst-static: %' GROUP BY search)) AS static_trials,
-       (SELECT max(trials) FROM (SELECT count(*) AS trials FROM results.trials WHERE search LIKE 'mnist-worst-switching: %' GROUP BY search)) AS switching_trials,
-       sum(mnist.place <= 5 AND digits.place <= 5) AS stay
-FROM (SELECT *, rank() OVER (ORDER BY worst DESC) AS place FROM csv_leaderboard_mnist) AS mnist
-JOIN (SELECT *, rank() OVER (ORDER BY worst DESC) AS place FROM csv_leaderboard) AS digits USING (method, rule);
+       (SELECT max(trials) FROM (SELECT count(*) AS trials FROM results.trials WHERE search LIKE 'mnist-worst-switching: %' GROUP BY search)) AS switching_trials
+FROM csv_leaderboard_mnist AS mnist;

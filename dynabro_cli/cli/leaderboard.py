@@ -1,4 +1,4 @@
-"""``dynabro leaderboard``: rank methods and rules by the strongest adversary that searches have found."""
+"""``dynabro leaderboard``: methods and rules under the strongest adversary known, in groups that a test separates."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def leaderboard(
     force: Force = False,
     plugin: Plugins = None,
 ) -> None:
-    """Rank each (method, rule) by the accuracy that it keeps under the strongest adversary that searches have found.
+    """Show the accuracy that each (method, rule) keeps under the strongest adversary known, and which rows a test separates.
 
-    Static and switching adversaries have separate columns, next to the worst of all other stored attacks on the same setting.
-    Only searches that repeat their best trials ('then') count. The command prints the table, and writes a picture and the
-    numbers as CSV, LaTeX and HTML.
+    Adversaries that change identities between rounds and within rounds have separate columns. Searches count that repeat
+    their best trials ('then'), and with them all stored attacks on the same setting that have the seeds of the repetitions,
+    also attacks of a plugin. The command prints the table, and writes a picture and the numbers as CSV, LaTeX and HTML.
 
-    Example: dynabro leaderboard worst-static worst-switching --out plots
+    Example: dynabro leaderboard worst-between worst-within --out plots
     """
     from dynabro_cli.store.open.engine import open_read_only
     from dynabro_cli.store.read.searches import named

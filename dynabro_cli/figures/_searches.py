@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -60,15 +60,18 @@ class Searches(NamedTuple):
         """Return the description of a search."""
         return self.about[file_of(search)]
 
-    def repetitions(self, trial: Any) -> pd.DataFrame:
-        """Return the runs of a trial's choices with the seeds of ``then``; empty unless all of them have a result."""
-        about = self.of(trial.search)
-        first = self.runs[self.runs["run_key"] == trial.run_keys[0]]
-        if first.empty or not about.seeds:
-            return self.runs.iloc[:0]
-        own = self.runs[(self.runs["cell"] == first["cell"].iloc[0]) & self.runs["seed"].isin(about.seeds)]
-        own = own.drop_duplicates("seed")
-        return own if len(own) == len(about.seeds) else own.iloc[:0]
+    def repetitions(self) -> Iterator[tuple[Any, pd.DataFrame]]:
+        """Yield each trial, and the runs of its choices with the seeds of ``then``; empty unless all of them have a result."""
+        cells = self.runs.drop_duplicates("run_key").set_index("run_key")["cell"]
+        places, seeds = self.runs.groupby("cell").indices, self.runs["seed"].to_numpy()
+        for trial in self.trials.itertuples():
+            about = self.of(trial.search)
+            asked = dict.fromkeys(about.seeds)
+            for place in places.get(cells.get(trial.run_keys[0]), ()):
+                if seeds[place] in asked and asked[seeds[place]] is None:
+                    asked[seeds[place]] = place
+            whole = None not in asked.values()
+            yield trial, self.runs.iloc[sorted(asked.values()) if whole else []]  # type: ignore[type-var]
 
 
 def numbers_of(runs: pd.DataFrame, goal: str) -> pd.Series[Any]:

@@ -19,7 +19,7 @@ from dynabro_cli.executors.ledger import REVISIT_SECONDS, Job, Ledger, Slot
 from dynabro_cli.executors.scheduler import Scheduler
 from dynabro_cli.executors.sweep import slots_of
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.search.file import Search, as_document, as_yaml, parse_search
+from dynabro_cli.search.file import SEEDS, Search, as_document, as_yaml, parse_search
 from dynabro_cli.search.study import Study
 from dynabro_cli.store import trials
 from dynabro_cli.store.kept_connection import KeptConnection, transact
@@ -63,6 +63,7 @@ class _Open:
         number: Its number.
         runs: Its runs, one per seed.
         left: Keys of the runs that have not ended.
+        held: Its other runs, if its first one decides about them.
         steps: Number of evaluations reported for each run.
         status: The status that ends the trial; None while it is in progress.
     """
@@ -70,6 +71,7 @@ class _Open:
     number: int
     runs: Sequence[Run]
     left: set[str]
+    held: Sequence[Run] = ()
     steps: dict[str, int] = field(default_factory=dict)
     status: str | None = None
 
@@ -105,6 +107,7 @@ class StudyInProgress:
         self._sweep_id = sweep_id
         self._open: dict[int, _Open] = {}
         self._by_key: dict[str, list[_Open]] = {}
+        self._freed: list[Sequence[Run]] = []  # the held runs of trials that their first run did not end
         self._done, self._since = False, 0
         self.elsewhere = 0
         study.check(transact(connection, lambda database: trials_of(database, study.name)))
@@ -120,6 +123,8 @@ class StudyInProgress:
 
     def more(self) -> Sequence[Run]:
         """Return the runs of the next trial: one that a dead command has left, a new one, or the repetition of the best."""
+        if self._freed:
+            return self._freed.pop(0)
         if self._done:
             return ()
         rows, self.elsewhere = self._read(), 0
@@ -165,21 +170,28 @@ class StudyInProgress:
         """Report the stored trials that the study does not know, with the values that the pruner has seen."""
         reports: dict[int, list[tuple[int, float]]] = {}
         fresh = [row for row in rows if row.number not in self._study]
-        if self._search.pruner != "none" and fresh:
-            keys = [key for row in fresh for key in row.run_keys]
+        known = [row for row in fresh if row.number not in self._ours]  # the others are reported when their runs resume
+        if self._search.prunes_within_runs and known:
+            keys = [key for row in known for key in row.run_keys]
             values = transact(self._connection, lambda database: evaluated(database, keys, self._search.goal))
-            for row in fresh:
-                if row.number not in self._ours:  # those are reported when their runs resume
-                    reports[row.number] = self._steps(row, values)
+            reports = {row.number: self._steps(row, values) for row in known}
+        elif self._search.pruner == SEEDS and known:
+            ends = transact(
+                self._connection, lambda database: ends_of(database, [row.run_keys[0] for row in known], self._search.goal)
+            )
+            first = {row.number: ends.get(row.run_keys[0]) for row in known}
+            reports = {number: [(1, end.value)] for number, end in first.items() if end is not None and end.value is not None}
         self._study.absorb(rows, reports)
 
     def _begin(self, number: int, runs: Sequence[Run], parameters: Mapping[str, object]) -> Sequence[Run]:
         trial = _Open(number, runs, {run.key for run in runs})
+        if self._search.pruner == SEEDS and not self._study.is_first(parameters):
+            trial.held = runs[1:]
         self._open[number] = trial
         for run in runs:
             self._by_key.setdefault(run.key, []).append(trial)
         self._watcher.trial_began(self._study.name, number, self._study.choices(parameters))
-        return runs
+        return runs[:1] if trial.held else runs
 
     def _repetitions(self) -> Sequence[Run]:
         """Return the runs of the best trials with the seeds of ``then``; several trials may be one configuration."""
@@ -187,7 +199,8 @@ class StudyInProgress:
         if then is None:
             return ()
         rows = transact(self._connection, lambda database: trials_of(database, self._study.name))
-        runs = {run.key: run for row in best_of(self._search, rows) for run in self._study.again(row, then.seeds)}
+        repeated = repeated_of(self._search, self._study, rows)
+        runs = {run.key: run for row in repeated for run in self._study.again(row, then.seeds)}
         transact(self._connection, lambda database: trials.list_runs(database, self._sweep_id, list(runs)))
         self._watcher.repeating(self._study.name, len(runs))
         return list(runs.values())
@@ -199,7 +212,7 @@ class StudyInProgress:
 
     def event(self, run: Run, event: Event) -> bool:
         """Report an evaluation of a run to the pruner; return True if no trial needs the run any more."""
-        if self._search.pruner == "none" or run.key not in self._by_key:
+        if not self._search.prunes_within_runs or run.key not in self._by_key:
             return False
         if isinstance(event, Evaluated):
             value = getattr(event, GOALS[self._search.goal].evaluated)
@@ -208,7 +221,7 @@ class StudyInProgress:
 
     def catch_up(self, key: str) -> None:
         """Report the stored evaluations of a run that is not made from its beginning."""
-        if self._search.pruner != "none" and key in self._by_key:
+        if self._search.prunes_within_runs and key in self._by_key:
             values = transact(self._connection, lambda database: evaluated(database, [key], self._search.goal))
             self._report(key, values.get(key, []))
 
@@ -242,8 +255,20 @@ class StudyInProgress:
             trial.left.discard(key)
             if outcome.status == "failed":
                 trial.status = "failed"
+            elif self._search.pruner == SEEDS and trial.status is None and key == trial.runs[0].key:
+                self._judge(trial, key)
             if trial.number in self._open and (trial.status is not None or not trial.left):
                 self._settle(trial)
+
+    def _judge(self, trial: _Open, key: str) -> None:
+        """Report a trial's first seed to the pruner; end the trial, or free its other runs."""
+        end = transact(self._connection, lambda database: ends_of(database, [key], self._search.goal)).get(key)
+        ends = end is not None and end.value is not None and self._study.prunes(trial.number, 1, end.value)
+        if trial.held and ends:
+            trial.status = "pruned"
+        elif trial.held:
+            self._freed.append(trial.held)
+        trial.held = ()
 
     def _refuse(self, key: str, failure: Failure) -> None:
         """Raise the error of a run that could not start here, for lack of data or memory, and so is not stored.
@@ -338,6 +363,13 @@ def best_of(search: Search, rows: Sequence[Trial], count: int | None = None) -> 
     for row in sorted((row for row in rows if row.status == "finished"), key=lambda row: (sign * worth(row), row.number)):
         found.setdefault(row.run_keys, row)  # a configuration that was proposed twice counts once
     return list(found.values())[:count]
+
+
+def repeated_of(search: Search, study: Study, rows: Sequence[Trial]) -> list[Trial]:
+    """Return the trials that ``then`` repeats: the best of all, then the best choices of ``first`` that are not among them."""
+    first = [row for row in rows if study.is_first(row.parameters)]
+    chosen = [*best_of(search, rows), *best_of(search, first, search.then.first if search.then else 0)]
+    return list({row.run_keys: row for row in chosen}.values())
 
 
 def worth(trial: Trial) -> float:

@@ -36,7 +36,9 @@ SEARCH_KEYS = (
 )
 DIRECTIONS = ("minimize", "maximize")
 SAMPLERS = ("tpe", "random", "cmaes", "grid")
-PRUNERS = ("none", "median", "successive-halving")
+SEEDS = "seeds"
+"""Pruner that judges a trial by its first seed, before the other seeds are run."""
+PRUNERS = ("none", "median", "successive-halving", SEEDS)
 DIVERGED = ("worst", "skip")
 MOST_TRIALS = 100_000
 SETTABLE = ("trials", "sampler", "sampler_seed", "pruner")
@@ -45,10 +47,11 @@ SETTABLE = ("trials", "sampler", "sampler_seed", "pruner")
 
 @dataclass(frozen=True)
 class Then:
-    """Repetition after the trials: the ``best`` of them are run with ``seeds``."""
+    """Repetition after the trials: the ``best`` of all, and the best of ``first``, are run with ``seeds``."""
 
     seeds: tuple[int, ...]
     best: int
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,14 +93,22 @@ class Search:
     def space(self) -> Space:
         return space_of(self.axes)
 
+    @property
+    def prunes_within_runs(self) -> bool:
+        """True if the pruner sees every evaluation of a run."""
+        return self.pruner not in ("none", SEEDS)
+
     def points(self) -> Iterator[tuple[str, Values]]:
         """Yield the name and the fixed fields of each search of the file, one per point of the grid that is not excluded."""
+        names = set[str]()  # without a field of theirs, points of an axis may be equal
         for chosen in itertools.product(*(axis.points for axis in self.sweep.grid)):
             point = {name: text for values in chosen for name, text in values.items()}
             label = ", ".join(f"{name}={text}" for name, text in _shown(point).items())
             fixed = {**self.sweep.base, **point}
-            if not any(values.items() <= fixed.items() for values in self.sweep.exclude):
-                yield f"{self.sweep.name}: {label}" if label else self.sweep.name, fixed
+            name = f"{self.sweep.name}: {label}" if label else self.sweep.name
+            if name not in names and not any(values.items() <= fixed.items() for values in self.sweep.exclude):
+                names.add(name)
+                yield name, fixed
 
     @property
     def question(self) -> dict[str, Any]:
@@ -260,13 +271,14 @@ class _Reading(Reading):
 
     def _then(self, node: Node) -> Then | None:
         parts = {str(key.text): value for key, value in node.pairs} if isinstance(node, Pairs) else {}
-        legal = ("seeds", "best")
+        legal = ("seeds", "best", "first")
         wrong = [name for name in parts if name not in legal]
         if "seeds" not in parts or wrong:
             what = f"unknown key {wrong[0]!r}{did_you_mean(wrong[0], legal)}" if wrong else "it has no seeds"
             self.refuse(node.line, f"then: {what}. Try: then: {{seeds: 0..4, best: 3}}")
             return None
-        return Then(self.seeds(parts["seeds"]), self._whole(parts, "best", 1, 1000) or 1)
+        best, first = (self._whole(parts, name, low, 1000) for name, low in (("best", 1), ("first", 0)))
+        return Then(self.seeds(parts["seeds"]), best or 1, first or 0)
 
 
 def _listed(node: Node) -> Node:
@@ -350,7 +362,9 @@ def as_document(search: Search) -> dict[str, Any]:
         "first": [dict(values) for values in search.first],
         "seeds": [str(seed) for seed in sweep.seeds],
         "trials": search.trials and str(search.trials),
-        "then": then and {"seeds": [str(seed) for seed in then.seeds], "best": str(then.best)},
+        "then": then
+        and {"seeds": [str(seed) for seed in then.seeds], "best": str(then.best)}
+        | ({"first": str(then.first)} if then.first else {}),
     }
     return {
         "name": sweep.name,

@@ -13,7 +13,7 @@ from dynabro_cli.components.digests import CodeComparison, compare
 from dynabro_cli.errors import SpecError, many
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.grid.selection import as_yaml
-from dynabro_cli.search.conduct import best_of, worth
+from dynabro_cli.search.conduct import best_of, repeated_of, worth
 from dynabro_cli.search.file import Search
 from dynabro_cli.search.study import Study
 from dynabro_cli.store.read.searches import GOALS, RunEnd, Trial, codes_of, ends_of, trials_of
@@ -97,9 +97,10 @@ def _findings(search: Search, study: Study, connection: Connection) -> Findings:
     rows = trials_of(connection, study.name)
     study.check(rows)
     counts = {status: sum(row.status == status for row in rows) for status in dict.fromkeys(row.status for row in rows)}
-    best = best_of(search, rows, BEST)
+    repeated = repeated_of(search, study, rows) if search.then is not None else []
+    best = list({row.number: row for row in (*best_of(search, rows, BEST), *repeated)}.values())
     then, sign = search.then, -1 if search.maximize else 1
-    repeats = {row.number: study.again(row, then.seeds) for row in best[: then.best]} if then is not None else {}
+    repeats = {row.number: study.again(row, then.seeds) for row in repeated} if then is not None else {}
     ends = ends_of(connection, [run.key for runs in repeats.values() for run in runs], search.goal)
     found = [_found(row, study, search, repeats.get(row.number, []), ends) for row in best]
     found.sort(key=lambda one: (0, sign * one.mean) if one.mean is not None else (1, 0.0))  # stable: others stay in order

@@ -67,7 +67,7 @@ def outlook(search: Search) -> Outlook:
     if search.sampler == "grid":
         trials = min(trials, legal)
     then = search.then
-    repeated = 0 if then is None else min(then.best, trials) * len(set(then.seeds) - set(search.seeds))
+    repeated = 0 if then is None else min(then.best + then.first, trials) * len(set(then.seeds) - set(search.seeds))
     count = len(samples)
     return Outlook(
         count, count * trials, count * (trials * len(search.seeds) + repeated), space.size, legal, tuple(samples), tuple(idle)

@@ -24,7 +24,7 @@ from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.grid.plan import Exclusions
 from dynabro_cli.grid.sweep_file import Values
-from dynabro_cli.search.file import Search
+from dynabro_cli.search.file import SEEDS, Search
 from dynabro_cli.search.space import Space
 from dynabro_cli.store.read.searches import Trial
 
@@ -55,10 +55,11 @@ class Study:
         self._space = search.space
         self._always = _distributions(self._space)
         self._exclusions = Exclusions(search.sweep)
-        pruners = {
+        pruners: dict[str, type[Any]] = {
             "none": optuna.pruners.NopPruner,
             "median": Median,
             "successive-halving": optuna.pruners.SuccessiveHalvingPruner,
+            SEEDS: Quarter,
         }
         direction = optuna.study.StudyDirection.MAXIMIZE if search.maximize else optuna.study.StudyDirection.MINIMIZE
         self._study = optuna.create_study(direction=direction, pruner=pruners[search.pruner]())
@@ -110,6 +111,10 @@ class Study:
         """Return the choices of ``first`` that no trial has."""
         made = [choices.items() for _, choices in self._made.values()]
         return [asked for asked in self._first if not any(asked.items() <= choices for choices in made)]
+
+    def is_first(self, parameters: Mapping[str, Any]) -> bool:
+        """Return True if a trial's parameters are a choice of ``first``."""
+        return any(asked.items() <= parameters.items() for asked in self._first)
 
     def absorb(self, rows: Sequence[Trial], reports: Mapping[int, Sequence[tuple[int, float]]]) -> None:
         """Repeat what the study does not know of the stored trials, in their order.
@@ -284,6 +289,20 @@ class Median(optuna.pruners.BasePruner):
             return False
         sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
         return sign * value > float(np.nanmedian(sign * np.array(values)))
+
+
+class Quarter(optuna.pruners.BasePruner):
+    """End a trial unless its value is among the best quarter of all trials at the same step; equal values are not better."""
+
+    def prune(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> bool:
+        """Return True if at least a quarter of the other trials have a value that is as good."""
+        step = trial.last_step
+        others = (one for one in study.get_trials(deepcopy=False) if one.number != trial.number)
+        values = [one.intermediate_values[step] for one in others if step in one.intermediate_values]
+        if step is None or not values:
+            return False
+        sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
+        return 4 * sum(sign * value <= sign * trial.intermediate_values[step] for value in values) >= len(values)
 
 
 def importances(study: optuna.Study) -> dict[str, float]:

@@ -138,7 +138,7 @@ def test_optuna_is_an_extra(dynabro: Dynabro, monkeypatch: pytest.MonkeyPatch) -
 
 def test_list_searches(dynabro: Dynabro) -> None:
     assert re.search(r"^  worst-adversary +200 trials  ", dynabro("list", "searches").out, re.MULTILINE)
-    assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {"worst-static", "worst-switching"}
+    assert {one["name"] for one in json.loads(dynabro("list", "searches", "--json").out)} >= {"worst-between", "worst-within"}
 
 
 @pytest.mark.thorough
@@ -172,7 +172,7 @@ def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None
     rows = pd.read_csv(folder / "p" / "leaderboard.csv")
     runs = accuracies(searched)
     assert set(rows["rule"]) == {"mean", "cwmed"}
-    assert list(rows["worst"]) == sorted(rows["worst"], reverse=True)
+    assert list(rows["between"]) == sorted(rows["between"], reverse=True)
     for row in rows.itertuples():
         own = runs[runs["aggregator"] == row.rule]
         suite = own[own["sweep"] == "suite"]
@@ -180,36 +180,70 @@ def test_the_leaderboard(dynabro: Dynabro, searched: Path, folder: Path) -> None
         assert row.not_finite == pytest.approx(
             min(_mean(suite, attack="nan", switching=way) for way in ("static", "periodic:K=2"))
         )
-        # the search has repeated some of the suite's attacks, but only the seeds that the whole suite has count for the suite
-        with_seeds = own[own["seed"] < 2]
-        assert row.static_suite == pytest.approx(_mean(with_seeds, attack="sf", switching="static"))
-        assert row.switching_suite == pytest.approx(_mean(with_seeds, attack="sf", switching="periodic:K=2"))
-        repeated = own[own["seed"] >= 2].groupby(["attack", "switching"])["accuracy"].agg(["mean", "size"]).reset_index()
+        # the suite does not have the seeds of the repetitions
+        repeated = own[own["seed"] >= 2].groupby(["attack", "switching"])["accuracy"].agg(["mean", "min", "size"]).reset_index()
         assert set(repeated["size"]) == {3}
         static = repeated["switching"] == "static"
         assert row.static_search == pytest.approx(repeated[static]["mean"].min())
         assert row.switching_search == pytest.approx(repeated[~static]["mean"].min())
-        assert row.worst == pytest.approx(repeated["mean"].min())
-        assert row.worst_attack.partition(",")[0] in set(repeated["attack"])
-    assert pd.isna(rows["p_above"][0])
-    assert 0 <= rows["p_above"][1] <= 1
+        # a round of SGD is one computation: both columns are equal
+        assert row.between == row.within == row.worst == pytest.approx(repeated["mean"].min())
+        assert row.between_lowest == row.within_lowest == pytest.approx(repeated["min"].min())
+        assert row.between_attack.partition(",")[0] in set(repeated["attack"])
+    assert list(rows["between_group"]) in (["a", "a"], ["a", "b"])
+    assert rows["between_tied"].sum() == rows["between_group"].str.contains("a").sum()
+    assert re.search(r"between rounds: [12] of 2 defences are not separated from the best, with ", outcome.out)
 
 
-def test_repetitions_do_not_change_the_suite_of_a_leaderboard(dynabro: Dynabro, folder: Path) -> None:
-    """The search repeats an attack of the suite with more seeds: only the seeds that the whole suite has count for it."""
-    text = DIGITS.format(name="one", switching="static").replace('"ipm:epsilon={0.5..20 log}", ', "")
-    (folder / "one.yaml").write_text(text.replace("trials: 3", "trials: 1"))
-    (folder / "suite.yaml").write_text(SUITE)
-    assert dynabro("sweep", "suite.yaml", "--jobs", "0").code == 0
+@pytest.fixture
+def _nothing_stays() -> Iterator[None]:
+    with fresh():
+        yield
+
+
+PUSH = """
+from dynabro_cli.plugins import attack
+
+@attack("push", reference="nobody")
+def push(own, byzantine):
+    \"\"\"Against the mean of the honest vectors, and far.\"\"\"
+    return -1e30 * own[~byzantine].mean(0)
+"""
+
+
+@pytest.mark.usefixtures("_nothing_stays")
+def test_an_attack_of_ones_own_counts_if_it_has_the_seeds_of_the_repetitions(dynabro: Dynabro, folder: Path) -> None:
+    """Of DynaBRO, nothing is known within rounds before a run has identities that change there."""
+    (folder / "push.py").write_text(PUSH)
+    (folder / "suite.yaml").write_text(SUITE.replace("method: sgd", "method: dynabro"))
+    text = DIGITS.format(name="one", switching="static").replace("trials: 3", "trials: 2")
+    text = text.replace("method: sgd", "method: dynabro").replace("{0.5..20 log}", "{0.001..0.002}").replace(", sf", "")
+    (folder / "one.yaml").write_text(text)
     assert dynabro("search", "one.yaml", "--jobs", "0").code == 0
-    runs = accuracies(folder / "results.db")
-    outcome = dynabro("leaderboard", "one", "--json")
-    assert outcome.code == 0, outcome.err
-    for row in json.loads(outcome.out):
-        own = runs[(runs["aggregator"] == row["rule"]) & (runs["attack"] == "sf") & (runs["switching"] == "static")]
-        assert set(own["seed"]) == {0, 1, 2, 3, 4}
-        assert row["static_suite"] == pytest.approx(own[own["seed"] < 2]["accuracy"].mean())
-        assert row["static_search"] == pytest.approx(own[own["seed"] >= 2]["accuracy"].mean())
+
+    def rows(*settings: str) -> dict[str, Any]:
+        how = ("--plugin", "push.py", "--set", "aggregator=mean", "--jobs", "0")
+        if settings:
+            made = dynabro("sweep", "suite.yaml", *how, *(word for setting in settings for word in ("--set", setting)))
+            assert made.code == 0, made.err
+        outcome = dynabro("leaderboard", "one", "--plugin", "push.py", "--json")
+        assert outcome.code == 0, outcome.err
+        return {row["rule"]: row for row in json.loads(outcome.out)}
+
+    before = rows()
+    assert {row["within"] for row in before.values()} == {None}
+    assert rows("seeds=0..3", "attack=push") == before
+    after = rows("seeds=2..4", "attack=push", "switching=static")
+    assert after["cwmed"] == before["cwmed"] | {name: after["cwmed"][name] for name in ("between_group", "between_tied")}
+    assert (after["mean"]["between_attack"], before["mean"]["between_attack"].count("push")) == ("push, static", 0)
+    within = rows("seeds=2..4", "attack=push", "switching=periodic:K=1", "clock=computation")["mean"]
+    assert within["within_attack"] in ("push, static", "push, periodic:K=1, clock=computation")
+    assert within["within"] <= within["between"] == after["mean"]["between"]
+    assert within["worst"] == within["within"]
+    assert within["lost"] is None
+    longer = rows("seeds=2..4", "switching=static", "attack=none", "budget=48")["mean"]
+    free = accuracies(folder / "results.db").query("attack == 'none' and budget == 48")["accuracy"]
+    assert longer["lost"] == pytest.approx(free.mean() - longer["between"])
 
 
 OTHERS = """seed < 2 AND (attack LIKE 'ipm:%' OR switching NOT IN ('static', 'periodic:K=2')) AND NOT EXISTS (
@@ -226,21 +260,6 @@ def test_a_leaderboard_needs_only_the_runs_of_the_repeated_trials(dynabro: Dynab
     assert removed.code == 0, removed.err
     assert len(accuracies(path)) < len(accuracies(searched))
     pd.testing.assert_frame_equal(_leaderboard(dynabro, path), whole)
-
-
-def test_runs_without_attack_are_not_a_suite(dynabro: Dynabro, folder: Path) -> None:
-    """The first trials of a search may be attacks of the suite; they are not a suite if only runs without attack are."""
-    (folder / "suite.yaml").write_text(SUITE)
-    assert dynabro("sweep", "suite.yaml", "--set", "attack=none", "--set", "switching=static", "--jobs", "0").code == 0
-    text = DIGITS.format(name="one", switching="static").replace("trials: 3", "trials: 2\nfirst: [{attack: sf}]")
-    (folder / "one.yaml").write_text(text)
-    assert dynabro("search", "one.yaml", "--jobs", "0").code == 0
-    outcome = dynabro("leaderboard", "one", "--json")
-    assert outcome.code == 0, outcome.err
-    runs = accuracies(folder / "results.db")
-    for row in json.loads(outcome.out):
-        assert row["no_attack"] == pytest.approx(_mean(runs[runs["aggregator"] == row["rule"]], attack="none"))
-        assert row["static_suite"] is None
 
 
 def test_a_leaderboard_counts_pruned_trials(dynabro: Dynabro, searched: Path, folder: Path) -> None:
@@ -308,7 +327,7 @@ def test_different_problems_have_no_common_leaderboard(dynabro: Dynabro, folder:
     ]
     long = dynabro("leaderboard", "long")
     assert long.code == 0
-    heads = ["method", "rule", "static: search", "worst", "found by", "above"]  # nothing without attack, no suite
+    heads = ["defence", "between", "lowest", "within", "lowest"]  # nothing at four times the budget
     assert re.split(" {2,}", long.out.splitlines()[0].strip()) == heads
 
 
@@ -374,12 +393,6 @@ def test_a_search_whose_name_has_other_letters_is_another(dynabro: Dynabro, fold
         assert dynabro("search", f"{name}.yaml", "--jobs", "0").code == 0
     assert dynabro("plot", "small").code == 0
     assert set(pd.read_csv("plots/small.csv")["search"]) == {"small: aggregator=mean"}
-
-
-@pytest.fixture
-def _nothing_stays() -> Iterator[None]:
-    with fresh():
-        yield
 
 
 @pytest.mark.usefixtures("_nothing_stays")

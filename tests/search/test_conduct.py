@@ -45,6 +45,7 @@ SAMPLERS = [
     (),
     (("trials: 14", "trials: 14\npruner: median"),),
     (("trials: 14", "trials: 14\npruner: successive-halving"),),
+    (("trials: 14", "trials: 14\npruner: seeds\nfirst: [{attack: sf}]"), ("seeds: 0..1\n", "seeds: 0..2\n")),
     (("trials: 14", "trials: 14\nsampler: random"),),
     (
         ('[sf, "shift:lambda={0.1..30 log}"]', '["shift:lambda={0.1..30 log}"]'),
@@ -57,7 +58,7 @@ SAMPLERS = [
 @pytest.mark.parametrize(
     "pairs",
     [SAMPLERS[0], *(pytest.param(pairs, marks=pytest.mark.thorough) for pairs in SAMPLERS[1:])],
-    ids=["tpe", "median", "halving", "random", "cmaes"],
+    ids=["tpe", "median", "halving", "seeds", "random", "cmaes"],
 )
 def test_a_search_that_ends_anywhere_goes_on_as_if_it_had_not(pairs: tuple[tuple[str, str], ...], tmp_path: Path) -> None:
     search = small(*pairs)
@@ -515,3 +516,36 @@ def _ended(path: Path) -> int:
                 shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
         return int(rows(copy, "SELECT COUNT(*) FROM runs WHERE status = 'finished'")[0][0])
     return 0
+
+
+def test_the_first_seed_of_a_proposal_decides_about_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two trials of ``first`` have all seeds; a proposal has them if its first seed is in the best quarter so far."""
+    search = small(
+        ("trials: 14", f"trials: 14\npruner: seeds\nfirst: [{', '.join(ASKED)}]"),
+        ('[sf, "shift', '[sf, "ipm:epsilon={0.1..9}", "shift'),
+        ("seeds: 0..1\n", "seeds: 0..2\n"),
+        ("{seeds: 0..2, best: 2}", "{seeds: 3..4, best: 1, first: 1}"),
+    )
+    more, counts = conduct.StudyInProgress.more, list[int]()
+
+    def counting(study: Any) -> Any:
+        runs = more(study)
+        counts.append(len(runs))
+        return runs
+
+    monkeypatch.setattr(conduct.StudyInProgress, "more", counting)
+    watch = make(search, tmp_path / "r.db")
+    ends = dict(rows(tmp_path / "r.db", "SELECT run_key, final_gap FROM runs"))
+    firsts: list[float] = []
+    for trial in watch.trials:
+        first = ends[trial.run_keys[0]]
+        goes_on = trial.number < 2 or 4 * sum(other >= first for other in firsts) < len(firsts)
+        assert trial.status == ("finished" if goes_on else "pruned")
+        assert [key in ends for key in trial.run_keys] == [True, goes_on, goes_on]
+        firsts.append(first)
+    assert {trial.status for trial in watch.trials} == {"finished", "pruned"}
+    whole = [trial for trial in watch.trials if trial.status == "finished"]
+    best = {max(whole, key=conduct.worth).number, max(whole[:2], key=conduct.worth).number}
+    assert watch.repeated == [2 * len(best)]
+    assert counts[:3] == [3, 3, 1]  # another place may begin the next proposal, and no seed is made that is not needed
+    assert counts.count(1) == 12

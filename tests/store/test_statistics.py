@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynabro_cli.store.read.pairs import bootstrap, holm, paired, student
+from dynabro_cli.store.read.pairs import bootstrap, groups, holm, paired, paired_t, student
 
 NAN = math.nan
 
@@ -71,3 +73,30 @@ def test_holm() -> None:
 def test_holm_is_between_p_and_bonferroni(values: list[float]) -> None:
     for value, adjusted in zip(values, holm(values), strict=True):
         assert value <= adjusted <= min(1.0, value * len(values)) or adjusted == max(holm(values))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_rows_share_a_letter_if_no_test_separates_them(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    means = draws.permutation([0.0, 0.0, 0.2, 0.5, 0.7, 0.7, 0.9])
+    rows = [dict(enumerate(mean + 0.2 * draws.standard_normal(6))) for mean in means]
+    rows += [{}, dict.fromkeys(range(6), 0.3), dict.fromkeys(range(6), 0.3), dict.fromkeys(range(6), 0.4)]
+    known = [n for n, row in enumerate(rows) if row]
+    pairs = [(a, b) for a, b in itertools.combinations(known, 2)]
+    ps = [paired_t([rows[a][key] - rows[b][key] for key in range(6)]) for a, b in pairs]
+    apart = {pair for pair, p in zip(pairs, holm(ps), strict=True) if not p > 0.05}
+    found = groups(rows)
+    assert (found.letters[7], found.tied[7]) == ("", False)
+    assert (8, 9) not in apart  # no difference
+    assert (8, 10) in apart  # the same difference for each seed
+    for pair in pairs:
+        assert bool(set(found.letters[pair[0]]) & set(found.letters[pair[1]])) == (pair not in apart)
+    best = max(known, key=lambda n: sum(rows[n].values()))
+    assert "a" in found.letters[best]
+    assert [n for n in known if found.tied[n]] == [n for n in known if n == best or (min(n, best), max(n, best)) not in apart]
+    sets = [{n for n in known if letter in found.letters[n]} for letter in set("".join(found.letters))]
+    assert not any(one < other for one in sets for other in sets)
+
+
+def test_one_common_seed_separates_nothing() -> None:
+    assert groups([{0: 0.9}, {0: 0.1}, {1: 0.5}]) == (["a", "a", "a"], [True, True, True])

@@ -52,7 +52,7 @@ def _numbers(found: Searches, name: str) -> pd.DataFrame:
     own, about = found.trials[found.trials["search"] == name], found.of(name)
     finite = own["value"].where(own["status"] == "finished")
     best = finite.cummax() if about.maximize else finite.cummin()
-    repeated = [_mean(found.repetitions(trial), about) for trial in own.itertuples()]
+    repeated = [_mean(runs, about) for _, runs in found._replace(trials=own).repetitions()]
     choices = own["parameters"].map(lambda one: ", ".join(f"{key}={_text(value)}" for key, value in one.items()))
     kept = own[["search", "number", "status", "value", "parameters"]]
     return kept.assign(best=best.ffill(), repeated=repeated, choices=choices)

@@ -134,8 +134,7 @@ def _of_search(found: Searches, name: str) -> Table:
     own, about = found.trials[found.trials["search"] == name], found.about[file_of(name)]
     done = own[own["status"] == "finished"].sort_values("value", ascending=not about.maximize, kind="stable")
     rows, repeated = [], False
-    for trial in done.head(BEST).itertuples():
-        runs = found.repetitions(trial)
+    for trial, runs in found._replace(trials=done.head(BEST)).repetitions():
         values = numbers_of(runs, about.goal)
         repeated |= len(values) > 0
         mean = f"{values.mean():.4g} over {len(values)} seeds" if len(values) else "-"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import shlex
+import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ LEVEL = 0.05
 """A difference counts if Holm's adjusted p of the t-test is at most this."""
 FEW = 6
 """Fewest pairs for which Wilcoxon's p can be under 0.05: it is at least 2/2^n."""
+LETTERS = string.ascii_letters
 NAMES = ("task", "method", "aggregator", "pre_aggregators", "attack", "switching", *OTHERS)
 
 RATE, SWEEP = "learning_rate", "sweep"
@@ -397,3 +400,45 @@ def holm(values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(places) - rank) * values[place]))
         adjusted[place] = largest
     return adjusted
+
+
+class Groups(NamedTuple):
+    """Rows that paired tests separate.
+
+    Attributes:
+        letters: The letters of each row (a compact letter display); rows with a common letter are not separated. Empty without
+            a value.
+        tied: True for each row that is not separated from the row with the highest mean, and for that row.
+    """
+
+    letters: list[str]
+    tied: list[bool]
+
+
+def groups(rows: Sequence[Mapping[Any, float]]) -> Groups:
+    """Compare all pairs of rows of values by seed, with paired t-tests over common seeds and Holm's correction.
+
+    Two rows are separated if the adjusted p is at most ``LEVEL``, or if all differences are equal and not 0. A letter is a
+    largest set of rows of which no two are separated; ``a`` has the row with the highest mean. Letters come from the
+    insert-and-absorb algorithm.
+
+    Reference: Piepho, Journal of Computational and Graphical Statistics 13 (2004).
+    """
+    known = sorted((n for n, row in enumerate(rows) if len(row)), key=lambda n: -float(np.mean([*rows[n].values()])))
+    pairs = list(itertools.combinations(known, 2))
+    differences = [[rows[a][seed] - rows[b][seed] for seed in rows[a] if seed in rows[b]] for a, b in pairs]
+    adjusted = holm([paired_t(own) for own in differences])
+    apart = {
+        pair
+        for pair, own, p in zip(pairs, differences, adjusted, strict=True)
+        if p <= LEVEL or (len(own) > 1 and math.isnan(p))
+    }
+    found = [frozenset(known)] if known else []
+    for pair in pairs:
+        if pair in apart:
+            parts = [own - {n} for own in found if own >= set(pair) for n in pair]
+            found = list(dict.fromkeys([*(own for own in found if not own >= set(pair)), *parts]))
+            found = [own for own in found if not any(own < other for other in found)]
+    found.sort(key=lambda own: sorted(map(known.index, own)))
+    letters = ["".join(LETTERS[place % len(LETTERS)] for place, own in enumerate(found) if n in own) for n in range(len(rows))]
+    return Groups(letters, [n in known and (known[0], n) not in apart for n in range(len(rows))])
