@@ -66,6 +66,11 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda:0" if name == "cuda" else name)
 
 
+def gpu_memory(name: str) -> float:
+    """Return the bytes of a GPU's memory, in use or not; this takes no memory of the GPU."""
+    return float(torch.cuda.get_device_properties(name).total_memory)
+
+
 def current(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """Make a GPU the current one, for streams, graphs and Triton's kernels; do nothing for a CPU."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

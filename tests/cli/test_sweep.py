@@ -221,7 +221,7 @@ def test_a_dry_run_does_nothing(dynabro: Dynabro, small: str, folder: Path, aske
         "small: Two methods on the quadratic",
         "4 runs planned",
         "0 stored in results.db, 4 to do",
-        "time: no estimate, because no similar run is in results.db",
+        "time: no estimate, because no similar run on the CPU is in results.db",
         "database: about 11 kB more",
     ]
     assert not asked
@@ -238,10 +238,10 @@ def test_a_dry_run_tells_what_is_left(dynabro: Dynabro, small: str, folder: Path
     assert lines[1:4] == [
         "4 runs planned (2 duplicates, 2 excluded)",
         "1 stored in results.db, 1 failed before (--retry-failed repeats them), 2 to do",
-        "time: about 20 min, one after another, at the speed of stored runs",
+        "time: about 20 min, one after another, at the speed of stored runs on the CPU",
     ]
     lines = dynabro("sweep", small, "--dry-run", "--jobs", "2").out.splitlines()
-    assert lines[3] == "time: about 10 min with 2 at a time, at the speed of stored runs"
+    assert lines[3] == "time: about 10 min with 2 at a time, at the speed of stored runs on the CPU"
     lines = dynabro(
         "sweep", small, "--dry-run", "--jobs=1", "--retry-failed", "--set", "batch_size=1", "--set", "batch_size=2"
     ).out.splitlines()
@@ -267,6 +267,7 @@ def test_a_dry_run_as_json(dynabro: Dynabro, small: str) -> None:
         "seconds": None,
         "jobs": 3,
         "elapsed": None,
+        "devices": {"cpu": 4},
         "code": {
             "runs": 0,
             "changed": 0,
@@ -349,7 +350,7 @@ def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> 
 
 
 def test_a_dry_run_takes_the_usual_number_of_jobs(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dynabro_cli.machine.cores.cores", lambda: 2)
+    monkeypatch.setattr("dynabro_cli.executors.placement.cores", lambda: 2)
     assert json.loads(dynabro("sweep", small, "--dry-run", "--json", "--device", "cpu").out)["jobs"] == 2
 
 

@@ -25,6 +25,7 @@ from dynabro_cli.experiment import data
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.graphs import KernelCapture
+from dynabro_cli.machine import mps
 from dynabro_cli.simulation import setup
 from tests.executors.made_runs import quadratic
 from tests.store.made import checkpointed, finished, rounds, started
@@ -232,6 +233,27 @@ def test_a_process_in_which_a_capture_has_failed_makes_no_other_run(monkeypatch:
     pipe = Pipe(asked, True, asked, True)
     answer(pipe, simulate)  # type: ignore[arg-type]
     assert kinds(pipe) == ["Ready", "Begun", "Started", "RoundsDone", "Finished"]
+
+
+def test_a_process_keeps_the_service_that_it_has_used_a_gpu_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = [False]
+    monkeypatch.setattr(worker, "on_gpu", lambda: used[0])
+    monkeypatch.setattr(worker, "tidy", lambda: None)
+    monkeypatch.setattr(worker.os, "environ", {})
+    folders: list[str | None] = []
+
+    def noted(asked: Request, wanted: Callable[[], bool]) -> Iterator[Event]:
+        folders.append(worker.os.environ.get(mps.FOLDER))
+        used[0] = asked.device == "cuda:0"
+        yield from made_up(asked, wanted)
+
+    on_cpu = request(quadratic(0))
+    on_gpu = dataclasses.replace(on_cpu, device="cuda:0", mps="folder")
+    again = dataclasses.replace(on_gpu, mps="folder/none")
+    pipe = Pipe(on_cpu, True, on_gpu, True, on_gpu, True, again, on_gpu)
+    answer(pipe, noted)  # type: ignore[arg-type]
+    assert folders == [None, "folder", "folder"]
+    assert kinds(pipe)[-2:] == ["Finished", "Misplaced"]
 
 
 def test_a_run_has_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,64 @@
+"""A control program of CUDA's multi-process service that starts processes which only wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from dynabro_cli.machine import mps
+
+CONTROL = """#!/bin/sh
+folder=${CUDA_MPS_PIPE_DIRECTORY:-$FAKE_MPS/usual}
+if [ "$1" = -d ]; then
+    if [ -e "$FAKE_MPS/refuse" ]; then cat "$FAKE_MPS/refuse" >&2; exit 1; fi
+    sleep 1000 >/dev/null 2>&1 &
+    echo $! > "$folder/control"
+    echo "start ${CUDA_VISIBLE_DEVICES:-all} $folder" >> "$FAKE_MPS/notes"
+    exit 0
+fi
+[ -e "$folder/control" ] || exit 1
+while read -r word rest; do
+    if [ "$word" = quit ]; then
+        kill "$(cat "$folder/control")"
+        rm "$folder/control"
+    fi
+done
+"""
+
+
+class Service:
+    """The program, first on the path, and what it has done."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.usual = folder, folder / "usual"
+        self.usual.mkdir(parents=True)
+        program = folder / "bin" / mps.CONTROL
+        program.parent.mkdir()
+        program.write_text(CONTROL)
+        program.chmod(0o755)
+        self.environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "FAKE_MPS": str(folder)}
+
+    def started(self) -> list[tuple[str, Path]]:
+        """Return the GPUs and the folders of the services that were started."""
+        notes = self._folder / "notes"
+        lines = [line.split(" ", 2) for line in notes.read_text().splitlines()] if notes.exists() else []
+        return [(gpus, Path(folder)) for _, gpus, folder in lines]
+
+    def running(self) -> list[Path]:
+        """Return the folders of the services that run."""
+        return [folder for _, folder in self.started() if (folder / "control").exists()]
+
+    def refuse(self, why: str) -> None:
+        """Let no service start."""
+        (self._folder / "refuse").write_text(why)
+
+    def start_usual(self) -> None:
+        """Start the user's own service."""
+        subprocess.run([mps.CONTROL, "-d"], check=True)
+
+    def end(self) -> None:
+        """End the services that run."""
+        for folder in self.running():
+            os.kill(int((folder / "control").read_text()), signal.SIGKILL)
