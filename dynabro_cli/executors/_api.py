@@ -37,8 +37,8 @@ class Options:
             or as many as share the GPUs.
         threads: CPU threads of each process; None to share the cores among the processes.
         most_threads: True if ``threads`` is a share of the cores; a small model then takes one thread.
-        device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs, or the CPU for small models and if there
-            is no GPU.
+        device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs, or the CPU for small models and on
+            machines without a GPU.
         jobs_per_gpu: Runs that share a GPU; None to decide by cores, memory and the size of the runs.
         data_dir: Folder of data sets; None for the usual folder.
         compile: ``auto``, ``on`` or ``off``.
@@ -122,7 +122,7 @@ class Outcome(NamedTuple):
 
 
 class Sharing(NamedTuple):
-    """How runs share a device. Runs on a GPU at the same time have equal values.
+    """The part of a device that a run takes. Runs on a GPU at the same time have the same value of ``fills``.
 
     Attributes:
         gpu: True if such a run computes on a GPU.

@@ -26,7 +26,7 @@ BASE_BYTES = 1e9
 
 
 class Look(NamedTuple):
-    """Where a run computes; its memory on a GPU in bytes, if that is ``total`` bytes large."""
+    """Device of a run, and its need of memory on a GPU by the size of that memory, in bytes."""
 
     gpu: bool
     fills: bool = False

@@ -44,7 +44,7 @@ Like = tuple[object, ...]
 
 
 class Place(NamedTuple):
-    """Where a run is made: the kind of device, ``cpu`` or ``cuda``, and the number of such runs at a time."""
+    """Kind of device of a run, ``cpu`` or ``cuda``, and the number of such runs at a time."""
 
     device: str
     jobs: int = 1

@@ -35,7 +35,7 @@ ends; then the program, which has its own session, ends the service and removes 
 
 
 def at_hand() -> str | None:
-    """Return the folder of the service that a sweep would use, without starting one; None if there is none to start."""
+    """Return the folder of the service that a sweep would use, without starting it; None without a service."""
     named = os.environ.get(FOLDER)
     return named or (USUAL_FOLDER if shutil.which(CONTROL) else None)
 
