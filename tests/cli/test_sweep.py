@@ -7,7 +7,7 @@ import io
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -354,6 +354,29 @@ def test_a_dry_run_takes_the_usual_number_of_jobs(dynabro: Dynabro, small: str, 
     assert json.loads(dynabro("sweep", small, "--dry-run", "--json", "--device", "cpu").out)["jobs"] == 2
 
 
+def test_a_dry_run_names_the_device_and_takes_its_times(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch, gpu_machine: Callable[..., None]
+) -> None:
+    """A computation took 1 s on the CPU and 0.1 s on a GPU."""
+    sweep = "name: small\nbase: {task: digits, model: mlp, method: sgd, attack: none, budget: 2}\nseeds: 0..3\n"
+    (folder / "small.yaml").write_text(sweep)
+    assert dynabro("sweep", "small.yaml", "--set", "seeds=0..1", "--jobs", "1", "--quiet").code == 0
+    change(folder / "results.db", "UPDATE runs SET wall_seconds = 200, budget_spent = 200")
+    change(folder / "results.db", "UPDATE runs SET wall_seconds = 20, device = 'cuda:0 NVIDIA H200' WHERE seed = 1")
+
+    def ahead(*options: str) -> tuple[list[str], str]:
+        outcome = dynabro("sweep", "small.yaml", "--dry-run", "--set", "budget=600", "--set", "seeds=2..5", *options)
+        return outcome.err.splitlines(), outcome.out.splitlines()[3]
+
+    gpu_machine(cores=4)
+    monkeypatch.setenv("PATH", "")  # no multi-process service
+    on_cpu = "time: about 10 min with 4 at a time, at the speed of stored runs on the CPU"
+    assert ahead() == (["dynabro: device: cpu (small model)"], on_cpu)
+    assert ahead("--device", "cpu") == ([], on_cpu)
+    on_gpu = "time: about 2 min with 2 at a time, at the speed of stored runs on the GPU"
+    assert ahead("--device", "cuda") == ([], on_gpu)
+
+
 @pytest.mark.parametrize("dry", [(), ("--dry-run",), ("--dry-run", "--json"), ("--quiet",)])
 def test_exclusions_that_leave_nothing_out_are_told(
     dry: tuple[str, ...], dynabro: Dynabro, folder: Path, asked: list[Any]
@@ -387,6 +410,11 @@ def test_exclusions_that_leave_nothing_out_are_told(
             ["jobs=-1 is not legal. Try: --jobs with a whole number, 0 for this process, or auto"],
         ),
         (("small.yaml", "--jobs", "many"), 2, ["jobs=many is not legal"]),
+        (
+            ("small.yaml", "--jobs-per-gpu", "0"),
+            2,
+            ["jobs_per_gpu=0 is not legal. Try: --jobs-per-gpu with a whole number from 1, or auto"],
+        ),
         (("small.yaml", "--compile", "maybe"), 2, ["compile=maybe is not legal"]),
         (("small.yaml", "--device", "gpu"), 2, ["device=gpu is not here"]),
         (("small.yaml", "--timeout", "0"), 2, ["--timeout"]),

@@ -7,16 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.executors import placement
 from dynabro_cli.executors._api import ON_CPU, Options, Sharing
 from dynabro_cli.executors.placement import Placement, place
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.grid.forecast import Place
-from dynabro_cli.machine import devices
 from dynabro_cli.simulation.placing import device_of, work_of
 
 RUNS = {
@@ -33,20 +30,6 @@ RUNS = {
 Machine = Callable[..., None]
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Make a machine with GPUs."""
-
-    def make(gpus: int = 1, cores: int = 16, gigabytes: float = 140) -> None:
-        monkeypatch.setattr(devices, "gpu_driver", lambda: gpus > 0)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-        monkeypatch.setattr(placement, "gpu_memory", lambda _: gigabytes * 1e9)
-        monkeypatch.setattr(placement, "cores", lambda: cores)
-
-    return make
-
-
 def placed(names: str, options: dict[str, Any] | None = None, service: str | None = "mps") -> Placement:
     return place([RUNS[name] for name in names.split()], Options(**options or {}), lambda: service)
 
@@ -57,12 +40,12 @@ def test_the_work_of_a_computation_is_parameters_times_samples() -> None:
 
 
 @pytest.mark.parametrize("asked", ["auto", "cuda", "cuda:0", "cpu"])
-def test_a_gpu_is_for_work_that_is_worth_it_and_for_runs_that_name_it(asked: str, machine: Machine) -> None:
-    machine()
+def test_a_gpu_is_for_work_that_is_worth_it_and_for_runs_that_name_it(asked: str, gpu_machine: Machine) -> None:
+    gpu_machine()
     on_gpu = {name for name, run in RUNS.items() if device_of(run, asked).type == "cuda"}
     large = {"mnist", "cifar10", "tf32", "unknown"}
     assert on_gpu == {"auto": large, "cpu": set()}.get(asked, large | {"digits"})
-    machine(0)
+    gpu_machine(0)
     assert {str(device_of(run, "auto")) for run in RUNS.values()} == {"cpu"}
     with pytest.raises(SpecError, match="device=cuda is not here"):
         device_of(RUNS["quadratic"], "cuda")
@@ -88,9 +71,9 @@ def test_a_gpu_is_for_work_that_is_worth_it_and_for_runs_that_name_it(asked: str
     ],
 )
 def test_places(
-    runs: str, options: dict[str, Any], service: str | None, expected: dict[str, int], notes: list[str], machine: Machine
+    runs: str, options: dict[str, Any], service: str | None, expected: dict[str, int], notes: list[str], gpu_machine: Machine
 ) -> None:
-    machine()
+    gpu_machine()
     found = placed(runs, options, service)
     assert (Counter(found.devices), list(found.notes)) == (expected, notes)
 
@@ -100,15 +83,15 @@ def test_places(
     [(1, 8, 140, 6), (1, 2, 140, 1), (1, 16, 8, 3), (1, 16, 1, 1), (2, 16, 140, 7), (2, 64, 140, 12)],
 )
 def test_cores_and_memory_limit_the_runs_on_a_gpu(
-    gpus: int, cores: int, gigabytes: float, expected: int, machine: Machine
+    gpus: int, cores: int, gigabytes: float, expected: int, gpu_machine: Machine
 ) -> None:
     """A run on MNIST needs 1 GB for libraries, 0.6 GB for CUDA, and 0.4 GB."""
-    machine(gpus, cores, gigabytes)
+    gpu_machine(gpus, cores, gigabytes)
     assert Counter(placed("mnist").devices) == {f"cuda:{index}": expected for index in range(gpus)}
 
 
-def test_a_service_is_asked_for_only_if_runs_share_a_gpu(machine: Machine) -> None:
-    machine()
+def test_a_service_is_asked_for_only_if_runs_share_a_gpu(gpu_machine: Machine) -> None:
+    gpu_machine()
     asked: list[str] = []
 
     def service() -> str:
@@ -124,8 +107,8 @@ def test_a_service_is_asked_for_only_if_runs_share_a_gpu(machine: Machine) -> No
     assert len(asked) == 2
 
 
-def test_how_runs_share(machine: Machine) -> None:
-    machine(2, cores=64)
+def test_how_runs_share(gpu_machine: Machine) -> None:
+    gpu_machine(2, cores=64)
     found = placed("mnist cifar10 quadratic")
     assert [found.sharing(RUNS[name]) for name in ("mnist", "cifar10", "quadratic")] == [
         Sharing(True, False, 12),
@@ -140,8 +123,8 @@ def test_how_runs_share(machine: Machine) -> None:
     assert placed("quadratic").of(RUNS["quadratic"]) == Place("cpu", 64)
 
 
-def test_the_runs_of_a_sweep_are_looked_at_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine()
+def test_the_runs_of_a_sweep_are_looked_at_once(gpu_machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu_machine()
     looked: list[Run] = []
     monkeypatch.setattr("dynabro_cli.simulation.placing.fills_gpu", lambda run: looked.append(run) is None)
     found = place([RUNS["mnist"].with_seed(seed) for seed in range(30)], Options(), lambda: None)
