@@ -76,8 +76,11 @@ class Slot:
 
     @property
     def mps_of_run(self) -> str | None:
-        """Folder of the service that the run uses; a second attempt gets a folder without a service."""
-        if self.mps is None or self.job is None or self.device_of_run == "cpu":
+        """Folder of the service at a place of a GPU, also for a run on the CPU, after which the process may use the GPU.
+
+        A second attempt gets a folder without a service.
+        """
+        if self.mps is None or self.job is None or self.device == "cpu":
             return None
         return f"{self.mps}/{NO_SERVICE}" if self.job.alone else self.mps
 
@@ -284,7 +287,7 @@ class Ledger:
         """
         if slot.job is None:
             return False
-        alone = slot.mps_of_run is not None and not slot.job.alone
+        alone = slot.mps_of_run is not None and slot.job.sharing.gpu and not slot.job.alone
         if alone:
             slot.job.alone = True
         elif died and slot.job.crashes < self._options.max_retries:

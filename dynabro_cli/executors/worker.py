@@ -208,7 +208,7 @@ def simulation() -> Simulate:
 def answer(connection: Connection, simulate: Simulate) -> None:
     """Answer every request with the events of ``simulate``, until the pipe is closed, or ``Stop`` arrives."""
     connection.send(Ready())
-    asked = _Asked(connection)
+    asked, used = _Asked(connection), False
     while True:
         try:
             request = connection.recv()
@@ -216,9 +216,12 @@ def answer(connection: Connection, simulate: Simulate) -> None:
             return
         if isinstance(request, Stop):
             return
-        if not joined(request.mps):
-            connection.send(Misplaced())
-            return
+        if request.mps is not None and request.mps != os.environ.get(FOLDER):
+            if used:  # CUDA looks for the service when any run first asks for GPUs, and never again
+                connection.send(Misplaced())
+                return
+            os.environ[FOLDER] = request.mps
+        used = True
         with printing_to(request.log):
             for message in messages(simulate, request, asked):
                 connection.send(message)
@@ -227,15 +230,6 @@ def answer(connection: Connection, simulate: Simulate) -> None:
             if asked.stop or spoilt() or (isinstance(message, Failure) and not message.expected and on_gpu()):
                 return  # an error on a GPU can leave the process unable to use it; the parent starts another
             tidy()
-
-
-def joined(mps: str | None) -> bool:
-    """Let this process use CUDA's multi-process service in a folder; return False if it already uses a GPU in another way."""
-    if mps is not None and os.environ.get(FOLDER) != mps:
-        if on_gpu():
-            return False
-        os.environ[FOLDER] = mps
-    return True
 
 
 def messages(simulate: Simulate, request: Request, asked: Callable[[], bool]) -> Iterator[Message]:

@@ -433,4 +433,4 @@ def test_a_run_that_ends_with_the_service_of_its_gpu_is_tried_once_without(end: 
 def test_other_failures_are_not_tried_again(sharing: Sharing, mps: str | None, failure: Failure, engine: Engine) -> None:
     places = Scripted({0: [lambda request: [*half(request), failure]]}, places=1)
     assert statuses(on_gpu(engine, 1, places, ["cuda:0"], lambda _: sharing, mps)) == ["failed"]
-    assert [request.mps for request in places.requests] == [mps if sharing.gpu else None]
+    assert [request.mps for request in places.requests] == [mps]

@@ -235,25 +235,22 @@ def test_a_process_in_which_a_capture_has_failed_makes_no_other_run(monkeypatch:
     assert kinds(pipe) == ["Ready", "Begun", "Started", "RoundsDone", "Finished"]
 
 
-def test_a_process_keeps_the_service_that_it_has_used_a_gpu_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = [False]
-    monkeypatch.setattr(worker, "on_gpu", lambda: used[0])
-    monkeypatch.setattr(worker, "tidy", lambda: None)
+def test_a_process_keeps_the_service_of_its_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker.os, "environ", {})
     folders: list[str | None] = []
 
     def noted(asked: Request, wanted: Callable[[], bool]) -> Iterator[Event]:
         folders.append(worker.os.environ.get(mps.FOLDER))
-        used[0] = asked.device == "cuda:0"
         yield from made_up(asked, wanted)
 
-    on_cpu = request(quadratic(0))
-    on_gpu = dataclasses.replace(on_cpu, device="cuda:0", mps="folder")
-    again = dataclasses.replace(on_gpu, mps="folder/none")
-    pipe = Pipe(on_cpu, True, on_gpu, True, on_gpu, True, again, on_gpu)
-    answer(pipe, noted)  # type: ignore[arg-type]
-    assert folders == [None, "folder", "folder"]
-    assert kinds(pipe)[-2:] == ["Finished", "Misplaced"]
+    plain = request(quadratic(0))
+    served, alone = dataclasses.replace(plain, mps="folder"), dataclasses.replace(plain, mps="folder/none")
+    for first, last in ((served, alone), (plain, served)):
+        pipe = Pipe(first, True, first, True, plain, True, last, True)
+        answer(pipe, noted)  # type: ignore[arg-type]
+        assert kinds(pipe)[-2:] == ["Finished", "Misplaced"]
+        monkeypatch.delitem(worker.os.environ, mps.FOLDER, raising=False)
+    assert folders == ["folder"] * 3 + [None] * 3
 
 
 def test_a_run_has_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
