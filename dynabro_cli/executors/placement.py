@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from dynabro_cli.executors._api import ON_CPU, Options, Sharing
 from dynabro_cli.experiment.build import data_directory
@@ -14,6 +14,9 @@ from dynabro_cli.experiment.spec import fields
 from dynabro_cli.grid.forecast import Place
 from dynabro_cli.machine.cores import cores
 from dynabro_cli.machine.devices import devices_of, gpu_memory
+
+if TYPE_CHECKING:
+    from dynabro_cli.simulation.need import Need
 
 LIKE = tuple(name for name, field in fields().items() if field.memory or field.speed)
 """The fields that decide where a run computes, and how much memory it needs."""
@@ -26,11 +29,11 @@ BASE_BYTES = 1e9
 
 
 class Look(NamedTuple):
-    """Device of a run, and its need of memory on a GPU by the size of that memory, in bytes."""
+    """Device of a run, and its need of memory there; ``fills`` is True if the run fills a GPU."""
 
     gpu: bool
-    fills: bool = False
-    need: Callable[[float], float] = float
+    fills: bool
+    need: Need
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,14 @@ class Placement:
 
     Attributes:
         devices: The device of each place.
+        look: Looks at a run.
         sharing: How a run shares its device.
         notes: A line about runs that compute on the CPU although there is a GPU.
         mps: Folder of CUDA's multi-process service; None without one.
     """
 
     devices: Sequence[str]
+    look: Callable[[Run], Look]
     sharing: Callable[[Run], Sharing] = lambda _: ON_CPU
     notes: Sequence[str] = ()
     mps: str | None = None
@@ -74,18 +79,18 @@ def place(runs: Sequence[Run], options: Options, mps: Callable[[], str | None]) 
     """
     names = devices_of(options.device)
     if names == ["cpu"]:
-        return Placement(["cpu"] * (options.jobs or cores()))
+        return Placement(["cpu"] * (options.jobs or cores()), looks(replace(options, device="cpu")))
     look = looks(options)
     on_gpu, on_cpu = ([run for run in runs if look(run).gpu is gpu] for gpu in (True, False))
     notes = _notes(on_cpu, mixed=bool(on_gpu))
     if not on_gpu:
-        return Placement(["cpu"] * (options.jobs or cores()), notes=notes)
+        return Placement(["cpu"] * (options.jobs or cores()), look, notes=notes)
     memory = min(gpu_memory(name) for name in names)
     given = math.ceil(options.jobs / len(names)) if options.jobs else options.jobs_per_gpu
 
     def most(run: Run, served: bool) -> int:
         limit = FILLING if look(run).fills else WITH_MPS if served else WITHOUT_MPS
-        fit = memory // (BASE_BYTES + look(run).need(memory))
+        fit = memory // (BASE_BYTES + look(run).need.within(memory).device)
         return given or max(1, min(limit, (cores() - OTHER_CORES) // len(names), int(fit)))
 
     folder = mps() if max(most(run, True) for run in on_gpu) > 1 else None
@@ -98,7 +103,7 @@ def place(runs: Sequence[Run], options: Options, mps: Callable[[], str | None]) 
     def sharing(run: Run) -> Sharing:
         return Sharing(True, look(run).fills, most(run, served)) if look(run).gpu else ON_CPU
 
-    return Placement(devices, sharing, notes, folder)
+    return Placement(devices, look, sharing, notes, folder)
 
 
 def looks(options: Options) -> Callable[[Run], Look]:
@@ -113,9 +118,9 @@ def looks(options: Options) -> Callable[[Run], Look]:
             from dynabro_cli.simulation.placing import fills_gpu, takes_gpu
 
             run = run.with_data(folder)
-            need = need_of(run, gpu=True)
             gpu = takes_gpu(run, options.device)
-            seen[like] = Look(gpu, gpu and fills_gpu(run), lambda total: need.within(total).device)
+            need = need_of(run, gpu=gpu, compiles=options.compile != "off")
+            seen[like] = Look(gpu, gpu and fills_gpu(run), need)
         return seen[like]
 
     return look

@@ -7,26 +7,18 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from dynabro_cli.errors import SpecError
-from dynabro_cli.executors._api import Options, Sharing
+from dynabro_cli.executors._api import Options
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.backends.local.pool import Pool
-from dynabro_cli.executors.placement import Placement, place
-from dynabro_cli.experiment.build import data_directory
+from dynabro_cli.executors.placement import Look, Placement, place
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.experiment.spec import fields
 from dynabro_cli.machine import mps
 from dynabro_cli.machine.cores import cores, spin_little
 from dynabro_cli.machine.host_memory import free_host_memory
 from dynabro_cli.simulation import precision
 
-if TYPE_CHECKING:
-    from dynabro_cli.simulation.need import Need
-
-LIKE = tuple(name for name, one in fields().items() if one.memory)
-"""The fields that the memory of a run depends on."""
 FIRST = 2
 """Processes that start before the number of runs at a time is known."""
 
@@ -79,7 +71,7 @@ def places_of(options: Options, free: float | None, pool: Pool, stack: contextli
     jobs, notes = len(placement.devices), [*placement.notes]
     pool.check = "all" if len(runs) == 1 else "gpu"
     if len(runs) > 1 and free is not None and not options.force:
-        fit = fitting(runs, jobs, options, free, placement.sharing)
+        fit = fitting(runs, jobs, options, free, placement.look)
         if fit < min(jobs, len(runs)):
             jobs = fit
             notes.append(f"{fit} runs at a time: more do not fit into the free memory")
@@ -98,7 +90,7 @@ def _placement(runs: Sequence[Run], options: Options, service: Callable[[], str 
     return placement
 
 
-def fitting(runs: Sequence[Run], jobs: int, options: Options, free: float, sharing: Callable[[Run], Sharing]) -> int:
+def fitting(runs: Sequence[Run], jobs: int, options: Options, free: float, look: Callable[[Run], Look]) -> int:
     """Return how many of ``runs``, at most ``jobs`` at a time, fit into the free memory, whichever meet.
 
     The process that uses a GPU checks the GPU's memory itself.
@@ -108,14 +100,14 @@ def fitting(runs: Sequence[Run], jobs: int, options: Options, free: float, shari
         jobs: Most runs at a time.
         options: The options.
         free: Bytes of free memory, before any process of a run has started.
-        sharing: How a run shares its device.
+        look: Looks at a run.
 
     Raises:
         SpecError: A single run does not fit, or ``options`` ask for more runs at a time than fit.
     """
     from dynabro_cli.simulation.need import too_much  # it loads torch
 
-    jobs, needs = min(jobs, len(runs)), [need.within(free) for need in _needs(runs, options, sharing)]
+    jobs, needs = min(jobs, len(runs)), [look(run).need.within(free) for run in runs]
     largest = sorted((need.host for need in needs), reverse=True)[:jobs]
     fit = sum(total <= free for total in itertools.accumulate(largest))
     if not fit:
@@ -126,19 +118,3 @@ def fitting(runs: Sequence[Run], jobs: int, options: Options, free: float, shari
             f"jobs={options.jobs}: {fit} of these runs at a time fit into the free memory. Try: --jobs {fit}, or --force"
         )
     return fit
-
-
-def _needs(runs: Sequence[Run], options: Options, sharing: Callable[[Run], Sharing]) -> list[Need]:
-    """Return the memory that each run needs."""
-    from dynabro_cli.simulation.need import need_of
-
-    folder = data_directory(options.data_dir)
-    known: dict[tuple[object, ...], Need] = {}
-    needs = []
-    for run in runs:
-        gpu = sharing(run).gpu
-        like = (gpu, *(getattr(run.spec, name) for name in LIKE))
-        if like not in known:
-            known[like] = need_of(run.with_data(folder), gpu=gpu, compiles=options.compile != "off")
-        needs.append(known[like])
-    return needs
