@@ -15,13 +15,15 @@ if [ "$1" = -d ]; then
     if [ -e "$FAKE_MPS/refuse" ]; then cat "$FAKE_MPS/refuse" >&2; exit 1; fi
     sleep 1000 >/dev/null 2>&1 &
     echo $! > "$folder/control"
-    echo "start ${CUDA_VISIBLE_DEVICES:-all} $folder" >> "$FAKE_MPS/notes"
+    echo "$! ${CUDA_VISIBLE_DEVICES:-all} $folder" >> "$FAKE_MPS/notes"
     exit 0
 fi
 [ -e "$folder/control" ] || exit 1
 while read -r word rest; do
     if [ "$word" = quit ]; then
-        kill "$(cat "$folder/control")"
+        service=$(cat "$folder/control")
+        kill "$service"
+        while grep -q . "/proc/$service/cmdline" 2>/dev/null; do sleep 0.01; done
         rm "$folder/control"
     fi
 done
@@ -40,15 +42,18 @@ class Service:
         program.chmod(0o755)
         self.environment = {"PATH": f"{program.parent}:{os.environ['PATH']}", "FAKE_MPS": str(folder)}
 
+    def _notes(self) -> list[list[str]]:
+        """Return process, GPUs and folder of each service that was started."""
+        notes = self._folder / "notes"
+        return [line.split(" ", 2) for line in notes.read_text().splitlines()] if notes.exists() else []
+
     def started(self) -> list[tuple[str, Path]]:
         """Return the GPUs and the folders of the services that were started."""
-        notes = self._folder / "notes"
-        lines = [line.split(" ", 2) for line in notes.read_text().splitlines()] if notes.exists() else []
-        return [(gpus, Path(folder)) for _, gpus, folder in lines]
+        return [(gpus, Path(folder)) for _, gpus, folder in self._notes()]
 
     def running(self) -> list[Path]:
         """Return the folders of the services that run."""
-        return [folder for _, folder in self.started() if (folder / "control").exists()]
+        return [Path(folder) for process, _, folder in self._notes() if _runs(process)]
 
     def refuse(self, why: str) -> None:
         """Let no service start."""
@@ -60,5 +65,14 @@ class Service:
 
     def end(self) -> None:
         """End the services that run."""
-        for folder in self.running():
-            os.kill(int((folder / "control").read_text()), signal.SIGKILL)
+        for process, *_ in self._notes():
+            if _runs(process):
+                os.kill(int(process), signal.SIGKILL)
+
+
+def _runs(process: str) -> bool:
+    """Return True if a process runs; a process that has ended, and that nobody has waited for, has no command line."""
+    try:
+        return Path("/proc", process, "cmdline").read_bytes() != b""
+    except OSError:
+        return False
