@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,10 @@ spin_little()  # before torch is loaded: processes that wait in a loop take the 
 
 import torch  # noqa: E402
 
+from dynabro_cli.executors import placement  # noqa: E402
+from dynabro_cli.machine import devices, mps  # noqa: E402
 from dynabro_cli.store.open.engine import open_for_writing  # noqa: E402
+from tests.machine.fake_mps import Service  # noqa: E402
 from tests.postgres import empty_database  # noqa: E402
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # the processes of tests share the cores; tests of threads set their number
@@ -51,6 +54,31 @@ def postgres_with_tables(tables: str, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("DYNABRO_STATE", str(tmp_path / "state"))
     with empty_database(like=tables) as url:
         yield url
+
+
+@pytest.fixture
+def gpu_machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make a machine that seems to have GPUs, on which nothing can be computed."""
+
+    def make(gpus: int = 1, cores: int = 16, gigabytes: float = 140) -> None:
+        monkeypatch.setattr(devices, "gpu_driver", lambda: gpus > 0)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        monkeypatch.setattr(placement, "gpu_memory", lambda _: gigabytes * 1e9)
+        monkeypatch.setattr(placement, "cores", lambda: cores)
+
+    return make
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    """A control program of CUDA's multi-process service, the only one."""
+    made = Service(tmp_path / "mps")
+    monkeypatch.delenv(mps.FOLDER, raising=False)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    yield made
+    made.end()
 
 
 @pytest.fixture

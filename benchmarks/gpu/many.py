@@ -55,7 +55,8 @@ def _jobs(count: int, how: How, data: object, shared: bool) -> Found:
         command = [sys.executable, "-m", "dynabro_cli", "sweep", str(place), "--db", str(Path(folder) / "gpu.db")]
         command += ["--device", how.device, "--data-dir", data() if task == "mnist" else folder]  # type: ignore[operator]
         command += ["--jobs-per-gpu", str(count)] if how.gpu else ["--jobs", str(count)]
-        with _mps(Path(folder)) if shared else contextlib.nullcontext({}) as environment:
+        without = {"CUDA_MPS_PIPE_DIRECTORY": f"{folder}/none"}  # dynabro would start a service
+        with _mps(Path(folder)) if shared else contextlib.nullcontext(without) as environment:
             before = time.perf_counter()
             ended = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
             seconds = time.perf_counter() - before

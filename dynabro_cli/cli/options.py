@@ -113,7 +113,13 @@ MAKING: dict[str, Any] = {
         typer.Option(min=1, metavar="N", help="CPU threads of each run. [default: the cores, shared out; 1 for a small model]"),
     ],
     "compile": Annotated[str, typer.Option(metavar="auto|on|off", help="Compile kernels: auto decides by the planned work.")],
-    "jobs_per_gpu": Annotated[int, typer.Option(min=1, metavar="N", help="Runs that share a GPU, if --jobs is auto.")],
+    "jobs_per_gpu": Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="Runs that share a GPU, if --jobs is auto; auto: by cores, memory and the size of the runs. [default: auto]",
+        ),
+    ],
     "checkpoint_every": Annotated[
         float, typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two checkpoints of a run.")
     ],
@@ -184,15 +190,22 @@ def _how(values: dict[str, Any]) -> Options:
         tags = check_words(tags or (), note)
     if isinstance(values["jobs"], str):
         values["jobs"] = jobs_of(values["jobs"])
+    if isinstance(values.get("jobs_per_gpu"), str):
+        values["jobs_per_gpu"] = _count("jobs_per_gpu", values["jobs_per_gpu"], 1, "a whole number from 1, or auto")
     return Options(**values, tags=tags or ())
 
 
 def jobs_of(text: str) -> int | None:
     """Return the number of runs at a time from an option's text; None for the usual number, 0 for this process."""
+    return _count("jobs", text, 0, "a whole number, 0 for this process, or auto")
+
+
+def _count(name: str, text: str, least: int, legal: str) -> int | None:
+    """Return the number in an option's text, at least ``least``; None for ``auto``."""
     try:
         count = None if text == "auto" else parse_whole(text)
     except ValueError:
         count = -1
-    if count is not None and count < 0:
-        raise SpecError(f"jobs={text} is not legal. Try: --jobs with a whole number, 0 for this process, or auto")
+    if count is not None and count < least:
+        raise SpecError(f"{name}={text} is not legal. Try: --{name.replace('_', '-')} with {legal}")
     return count

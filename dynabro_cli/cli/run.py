@@ -152,6 +152,8 @@ def _run(spec: RunSpec, options: Options, db: str, save_model: Path | None, *, a
         if not quiet:
             tell(f"{_described(run)}; to be stored in {shown(db)} with key {run.key[:KEY_DIGITS]}")
         places = places_for([run])
+        for line in places.notes if not quiet else ():
+            tell(line)
         engine = open_for_writing(db)
         files = SideFiles.of(engine.url, warn)
         model = None if save_model is None else ModelFile(save_model, run.key, db, force=options.force)

@@ -81,13 +81,14 @@ def search(
 
 def _foretell(search: Search, ahead: Outlook, db: str, options: Options, as_json: bool) -> None:
     """Print the size of a search, its space, and its duration."""
-    from dynabro_cli.grid.forecast import forecast, usual_jobs
-    from dynabro_cli.machine.cores import cores
+    from dynabro_cli.cli.sweep_runs import places_ahead
+    from dynabro_cli.grid.forecast import forecast
     from dynabro_cli.store.open.translation import shown
     from dynabro_cli.store.repetition import Standing
 
-    jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
-    each = forecast(ahead.samples, db, standing=Standing(None), device=options.device)
+    places = places_ahead(ahead.samples, options)
+    jobs = max(places.of(run).jobs for run in ahead.samples)
+    each = forecast(ahead.samples, db, standing=Standing(None), place=places.of)
     seconds = None if each.timed < len(ahead.samples) else (each.seconds or 0) * ahead.runs / len(ahead.samples) / jobs
     stored = _stored(search, db, options.rerun)
     begun, ended = stored.total(), stored.total() - stored["running"]
@@ -150,8 +151,8 @@ def _make(search: Search, ahead: Outlook, db: str, options: Options, *, as_json:
         from dynabro_cli.store.side_files import SideFiles
 
         places = places_for(_representatives(ahead))
-        if places.note:
-            complain(places.note)
+        for line in places.notes:
+            complain(line)
         engine = open_for_writing(db)
         files = SideFiles.of(engine.url, warn)
         files.probe()

@@ -12,9 +12,12 @@ from dynabro_cli.cli.terminal import complain, hint, say
 from dynabro_cli.errors import SweepError, first_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dynabro_cli.executors._api import Options, Outcome, Status
+    from dynabro_cli.executors.placement import Placement
+    from dynabro_cli.experiment.resolve import Run
     from dynabro_cli.grid.plan import PlannedRuns
     from dynabro_cli.store.recorder import SaveModel
     from dynabro_cli.store.repetition import Standing
@@ -28,6 +31,10 @@ WORDS: dict[Status, str] = {
     "failed": "failed",
     "interrupted": "not run",
 }
+
+
+NAMES = {"cpu": "CPU", "cuda": "GPU"}
+"""Kinds of devices in sentences."""
 
 
 def standing_of(planned: PlannedRuns, db: str, options: Options) -> tuple[PlannedRuns, Standing]:
@@ -52,13 +59,15 @@ def standing_of(planned: PlannedRuns, db: str, options: Options) -> tuple[Planne
 
 def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, whole: int | None = None) -> None:
     """Print the number of runs to make, their duration, and their disk space; ``whole`` is the number of runs of all shards."""
-    from dynabro_cli.grid.forecast import forecast, usual_jobs
-    from dynabro_cli.machine.cores import cores
+    from dynabro_cli.grid.forecast import forecast
     from dynabro_cli.store.open.translation import shown
 
-    jobs = options.jobs or usual_jobs(options.device, cores(), options.jobs_per_gpu)
     planned, standing = standing_of(planned, db, options)
-    ahead = forecast(planned.runs, db, standing=standing, device=options.device, retry_failed=options.retry_failed, jobs=jobs)
+    retry = options.retry_failed
+    to_make = standing.to_make([run.key for run in planned.runs], retry_failed=retry)
+    places = places_ahead([run for run in planned.runs if run.key in to_make], options)
+    jobs = len(places.devices)
+    ahead = forecast(planned.runs, db, standing=standing, retry_failed=retry, jobs=jobs, place=places.of)
     if as_json:
         print_json(
             {"sweep": planned.sweep.name, "duplicates": planned.duplicates, "excluded": planned.excluded}
@@ -72,14 +81,26 @@ def foretell(planned: PlannedRuns, db: str, options: Options, as_json: bool, *, 
     say(f"{ahead.planned if whole is None else whole} runs planned{' (' + ', '.join(left) + ')' if left else ''}{part}")
     failed = f", {ahead.failed} failed before (--retry-failed repeats them)" if ahead.failed else ""
     say(f"{ahead.stored} stored in {shown(db)}{failed}, {ahead.to_do} to do")
+    on = " and ".join(f"the {NAMES[device]}" for device in sorted(ahead.devices))
     if ahead.to_do and ahead.seconds is None:
-        say(f"time: no estimate, because no similar run is in {shown(db)}")
+        say(f"time: no estimate, because no similar run on {on} is in {shown(db)}")
     elif ahead.elapsed is not None:
         part = "" if ahead.timed == ahead.to_do else f" for the {ahead.timed} of them that are similar to stored runs"
         how = ", one after another" if ahead.jobs == 1 else f" with {ahead.jobs} at a time"
-        say(f"time: about {duration(ahead.elapsed)}{part}{how}, at the speed of stored runs")
+        say(f"time: about {duration(ahead.elapsed)}{part}{how}, at the speed of stored runs on {on}")
     if ahead.to_do:
         say(f"database: about {size(ahead.bytes)} more")
+
+
+def places_ahead(runs: Sequence[Run], options: Options) -> Placement:
+    """Return the places that runs would have, and print the lines about them; nothing is started."""
+    from dynabro_cli.executors.placement import place
+    from dynabro_cli.machine import mps
+
+    places = place(runs, options, mps.at_hand)
+    for line in places.notes:
+        complain(line)
+    return places
 
 
 def run_all(planned: PlannedRuns, db: str, options: Options, models: Path | None, *, as_json: bool, quiet: bool) -> None:
@@ -132,8 +153,8 @@ def make_runs(
         from dynabro_cli.store.side_files import SideFiles
 
         places = places_for([run for run in planned.runs if run.key in left])
-        if places.note:
-            complain(places.note)
+        for line in places.notes:
+            complain(line)
         engine = open_for_writing(db)
         files = SideFiles.of(engine.url, warn)
         files.probe()

@@ -34,11 +34,12 @@ class Options:
         executor: The back end that makes the runs, as ``backends`` names it.
         address: The address of a cluster, for a back end that has one.
         jobs: Runs at a time, one process each; 0 to make them in this process; None for the number of usable cores,
-            or ``jobs_per_gpu`` on each GPU.
+            or as many as share the GPUs.
         threads: CPU threads of each process; None to share the cores among the processes.
         most_threads: True if ``threads`` is a share of the cores; a small model then takes one thread.
-        device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs or, without one, the CPU.
-        jobs_per_gpu: Runs that share a GPU.
+        device: ``cpu``, ``cuda:N``, or ``cuda`` for all GPUs; ``auto`` for all GPUs, or the CPU for small models and on
+            machines without a GPU.
+        jobs_per_gpu: Runs that share a GPU; None to decide by cores, memory and the size of the runs.
         data_dir: Folder of data sets; None for the usual folder.
         compile: ``auto``, ``on`` or ``off``.
         timeout: Time limit of a run in seconds, without process start-up; None for no limit.
@@ -62,7 +63,7 @@ class Options:
     threads: int | None = None
     most_threads: bool = False
     device: str = "auto"
-    jobs_per_gpu: int = 1
+    jobs_per_gpu: int | None = None
     data_dir: Path | None = None
     compile: str = "auto"
     timeout: float | None = None
@@ -118,6 +119,23 @@ class Outcome(NamedTuple):
     status: Status
     message: str | None
     failure: Failure | None = None
+
+
+class Sharing(NamedTuple):
+    """The part of a device that a run takes. Runs on a GPU at the same time have the same value of ``fills``.
+
+    Attributes:
+        gpu: True if such a run computes on a GPU.
+        fills: True if its kernels fill a GPU.
+        most: Number of such runs on a GPU at a time.
+    """
+
+    gpu: bool
+    fills: bool = False
+    most: int = 1
+
+
+ON_CPU = Sharing(False)
 
 
 class Listener(Protocol):

@@ -6,13 +6,14 @@ messages from there until the process or task has ended. A back end knows nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dynabro_cli.events import Event
-from dynabro_cli.executors._api import Failure, Options
-from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Request
+from dynabro_cli.executors._api import ON_CPU, Failure, Options, Sharing
+from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Misplaced, Request
+from dynabro_cli.experiment.resolve import Run
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,6 @@ class Printed:
     """Text for the run's log, such as the output of its process."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class Misplaced:
-    """The run was not started, because its process uses another GPU or is no longer usable; the process ends."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +112,18 @@ class Places(NamedTuple):
 
     Attributes:
         options: The options, with jobs, threads and device resolved.
-        devices: The devices, which the places share in turn.
-        most: Most runs at a time.
+        devices: The devices, which the places share in turn. A run for the CPU may be at any place.
+        most: Number of places.
         backend: The processes or the cluster; closed by the scheduler.
-        note: A line about the number of runs at a time, if it is not the usual one.
+        notes: Lines about devices and the number of runs at a time, if these are not the usual ones.
+        sharing: How a run shares its device.
+        mps: Folder of CUDA's multi-process service; None without one.
     """
 
     options: Options
     devices: Sequence[str]
     most: int
     backend: Backend
-    note: str | None = None
+    notes: Sequence[str] = ()
+    sharing: Callable[[Run], Sharing] = lambda _: ON_CPU
+    mps: str | None = None

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from dynabro_cli.errors import AlreadyStoredError, LostRunError, RunHeldError, last_line
 from dynabro_cli.events import Diverged, Event, Finished, Started
-from dynabro_cli.executors._api import Failure, Listener, Options, Outcome, Status
+from dynabro_cli.executors._api import ON_CPU, Failure, Listener, Options, Outcome, Sharing, Status
 from dynabro_cli.executors.run_log import RunLog
 from dynabro_cli.experiment.key import canonical_json
 from dynabro_cli.experiment.resolve import Run
@@ -20,15 +20,22 @@ from dynabro_cli.store.side_files import SideFiles
 
 REVISIT_SECONDS = 1.0
 """Pause between two checks of runs that are in progress elsewhere."""
+NO_SERVICE = "none"
+"""A name that does not exist in the folder of CUDA's multi-process service, so that CUDA uses none, whatever runs elsewhere."""
 
 
 @dataclass
 class Job:
-    """A run, its place among all runs, and the number of processes that died under it."""
+    """A run, its place among all runs, how it shares a device, and the number of processes that died under it.
+
+    ``alone`` is True for a second attempt on a GPU, without CUDA's multi-process service.
+    """
 
     place: int
     run: Run
+    sharing: Sharing
     crashes: int = 0
+    alone: bool = False
 
 
 @dataclass
@@ -43,7 +50,8 @@ class Slot:
     Attributes:
         number: The place.
         recorder: The writer of the run's rows.
-        device: The device of the run.
+        device: The device of the place.
+        mps: Folder of CUDA's multi-process service for the device.
         job: The run; None for an empty slot.
         log: The log of the run.
         sent: True if the place was asked to make the run; ``begun``: it has begun; ``claimed``: the run is ours.
@@ -53,12 +61,28 @@ class Slot:
     number: int
     recorder: Recorder
     device: str
+    mps: str | None = None
     job: Job | None = None
     log: RunLog | None = None
     sent: bool = False
     begun: bool = False
     claimed: bool = False
     deadline: float = math.inf
+
+    @property
+    def device_of_run(self) -> str:
+        """Device of the run: the place's, unless the run computes on the CPU."""
+        return self.device if self.job is not None and self.job.sharing.gpu else "cpu"
+
+    @property
+    def mps_of_run(self) -> str | None:
+        """Folder of the service at a place of a GPU, also for a run on the CPU, after which the process may use the GPU.
+
+        A second attempt gets a folder without a service.
+        """
+        if self.mps is None or self.job is None or self.device == "cpu":
+            return None
+        return f"{self.mps}/{NO_SERVICE}" if self.job.alone else self.mps
 
     def clear(self) -> None:
         """Note that no run is in progress here any more."""
@@ -77,6 +101,7 @@ class Ledger:
         files: Logs and checkpoints.
         listener: Receives the events.
         stored: Keys of runs that are known to have a result that is not to be repeated.
+        sharing: How a run shares its device.
 
     Attributes:
         outcomes: The outcome of each run, in the order of ``runs``.
@@ -86,30 +111,44 @@ class Ledger:
     """
 
     def __init__(
-        self, runs: Sequence[Run], options: Options, files: SideFiles, listener: Listener, stored: Collection[str] = ()
+        self,
+        runs: Sequence[Run],
+        options: Options,
+        files: SideFiles,
+        listener: Listener,
+        stored: Collection[str] = (),
+        sharing: Callable[[Run], Sharing] = lambda _: ON_CPU,
     ) -> None:
         self._options, self._files, self._listener, self._stored = options, files, listener, stored
-        self._queue = deque(Job(place, run) for place, run in enumerate(runs))
+        self._sharing = sharing
+        self._queues: dict[Sharing, deque[Job]] = {}  # apart, so that no search passes all runs that a slot cannot take
         self._elsewhere: list[Job] = []
         self._look_again = 0.0
-        self.outcomes = [Outcome(run, "interrupted", None) for run in runs]
+        self.outcomes: list[Outcome] = []
+        self._add(runs)
         self.failed_fast = self.stopping = False
         self.interrupted = 0
 
-    def next(self, slot: Slot, check: Callable[[], None]) -> Job | None:
+    def next(self, slot: Slot, check: Callable[[], None], suits: Callable[[Sharing], bool] = lambda _: True) -> Job | None:
         """Take the first run that the database still needs; None if no run can be taken now.
 
         Args:
             slot: The slot of the run.
             check: Called before each query of the database.
+            suits: Returns True if runs that share a device in this way can be in the slot now.
         """
-        if not self._queue and self._elsewhere and time.monotonic() >= self._look_again:
-            self._queue.extend(self._elsewhere)
+        if not self._queued and self._elsewhere and time.monotonic() >= self._look_again:
+            self._queue(*self._elsewhere)
             self._elsewhere.clear()
             self._look_again = time.monotonic() + REVISIT_SECONDS
-        while self._queue or self._fetch():
+        while self._queued or self._fetch():
             check()
-            job = self._queue.popleft()
+            queues = {sharing: queue for sharing, queue in self._queues.items() if queue and suits(sharing)}
+            if not queues:
+                return None
+            # a place of a GPU takes a run for the CPU only if no other run can be there
+            first = min(queues, key=lambda sharing: (not sharing.gpu, queues[sharing][0].place))
+            job = queues[first].popleft()
             if not self.wanted(job.run):
                 continue
             try:
@@ -136,10 +175,21 @@ class Ledger:
         """Return True if a run ends after this event, stored as ``pruned``, because its result would not matter."""
         return False
 
+    @property
+    def _queued(self) -> bool:
+        return any(self._queues.values())
+
+    def _queue(self, *jobs: Job) -> None:
+        for job in jobs:
+            self._queues.setdefault(job.sharing, deque()).append(job)
+
+    def _add(self, runs: Sequence[Run]) -> None:
+        self._queue(*(Job(place, run, self._sharing(run)) for place, run in enumerate(runs, len(self.outcomes))))
+        self.outcomes += [Outcome(run, "interrupted", None) for run in runs]
+
     def _fetch(self) -> bool:
         runs = self.more()
-        self._queue.extend(Job(len(self.outcomes) + place, run) for place, run in enumerate(runs))
-        self.outcomes += [Outcome(run, "interrupted", None) for run in runs]
+        self._add(runs)
         return bool(runs)
 
     def patience(self, others: bool) -> float | None:
@@ -150,7 +200,7 @@ class Ledger:
         """
         if not self._elsewhere:
             return None
-        if not others and not self._queue:
+        if not others and not self._queued:
             self._listener.waiting(len(self._elsewhere))
         return max(0.0, self._look_again - time.monotonic())
 
@@ -208,7 +258,7 @@ class Ledger:
         try:
             fresh = slot.recorder.run_id is None and not failure.expected
             if fresh and not slot.recorder.failed_before_going_on(slot.job.run.key, failure.details):
-                slot.recorder.record(_start(slot.job.run, replace(self._options, device=slot.device)))
+                slot.recorder.record(_start(slot.job.run, replace(self._options, device=slot.device_of_run)))
             slot.recorder.failed(failure.details)
         except (RunHeldError, AlreadyStoredError):
             self.postpone(slot)
@@ -224,20 +274,35 @@ class Ledger:
         self._keep(slot)
         self._settle(slot, "interrupted", None)
 
-    def retry(self, slot: Slot, why: str = "its process died") -> bool:
-        """Return True if the slot's run, whose process died, may be started again; its rows are then stored."""
-        if slot.job is None or slot.job.crashes >= self._options.max_retries:
+    def retry(self, slot: Slot, why: str, *, died: bool = True) -> bool:
+        """Return True if the slot's run may be started again; its rows are then stored.
+
+        A run that used CUDA's multi-process service is first tried without it: an error of one client can end the service, and
+        with it the runs of all clients.
+
+        Args:
+            slot: The slot.
+            why: The reason, as a sentence.
+            died: True if the process died; False for an error of the GPU, which is not retried otherwise.
+        """
+        if slot.job is None:
             return False
-        slot.job.crashes += 1
+        alone = slot.mps_of_run is not None and slot.job.sharing.gpu and not slot.job.alone
+        if alone:
+            slot.job.alone = True
+        elif died and slot.job.crashes < self._options.max_retries:
+            slot.job.crashes += 1
+        else:
+            return False
         if slot.log is not None:
-            slot.log.write(f"{why}; the run is retried")
+            slot.log.write(f"{why}; the run is retried" + (" without CUDA's multi-process service" if alone else ""))
         self._keep(slot)
         return True
 
     def give_back(self, slot: Slot) -> None:
         """Put the slot's run, which has not started, at the head of the queue."""
         if slot.job is not None:
-            self._queue.appendleft(slot.job)
+            self._queues[slot.job.sharing].appendleft(slot.job)
             slot.job = slot.log = None
 
     def postpone(self, slot: Slot) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Sequence
@@ -11,11 +12,11 @@ from dataclasses import asdict
 from dynabro_cli.components import digests, plugins
 from dynabro_cli.errors import DisconnectedError, LostRunError, RunError
 from dynabro_cli.events import Checkpointed, Started
-from dynabro_cli.executors._api import Failure, Options, Outcome
-from dynabro_cli.executors.backend import Backend, Ended, Message, Misplaced, Printed
+from dynabro_cli.executors._api import Failure, Options, Outcome, Sharing
+from dynabro_cli.executors.backend import Backend, Ended, Message, Printed
 from dynabro_cli.executors.interruptions import Interrupted, Interruptions
 from dynabro_cli.executors.ledger import Job, Ledger, Slot
-from dynabro_cli.executors.worker import Begun, Left, Request
+from dynabro_cli.executors.worker import Begun, Left, Misplaced, Request
 from dynabro_cli.store.kept_connection import KeptConnection
 
 FALSE_STARTS = 3
@@ -83,16 +84,33 @@ class Scheduler:
         return slot.sent or not self._backend.free(slot.number)
 
     def _assign(self, interruptions: Interruptions) -> None:
-        """Give free slots their next runs, up to the capacity of the back end."""
+        """Give free slots their next runs, up to the capacity of the back end; end processes for which there is no run."""
         free = [slot for slot in self._slots if not self._occupied(slot)]
         for slot in reversed(free):  # the database may have changed since the run was taken
             self._ledger.give_back(slot)
-        room = self._backend.capacity - (len(self._slots) - len(free))
-        for slot in free[: max(0, room)]:
-            if self._ledger.next(slot, interruptions.check) is None:
+        room, idle = self._backend.capacity - (len(self._slots) - len(free)), set[str]()
+        for slot in free:
+            if room <= 0:
+                return
+            suits = functools.partial(self._suits, slot)
+            if slot.device in idle or self._ledger.next(slot, interruptions.check, suits) is None:
+                idle.add(slot.device)
                 self._discard(slot)
-            elif self._backend.start(slot.number):
+                continue
+            room -= 1
+            if self._backend.start(slot.number):
                 self._send(slot)
+
+    def _suits(self, slot: Slot, sharing: Sharing) -> bool:
+        """Return True if a run that shares a device in this way can be in a slot now.
+
+        Runs that fill a GPU and others never share a GPU: each small kernel would wait behind kernels that fill it.
+        """
+        if not sharing.gpu or slot.device == "cpu":
+            return not sharing.gpu
+        others = [one.job.sharing for one in self._slots if one.device == slot.device and one is not slot and one.job]
+        beside = [other for other in others if other.gpu]
+        return all(other.fills == sharing.fills and len(beside) < other.most for other in [*beside, sharing])
 
     def _send(self, slot: Slot) -> None:
         if slot.job is None:
@@ -102,7 +120,7 @@ class Scheduler:
             spec=asdict(run.spec),
             key=run.key,
             data_dir=how.data_dir,
-            device=slot.device,
+            device=slot.device_of_run,
             threads=how.threads,
             most_threads=how.most_threads,
             compile=how.compile,
@@ -112,7 +130,8 @@ class Scheduler:
             check="nothing" if how.force else self._backend.check,
             plugins=digests.with_imports(plugins.loaded()),
             weights=how.weights,
-            gpu_share=1 / how.jobs_per_gpu,
+            gpu_share=1 / (how.jobs_per_gpu or 1),
+            mps=slot.mps_of_run,
         )
         slot.sent = True
         self._backend.send(slot.number, request)
@@ -161,7 +180,11 @@ class Scheduler:
         elif isinstance(message, Misplaced):
             self._ledger.give_back(slot)
         elif isinstance(message, Failure):
-            self._ledger.fail(slot, message)
+            if not self._ledger.stopping and of_gpu(message) and self._ledger.retry(slot, message.reason, died=False):
+                self._discard(slot)
+                slot.clear()
+            else:
+                self._ledger.fail(slot, message)
         elif isinstance(message, Left):
             self._ledger.interrupt(slot)
         elif isinstance(message, Started):
@@ -249,3 +272,8 @@ class Scheduler:
                 if slot.job is not None:
                     self._ledger.interrupt(slot)
                 slot.clear()
+
+
+def of_gpu(failure: Failure) -> bool:
+    """Return True if a run failed by an error of CUDA, which another process on the same service can have caused."""
+    return not failure.expected and any(word in failure.reason for word in ("CUDA", "CUBLAS", "CUDNN", "cuDNN"))

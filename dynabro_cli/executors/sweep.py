@@ -66,7 +66,7 @@ def make_all(
     """
     options, files, kept = places.options, files or SideFiles.of(engine.url), KeptConnection(engine)
     slots = slots_of(kept, places, min(places.most, len(runs)), files, repeat=standing.repeat, save_model=save_model)
-    ledger = Ledger(runs, options, files, listener, standing.stored(run.key for run in runs))
+    ledger = Ledger(runs, options, files, listener, standing.stored(run.key for run in runs), places.sharing)
     with in_progress(kept, ledger.outcomes, [slot.recorder.owner for slot in slots], options, standing):
         return Scheduler(ledger, slots, options, places.backend, kept).run()
 
@@ -88,6 +88,7 @@ def slots_of(
             number,
             Recorder(kept, origin=origin, sweep=options.sweep, repeat=repeat, files=files, save_model=save_model),
             places.devices[number % len(places.devices)],
+            places.mps,
         )
         for number in range(count)
     ]

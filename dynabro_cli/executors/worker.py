@@ -39,6 +39,7 @@ from dynabro_cli.executors._api import PREEMPTING, Due, Failure, failure_of
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.machine.cores import spin_little
 from dynabro_cli.machine.devices import spoilt
+from dynabro_cli.machine.mps import FOLDER
 from dynabro_cli.machine.strangers_files import open_log
 
 PARENTS_SIGNALS = (signal.SIGINT, *PREEMPTING)
@@ -57,7 +58,8 @@ class Request:
     ``check`` says which memory is compared with the run's needs before it starts: the memory of the GPU, if others have checked
     the machine's already, or all memory. ``plugins`` are the parent's plugins. ``weights`` says when the
     run sends its model. ``gpu_share`` is the share of a GPU that the run has. With ``most_threads`` a small model
-    takes one thread, not ``threads``.
+    takes one thread, not ``threads``. ``mps`` is the folder of CUDA's multi-process service, or a folder without one; None
+    leaves the choice to the environment.
     """
 
     spec: dict[str, Any]
@@ -74,6 +76,7 @@ class Request:
     weights: SaveAt = "never"
     gpu_share: float = 1.0
     most_threads: bool = False
+    mps: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,12 @@ class Begun:
     """The worker has read a request."""
 
 
-Message = Ready | Begun | Left | Event | Failure
+@dataclass(frozen=True)
+class Misplaced:
+    """The run was not started, because its process uses another GPU or is no longer usable; the process ends."""
+
+
+Message = Ready | Begun | Left | Misplaced | Event | Failure
 Simulate = Callable[[Request, Callable[[], bool]], Iterator[Event]]
 
 
@@ -164,8 +172,8 @@ def simulation() -> Simulate:
     from dynabro_cli.experiment.build import data_directory
     from dynabro_cli.experiment.data import read
     from dynabro_cli.experiment.resolve import resolve
-    from dynabro_cli.machine.devices import pick_device
     from dynabro_cli.simulation.need import check_room
+    from dynabro_cli.simulation.placing import device_of
     from dynabro_cli.simulation.setup import simulate_run
 
     load = functools.lru_cache(maxsize=1)(read)
@@ -178,7 +186,7 @@ def simulation() -> Simulate:
                 "the worker process takes the spec for another run; it has another version of dynabro or a component"
             )
         if request.check == "all" or (request.check == "gpu" and request.device != "cpu"):
-            device, compiles = pick_device(request.device), request.compile != "off"
+            device, compiles = device_of(run, request.device), request.compile != "off"
             check_room(run, device, compiles=compiles, host=request.check == "all")
         return simulate_run(
             run,
@@ -200,7 +208,7 @@ def simulation() -> Simulate:
 def answer(connection: Connection, simulate: Simulate) -> None:
     """Answer every request with the events of ``simulate``, until the pipe is closed, or ``Stop`` arrives."""
     connection.send(Ready())
-    asked = _Asked(connection)
+    asked, used = _Asked(connection), False
     while True:
         try:
             request = connection.recv()
@@ -208,6 +216,12 @@ def answer(connection: Connection, simulate: Simulate) -> None:
             return
         if isinstance(request, Stop):
             return
+        if request.mps is not None and request.mps != os.environ.get(FOLDER):
+            if used:  # CUDA looks for the service when any run first asks for GPUs, and never again
+                connection.send(Misplaced())
+                return
+            os.environ[FOLDER] = request.mps
+        used = True
         with printing_to(request.log):
             for message in messages(simulate, request, asked):
                 connection.send(message)

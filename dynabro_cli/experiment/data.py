@@ -7,6 +7,7 @@ size, times and inode. So a later command, which need not load torch, knows by a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from dynabro_cli.components.digests import of_entry
 from dynabro_cli.experiment.build import data_directory
 from dynabro_cli.machine.cache_folder import cache_folder
 from dynabro_cli.models._api import REGISTRY as MODEL_REGISTRY
-from dynabro_cli.tasks._api import REGISTRY, Images, Objective, Task, TaskSetting, digest_of_all
+from dynabro_cli.tasks._api import REGISTRY, Images, ImageShape, Objective, Task, TaskSetting, digest_of_all
+from dynabro_cli.tasks._torchvision import one_at_a_time
 
 READS = ("open", "os.scandir", "os.listdir")
 """Python's audit events of reading: a file that is added to a folder changes the state of the folder alone."""
@@ -32,6 +34,7 @@ UNTRACKED = ("/proc/", "/sys/", "/dev/")
 INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 MODELS = "models/"
 """The beginning of the text of a model, among the texts of tasks."""
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 SETTLED_NS = 2_000_000_000
 """Age of the last change of a file after which another change cannot have the same time, whatever the file system."""
 
@@ -43,19 +46,77 @@ _hooked = False  # an audit hook cannot be removed, so a process adds one at mos
 def read(component: Component[Any], folder: Path, built: Task | None = None) -> Images | Objective:
     """Load a task's data, or its objective, and remember the digest of the data.
 
+    Images that are kept decoded are read from the cache, unless a file of the data has changed. While a process decodes them,
+    other processes that need images wait.
+
     Args:
         component: The task.
         folder: The folder of data sets.
         built: The task, built for this folder; None to build it.
     """
     task: Task = built or component.build(TaskSetting(folder))
-    with noting() as files:
-        data = task.load()
-    # without files, a user's task may have read them by native code, which Python does not notice
-    seen = component.entry.shipped or _of_user(files)
-    if isinstance(data, Images) and task.digest is None and seen and _settled(files):
-        _remember(_place(component, folder), {"digest": data.digest, "files": files})
+    place = _place(component, folder)
+    kept = _kept_at(component, folder) if task.keep else None
+    with contextlib.nullcontext() if kept is None else _alone(kept.parent):
+        if kept is not None and (images := _kept(kept, place)) is not None:
+            return images
+        with noting() as files:
+            data = task.load()
+        # without files, a user's task may have read them by native code, which Python does not notice
+        seen = component.entry.shipped or _of_user(files)
+        if isinstance(data, Images) and task.digest is None and seen and _settled(files):
+            _remember(place, {"digest": data.digest, "files": files})
+            if kept is not None:
+                _keep(kept, data, place)
     return data
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let other processes wait within the context; without a folder that can be written, they do the same work."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(one_at_a_time(folder))
+        yield
+
+
+def _kept_at(component: Component[Any], folder: Path) -> Path:
+    """Return the cache's file for the images of a task. Other code replaces it, because it may be large."""
+    key = repr((component.text, str(folder.absolute()), os.getcwd()))
+    return cache_folder() / "images" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.safetensors"
+
+
+def _keep(kept: Path, images: Images, place: Path) -> None:
+    """Write images to the cache."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    arrays = {name: array.contiguous() for name, array in vars(images).items() if name in ARRAYS}
+    about = {field.name: getattr(images, field.name) for field in dataclasses.fields(images) if field.name not in ARRAYS}
+    about |= {"shape": dataclasses.astuple(images.shape), "place": place.name}
+    with contextlib.suppress(SafetensorError):  # such as a full disk
+        _write(kept, lambda path: save_file(arrays, path, {"about": json.dumps(about)}))
+
+
+def _kept(kept: Path, place: Path) -> Images | None:
+    """Return the images that ``_keep`` wrote; None if the data have changed since, or the file is damaged."""
+    from safetensors import safe_open
+
+    known = _recall(place)
+    if known is None or not _same(known["files"]):
+        return None
+    try:
+        with safe_open(kept, "pt") as file:
+            about = json.loads(file.metadata()["about"])
+            arrays = {name: file.get_tensor(name) for name in ARRAYS}
+        if about.pop("place") != place.name:
+            return None
+        about |= {name: tuple(about[name]) for name in ("mean", "std", "notes")} | {"shape": ImageShape(*about["shape"])}
+        images = Images(**arrays, **about)
+    except Exception:  # a damaged file can raise nearly anything
+        return None
+    return images if images.digest == known["digest"] else None
 
 
 def digest_of_files(component: Component[Any], folder: Path, files: dict[str, State]) -> dict[str, str]:
@@ -167,13 +228,18 @@ def _place(component: Component[Any], folder: Path) -> Path:
 
 
 def _remember(place: Path, found: dict[str, Any]) -> None:
+    """Write what is known of a task's data."""
+    _write(place, lambda path: path.write_text(json.dumps(found), encoding="utf-8"))
+
+
+def _write(place: Path, write: Callable[[Path], object]) -> None:
     """Write a file of the cache, whole or not at all; without a cache, the data are read more often."""
     with contextlib.suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=place.parent)
+        os.close(handle)
         try:
-            with open(handle, "w", encoding="utf-8") as file:
-                json.dump(found, file)
+            write(Path(name))
             os.replace(name, place)
         except BaseException:
             os.unlink(name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dynabro_cli.components import Component
 from dynabro_cli.components.digests import CodeComparison
@@ -13,7 +14,6 @@ from dynabro_cli.deferred import np
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.experiment.resolve import Run
 from dynabro_cli.experiment.spec import fields
-from dynabro_cli.machine.devices import devices_of, kind_of
 from dynabro_cli.methods._api import MethodSetting, one_batch
 from dynabro_cli.methods._levels import expected_cost
 from dynabro_cli.store.open.engine import open_read_only
@@ -43,6 +43,13 @@ ROWS = "SELECT (SELECT COUNT(*) FROM evaluations) + (SELECT COALESCE(SUM(rounds 
 Like = tuple[object, ...]
 
 
+class Place(NamedTuple):
+    """Kind of device of a run, ``cpu`` or ``cuda``, and the number of such runs at a time."""
+
+    device: str
+    jobs: int = 1
+
+
 @dataclass(frozen=True)
 class Forecast:
     """Forecast of a plan.
@@ -57,6 +64,7 @@ class Forecast:
         bytes: Growth of the database.
         jobs: Number of runs at a time.
         elapsed: Time of the timed runs at this number: their shares, or the longest run if that is more.
+        devices: Number of runs to do on each kind of device, ``cpu`` and ``cuda``.
         code: Comparison of the stored runs' code with the current code.
         goes_on: True if an interrupted rerun is continued.
     """
@@ -70,6 +78,7 @@ class Forecast:
     bytes: int
     jobs: int = 1
     elapsed: float | None = None
+    devices: Mapping[str, int] = field(default_factory=dict)
     code: CodeComparison = field(default_factory=CodeComparison)
     goes_on: bool = False
 
@@ -79,9 +88,9 @@ def forecast(
     database: str,
     *,
     standing: Standing,
-    device: str = "auto",
     retry_failed: bool = False,
     jobs: int = 1,
+    place: Callable[[Run], Place] = lambda _: Place("cpu"),
 ) -> Forecast:
     """Compare ``runs`` with what ``database`` has, which need not exist.
 
@@ -93,50 +102,61 @@ def forecast(
         runs: The runs of the plan.
         database: The database of results.
         standing: State of the runs there.
-        device: The device of the runs.
         retry_failed: True if runs that are stored as failed are repeated.
         jobs: Number of runs at a time.
+        place: Returns where a run is made.
 
     Raises:
-        SpecError: The device does not exist.
         DynabroError: The file is not a dynabro database, or cannot be read.
     """
-    kind = kind_of(device)
-    speeds, bytes_a_row = _read(database, kind)
+    speeds, bytes_a_row = _read(database)
     keys = [run.key for run in runs]
     found = [standing.of(key) for key in keys]
     left = ("stored",) if retry_failed else ("stored", "failed")
     stored, failed = (found.count(state) if state in left else 0 for state in ("stored", "failed"))
     to_do = [run for run, state in zip(runs, found, strict=True) if state not in left]
-    times = [time for run in to_do if (time := _seconds(run, speeds)) is not None]
+    places = [place(run) for run in to_do]
+    times: dict[Place, list[float]] = {}
+    for run, where in zip(to_do, places, strict=True):
+        if (time := _seconds(run, where.device, speeds)) is not None:
+            times.setdefault(where, []).append(time)
     growth = round(sum(BYTES_A_RUN + bytes_a_row * _rows(run) for run in to_do))
-    jobs = max(1, min(jobs, len(to_do)))
-    seconds, elapsed = (sum(times), max(sum(times) / jobs, *times)) if times else (None, None)
-    code, goes_on = standing.compare(keys), standing.goes_on
-    return Forecast(len(runs), stored, failed, len(to_do), len(times), seconds, growth, jobs, elapsed, code, goes_on)
+    return Forecast(
+        len(runs),
+        stored,
+        failed,
+        len(to_do),
+        sum(map(len, times.values())),
+        sum(map(sum, times.values())) if times else None,
+        growth,
+        max(1, min(jobs, len(to_do))),
+        _elapsed(times),
+        dict(Counter(where.device for where in places)),
+        standing.compare(keys),
+        standing.goes_on,
+    )
 
 
-def usual_jobs(device: str, cores: int, jobs_per_gpu: int) -> int:
-    """Return the default number of runs at a time: ``cores``, or ``jobs_per_gpu`` on each GPU that ``device`` names.
+def _elapsed(times: Mapping[Place, Sequence[float]]) -> float | None:
+    """Return the time of runs by their places: CPU and GPUs work at the same time, and a GPU makes one kind after another."""
+    sums: dict[str, float] = {}
+    for where, some in times.items():
+        sums[where.device] = sums.get(where.device, 0.0) + max(sum(some) / where.jobs, *some)
+    return max(sums.values(), default=None)
 
-    Raises:
-        SpecError: The device does not exist.
-    """
-    return cores if kind_of(device) == "cpu" else jobs_per_gpu * len(devices_of(device))
 
-
-def _read(database: str, kind: str) -> tuple[dict[Like, float], float]:
-    """Return seconds per computation by similarity, on devices of ``kind``; and bytes per row."""
+def _read(database: str) -> tuple[dict[Like, float], float]:
+    """Return seconds per computation by kind of device and similarity; and bytes per row."""
     try:
         engine = open_read_only(database)
     except NotFoundError:
         return {}, BYTES_A_ROW
     sums: dict[Like, tuple[float, float]] = {}
     for *like, method, device, spent, seconds in query(engine, SPEEDS).rows:
-        if device.partition(" ")[0].partition(":")[0] == kind:
-            for key in ((*like, method), tuple(like)):
-                before = sums.get(key, (0, 0))
-                sums[key] = (before[0] + spent, before[1] + seconds)
+        kind = device.partition(" ")[0].partition(":")[0]
+        for key in ((kind, *like, method), (kind, *like)):
+            before = sums.get(key, (0, 0))
+            sums[key] = (before[0] + spent, before[1] + seconds)
     speeds = {key: seconds / spent for key, (spent, seconds) in sums.items() if spent}
     rows = next(query(engine, ROWS).rows)[0]
     path = sqlite_path(database)
@@ -144,9 +164,9 @@ def _read(database: str, kind: str) -> tuple[dict[Like, float], float]:
     return speeds, measured or BYTES_A_ROW
 
 
-def _seconds(run: Run, speeds: dict[Like, float]) -> float | None:
+def _seconds(run: Run, device: str, speeds: dict[Like, float]) -> float | None:
     spec = run.spec
-    like = tuple(getattr(spec, name) for name in LIKE)
+    like = (device, *(getattr(spec, name) for name in LIKE))
     speed = speeds.get((*like, spec.method), speeds.get(like))
     return None if speed is None else speed * spec.budget
 

@@ -7,13 +7,9 @@ import ctypes
 import functools
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dynabro_cli.errors import SpecError
 from dynabro_cli.lazy import torch
-
-if TYPE_CHECKING:
-    from typing import Literal
 
 AMD_DRIVER = Path("/dev/kfd")
 NVIDIA_DRIVER = "libcuda.so.1"
@@ -31,26 +27,15 @@ def gpu_driver() -> bool:
     return True
 
 
-def kind_of(name: str) -> Literal["cpu", "cuda"]:
-    """Return the kind of the device that ``auto``, ``cpu``, ``cuda`` or ``cuda:N`` stands for here.
+def devices_of(name: str) -> list[str]:
+    """Return the devices that a sweep may use: all GPUs for ``cuda``, and for ``auto`` if any exist; otherwise one device.
 
     Torch is loaded only if a GPU has to be examined.
 
     Raises:
         SpecError: The device does not exist.
     """
-    if name == "cpu" or (name == "auto" and not gpu_driver()):
-        return "cpu"
-    return "cuda" if pick_device(name).type == "cuda" else "cpu"
-
-
-def devices_of(name: str) -> list[str]:
-    """Return the devices that a sweep may use: all GPUs for ``cuda``, and for ``auto`` if any exist; otherwise one device.
-
-    Raises:
-        SpecError: The device does not exist.
-    """
-    if kind_of(name) == "cpu":
+    if name == "cpu" or (name == "auto" and not gpu_driver()) or pick_device(name).type == "cpu":
         return ["cpu"]
     return [f"cuda:{index}" for index in range(torch.cuda.device_count())] if name in ("auto", "cuda") else [name]
 
@@ -64,6 +49,11 @@ def pick_device(name: str) -> torch.device:
     if name not in legal:
         raise SpecError(f"device={name} is not here; legal on this machine: {', '.join(legal)}. Try: --device auto")
     return torch.device("cuda:0" if name == "cuda" else name)
+
+
+def gpu_memory(name: str) -> float:
+    """Return the bytes of a GPU's memory, in use or not; this takes no memory of the GPU."""
+    return float(torch.cuda.get_device_properties(name).total_memory)
 
 
 def current(device: torch.device) -> contextlib.AbstractContextManager[object]:

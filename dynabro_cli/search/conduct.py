@@ -447,7 +447,7 @@ def conduct(
         text=text,
         stored_before=0,
     )
-    ledger = SearchLedger([], options, files, watcher)
+    ledger = SearchLedger([], options, files, watcher, sharing=places.sharing)
     with entry, heartbeats(engine, [*(slot.recorder.owner for slot in slots), entry.owner]):
         again = {"retry_failed": options.retry_failed, "rerun_changed": rerun}
         ledger.searches = [

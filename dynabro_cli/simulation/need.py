@@ -132,7 +132,7 @@ def need_of(run: Run, *, gpu: bool = False, compiles: bool = True) -> Need:
     Raises:
         SpecError: A component cannot be built.
     """
-    task, method = _looked_at(run.parts.task), run.assemble()[0]
+    task, method = looked_at(run.parts.task), run.assemble()[0]
     parts, spare = _tensors(run, task, method)
     tables, data = _tables(run, task, method), _data(task)
     host = PROCESS + DATA_COPIES * data + (COMPILING if compiles and run.model is not None else 0) + sum(tables.values())
@@ -155,7 +155,7 @@ ADVICE = {
 """Parts of a run's memory, and the options that reduce them."""
 
 
-def _looked_at(task: Task) -> Task:
+def looked_at(task: Task) -> Task:
     """Return the task with the shape and sizes of its data set, if its files show them."""
     if task.look is None or task.shape is not None:
         return task

@@ -26,7 +26,7 @@ from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
 from dynabro_cli.gradients.memory import keep_pages
-from dynabro_cli.machine.devices import current, pick_device
+from dynabro_cli.machine.devices import current
 from dynabro_cli.machine.native import check_choice
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS, Method
 from dynabro_cli.models._api import METRICS
@@ -36,6 +36,7 @@ from dynabro_cli.simulation.checkpoint import Checkpoint
 from dynabro_cli.simulation.compilation import Compiler, use_kernels
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.need import check_room, model_size
+from dynabro_cli.simulation.placing import device_of
 from dynabro_cli.simulation.problem.images import ImageProblem
 from dynabro_cli.simulation.problem.interface import Problem, measure_noise
 from dynabro_cli.simulation.problem.objective import ObjectiveProblem
@@ -69,7 +70,8 @@ def simulate(
     Args:
         spec: The run.
         data_dir: The folder of data sets; by default ``DYNABRO_DATA``, or a folder in the platform's cache.
-        device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or ``cuda:N``.
+        device: ``auto`` (a GPU if there is one and the model is not small), ``cpu``, ``cuda`` or ``cuda:N``. A task without
+            a model computes on the CPU.
         threads: CPU threads to compute with, for the whole process; by default torch's own number, or one for a small model.
         compile: Compile kernels: ``on``, ``off``, or ``auto``. This changes the numbers only by rounding.
         force: True to start even if the estimated memory exceeds the free memory.
@@ -90,7 +92,7 @@ def simulate(
     """
     run = resolve(spec, data_directory(data_dir))
     if not force:
-        check_room(run, pick_device(device), compiles=compile != "off")
+        check_room(run, device_of(run, device), compiles=compile != "off")
     stream = simulate_run(run, data_dir=data_dir, device=device, threads=threads, compile=compile, weights=weights)
     return stream if progress is None else _told(stream, progress)
 
@@ -135,7 +137,8 @@ def simulate_run(
     check_choice(compile)
     if weights not in get_args(events.SaveAt):
         raise SpecError(f"weights={weights!r} is not legal; legal: {', '.join(get_args(events.SaveAt))}")
-    where = pick_device(device)
+    run = run.with_data(data_directory(data_dir))
+    where = device_of(run, device)
     precision.check(run.spec.precision, str(where))
     keep_pages()
     _set_threads(threads, one=where.type == "cpu" and (threads is None or most_threads) and _is_small(run))
@@ -143,7 +146,6 @@ def simulate_run(
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    run = run.with_data(data_directory(data_dir))
     return _guarded(run, where, compile, load, resume, wanted, weights, gpu_share)
 
 

@@ -147,6 +147,7 @@ class Task(NamedTuple):
     ``trains_model`` is True if the task loads ``Images``. It is False for an ``Objective``, which has no model but a
     ``dimension`` d. ``look`` finds shape and sizes without reading the data; it is None if they are known, or cannot be found
     in this way. ``digest`` is the digest of the only data that the task accepts (``Images.digest``); None if it accepts others.
+    ``keep`` is True if reading takes long, so that the images are also kept, decoded, in the user's cache folder.
     """
 
     defaults: Defaults
@@ -158,6 +159,7 @@ class Task(NamedTuple):
     dimension: int | None = None
     look: Callable[[], tuple[ImageShape, int, int]] | None = None
     digest: str | None = None
+    keep: bool = False
 
 
 REGISTRY: Registry[Callable[..., Task]] = Registry("task", "dynabro_cli.tasks")

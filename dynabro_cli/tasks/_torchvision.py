@@ -59,7 +59,7 @@ def _download(kind: Any, name: str, data_dir: Path, train: bool) -> Any:
         with (
             _making(data_dir / name),
             contextlib.redirect_stdout(io.StringIO()),
-            _one_at_a_time(data_dir),
+            one_at_a_time(data_dir),
         ):  # stdout is for data
             with contextlib.suppress(*UNREADABLE):
                 return kind(root=data_dir, train=train, download=False)  # another process downloaded it meanwhile
@@ -122,7 +122,7 @@ def _making(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
+def one_at_a_time(folder: Path) -> Iterator[None]:
     """Wait until no other process on this machine works on the same folder; do not wait if the folder cannot be locked."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -102,7 +102,7 @@ def image_folder(parameters: Parameters, setting: TaskSetting) -> Task:
         width, height = train.size
         return ImageShape(CHANNELS, height, width, len(train.classes)), len(train.paths), len(test.paths)
 
-    return Task(defaults, load, look=look)
+    return Task(defaults, load, look=look, keep=True)
 
 
 def _moments(pixels: Tensor) -> tuple[float, float]:

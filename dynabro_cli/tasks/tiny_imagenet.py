@@ -43,7 +43,7 @@ def tiny_imagenet(_: NoParameters, setting: TaskSetting) -> Task:
         check_memory(root, train.bytes + test.bytes)
         return Images(*read_pictures(train), *read_pictures(test), mean=MEAN, std=STD, shape=SHAPE, flip=True)
 
-    return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE)
+    return Task(DEFAULTS, load, SHAPE, TRAIN_SIZE, test_size=TEST_SIZE, keep=True)
 
 
 def find(root: Path) -> tuple[Pictures, Pictures]:

@@ -7,7 +7,7 @@ import io
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,7 @@ def test_a_dry_run_does_nothing(dynabro: Dynabro, small: str, folder: Path, aske
         "small: Two methods on the quadratic",
         "4 runs planned",
         "0 stored in results.db, 4 to do",
-        "time: no estimate, because no similar run is in results.db",
+        "time: no estimate, because no similar run on the CPU is in results.db",
         "database: about 11 kB more",
     ]
     assert not asked
@@ -238,10 +238,10 @@ def test_a_dry_run_tells_what_is_left(dynabro: Dynabro, small: str, folder: Path
     assert lines[1:4] == [
         "4 runs planned (2 duplicates, 2 excluded)",
         "1 stored in results.db, 1 failed before (--retry-failed repeats them), 2 to do",
-        "time: about 20 min, one after another, at the speed of stored runs",
+        "time: about 20 min, one after another, at the speed of stored runs on the CPU",
     ]
     lines = dynabro("sweep", small, "--dry-run", "--jobs", "2").out.splitlines()
-    assert lines[3] == "time: about 10 min with 2 at a time, at the speed of stored runs"
+    assert lines[3] == "time: about 10 min with 2 at a time, at the speed of stored runs on the CPU"
     lines = dynabro(
         "sweep", small, "--dry-run", "--jobs=1", "--retry-failed", "--set", "batch_size=1", "--set", "batch_size=2"
     ).out.splitlines()
@@ -267,6 +267,7 @@ def test_a_dry_run_as_json(dynabro: Dynabro, small: str) -> None:
         "seconds": None,
         "jobs": 3,
         "elapsed": None,
+        "devices": {"cpu": 4},
         "code": {
             "runs": 0,
             "changed": 0,
@@ -349,8 +350,31 @@ def test_everything_is_run_again(dynabro: Dynabro, small: str, folder: Path) -> 
 
 
 def test_a_dry_run_takes_the_usual_number_of_jobs(dynabro: Dynabro, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dynabro_cli.machine.cores.cores", lambda: 2)
+    monkeypatch.setattr("dynabro_cli.executors.placement.cores", lambda: 2)
     assert json.loads(dynabro("sweep", small, "--dry-run", "--json", "--device", "cpu").out)["jobs"] == 2
+
+
+def test_a_dry_run_names_the_device_and_takes_its_times(
+    dynabro: Dynabro, folder: Path, monkeypatch: pytest.MonkeyPatch, gpu_machine: Callable[..., None]
+) -> None:
+    """A computation took 1 s on the CPU and 0.1 s on a GPU."""
+    sweep = "name: small\nbase: {task: digits, model: mlp, method: sgd, attack: none, budget: 2}\nseeds: 0..3\n"
+    (folder / "small.yaml").write_text(sweep)
+    assert dynabro("sweep", "small.yaml", "--set", "seeds=0..1", "--jobs", "1", "--quiet").code == 0
+    change(folder / "results.db", "UPDATE runs SET wall_seconds = 200, budget_spent = 200")
+    change(folder / "results.db", "UPDATE runs SET wall_seconds = 20, device = 'cuda:0 NVIDIA H200' WHERE seed = 1")
+
+    def ahead(*options: str) -> tuple[list[str], str]:
+        outcome = dynabro("sweep", "small.yaml", "--dry-run", "--set", "budget=600", "--set", "seeds=2..5", *options)
+        return outcome.err.splitlines(), outcome.out.splitlines()[3]
+
+    gpu_machine(cores=4)
+    monkeypatch.setenv("PATH", "")  # no multi-process service
+    on_cpu = "time: about 10 min with 4 at a time, at the speed of stored runs on the CPU"
+    assert ahead() == (["dynabro: device: cpu (small model)"], on_cpu)
+    assert ahead("--device", "cpu") == ([], on_cpu)
+    on_gpu = "time: about 2 min with 2 at a time, at the speed of stored runs on the GPU"
+    assert ahead("--device", "cuda") == ([], on_gpu)
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",), ("--dry-run", "--json"), ("--quiet",)])
@@ -386,6 +410,11 @@ def test_exclusions_that_leave_nothing_out_are_told(
             ["jobs=-1 is not legal. Try: --jobs with a whole number, 0 for this process, or auto"],
         ),
         (("small.yaml", "--jobs", "many"), 2, ["jobs=many is not legal"]),
+        (
+            ("small.yaml", "--jobs-per-gpu", "0"),
+            2,
+            ["jobs_per_gpu=0 is not legal. Try: --jobs-per-gpu with a whole number from 1, or auto"],
+        ),
         (("small.yaml", "--compile", "maybe"), 2, ["compile=maybe is not legal"]),
         (("small.yaml", "--device", "gpu"), 2, ["device=gpu is not here"]),
         (("small.yaml", "--timeout", "0"), 2, ["--timeout"]),

@@ -50,7 +50,7 @@ def test_the_address_and_the_options_are_handed_on(dynabro: Dynabro, asked: list
     assert dynabro("sweep", "demo", "--executor", "ray", "--address", "ray://head:10001", "--quiet").code == 0
     assert [(options.jobs, options.jobs_per_gpu, options.address) for options in asked] == [
         (None, 3, None),
-        (None, 1, "ray://head:10001"),
+        (None, None, "ray://head:10001"),
     ]
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from dynabro_cli import events
 from dynabro_cli.errors import NotFoundError
 from dynabro_cli.executors.worker import Ready, Request, answer
+from dynabro_cli.machine.mps import FOLDER
 from tests.store.made import evaluated, finished, rounds, started
 
 ROUNDS = 20
@@ -92,6 +93,8 @@ def simulate(request: Request, _: Callable[[], bool]) -> Iterator[events.Event]:
     warnings.warn("noise", stacklevel=1)
     first = _note(f"begun {seed}")
     _note(f"process {os.getpid()} threads {request.threads} sigint {signal.getsignal(signal.SIGINT)!r}")
+    if request.mps is not None:
+        _note(f"service of {seed} {os.environ[FOLDER]}")
     place, fault = _planned(seed, first)
     if place == "start":
         _go_wrong(fault)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from dynabro_cli.errors import SpecError
+from dynabro_cli.executors import placement
 from dynabro_cli.executors._api import Options
+from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.backends import local
 from dynabro_cli.executors.backends.local.pool import Pool
 from dynabro_cli.experiment.resolve import Run, resolve
@@ -24,7 +28,8 @@ def _needs(monkeypatch: pytest.MonkeyPatch) -> None:
         return Need(LARGE if run.method.name == "momentum" else SMALL, 0, "the messages [m, d]", "fewer --workers")
 
     monkeypatch.setattr(need, "need_of", need_of)
-    monkeypatch.setattr(local, "cores", lambda: 4)
+    for module in (local, placement):
+        monkeypatch.setattr(module, "cores", lambda: 4)
 
 
 def runs(large: int, small: int) -> list[Run]:
@@ -34,7 +39,12 @@ def runs(large: int, small: int) -> list[Run]:
 
 def fitted(free: float | None, given: list[Run], jobs: int | None = None, **options: bool) -> int | None:
     """Return the number of runs at a time, without starting a process."""
-    return local.places_of(Options(jobs=jobs, device="cpu", sweep="x", **options), free, Pool(), given).options.jobs
+    return places(Options(jobs=jobs, device="cpu", sweep="x", **options), free, given).options.jobs
+
+
+def places(options: Options, free: float | None, given: list[Run]) -> Places:
+    with contextlib.ExitStack() as stack:
+        return local.places_of(options, free, Pool(), stack, given)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +80,8 @@ def test_a_run_that_does_not_fit_by_itself(jobs: int | None) -> None:
 
 def test_one_run_and_forced_runs_are_not_measured_here() -> None:
     """The process that makes the only run compares its memory; so this process need not load torch."""
-    pool = Pool()
-    assert local.places_of(Options(device="cpu"), 0, pool, runs(1, 0)).options.jobs == 4
-    assert pool.check == "all"
+    found = places(Options(device="cpu"), 0, runs(1, 0))
+    assert (found.options.jobs, found.backend.check) == (4, "all")
     assert fitted(0, runs(1, 9), 4, force=True) == 4
 
 

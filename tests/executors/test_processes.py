@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -17,9 +18,9 @@ import torch
 from sqlalchemy import Engine
 from sqlalchemy import event as happenings
 
-from dynabro_cli.errors import InterruptedRunError, RunError, SpecError, StorageError
+from dynabro_cli.errors import InterruptedRunError, PreemptedError, RunError, SpecError, StorageError
 from dynabro_cli.events import Evaluated, Event
-from dynabro_cli.executors import ledger, sweep
+from dynabro_cli.executors import ledger, placement, sweep
 from dynabro_cli.executors._api import Options, Outcome
 from dynabro_cli.executors.backends import local
 from dynabro_cli.executors.backends.local import pool
@@ -29,6 +30,7 @@ from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.recorder import Recorder
 from tests.executors.made_runs import Log, children, execute_all, quadratic
+from tests.machine.fake_mps import Service
 from tests.store.made import change, read, silent, started, whole_run
 
 pytestmark = pytest.mark.thorough
@@ -270,6 +272,43 @@ def test_an_exception_on_a_gpu_costs_the_process(engine: Engine, faults: Faults)
     assert statuses(outcomes) == ["finished", "failed", "finished", "failed", "finished"]
     first, second, third, fourth, fifth = (note.split()[0] for note in faults.notes("process"))
     assert first == second != third == fourth == fifth
+
+
+@pytest.mark.parametrize("end", ["", "SIGINT", "SIGTERM", "error"])
+def test_runs_on_a_gpu_have_a_service_of_their_own_until_the_end(
+    end: str, engine: Engine, faults: Faults, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run 0 dies with the service; the others use it until the end. Quadratics stand for other models here."""
+    monkeypatch.setattr(placement, "devices_of", lambda _: ["cuda:0"])
+    monkeypatch.setattr(placement, "gpu_memory", lambda _: 24e9)
+    monkeypatch.setattr(placement, "cores", lambda: 4)
+    monkeypatch.setattr("dynabro_cli.simulation.placing.takes_gpu", lambda *_: True)
+    faults.plan(0, "middle SIGKILL once")
+    seen: list[list[Path]] = []
+
+    class Ends(Log):
+        """Log that ends everything in run 3."""
+
+        def event(self, slot: int, run: Run, event: Event) -> None:
+            super().event(slot, run, event)
+            seen.append(service.running())
+            if run.spec.seed == 3 and end == "error":
+                raise KeyError("bang")
+            if run.spec.seed == 3 and end:
+                os.kill(os.getpid(), signal.Signals[end])
+
+    errors = {"SIGINT": InterruptedRunError, "SIGTERM": PreemptedError, "error": KeyError}
+    outcomes: list[Outcome] = []
+    with pytest.raises(errors[end]) if end else contextlib.nullcontext():
+        outcomes = make_up(engine, 4, Ends(), jobs=None, device="auto")
+    (folder,) = seen[0]
+    assert service.running() == []
+    assert not folder.exists()
+    assert len(service.started()) == 1
+    if not end:
+        assert statuses(outcomes) == ["finished"] * 4
+        assert faults.notes("service of 0") == [str(folder), f"{folder}/none"]
+        assert set(faults.notes("service of 2")) == {str(folder)}
 
 
 # --- what is stored already, and what others do
@@ -558,7 +597,8 @@ def test_processes_share_the_cores(
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local, "cores", lambda: 7 if options["jobs"] == 2 else 3)
+    for module in (local, placement):
+        monkeypatch.setattr(module, "cores", lambda: 7 if options["jobs"] == 2 else 3)
     seen: list[tuple[int, Options]] = []
 
     class Scheduler:

@@ -340,10 +340,14 @@ def test_a_run_that_is_lost_is_made_again_when_the_cluster_has_shrunk(
 
 
 @pytest.mark.usefixtures("connection")
-def test_a_run_gets_a_share_of_a_gpu(engine: Engine, faults: Path) -> None:
-    outcomes = make(engine, 2, faults, None, "half_way", device="auto", jobs_per_gpu=2, checkpoint_every=1e-6)
+def test_a_run_that_is_worth_it_gets_a_share_of_a_gpu(engine: Engine, faults: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quadratics stand for other models here."""
+    monkeypatch.setattr("dynabro_cli.simulation.placing.takes_gpu", lambda run, _: run.spec.batch_size == 1)
+    runs = [quadratic(0, batch_size=2), quadratic(1)]
+    outcomes = make(engine, runs, faults, None, "half_way", device="auto", jobs_per_gpu=2, checkpoint_every=1e-6)
     assert [outcome.status for outcome in outcomes] == ["finished"] * 2
-    assert "on cuda:0 of GPUs 0" in log_of(engine, quadratic(1))
+    assert re.search(r"on cpu of GPUs (None)?$", log_of(engine, runs[0]), re.MULTILINE)
+    assert "on cuda:0 of GPUs 0" in log_of(engine, runs[1])
 
 
 def test_how_many_runs_fit() -> None:

@@ -17,10 +17,10 @@ from sqlalchemy import Engine, event
 from dynabro_cli import events
 from dynabro_cli.errors import InterruptedRunError, PreemptedError, RunError
 from dynabro_cli.executors import backend
-from dynabro_cli.executors._api import Failure, Options, Outcome
-from dynabro_cli.executors.backend import Ended, Misplaced, Places, Printed
+from dynabro_cli.executors._api import ON_CPU, Failure, Options, Outcome, Sharing
+from dynabro_cli.executors.backend import Ended, Places, Printed
 from dynabro_cli.executors.sweep import make_all
-from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Request
+from dynabro_cli.executors.worker import Begun, Left, MemoryCheck, Misplaced, Request
 from dynabro_cli.store import recorder
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.repetition import stand
@@ -353,3 +353,84 @@ def test_a_signal_lets_runs_hand_over_checkpoints(number: int, kind: type[Except
     again = Scripted(places=3)
     assert statuses(make(engine, 5, again)) == ["finished"] * 5
     assert [request.resume for request in again.requests] == [b"state", b"state", None, None, None]
+
+
+# --- GPUs
+
+
+class Together(Scripted):
+    """A back end that notes the device and the seeds in progress whenever it gets a run."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.seeds: dict[int, int] = {}
+        self.together: list[list[int]] = []
+
+    def send(self, place: int, request: Request) -> None:
+        super().send(place, request)
+        self.seeds[place] = request.spec["seed"]
+        self.together.append(sorted(self.seeds[place] for place in self.boxes))
+
+
+def on_gpu(engine: Engine, runs: int, places: Scripted, devices: Sequence[str], sharing: Any, mps: str | None = None) -> Any:
+    options = Options(jobs=places.places, threads=1)
+    given = Places(options, devices, places.places, places, sharing=sharing, mps=mps)
+    listed = [quadratic(seed) for seed in range(runs)]
+    return make_all(listed, engine, given, Log(), stand(str(engine.url), None, "none"))
+
+
+def test_runs_that_fill_a_gpu_never_share_it_with_others(engine: Engine) -> None:
+    """Seeds 0, 3, 6 take a third of a GPU each, 1, 4, 7 fill half of one each, and 2, 5, 8 compute on the CPU."""
+    kinds = [Sharing(True, False, 3), Sharing(True, True, 2), ON_CPU]
+    places = Together(places=5)
+    outcomes = on_gpu(engine, 9, places, ["cuda:0"] * 4 + ["cpu"], lambda run: kinds[run.spec.seed % 3])
+    assert statuses(outcomes) == ["finished"] * 9
+    gpu = [[seed for seed in seeds if seed % 3 < 2] for seeds in places.together]
+    assert all(len({seed % 3 for seed in seeds}) <= 1 for seeds in gpu)
+    assert [0, 3, 6] in gpu
+    assert max(len(seeds) for seeds in gpu if seeds and seeds[0] % 3 == 1) == 2
+    assert {request.spec["seed"] for request in places.requests if request.device == "cpu"} == {2, 5, 8}
+    assert {request.device for request in places.requests if request.spec["seed"] not in (2, 5, 8)} == {"cuda:0"}
+
+
+def test_two_gpus_make_two_kinds(engine: Engine) -> None:
+    kinds = [Sharing(True, False, 3), Sharing(True, True, 1)]
+    places = Together(places=4)
+    assert statuses(on_gpu(engine, 2, places, ["cuda:0", "cuda:1"] * 2, lambda run: kinds[run.spec.seed])) == ["finished"] * 2
+    assert {request.spec["seed"]: request.device for request in places.requests} == {0: "cuda:0", 1: "cuda:1"}
+
+
+BROKEN = Failure("AcceleratorError: CUDA error: unspecified launch failure", "Traceback", expected=False)
+BANG = Failure("ValueError: bang", "Traceback", expected=False)
+
+
+@pytest.mark.parametrize("end", [Ended("went home"), BROKEN])
+def test_a_run_that_ends_with_the_service_of_its_gpu_is_tried_once_without(end: Any, engine: Engine) -> None:
+    def ends(request: Request) -> list[Message]:
+        return [*half(request), end]
+
+    places = Scripted({0: [ends, whole], 1: [ends]}, places=1)
+    first, second = on_gpu(engine, 2, places, ["cuda:0"], lambda _: Sharing(True), "folder")
+    assert (first.status, second.status) == ("finished", "failed")
+    assert [(request.spec["seed"], request.mps) for request in places.requests] == [
+        (0, "folder"),
+        (0, "folder/none"),
+        (1, "folder"),
+        (1, "folder/none"),
+    ]
+    log = SideFiles.of(engine.url).log(quadratic(0).key).read_text()
+    assert log.count("; the run is retried without CUDA's multi-process service") == 1
+
+
+@pytest.mark.parametrize(
+    ("sharing", "mps", "failure"),
+    [
+        (ON_CPU, "folder", BROKEN),
+        (Sharing(True), None, BROKEN),
+        (Sharing(True), "folder", BANG),
+    ],
+)
+def test_other_failures_are_not_tried_again(sharing: Sharing, mps: str | None, failure: Failure, engine: Engine) -> None:
+    places = Scripted({0: [lambda request: [*half(request), failure]]}, places=1)
+    assert statuses(on_gpu(engine, 1, places, ["cuda:0"], lambda _: sharing, mps)) == ["failed"]
+    assert [request.mps for request in places.requests] == [mps]

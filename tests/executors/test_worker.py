@@ -25,6 +25,7 @@ from dynabro_cli.experiment import data
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.graphs import KernelCapture
+from dynabro_cli.machine import mps
 from dynabro_cli.simulation import setup
 from tests.executors.made_runs import quadratic
 from tests.store.made import checkpointed, finished, rounds, started
@@ -232,6 +233,24 @@ def test_a_process_in_which_a_capture_has_failed_makes_no_other_run(monkeypatch:
     pipe = Pipe(asked, True, asked, True)
     answer(pipe, simulate)  # type: ignore[arg-type]
     assert kinds(pipe) == ["Ready", "Begun", "Started", "RoundsDone", "Finished"]
+
+
+def test_a_process_keeps_the_service_of_its_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker.os, "environ", {})
+    folders: list[str | None] = []
+
+    def noted(asked: Request, wanted: Callable[[], bool]) -> Iterator[Event]:
+        folders.append(worker.os.environ.get(mps.FOLDER))
+        yield from made_up(asked, wanted)
+
+    plain = request(quadratic(0))
+    served, alone = dataclasses.replace(plain, mps="folder"), dataclasses.replace(plain, mps="folder/none")
+    for first, last in ((served, alone), (plain, served)):
+        pipe = Pipe(first, True, first, True, plain, True, last, True)
+        answer(pipe, noted)  # type: ignore[arg-type]
+        assert kinds(pipe)[-2:] == ["Finished", "Misplaced"]
+        monkeypatch.delitem(worker.os.environ, mps.FOLDER, raising=False)
+    assert folders == ["folder"] * 3 + [None] * 3
 
 
 def test_a_run_has_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from safetensors import SafetensorError
 
 from dynabro_cli.components.plugins import load_plugin
 from dynabro_cli.experiment import data
 from dynabro_cli.experiment.data import at_hand
-from dynabro_cli.tasks import digits
-from dynabro_cli.tasks._api import digest_of
+from dynabro_cli.tasks import digits, image_folder
+from dynabro_cli.tasks._api import REGISTRY, Images, digest_of
 from tests.own import fresh
 
 TASK = "npz:file=d.npz"
@@ -100,6 +102,71 @@ def test_a_file_that_is_added_to_a_folder_is_other_data(folder: Path) -> None:
     more = at_hand(task, folder)
     os.rename(folder / "images" / "train" / "a" / "7.png", folder / "images" / "train" / "a" / "-.png")
     assert len({None, first, more, at_hand(task, folder)}) == 4, "a new name is a new order"
+
+
+def test_decoded_images_are_kept_and_equal_bit_for_bit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JPEGs are decoded again only if a file has changed, or if the kept images are damaged or of other code."""
+    decoded: list[int] = []
+    read = image_folder.read_pictures
+    monkeypatch.setattr(image_folder, "read_pictures", lambda found: decoded.append(len(found.paths)) or read(found))
+
+    def picture(name: str, seed: int) -> None:
+        file = folder / "p" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(seed).integers(256, size=(8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(file, quality=90)
+
+    def images(decodes: bool) -> Images:
+        decoded.clear()
+        found = data.read(REGISTRY.parse("image-folder:name=p"), folder)
+        assert isinstance(found, Images)
+        assert decoded == ([4, 2] if decodes else [])
+        return found
+
+    for number, name in enumerate(f"{part}/{label}/{k}.jpg" for part in ("train", "test") for label in "ab" for k in range(2)):
+        if "test" not in name or "1.jpg" not in name:
+            picture(name, number)
+    first = images(True)
+    again = images(False)
+    for name, value in vars(first).items():
+        assert torch.equal(value, getattr(again, name)) if isinstance(value, torch.Tensor) else value == getattr(again, name)
+    picture("train/a/0.jpg", 99)
+    changed = images(True)
+    assert changed.digest == images(False).digest != first.digest
+    (kept,) = (folder / "cache" / "dynabro" / "images").iterdir()
+    content = kept.read_bytes()
+    kept.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert images(True).digest == changed.digest
+    kept.write_text("not arrays")
+    assert images(True).digest == images(False).digest == changed.digest
+    with monkeypatch.context() as patch:
+        patch.setattr(data, "of_entry", lambda _: "other code")
+        assert images(True).digest == images(False).digest == changed.digest
+    assert images(True).digest == images(False).digest == changed.digest, "other code may have made another mean"
+    monkeypatch.setattr("safetensors.torch.save_file", _full)
+    picture("train/a/0.jpg", 98)
+    assert images(True).digest == images(True).digest != changed.digest
+
+
+def _full(*_: object) -> None:
+    raise SafetensorError("no space left on device")
+
+
+def test_others_wait_for_images_that_are_being_decoded(folder: Path) -> None:
+    program = f"""
+import pathlib
+from dynabro_cli.experiment import data
+print("ready", flush=True)
+with data._alone(pathlib.Path({str(folder)!r})):
+    print("alone", flush=True)
+"""
+    with data._alone(folder):
+        other = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.communicate(timeout=0.5)
+    assert other.communicate()[0] == "alone\n"
 
 
 def test_a_text_is_its_windows(folder: Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dynabro_cli.errors import DatabaseError, SpecError
+from dynabro_cli.errors import DatabaseError
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.grid import forecast as module
-from dynabro_cli.grid.forecast import BYTES_A_ROW, BYTES_A_RUN, Forecast
+from dynabro_cli.grid.forecast import BYTES_A_ROW, BYTES_A_RUN, Forecast, Place
 from dynabro_cli.store.open.engine import open_for_writing
 from dynabro_cli.store.repetition import stand
 from tests.store.made import change, record, whole_run
@@ -40,7 +40,7 @@ def store(path: Path, stored: Run, seconds: float, status: str = "finished", dev
 
 
 def test_without_a_database_all_is_to_be_done(path: Path) -> None:
-    ahead = forecast([run(), run(seed=1)], str(path), device="cpu")
+    ahead = forecast([run(), run(seed=1)], str(path))
     assert (ahead.planned, ahead.stored, ahead.failed, ahead.to_do, ahead.timed, ahead.seconds) == (2, 0, 0, 2, 0, None)
     assert ahead.bytes == 2 * (BYTES_A_RUN + BYTES_A_ROW * (50 + 6))
     assert not path.exists()
@@ -59,7 +59,7 @@ def test_without_a_database_all_is_to_be_done(path: Path) -> None:
 )
 def test_what_is_stored(status: str, retry: bool, counts: tuple[int, int, int], path: Path) -> None:
     store(path, run(), 1.0, status)
-    ahead = forecast([run(), run(seed=1)], str(path), device="cpu", retry_failed=retry)
+    ahead = forecast([run(), run(seed=1)], str(path), retry_failed=retry)
     assert (ahead.stored, ahead.failed, ahead.to_do) == counts
 
 
@@ -67,7 +67,7 @@ def test_time_is_that_of_the_same_method_or_else_of_any(path: Path) -> None:
     store(path, run(), 1.0)
     store(path, run(seed=1), 3.0)
     store(path, run("dynabro"), 20.0)
-    ahead = forecast([run(seed=2), run("dynabro", seed=2), run("momentum")], str(path), device="cpu")
+    ahead = forecast([run(seed=2), run("dynabro", seed=2), run("momentum")], str(path))
     assert ahead.timed == 3
     assert ahead.seconds == pytest.approx(50 * (4 / 20 + 20 / 10 + 24 / 30))
 
@@ -77,18 +77,21 @@ def test_several_at_a_time_share_the_time(jobs: int, counted: int, elapsed: floa
     """But no sweep is over before its longest run."""
     store(path, run(), 1.0)
     waiting = [run(seed=1), run(seed=2), run(seed=3), run(seed=4, budget=100)]
-    ahead = forecast([run(), *waiting], str(path), device="cpu", jobs=jobs)
+    ahead = forecast([run(), *waiting], str(path), jobs=jobs, place=lambda _: Place("cpu", jobs))
     assert (ahead.jobs, ahead.seconds, ahead.elapsed) == (counted, pytest.approx(25), pytest.approx(elapsed))
 
 
-def test_usual_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module.usual_jobs("cpu", 6, 2) == 6
-    monkeypatch.setattr("dynabro_cli.machine.devices.gpu_driver", lambda: True)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    assert [module.usual_jobs(device, 6, 2) for device in ("auto", "cuda", "cuda:1", "cpu")] == [6, 6, 2, 6]
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    assert [module.usual_jobs(device, 6, 2) for device in ("auto", "cuda", "cuda:1", "cpu")] == [8, 8, 2, 6]
+def test_each_device_has_its_own_speed_and_both_work_at_the_same_time(path: Path) -> None:
+    """A computation takes 0.1 s on the CPU and 0.01 s on a GPU, which makes four of one kind at a time, then two of another."""
+    store(path, run(), 1.0)
+    store(path, run(seed=1), 0.1, device="cuda:0 NVIDIA H200")
+    places = [Place("cpu", 3), Place("cuda", 4), Place("cuda", 2)]
+    ahead = forecast([run(seed=seed) for seed in range(2, 32)], str(path), place=lambda run: places[run.spec.seed % 3])
+    assert ahead.devices == {"cpu": 10, "cuda": 20}
+    assert ahead.seconds == pytest.approx(10 * 5 + 20 * 0.5)
+    assert ahead.elapsed == pytest.approx(50 / 3)
+    ahead = forecast([run(seed=seed) for seed in range(2, 32)], str(path), place=lambda run: places[1 + run.spec.seed % 2])
+    assert ahead.elapsed == pytest.approx(15 * 0.5 / 4 + 15 * 0.5 / 2)
 
 
 @pytest.mark.parametrize(
@@ -97,41 +100,42 @@ def test_usual_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_runs_say_nothing_of_time(other: dict[str, object], path: Path) -> None:
     store(path, run(), 1.0)
     unlike = resolve(RunSpec(**({"model": "logistic", "method": "sgd", "budget": 50} | other)))  # type: ignore[arg-type]
-    ahead = forecast([unlike, run(seed=1)], str(path), device="cpu")
+    ahead = forecast([unlike, run(seed=1)], str(path))
     assert (ahead.to_do, ahead.timed, ahead.seconds) == (2, 1, pytest.approx(5.0))
 
 
 @pytest.mark.parametrize("device", ["cuda:0 NVIDIA H200", "cuda:1 some other"])
 def test_another_kind_of_device_says_nothing_of_time(device: str, path: Path) -> None:
     store(path, run(), 1.0, device=device)
-    assert forecast([run(seed=1)], str(path), device="cpu").seconds is None
+    assert forecast([run(seed=1)], str(path)).seconds is None
+    assert forecast([run(seed=1)], str(path), place=lambda _: Place("cuda")).seconds == pytest.approx(5)
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "running", "diverged"])
 def test_only_finished_runs_tell_the_time(status: str, path: Path) -> None:
     store(path, run(), 1.0, status)
-    assert forecast([run(seed=1)], str(path), device="cpu").seconds is None
+    assert forecast([run(seed=1)], str(path)).seconds is None
 
 
 def test_rows_of_multi_level_rounds(path: Path) -> None:
     """Seven computations a round on average: E[cost] of jmax 7 is 7 + 2^-7."""
-    ahead = forecast([run("dynabro", budget=70_000)], str(path), device="cpu")
+    ahead = forecast([run("dynabro", budget=70_000)], str(path))
     rounds = 70_000 / (7 + 2**-7)
     assert ahead.bytes == round(BYTES_A_RUN + BYTES_A_ROW * (7001 + rounds))
 
 
 def test_rows_of_a_method_that_draws_its_costs(path: Path) -> None:
     """Full gradients of 20 mini-batches in one of 4 rounds, and 2 computations in the others."""
-    ahead = forecast([run("marina-pp:p=0.25,batches=20", budget=65_000)], str(path), device="cpu")
+    ahead = forecast([run("marina-pp:p=0.25,batches=20", budget=65_000)], str(path))
     assert (ahead.bytes - BYTES_A_RUN) / BYTES_A_ROW - 6501 == pytest.approx(65_000 / 6.5, rel=0.1)
 
 
 def test_a_large_database_tells_its_own_growth(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store(path, run(), 1.0, spent=200)
-    assert forecast([run(seed=1)], str(path), device="cpu").bytes == BYTES_A_RUN + BYTES_A_ROW * 56
+    assert forecast([run(seed=1)], str(path)).bytes == BYTES_A_RUN + BYTES_A_ROW * 56
     monkeypatch.setattr(module, "ENOUGH_ROWS", 201)
     expected = BYTES_A_RUN + path.stat().st_size / 201 * 56
-    assert forecast([run(seed=1)], str(path), device="cpu").bytes == round(expected)
+    assert forecast([run(seed=1)], str(path)).bytes == round(expected)
 
 
 def test_the_rows_of_a_thinned_database_are_those_that_it_keeps(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,12 +143,10 @@ def test_the_rows_of_a_thinned_database_are_those_that_it_keeps(path: Path, monk
     change(path, "UPDATE runs SET rounds_every = 10")
     monkeypatch.setattr(module, "ENOUGH_ROWS", 21)
     expected = BYTES_A_RUN + path.stat().st_size / 21 * 56
-    assert forecast([run(seed=1)], str(path), device="cpu").bytes == round(expected)
+    assert forecast([run(seed=1)], str(path)).bytes == round(expected)
 
 
 def test_what_cannot_be_told(path: Path) -> None:
-    with pytest.raises(SpecError, match="device=cuda:99 is not here"):
-        forecast([run()], str(path), device="cuda:99")
     path.write_text("notes")
     with pytest.raises(DatabaseError, match="is not a dynabro database"):
-        forecast([run()], str(path), device="cpu")
+        forecast([run()], str(path))

@@ -25,21 +25,18 @@ def test_torch_is_not_asked_where_there_is_no_driver(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "is_available", no_torch)
     monkeypatch.setattr(torch.cuda, "device_count", no_torch)
     monkeypatch.setattr(devices, "gpu_driver", lambda: False)
-    assert [devices.kind_of(name) for name in ("auto", "cpu")] == ["cpu", "cpu"]
     assert [devices.devices_of(name) for name in ("auto", "cpu")] == [["cpu"], ["cpu"]]
     monkeypatch.setattr(devices, "gpu_driver", no_torch)
-    assert devices.kind_of("cpu") == "cpu"
+    assert devices.devices_of("cpu") == ["cpu"]
 
 
 @pytest.mark.usefixtures("driver")
 def test_torch_decides_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert devices.kind_of("auto") == "cpu"
     assert devices.devices_of("auto") == ["cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [devices.kind_of(name) for name in ("auto", "cuda", "cuda:1")] == ["cuda"] * 3
     assert [devices.devices_of(name) for name in ("auto", "cuda", "cuda:1", "cpu")] == [
         ["cuda:0", "cuda:1"],
         ["cuda:0", "cuda:1"],
@@ -52,7 +49,7 @@ def test_torch_decides_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_device_that_is_not_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(SpecError, match=f"device={name} is not here; legal on this machine: auto, cpu. Try: --device auto"):
-        devices.kind_of(name)
+        devices.devices_of(name)
 
 
 def test_a_driver_is_looked_for_in_two_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
@@ -16,9 +17,10 @@ from dynabro_cli import RunSpec, events, simulate
 from dynabro_cli.errors import SpecError
 from dynabro_cli.experiment.resolve import resolve
 from dynabro_cli.machine import cache_folder
+from dynabro_cli.machine.devices import pick_device
 from dynabro_cli.methods._api import NOISE_COMPUTATIONS
 from dynabro_cli.simulation.problem.interface import NOISE_ROUND
-from dynabro_cli.simulation.setup import data_directory, pick_device
+from dynabro_cli.simulation.setup import data_directory
 from tests.simulation.reference import masks, noise, quadratic, run
 
 M, F = 5, 2
@@ -117,6 +119,22 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pick_device("cuda:1") == torch.device("cuda:1")
     with pytest.raises(SpecError, match="device=cuda:2 is not here; legal on this machine: auto, cpu, cuda, cuda:0, cuda:1"):
         pick_device("cuda:2")
+
+
+@pytest.mark.parametrize(
+    ("device", "fields"),
+    [("auto", {}), ("cuda", {}), ("cuda:0", {}), ("auto", {"task": "digits", "model": "mlp", "attack": "none", "budget": 1})],
+)
+def test_a_run_for_the_cpu_is_stored_as_such_beside_a_gpu(
+    device: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    spec = RunSpec(**{"task": "quadratic", "method": "sgd", "attack": "shift:lambda=1", "budget": 20} | fields)
+    first, *_, last = simulate(spec, device=device)
+    assert isinstance(first, events.Started)
+    assert first.record["device"] == "cpu"
+    assert isinstance(last, events.Finished)
 
 
 def test_the_folder_of_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

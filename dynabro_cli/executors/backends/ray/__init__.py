@@ -18,9 +18,10 @@ from typing import Any
 
 from dynabro_cli import __version__
 from dynabro_cli.errors import DynabroError, NotFoundError, PreemptedError, RunError, SpecError, first_line, last_line
-from dynabro_cli.executors._api import Options
+from dynabro_cli.executors._api import ON_CPU, Options, Sharing
 from dynabro_cli.executors.backend import Places
 from dynabro_cli.executors.interruptions import USUAL
+from dynabro_cli.executors.placement import FILLING, WITHOUT_MPS, Look, looks
 from dynabro_cli.experiment.resolve import Run
 
 SIMULATION = "dynabro_cli.executors.worker:simulation"
@@ -44,7 +45,9 @@ def opened(options: Options, most: int, *, entry: str = SIMULATION) -> Iterator[
     """Connect to a cluster, and yield the function that decides on the resources of a run and the number of runs at a time.
 
     A run takes ``threads`` CPUs (1 if None), and 1 / ``jobs_per_gpu`` of a GPU if the device is ``cuda``, or ``auto`` with GPUs
-    in the cluster. ``jobs`` is the number of runs submitted at a time, by default the number that fits. ``data_dir`` is a
+    in the cluster and a model that is not small.
+
+    ``jobs`` is the number of runs submitted at a time, by default the number that fits. ``data_dir`` is a
     folder on the nodes, which need not reach the database. A run whose process or node is lost is retried ``SYSTEM_RETRIES`` or
     ``max_retries`` times, whichever is more, counted from the last checkpoint. An existing connection to Ray is used.
 
@@ -68,7 +71,8 @@ def opened(options: Options, most: int, *, entry: str = SIMULATION) -> Iterator[
 def _places(ray: Any, options: Options, entry: str, runs: Sequence[Run]) -> Places:
     from dynabro_cli.executors.backends.ray.tasks import RayTasks
 
-    share = share_of(options, ray.nodes(), runs)
+    look = looks(options)
+    share = share_of(options, ray.nodes(), runs, look)
     jobs = options.jobs
     options = replace(
         options,
@@ -77,7 +81,13 @@ def _places(ray: Any, options: Options, entry: str, runs: Sequence[Run]) -> Plac
         device=share.device,
         max_retries=max(options.max_retries, SYSTEM_RETRIES),
     )
-    return Places(options, [share.device], jobs or MOST_SLOTS, RayTasks(_mailbox(ray), share, entry, jobs))
+    return Places(
+        options,
+        [share.device],
+        jobs or MOST_SLOTS,
+        RayTasks(_mailbox(ray), share, entry, jobs),
+        sharing=lambda run: Sharing(True, most=MOST_SLOTS) if share.gpus and look(run).gpu else ON_CPU,
+    )
 
 
 def _import_ray() -> Any:
@@ -233,13 +243,15 @@ class Share:
         return int(min(by_cpu, by_gpu))
 
 
-def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequence[Run]) -> Share:
+def share_of(options: Options, nodes: Sequence[Mapping[str, Any]], runs: Sequence[Run], look: Callable[[Run], Look]) -> Share:
     """Return the resources of each run; raise SpecError if no node has as much, unless the cluster can grow."""
     having = [node["Resources"] for node in nodes if node["Alive"]]
     gpus = any(resources.get("GPU", 0) >= 1 for resources in having)
     if options.device == "cuda" and not gpus:
         raise SpecError("device=cuda: the Ray cluster has no GPU. Try: --device auto")
-    share = Share(options.threads or 1, 1 / options.jobs_per_gpu if gpus and options.device != "cpu" else 0.0)
+    on_gpu = [look(run) for run in runs if look(run).gpu] if gpus else []
+    usual = FILLING if any(one.fills for one in on_gpu) else WITHOUT_MPS
+    share = Share(options.threads or 1, 1 / (options.jobs_per_gpu or usual) if on_gpu else 0.0)
     if not share.gpus and any(run.spec.precision == "tf32" for run in runs):
         raise SpecError("precision=tf32: TensorFloat-32 needs a CUDA GPU; the runs would be made on CPUs")
     if not share.fit(nodes) and options.jobs is None:

@@ -28,8 +28,8 @@ from dynabro_cli import __version__
 from dynabro_cli.events import Checkpointed, Diverged, Finished, Started
 from dynabro_cli.executors import worker
 from dynabro_cli.executors._api import Failure
-from dynabro_cli.executors.backend import Message, Misplaced, Printed
-from dynabro_cli.executors.worker import Begun, Left, Request, Simulate, messages
+from dynabro_cli.executors.backend import Message, Printed
+from dynabro_cli.executors.worker import Begun, Left, Misplaced, Request, Simulate, messages
 from dynabro_cli.machine.devices import spoilt
 
 ORDER_SECONDS = 0.5

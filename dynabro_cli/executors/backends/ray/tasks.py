@@ -72,7 +72,8 @@ class RayTasks:
     def send(self, place: int, request: Request) -> None:
         """Submit a task, whose log the driver writes."""
         attempt = next(self._attempts)
-        task = self._task.remote(self._mailbox, attempt, replace(request, log=None), self._entry)
+        kind = self._task if request.device != "cpu" else self._task.options(num_gpus=0)
+        task = kind.remote(self._mailbox, attempt, replace(request, log=None), self._entry)
         self._tasks[place], self._places[attempt] = (attempt, task), place
         self._inbox.watch(task, attempt)
 

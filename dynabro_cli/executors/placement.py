@@ -1,0 +1,134 @@
+"""Choose the devices of runs, and the number of runs at a time on each device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from dynabro_cli.executors._api import ON_CPU, Options, Sharing
+from dynabro_cli.experiment.build import data_directory
+from dynabro_cli.experiment.resolve import Run
+from dynabro_cli.experiment.spec import fields
+from dynabro_cli.grid.forecast import Place
+from dynabro_cli.machine.cores import cores
+from dynabro_cli.machine.devices import devices_of, gpu_memory
+
+if TYPE_CHECKING:
+    from dynabro_cli.simulation.need import Need
+
+LIKE = tuple(name for name, field in fields().items() if field.memory or field.speed)
+"""The fields that decide where a run computes, and how much memory it needs."""
+WITH_MPS, WITHOUT_MPS, FILLING = 12, 3, 2
+"""Most runs on a GPU: with CUDA's multi-process service, without it, and of runs that fill a GPU."""
+OTHER_CORES = 2
+"""Cores for the command and the system; each run on a GPU keeps another core busy."""
+BASE_BYTES = 1e9
+"""Memory of a process on a GPU for CUDA's libraries, beside the estimated need of its run."""
+
+
+class Look(NamedTuple):
+    """Device of a run, and its need of memory there; ``fills`` is True if the run fills a GPU."""
+
+    gpu: bool
+    fills: bool
+    need: Need
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Places of the runs of a sweep.
+
+    Attributes:
+        devices: The device of each place.
+        look: Looks at a run.
+        sharing: How a run shares its device.
+        notes: A line about runs that compute on the CPU although there is a GPU.
+        mps: Folder of CUDA's multi-process service; None without one.
+    """
+
+    devices: Sequence[str]
+    look: Callable[[Run], Look]
+    sharing: Callable[[Run], Sharing] = lambda _: ON_CPU
+    notes: Sequence[str] = ()
+    mps: str | None = None
+
+    def of(self, run: Run) -> Place:
+        """Return the kind of device of a run, and the number of runs like it at a time."""
+        gpus = [device for device in self.devices if device != "cpu"]
+        sharing = self.sharing(run)
+        if sharing.gpu:
+            return Place("cuda", min(len(gpus), sharing.most * len(set(gpus))))
+        return Place("cpu", len(self.devices) - len(gpus) or len(gpus))
+
+
+def place(runs: Sequence[Run], options: Options, mps: Callable[[], str | None]) -> Placement:
+    """Choose the places of runs: one per core for runs on the CPU, and several on each GPU.
+
+    If there are runs for both devices, the cores that the GPUs' runs do not keep busy become places for runs on the CPU. Those
+    also take a GPU's place if no run for the GPU needs it.
+
+    Args:
+        runs: The runs to make, or some like them.
+        options: The options.
+        mps: Returns the folder of CUDA's multi-process service, which it may start; called if several runs share a GPU.
+
+    Raises:
+        SpecError: The device does not exist.
+    """
+    names = devices_of(options.device)
+    if names == ["cpu"]:
+        return Placement(["cpu"] * (options.jobs or cores()), looks(replace(options, device="cpu")))
+    look = looks(options)
+    on_gpu, on_cpu = ([run for run in runs if look(run).gpu is gpu] for gpu in (True, False))
+    notes = _notes(on_cpu, mixed=bool(on_gpu))
+    if not on_gpu:
+        return Placement(["cpu"] * (options.jobs or cores()), look, notes=notes)
+    memory = min(gpu_memory(name) for name in names)
+    given = math.ceil(options.jobs / len(names)) if options.jobs else options.jobs_per_gpu
+
+    def most(run: Run, served: bool) -> int:
+        limit = FILLING if look(run).fills else WITH_MPS if served else WITHOUT_MPS
+        fit = memory // (BASE_BYTES + look(run).need.within(memory).device)
+        return given or max(1, min(limit, (cores() - OTHER_CORES) // len(names), int(fit)))
+
+    folder = mps() if max(most(run, True) for run in on_gpu) > 1 else None
+    served = folder is not None
+    each = max(most(run, served) for run in on_gpu)
+    devices = [names[place % len(names)] for place in range(options.jobs or each * len(names))]
+    if on_cpu and options.jobs is None:
+        devices += ["cpu"] * max(1, cores() - len(devices))
+
+    def sharing(run: Run) -> Sharing:
+        return Sharing(True, look(run).fills, most(run, served)) if look(run).gpu else ON_CPU
+
+    return Placement(devices, look, sharing, notes, folder)
+
+
+def looks(options: Options) -> Callable[[Run], Look]:
+    """Return a function that looks at a run, and at similar runs once; the function loads torch."""
+    seen: dict[tuple[object, ...], Look] = {}
+    folder = data_directory(options.data_dir)
+
+    def look(run: Run) -> Look:
+        like = tuple(getattr(run.spec, name) for name in LIKE)
+        if like not in seen:
+            from dynabro_cli.simulation.need import need_of
+            from dynabro_cli.simulation.placing import fills_gpu, takes_gpu
+
+            run = run.with_data(folder)
+            gpu = takes_gpu(run, options.device)
+            need = need_of(run, gpu=gpu, compiles=options.compile != "off")
+            seen[like] = Look(gpu, gpu and fills_gpu(run), need)
+        return seen[like]
+
+    return look
+
+
+def _notes(on_cpu: Sequence[Run], *, mixed: bool) -> Sequence[str]:
+    """Return a line about runs that do not use the GPU."""
+    if not on_cpu:
+        return ()
+    why = "small model" if any(run.model is not None for run in on_cpu) else "no model"
+    return (f"device: cpu{' for some runs' if mixed else ''} ({why})",)
