@@ -280,6 +280,17 @@ SELECT substr(switching, instr(switching, ':') + 1, instr(switching, ',delta_max
 FROM results.runs AS r WHERE r.sweep = 'cifar10-quarter' AND r.status IN ('finished', 'diverged')
 GROUP BY r.switching ORDER BY "at most" DESC, r.switching;
 
+-- query: quarter_b64
+SELECT count(*) AS runs, planned('cifar10-quarter-b64') AS planned, max(batch_size) AS batch
+FROM results.runs WHERE sweep = 'cifar10-quarter-b64' AND status IN ('finished', 'diverged');
+
+-- query: quarter_b64_means
+SELECT substr(switching, instr(switching, ':') + 1, instr(switching, ',delta_max') - instr(switching, ':') - 1) AS switching,
+       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'sgd')), '-') AS SGD,
+       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'momentum')), '-') AS "momentum 0.9",
+       coalesce(printf('%.3f', avg(final_accuracy) FILTER (WHERE method = 'dynabro')), '-') AS DynaBRO
+FROM results.runs WHERE sweep = 'cifar10-quarter-b64' AND status IN ('finished', 'diverged') GROUP BY switching ORDER BY switching;
+
 -- query: quarter_orders
 WITH falls AS (SELECT lag(mean) OVER (PARTITION BY switching ORDER BY budget) - mean AS fall FROM csv_cifar10_quarter
                WHERE method = 'dynabro' AND mean IS NOT NULL AND budget <= 6000)
