@@ -112,7 +112,6 @@ class Scheduler:
             check="nothing" if how.force else self._backend.check,
             plugins=digests.with_imports(plugins.loaded()),
             weights=how.weights,
-            gpu_share=1 / how.jobs_per_gpu,
         )
         slot.sent = True
         self._backend.send(slot.number, request)

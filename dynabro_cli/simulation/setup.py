@@ -112,7 +112,6 @@ def simulate_run(
     resume: bytes | None = None,
     wanted: Callable[[], bool] = lambda: False,
     weights: events.SaveAt = "never",
-    gpu_share: float = 1.0,
     most_threads: bool = False,
 ) -> Iterator[events.Event]:
     """Run one resolved run and yield its events, like ``simulate``.
@@ -128,7 +127,6 @@ def simulate_run(
             code, from other data, or by another version of dynabro or torch), the run starts over.
         wanted: Called after every round; if it returns True, ``Checkpointed`` is also yielded.
         weights: See ``simulate``.
-        gpu_share: The share of a GPU's memory that belongs to this run. It may change the numbers by rounding.
         most_threads: True if ``threads`` is an upper limit; a small model then uses one thread, as it does if ``threads`` is
             None.
     """
@@ -144,7 +142,7 @@ def simulate_run(
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     run = run.with_data(data_directory(data_dir))
-    return _guarded(run, where, compile, load, resume, wanted, weights, gpu_share)
+    return _guarded(run, where, compile, load, resume, wanted, weights)
 
 
 def _is_small(run: Run) -> bool:
@@ -180,11 +178,10 @@ def _guarded(
     resume: bytes | None,
     wanted: Callable[[], bool],
     weights: events.SaveAt,
-    gpu_share: float,
 ) -> Iterator[events.Event]:
     """Run on the run's GPU and without autograd (on only for gradients); both settings end before each ``yield``."""
     with torch.no_grad(), current(device):
-        simulation, started = _prepare(run, device, compile, load, resume, gpu_share)
+        simulation, started = _prepare(run, device, compile, load, resume)
         before = simulation.how
     yield started
     stream = simulation.events(wanted)
@@ -212,7 +209,6 @@ def _prepare(
     compile: str,  # noqa: A002
     load: Load | None = None,
     resume: bytes | None = None,
-    gpu_share: float = 1.0,
 ) -> tuple[Simulation, events.Started]:
     spec = run.spec
     senders = chain_setting(spec).workers
@@ -220,7 +216,7 @@ def _prepare(
     dtype = precision.apply(spec.precision, device)
     data = read(run.task, run.data_dir, run.parts.task) if load is None else load(run.task, run.data_dir)
     with noting() as files:
-        problem, counts = _problem(run, data, device, streams, dtype, compile, gpu_share)
+        problem, counts = _problem(run, data, device, streams, dtype, compile)
     content: dict[str, str | None] = {spec.task: data.digest} if isinstance(data, Images) else {}
     if run.model is not None:
         content |= digest_of_files(run.model, run.data_dir, files)
@@ -281,7 +277,6 @@ def _problem(
     streams: Streams,
     dtype: torch.dtype,
     compile: str,  # noqa: A002
-    gpu_share: float,
 ) -> tuple[Problem, Counts]:
     """Return the problem, and the number of samples by worker and label for ``Started``."""
     spec = run.spec
@@ -303,7 +298,7 @@ def _problem(
         model = run.model.build(data.shape)
     where = model.to(device), workers, batch_size, streams, device, dtype, shares, validation, server
     compare = not run.model.entry.shipped  # the tests compare the shipped models
-    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, gpu_share=gpu_share, compare=compare)
+    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, compare=compare)
     return problem, () if shares is None else shares.counts
 
 

@@ -25,7 +25,6 @@ from dynabro_cli.experiment import data
 from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.graphs import KernelCapture
-from dynabro_cli.simulation import setup
 from tests.executors.made_runs import quadratic
 from tests.store.made import checkpointed, finished, rounds, started
 
@@ -232,13 +231,6 @@ def test_a_process_in_which_a_capture_has_failed_makes_no_other_run(monkeypatch:
     pipe = Pipe(asked, True, asked, True)
     answer(pipe, simulate)  # type: ignore[arg-type]
     assert kinds(pipe) == ["Ready", "Begun", "Started", "RoundsDone", "Finished"]
-
-
-def test_a_run_has_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[object] = []
-    monkeypatch.setattr(setup, "simulate_run", lambda *_, **keywords: given.append(keywords["gpu_share"]))
-    simulation()(request(quadratic(0), gpu_share=0.125), never)
-    assert given == [0.125]
 
 
 def test_a_process_is_under_its_parents_control_before_anything_slow_is_loaded() -> None:
