@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
+from benchmarks.cells import cell, stream
 from benchmarks.fake_gpu import FakeGPU, launches, one_gpu
-from benchmarks.gpu.steps import How
-from benchmarks.gpu.whole import cell, stream
 from benchmarks.measuring import table
 from dynabro_cli import RunSpec, events
 from dynabro_cli.gradients.graphs import GraphedGradients
@@ -56,7 +55,7 @@ def count(spec: RunSpec) -> list[int]:
                 return made._replace(answer=phases.around("server", made.answer))
 
             stack.enter_context(patch.object(loop, "make_server", server))
-            for event in stream(spec, How("cuda", None, True), compile="off"):
+            for event in stream(spec, "cuda", tiny=True, compile="off"):
                 if isinstance(event, events.RoundsDone):
                     break
     every = sum(phases.counts.values())

@@ -40,8 +40,8 @@ PASS_SHARE = 0.25
 """The share of a machine's free memory that the activations of one pass may take."""
 GPU_PASS_VALUES, GPU_PASS_BYTES = 1 << 23, 5e9
 """Input values of one pass on a GPU, and the bytes of its activations: a CIFAR-10 iteration in single precision is one pass.
-The limits are the same for every GPU and number of runs at a time, because passes change sums by rounding. A backward pass takes
-2.5 times the memory of the activations.
+The limits are the same for every GPU and number of runs at a time, because passes change sums by rounding. A backward pass
+takes 2.5 times the memory of the activations.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 
 import pytest
 import torch
@@ -79,7 +80,7 @@ def test_a_pass_over_some_of_the_workers_at_a_time(workers_at_once: int, batches
 def test_parts_of_a_gpu_have_the_same_size(device: str, count: int, most: int, sizes: list[int]) -> None:
     found = [list(range(count))[part] for part in parts(count, most, torch.device(device))]
     assert [len(part) for part in found] == sizes
-    assert sum(found, []) == list(range(count))
+    assert list(itertools.chain(*found)) == list(range(count))
 
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
