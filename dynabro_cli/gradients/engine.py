@@ -71,6 +71,7 @@ class WorkerGradients:
         compile: Compile convolution blocks on a CPU: ``on``, ``off``, or ``auto`` (if the work is large enough and a C++
             compiler exists). This changes the gradients at most by rounding.
         samples: The number of samples that will be computed in total, for ``auto``.
+        gpu_share: Has no effect: passes have the same size on every GPU.
         loss: Maps the model's outputs [n, ...] and the labels [n, ...] to the loss of each sample [n], by default the
             cross-entropy. Of a loss [n, ...], such as ``nn.MSELoss(reduction="none")``, each sample has its mean.
         compare: Compare the ways with each worker's own pass before the first call, on a copy of the model. False for a model
@@ -100,6 +101,7 @@ class WorkerGradients:
         kinds: Sequence[str] = KINDS,
         compile: str = "off",  # noqa: A002
         samples: float = math.inf,
+        gpu_share: float = 1.0,  # an argument of version 1.0.0
         loss: Loss | None = None,
         compare: bool = True,
     ) -> None:

@@ -67,6 +67,10 @@ def test_a_pass_over_some_of_the_workers_at_a_time(workers_at_once: int, batches
     assert sizes[-len(expected) :] == [workers * of_one for workers in expected]
 
 
+def test_an_argument_of_version_1_is_still_accepted() -> None:
+    assert WorkerGradients(nn.Linear(4, 2), 2, gpu_share=0.5).matrix.shape == (2, 10)
+
+
 @pytest.mark.parametrize(
     ("device", "count", "most", "sizes"),
     [
