@@ -239,7 +239,7 @@ def bigdb(
 @app.command()
 def gpu(
     out: Annotated[Path, typer.Option(help="Folder for gpu.jsonl, gpu.md and log.txt.")],
-    minutes: Annotated[float, typer.Option(min=0.1, help="Time limit.")] = 7.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Time limit, after imports.")] = 6.5,
     device: Annotated[str, typer.Option(help="cuda, or cpu to try the command.")] = "cuda",
     tiny: Annotated[bool, typer.Option("--tiny", help="Sizes of a trial.")] = False,
 ) -> None:
