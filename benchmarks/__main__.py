@@ -6,13 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-try:
-    import typer
-except ModuleNotFoundError:
-    from benchmarks.gpu.steps import fetching, missing
-
-    lines = [f"benchmarks: missing packages: {' '.join(missing())}. Try:", *fetching(missing())]
-    sys.exit("\n  ".join(lines))
+import typer
 
 from dynabro_cli import RunSpec
 from dynabro_cli.errors import DynabroError
@@ -244,28 +238,16 @@ def bigdb(
 
 @app.command()
 def gpu(
-    out: Annotated[Path, typer.Option(help="Folder for gpu.json, gpu.md and log.txt; what is in it already is kept.")],
-    minutes: Annotated[float, typer.Option(min=0.1, help="Time for all; the same command goes on where it ended.")] = 9.0,
-    step: Annotated[list[str] | None, typer.Option(help="Such as rules; repeat for more. [default: all]")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Repeat what failed.")] = False,
-    anew: Annotated[bool, typer.Option("--anew", help="Repeat everything.")] = False,
-    device: Annotated[str, typer.Option(help="cuda, cuda:N, or cpu to try the command.")] = "cuda",
+    out: Annotated[Path, typer.Option(help="Folder for gpu.jsonl, gpu.md and log.txt.")],
+    minutes: Annotated[float, typer.Option(min=0.1, help="Time limit, after imports.")] = 6.5,
+    device: Annotated[str, typer.Option(help="cuda, or cpu to try the command.")] = "cuda",
     tiny: Annotated[bool, typer.Option("--tiny", help="Sizes of a trial.")] = False,
-    data_dir: DataDir = None,
 ) -> None:
-    """Examine a GPU: right or wrong, fast or slow, many runs at once."""
-    from benchmarks.gpu.drive import FolderError, measure
-    from benchmarks.gpu.steps import STEPS, How
+    """Answer seven questions about a GPU; exit with 1 if a check has no result."""
+    from benchmarks.gpu.checks import How, checks
+    from benchmarks.gpu.drive import measure
 
-    legal = [one.name for one in STEPS]
-    for name in step or []:
-        if name not in legal:
-            raise typer.BadParameter(f"no step {name!r}; legal: {', '.join(legal)}")
-    how = How(device, None if data_dir is None else str(data_dir.resolve()), tiny)
-    try:
-        measure(out, how, minutes, only=step or [], again=again, anew=anew)
-    except FolderError as error:
-        raise typer.BadParameter(str(error)) from None
+    sys.exit(0 if measure(out, checks(How(device, tiny)), minutes) else 1)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,11 +39,16 @@ class Settings:
         return [{"name": "NNM", "parameters": {"f": self.byzantine}}] if self.mixed else []
 
 
-def iterations(settings: Settings, data_dir: Path | None, device: str, length: int) -> Iterator[Block]:
-    """Train like ByzFL's ``start_training``, without evaluations; yield a block for each ``length`` iterations."""
+def iterations(settings: Settings, data_dir: Path | None, device: str, length: int, *, fixed: bool = False) -> Iterator[Block]:
+    """Train like ByzFL's ``start_training``, without evaluations; yield a block for each ``length`` iterations.
+
+    With ``fixed`` the data loading is left out: each client has one mini-batch, on the device.
+    """
     clients, server, byzantine = _set_up(settings, data_dir, device)
     waiting = [0.0]
     for client in clients:
+        if fixed:
+            client._sample_train_batch = functools.partial(tuple, [part.to(device) for part in client._sample_train_batch()])
         _watch_data(client, waiting)
     while True:
         waiting[0] = 0.0

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
+from torch import Tensor
+
+from benchmarks.cells import cell, stream
 from benchmarks.fake_gpu import FakeGPU, launches, one_gpu
-from benchmarks.gpu.steps import How
-from benchmarks.gpu.whole import cell, stream
 from benchmarks.measuring import table
 from dynabro_cli import RunSpec, events
-from dynabro_cli.gradients.graphs import GraphedGradients
+from dynabro_cli.gradients.graphs import GRAPH_VALUES, GraphedGradients
 from dynabro_cli.simulation import loop
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.problem.images import ImageProblem
@@ -39,6 +40,12 @@ def measure(rules: list[str], method: str) -> str:
 
 def count(spec: RunSpec) -> list[int]:
     """Return the launches of a run's last round (by phase, in total, and in total if a pass is a graph) and sent tensors."""
+    sizes: list[int] = []
+
+    def plainly(graphed: GraphedGradients, inputs: Tensor, *arguments: Any) -> Any:
+        sizes.append(inputs.numel())
+        return graphed._engine(inputs, *arguments)
+
     with one_gpu() as gpu, gpu.allowed():
         phases = _Phases(gpu)
         with contextlib.ExitStack() as stack:
@@ -47,7 +54,7 @@ def count(spec: RunSpec) -> list[int]:
                 (ImageProblem, "_batches", "batches"),
                 (GraphedGradients, "__call__", "gradients"),
             ):
-                function = _plainly if phase == "gradients" else getattr(place, name)
+                function = plainly if phase == "gradients" else getattr(place, name)
                 stack.enter_context(patch.object(place, name, phases.around(phase, function)))
             make = loop.make_server
 
@@ -56,21 +63,13 @@ def count(spec: RunSpec) -> list[int]:
                 return made._replace(answer=phases.around("server", made.answer))
 
             stack.enter_context(patch.object(loop, "make_server", server))
-            for event in stream(spec, How("cuda", None, True), compile="off"):
+            for event in stream(spec, "cuda", tiny=True, compile="off"):
                 if isinstance(event, events.RoundsDone):
                     break
     every = sum(phases.counts.values())
-    copies = 3 if task_drops(spec) else 2  # the inputs of a graph: images, labels, and seeds of dropout
-    return [*(phases.counts[name] for name in PHASES), every, every - phases.counts["gradients"] + 1 + copies, phases.sent]
-
-
-def task_drops(spec: RunSpec) -> bool:
-    """Return True if the network of the cell has dropout."""
-    return spec.task == "cifar10"
-
-
-def _plainly(graphed: GraphedGradients, *arguments: Any) -> Any:
-    return graphed._engine(*arguments)
+    copies = 3 if spec.task == "cifar10" else 2  # the inputs of a graph: images, labels, and seeds of dropout
+    with_graphs = every if sizes[-1] > GRAPH_VALUES else every - phases.counts["gradients"] + 1 + copies
+    return [*(phases.counts[name] for name in PHASES), every, with_graphs, phases.sent]
 
 
 class _Phases:

@@ -1,277 +1,113 @@
-"""Run the steps in separate processes, within a time limit, and write the results after every check."""
+"""Make the checks in forked processes, one after another, and write a line of JSON after each.
+
+This process has imported torch, and never touches CUDA: a process cannot be forked after that. A check that crashes, hangs or
+spoils the GPU ends only its own process.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
 import json
+import multiprocessing
 import os
-import selectors
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
-from benchmarks.gpu.report import tables
-from benchmarks.gpu.steps import STEPS, How, Step, fetching, here, missing
+from benchmarks.measuring import table
+from dynabro_cli.executors.worker import die_with_parent
 
-RESERVE = 6.0
-"""Seconds at the end that are reserved for ending a process and writing the files."""
-POLITE = 3.0
-"""Seconds that a process has to end itself after SIGTERM, because it may have started a service."""
-START = 45.0
-"""Time limit of a process before its first check: torch and the driver are loaded, the first time from a cold disk."""
-LEAST = 15.0
-"""Smallest number of seconds that must be left for a step to begin."""
-GRACE = 10.0
-"""Seconds between two checks."""
+FORK = multiprocessing.get_context("fork")
+PATIENCE = 5.0
+"""Seconds that a process has to end itself. A check begins only if more seconds are left."""
 
-STARTING = "start"
-"""Name of the outcome of a process that did not reach its first check."""
-
-NO_GPU = {"state": "left out", "error": "no GPU"}
-"""Outcome of a step without a GPU."""
-
-Results = dict[str, dict[str, dict[str, Any]]]
+Outcome = dict[str, Any]
+"""Numbers and texts by name. ``error`` says why there are no others; ``rows`` are the rows of a separate table."""
 
 
-class FolderError(Exception):
-    """The folder has results of another command."""
+class Check(NamedTuple):
+    """A thing to find out: the question that it answers, its name, its time limit in seconds, and how to find it out."""
+
+    question: str
+    name: str
+    seconds: float
+    find: Callable[[], Outcome]
 
 
-def _in_words(how: How) -> str:
-    return f"--device {how.device}{' --tiny' if how.tiny else ''}"
+def measure(out: Path, checks: Sequence[Check], minutes: float, say: Callable[[str], None] = print) -> bool:
+    """Make the checks within the time, and write ``gpu.jsonl``, ``gpu.md`` and ``log.txt``; return True if all have a result.
 
-
-class Book:
-    """The file ``gpu.json`` of a folder, and ``gpu.md`` beside it: all results so far."""
-
-    def __init__(self, folder: Path, how: How) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._json, self._tables = folder / "gpu.json", folder / "gpu.md"
-        self.results: Results = {}
-        self._head = {"how": asdict(how), "missing": missing()}
-        if self._json.exists():
-            known = json.loads(self._json.read_text(encoding="utf-8"))
-            before = How(**known["how"])
-            if (before.gpu, before.tiny) != (how.gpu, how.tiny):
-                raise FolderError(f"{self._json}: has results of {_in_words(before)}. Try: another folder")
-            self.results = known["results"]
-
-    def known(self, step: str) -> set[str]:
-        """Return the names of the step's checks that have an outcome."""
-        return set(self.results.get(step, {}))
-
-    def write(self, step: str, check: str, outcome: dict[str, Any]) -> None:
-        """Add the outcome of a check, and write the files."""
-        self.results.setdefault(step, {})[check] = outcome
-        self.save()
-
-    def forget(self, *steps: str, all_of_them: bool = False) -> None:
-        """Drop the outcomes of the steps that are not ``done``, or all outcomes, so that their checks are repeated."""
-        for step in steps:
-            checks = self.results.get(step, {}).items()
-            self.results[step] = {name: found for name, found in checks if found["state"] == "done" and not all_of_them}
-
-    def whole(self, step: str) -> bool:
-        """Return True if every outcome of the step is ``done``."""
-        return all(outcome["state"] == "done" for outcome in self.results.get(step, {}).values())
-
-    @property
-    def no_gpu(self) -> bool:
-        """True if a GPU was requested and does not exist."""
-        return any(found.get("error") == NO_GPU["error"] for found in self.results.get("machine", {}).values())
-
-    def save(self) -> None:
-        """Write both files, each by a rename, so that no file is ever incomplete."""
-        whole = self._head | {
-            "written": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
-            "results": self.results,
-        }
-        for path, text in ((self._json, json.dumps(whole, indent=1)), (self._tables, tables(whole))):
-            beside = path.with_name(f".{path.name}")
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(path)
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
-
-
-def measure(
-    folder: Path,
-    how: How,
-    minutes: float,
-    *,
-    only: Sequence[str] = (),
-    again: bool = False,
-    anew: bool = False,
-    say: Callable[[str], None] = _say,
-    steps: Sequence[Step] = STEPS,
-) -> bool:
-    """Make as much of the steps as fits into the time; return True if nothing is left to do.
-
-    Args:
-        folder: Folder for ``gpu.json``, ``gpu.md`` and ``log.txt``; results in the first file are not made again.
-        how: Place and size of the checks.
-        minutes: The time limit.
-        only: Names of steps; empty for all.
-        again: Repeat the checks that have failed.
-        anew: Repeat everything.
-        say: Prints a line.
-        steps: The steps.
+    The first check looks for the GPU. If it fails, the others are not tried.
     """
-    end = time.monotonic() + 60 * minutes - RESERVE
-    book = Book(folder, how)
-    if again or anew:
-        book.forget(*book.results, all_of_them=anew)
-    if missing():
-        say(f"missing: {' '.join(missing())}; steps that need them are left out. To get them, with a network and then here:")
-        for line in fetching(missing()):
-            say(f"  {line}")
-    complete = True
-    with _stoppable():
-        for step in steps:
-            if only and step.name not in only:
-                continue
-            lacking = [name for name in step.needs if not here(name)]
-            if lacking:
-                book.write(step.name, "all", {"state": "left out", "error": f"needs {', '.join(lacking)}"})
-                continue
-            for place in ("all", STARTING):
-                book.results.get(step.name, {}).pop(place, None)
-            if step.part and book.no_gpu:
-                book.write(step.name, "all", NO_GPU)
-                continue
-            if step.part == 0:
-                book.forget(step.name, all_of_them=not book.whole(step.name))
-            complete &= _whole_step(step, how, book, folder, end, say)
-            if step.part == 0 and book.no_gpu:
-                say("no GPU: all other steps are left out")
-            elif step.part == 0 and not book.whole(step.name):
-                say("the device does not compute: nothing else is tried")
-                complete = False
+    out.mkdir(parents=True, exist_ok=True)
+    end, lines = time.monotonic() + 60 * minutes - 2 * PATIENCE, list[Outcome]()
+    with (out / "gpu.jsonl").open("w", buffering=1, encoding="utf-8") as file:
+        for check in checks:
+            before, outcome = time.monotonic(), Outcome(error="no time left")
+            if end - before > PATIENCE:
+                outcome = forked([check.find], min(check.seconds, end - before), out / "log.txt")[0]
+            head = {"question": check.question, "check": check.name, "s": round(time.monotonic() - before, 1)}
+            lines.append(head | outcome)
+            file.write(json.dumps(lines[-1]) + "\n")
+            (out / "gpu.md").write_text(tables(lines), encoding="utf-8")
+            say(json.dumps({name: value for name, value in lines[-1].items() if name != "rows"}))
+            if len(lines) == 1 and "error" in outcome:
                 break
-    book.save()
-    say(f"{'complete' if complete else 'more is left: the same command goes on'}: {folder / 'gpu.json'}, {folder / 'gpu.md'}")
-    return complete
+    return len(lines) == len(checks) and not any("error" in line for line in lines)
 
 
-@contextlib.contextmanager
-def _stoppable() -> Iterator[None]:
-    """Exit on SIGTERM and SIGHUP like on an error, so that the process of a step is also ended."""
-
-    def leave(number: int, _: object) -> None:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+def forked(finds: Sequence[Callable[[], Outcome]], seconds: float, log: Path) -> list[Outcome]:
+    """Call functions in forked processes, all at once, for at most ``seconds``; ``log`` has their output."""
+    end, outcomes = time.monotonic() + seconds, list[Outcome]()
+    processes: list[tuple[BaseProcess, Connection]] = []
     try:
-        yield
+        for find in finds:
+            receiving, sending = FORK.Pipe(duplex=False)
+            processes.append((FORK.Process(target=_child, args=(find, sending, log)), receiving))
+            processes[-1][0].start()
+            sending.close()  # before the next fork, so that the end of the process is the end of the pipe
+        for process, receiving in processes:
+            try:
+                there = receiving.poll(max(0.0, end - time.monotonic()))
+                outcomes.append(receiving.recv() if there else {"error": f"longer than {seconds:.0f} s"})
+            except EOFError:
+                process.join(PATIENCE)
+                outcomes.append({"error": f"the process ended with code {process.exitcode}"})
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for process, _ in processes:
+            process.join(1.0)
+            process.terminate()  # and not killed: a check may have started a service, which it ends
+            process.join(PATIENCE)
+            process.kill()
+    return outcomes
 
 
-def _whole_step(step: Step, how: How, book: Book, folder: Path, end: float, say: Callable[[str], None]) -> bool:
-    """Start the step's process, again after each lost process, until no check is left or the time is up."""
-    until = min(end, time.monotonic() + step.seconds)
-    while (left := until - time.monotonic()) > 0:
-        if end - time.monotonic() < LEAST and left < step.seconds:
-            return False
-        with (folder / "log.txt").open("ab") as log:
-            if _process(step, how, book, until, log, say):
-                return True
-    return False
+def _child(find: Callable[[], Outcome], pipe: Connection, log: Path) -> None:
+    """Call the function in this process, and send its result."""
+    die_with_parent(os.getppid())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an exception, so that what a check has started is ended
+    with log.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            outcome = find()
+        except Exception as error:
+            traceback.print_exc(file=file)
+            outcome = {"error": f"{type(error).__name__}: {error}"[:600]}
+    pipe.send(outcome)
 
 
-def _process(step: Step, how: How, book: Book, until: float, log: IO[bytes], say: Callable[[str], None]) -> bool:
-    """Make the remaining checks of a step in one process; return True if the process reached its end."""
-    command = [sys.executable, "-m", "benchmarks.gpu.child", step.name, step.place, json.dumps(asdict(how))]
-    log.write(f"--- {step.name}\n".encode())
-    log.flush()
-    child = subprocess.Popen(
-        [*command, json.dumps(sorted(book.known(step.name)))],
-        stdin=subprocess.PIPE,  # the process ends if this end is closed, and so if this process is killed
-        stdout=subprocess.PIPE,
-        stderr=log,
-        start_new_session=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )
-    begun, before = None, time.monotonic()
-    limit = min(until, before + START + (0 if how.gpu else 60))
-    lines = _Lines(child)
-    try:
-        while True:
-            line = lines.next(limit)
-            if line is None:
-                break
-            message = json.loads(line)
-            now = time.monotonic()
-            if message["kind"] in ("end", "lost"):
-                return bool(message["kind"] == "end")  # the last check has its outcome; the next one needs a new process
-            if message["kind"] == "begin":
-                begun, before, limit = message["check"], now, min(until, now + message["seconds"])
-                continue
-            outcome = message["outcome"] | {"seconds": round(now - before, 3)}
-            book.write(step.name, str(begun), outcome)
-            known = str(outcome.get("error") or outcome.get("graphs") or "").splitlines()
-            why = f" ({known[0]})" if known else ""
-            say(f"{step.name}: {begun}: {outcome['state']}{why}")
-            begun, before, limit = None, now, min(until, now + GRACE)
-    finally:
-        code = _end(child, 0.5 if lines.late else 2.0)
-    name = begun or STARTING
-    if lines.late and limit >= until:
-        return False  # the step's time is up, not the check's: the next call begins with this check
-    text = f"longer than {time.monotonic() - before:.0f} s" if lines.late else f"the process ended with code {code}"
-    book.write(step.name, name, {"state": "hung" if lines.late else "crashed", "error": text})
-    say(f"{step.name}: {name}: {text}")
-    return begun is None  # a process that does not start is not started again
-
-
-class _Lines:
-    """Lines of a process's output, each awaited for a limited time; other lines are ignored."""
-
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
-        self._pipe = child.stdout
-        self._left = b""
-        self._ready = selectors.DefaultSelector()
-        self._ready.register(self._pipe, selectors.EVENT_READ)  # type: ignore[arg-type]
-        self.late = False
-
-    def next(self, limit: float) -> str | None:
-        """Return the next message; None if the process has ended or the time is up."""
-        while True:
-            line, found, rest = self._left.partition(b"\n")
-            if found:
-                self._left = rest
-                if line.startswith(b'{"kind"'):
-                    return line.decode()
-                continue
-            left = limit - time.monotonic()
-            if left <= 0 or not self._ready.select(left):
-                self.late = True
-                return None
-            more = os.read(self._pipe.fileno(), 1 << 16)  # type: ignore[union-attr]
-            if not more:
-                return None
-            self._left += more
-
-
-def _end(child: subprocess.Popen[bytes], patience: float) -> int:
-    """End the process with all its children, unless it ends itself, and return its exit code."""
-    for number, seconds in ((None, patience), (signal.SIGTERM, POLITE), (signal.SIGKILL, 0.0)):
-        with contextlib.suppress(ProcessLookupError):
-            if number is not None:
-                os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if seconds:
-                child.wait(seconds)
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            pipe.close()
-    return child.wait()
+def tables(lines: Sequence[Outcome]) -> str:
+    """Return a Markdown table for each question, and one for each check that has rows."""
+    parts = []
+    for question in dict.fromkeys(line["question"] for line in lines):
+        checks = [line for line in lines if line["question"] == question]
+        columns = dict.fromkeys(name for line in checks for name in line if name not in ("question", "rows"))
+        for title, rows in ((f"## {question}", checks), *((f"### {line['check']}", line.get("rows")) for line in checks)):
+            names = list(columns) if rows is checks else list(rows[0]) if rows else []
+            parts += [title, table(names, [[row.get(name) for name in names] for row in rows])] if rows else []
+    return "\n\n".join(parts) + "\n"

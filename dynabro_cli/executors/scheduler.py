@@ -130,7 +130,6 @@ class Scheduler:
             check="nothing" if how.force else self._backend.check,
             plugins=digests.with_imports(plugins.loaded()),
             weights=how.weights,
-            gpu_share=1 / (how.jobs_per_gpu or 1),
             mps=slot.mps_of_run,
         )
         slot.sent = True

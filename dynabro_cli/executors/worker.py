@@ -57,9 +57,8 @@ class Request:
 
     ``check`` says which memory is compared with the run's needs before it starts: the memory of the GPU, if others have checked
     the machine's already, or all memory. ``plugins`` are the parent's plugins. ``weights`` says when the
-    run sends its model. ``gpu_share`` is the share of a GPU that the run has. With ``most_threads`` a small model
-    takes one thread, not ``threads``. ``mps`` is the folder of CUDA's multi-process service, or a folder without one; None
-    leaves the choice to the environment.
+    run sends its model. With ``most_threads`` a small model takes one thread, not ``threads``. ``mps`` is the folder of CUDA's
+    multi-process service, or a folder without one; None leaves the choice to the environment.
     """
 
     spec: dict[str, Any]
@@ -74,7 +73,6 @@ class Request:
     check: MemoryCheck = "nothing"
     plugins: tuple[Plugin, ...] = ()
     weights: SaveAt = "never"
-    gpu_share: float = 1.0
     most_threads: bool = False
     mps: str | None = None
 
@@ -198,7 +196,6 @@ def simulation() -> Simulate:
             resume=request.resume,
             wanted=wanted,
             weights=request.weights,
-            gpu_share=request.gpu_share,
             most_threads=request.most_threads,
         )
 

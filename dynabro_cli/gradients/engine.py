@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import operator
 import warnings
@@ -25,7 +26,7 @@ from dynabro_cli.gradients.fusible import Compile, Functions, accurate
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
 from dynabro_cli.gradients.kernels import conv_weights, linear, norm
 from dynabro_cli.gradients.kernels.conv_block import compile_blocks, without_block
-from dynabro_cli.gradients.memory import free_memory, total_memory
+from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.gradients.twin import UnsupportedError, is_random, join_relus, twin
 from dynabro_cli.gradients.worker_layers import Shared
 
@@ -37,9 +38,10 @@ memory of activations and costs no time on a CPU.
 """
 PASS_SHARE = 0.25
 """The share of a machine's free memory that the activations of one pass may take."""
-GPU_PASS_SHARE = 0.125
-"""The share of a GPU's memory that the activations of one pass may take. A backward pass takes 2.5 times as much, and a graph
-of it the same again.
+GPU_PASS_VALUES, GPU_PASS_BYTES = 1 << 23, 5e9
+"""Input values of one pass on a GPU, and the bytes of its activations: a CIFAR-10 iteration in single precision is one pass.
+The limits are the same for every GPU and number of runs at a time, because passes change sums by rounding. A backward pass
+takes 2.5 times the memory of the activations.
 """
 
 
@@ -69,7 +71,7 @@ class WorkerGradients:
         compile: Compile convolution blocks on a CPU: ``on``, ``off``, or ``auto`` (if the work is large enough and a C++
             compiler exists). This changes the gradients at most by rounding.
         samples: The number of samples that will be computed in total, for ``auto``.
-        gpu_share: The share of a GPU's memory that belongs to this process.
+        gpu_share: Has no effect: passes have the same size on every GPU.
         loss: Maps the model's outputs [n, ...] and the labels [n, ...] to the loss of each sample [n], by default the
             cross-entropy. Of a loss [n, ...], such as ``nn.MSELoss(reduction="none")``, each sample has its mean.
         compare: Compare the ways with each worker's own pass before the first call, on a copy of the model. False for a model
@@ -85,9 +87,8 @@ class WorkerGradients:
         random: True if the model draws random numbers, in its layers or in ``forward``; the first call may find this out.
         matrix: The [m, d] matrix that each call overwrites.
         statistics: The [m, s] batch statistics that each call overwrites, in the order of ``buffers``.
-        pass_values: The largest number of input values in a pass; set by the first call. On a GPU it depends on the total
-            memory, free or not, because grouping changes sums by rounding. On a CPU it depends on the memory that is free at
-            the first call.
+        pass_values: The largest number of input values in a pass; set by the first call. On a CPU it depends on the memory that
+            is free at the first call. On a GPU it does not depend on the memory, until a pass does not fit.
         kept: Bytes that a sample of the first call keeps for the backward pass before anything is compiled; 0 if unknown.
     """
 
@@ -100,7 +101,7 @@ class WorkerGradients:
         kinds: Sequence[str] = KINDS,
         compile: str = "off",  # noqa: A002
         samples: float = math.inf,
-        gpu_share: float = 1.0,
+        gpu_share: float = 1.0,  # an argument of version 1.0.0
         loss: Loss | None = None,
         compare: bool = True,
     ) -> None:
@@ -130,7 +131,7 @@ class WorkerGradients:
         elif SHARED in kinds and not self._has_twin():
             self._kinds.remove(SHARED)
         self._compare, self._tried = compare, False
-        self._compile, self._samples, self._gpu_share = compile, samples, gpu_share
+        self._compile, self._samples = compile, samples
         self.blocks = "off"
 
     @property
@@ -252,8 +253,7 @@ class WorkerGradients:
                     norm.compile_norms(model, shared, self._samples * self.kept, insist=insist)
         step = self._workers_a_pass(inputs)
         means = []
-        for start in range(0, len(inputs), step):
-            part = slice(start, min(start + step, len(inputs)))
+        for part in parts(len(inputs), step, inputs.device):
             shared.workers = part.stop - part.start
             shared.gradients = {name: view[part] for name, view in self._gradients.items()}
             shared.sow(seeds[part.start * batches : part.stop * batches], inputs.device)
@@ -293,7 +293,7 @@ class WorkerGradients:
         return F.cross_entropy(accurate(outputs), labels) if self._loss is None else self._losses(outputs, labels).mean()
 
     def _find_pass_values(self, samples: Tensor, model: nn.Module) -> int:
-        """Return the number of input values in a pass: ``PASS_VALUES`` on a CPU, or fewer if their activations do not fit."""
+        """Return the number of input values in a pass: a constant, or fewer if their activations would take too much memory."""
         kept = 0
 
         def count(tensor: Tensor) -> None:
@@ -309,8 +309,7 @@ class WorkerGradients:
             model(flat)
         self.kept = -(-kept // len(samples))
         if samples.is_cuda:
-            most = GPU_PASS_SHARE * self._gpu_share * total_memory(samples.device)
-            return int(most / max(kept, 1)) * samples.numel()
+            return min(GPU_PASS_VALUES, int(GPU_PASS_BYTES / max(self.kept, 1)) * samples[0].numel())
         return min(PASS_VALUES, int(PASS_SHARE * free_memory(samples.device) / max(kept, 1)) * samples.numel())
 
     def _mapped(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
@@ -361,6 +360,17 @@ class WorkerGradients:
             module.momentum = momentum
         self.buffers.copy_(before)
         return losses
+
+
+def parts(count: int, most: int, device: torch.device) -> list[slice]:
+    """Split ``count`` items into as few parts of at most ``most`` as possible; on a GPU, into parts of the same size.
+
+    A small pass takes a GPU almost as long as a large one. On a CPU only the last part is smaller, as in all stored runs,
+    because parts change sums by rounding.
+    """
+    number = -(-count // most)
+    bounds = [count * part // number if device.type == "cuda" else part * most for part in range(number)]
+    return [slice(*pair) for pair in itertools.pairwise([*bounds, count])]
 
 
 def _in_mode(model: nn.Module, *, training: bool) -> nn.Module:

@@ -13,9 +13,13 @@ from dynabro_cli.gradients.memory import free_memory, send
 
 Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 Key = tuple[torch.Size, int]
+GRAPH_VALUES = 1 << 20
+"""Input values of the largest pass that is captured: two MNIST iterations. A larger pass keeps a GPU busy for longer than the
+host takes to launch its kernels.
+"""
 TOLERANCE = 1e-4
 BACKWARD = 2.5
-"""Memory of a pass, divided by the memory of the activations that its backward pass reads."""
+"""Memory of a pass, divided by the memory of the activations that its backward pass reads: it has their gradients, too."""
 WARM_UPS = 3
 """Plain runs before a capture; torch requires them."""
 
@@ -33,12 +37,13 @@ class Replay(NamedTuple):
 class GraphedGradients:
     """Run ``engine`` with a CUDA graph for each shape of input from its second time on; called in the same way.
 
-    A graph is used only if its first replay gives the engine's result. If a shape cannot be captured, or its graph does not fit
-    into the memory, the shape is computed plainly; other shapes are not affected. Models that need the loop over workers are
-    not captured. Seeds of dropout are in the graph's memory.
+    A graph is used only if its first replay gives the engine's result. If a shape is large or cannot be captured, or its graph
+    does not fit into the memory, the shape is computed plainly; other shapes are not affected. Models that need the loop over
+    workers are not captured. Seeds of dropout are in the graph's memory.
 
     Attributes:
-        reasons: The shapes that are computed plainly, and why: an error, ``the replay differs``, or ``memory``.
+        reasons: The shapes that are computed plainly, and why: an error, ``large passes``, ``the replay differs``, or
+            ``memory``.
         replays: The number of replays so far, without first replays.
 
     Args:
@@ -68,6 +73,8 @@ class GraphedGradients:
     def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Sequence[int] | Tensor) -> Tensor:
         """Compute gradients like ``WorkerGradients``; the next call overwrites the losses [k]."""
         key = inputs.shape, batches
+        if inputs.numel() > GRAPH_VALUES:
+            self.reasons[key] = "large passes"
         if self._engine.kind == LOOP or key not in self._seen or key in self.reasons:
             self._seen.add(key)
             return self._engine(inputs, labels, batches, seeds)

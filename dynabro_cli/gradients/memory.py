@@ -68,11 +68,6 @@ class Ahead:
         return block[place]
 
 
-def total_memory(device: torch.device) -> int:
-    """Return the bytes of a GPU's memory, free or not."""
-    return torch.cuda.mem_get_info(device)[1]
-
-
 def free_memory(device: torch.device) -> int:
     """Return the free bytes on ``device``; if unknown, 2 GiB."""
     if device.type == "cuda":

@@ -129,7 +129,7 @@ def set_fields(sweep: Sweep, settings: Sequence[str]) -> Sweep:
 
 
 def with_values(sweep: Sweep, values: Mapping[str, Sequence[str]], *, axes_stay: bool = False) -> Sweep:
-    """Set fields: one value goes into the base, several make an axis.
+    """Set fields: one value goes into the base, several make an axis, in the place of the axis that had the field alone.
 
     Args:
         sweep: The sweep to change.
@@ -140,10 +140,12 @@ def with_values(sweep: Sweep, values: Mapping[str, Sequence[str]], *, axes_stay:
         points = tuple(canonical({name: text}) for text in texts)
         own = {field for point in points for field in point}
         varied = any(field in own for axis in sweep.grid for field in axis.fields)
+        alone = (place for place, axis in enumerate(sweep.grid) if own.issuperset(axis.fields))
+        place = next(alone, len(sweep.grid))
         for field in own:
             sweep = without(sweep, field)
         if len(points) > 1 or (axes_stay and varied):
-            sweep = replace(sweep, grid=(*sweep.grid, Axis(name, points)))
+            sweep = replace(sweep, grid=(*sweep.grid[:place], Axis(name, points), *sweep.grid[place:]))
         else:
             sweep = replace(sweep, base={**sweep.base, **points[0]})
     return sweep

@@ -18,7 +18,8 @@ from dynabro_cli.components import Component
 from dynabro_cli.errors import DynabroError, SpecError
 from dynabro_cli.experiment.build import chain_setting
 from dynabro_cli.experiment.resolve import Run
-from dynabro_cli.gradients.engine import PASS_SHARE, PASS_VALUES
+from dynabro_cli.gradients.engine import GPU_PASS_BYTES, GPU_PASS_VALUES, PASS_SHARE, PASS_VALUES
+from dynabro_cli.gradients.graphs import BACKWARD, GRAPH_VALUES
 from dynabro_cli.gradients.memory import free_memory
 from dynabro_cli.machine.host_memory import free_host_memory, private_memory
 from dynabro_cli.methods._api import Method
@@ -38,8 +39,6 @@ rule, and copies of the probe. A simple method and rule need half of them.
 """
 VECTORS = 16
 """Copies of the model [d]: initial model, parameters, gradients, aggregates, directions, and checkpoints."""
-ACTIVATIONS = 2.5
-"""Factor for the gradients of the activations that a backward pass reads."""
 TICK = 2500
 """Bytes of a clock tick within a round, besides the masks of the workers."""
 DRAWS = 16
@@ -53,7 +52,7 @@ class Need(NamedTuple):
         device: Memory of the GPU; 0 without one.
         largest: The name of the largest part.
         advice: Options that reduce it.
-        spare: The part that can shrink: passes of several workers at a time are as large as the free memory allows.
+        spare: The part that can shrink: passes of several workers at a time become smaller if the free memory requires it.
     """
 
     host: float
@@ -63,10 +62,10 @@ class Need(NamedTuple):
     spare: float = 0
 
     def within(self, free: float) -> Need:
-        """Return the need if ``free`` bytes are free: passes use at most a share of them."""
-        less = max(0.0, self.spare - ACTIVATIONS * PASS_SHARE * max(0.0, free))
-        host, device = (self.host, self.device - less) if self.device else (self.host - less, 0.0)
-        return self._replace(host=host, device=device)
+        """Return the need if ``free`` bytes are free: passes use at most a share of a CPU's, and on a GPU what is left."""
+        if self.device:
+            return self._replace(device=self.device - min(self.spare, max(0.0, self.device - free)))
+        return self._replace(host=self.host - max(0.0, self.spare - BACKWARD * PASS_SHARE * max(0.0, free)))
 
 
 TRIED = 20_000_000
@@ -133,13 +132,14 @@ def need_of(run: Run, *, gpu: bool = False, compiles: bool = True) -> Need:
         SpecError: A component cannot be built.
     """
     task, method = looked_at(run.parts.task), run.assemble()[0]
-    parts, spare = _tensors(run, task, method)
+    gpu = gpu and task.trains_model
+    parts, spare = _tensors(run, task, method, gpu)
     tables, data = _tables(run, task, method), _data(task)
     host = PROCESS + DATA_COPIES * data + (COMPILING if compiles and run.model is not None else 0) + sum(tables.values())
     tensors = sum(parts.values())
     parts |= tables | {"data": DATA_COPIES * data}
     largest = max(parts, key=lambda name: parts[name])
-    if gpu and task.trains_model:
+    if gpu:
         return Need(host + GPU_PROCESS, GPU_CONTEXT + data + tensors, *ADVICE[largest], spare)
     return Need(host + tensors, 0, *ADVICE[largest], spare)
 
@@ -177,7 +177,7 @@ def _pixels(shape: ImageShape) -> int:
     return shape.channels * shape.height * shape.width
 
 
-def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], float]:
+def _tensors(run: Run, task: Task, method: Method, gpu: bool) -> tuple[dict[str, float], float]:
     """Return the bytes of tensors on the run's device, and the part of passes that can shrink."""
     spec, senders, spare = run.spec, chain_setting(run.spec).workers, 0.0
     workers, batch = spec.workers, spec.batch_size
@@ -188,12 +188,19 @@ def _tensors(run: Run, task: Task, method: Method) -> tuple[dict[str, float], fl
         return {"samples": 0.0}, spare
     else:
         size, pixels = model_size(run.model, task.shape), _pixels(task.shape)
-        width, d, most = 4, size.parameters + size.statistics, _most_computations(method)
-        together = max(batch, min(senders * batch, PASS_VALUES // pixels))
-        together = max(together, min(most * senders * batch, int(TOGETHER / max(size.activations, 1))))
-        passes = max(ACTIVATIONS * together, EVALUATION_VALUES // pixels) * size.activations
-        samples = 16.0 * senders * batch * pixels + 24.0 * workers * batch + passes
-        spare = passes - max(ACTIVATIONS * batch, EVALUATION_VALUES // pixels) * size.activations
+        width, d, all_samples = 4, size.parameters + size.statistics, _most_computations(method) * senders * batch
+        if gpu:
+            most = min(GPU_PASS_VALUES // pixels, int(GPU_PASS_BYTES / max(size.activations, 1)))
+            together, evaluated = max(batch, min(all_samples, most)), min(task.test_size or most, most)
+            captured = together if senders * batch * pixels <= GRAPH_VALUES else 0
+            graphs = BACKWARD * min(captured, GRAPH_VALUES // pixels) * size.activations  # memory beside the passes
+        else:
+            together = max(batch, min(senders * batch, PASS_VALUES // pixels))
+            together = max(together, min(all_samples, int(TOGETHER / max(size.activations, 1))))
+            evaluated, graphs = EVALUATION_VALUES // pixels, 0.0
+        passes = max(BACKWARD * together, evaluated) * size.activations
+        samples = 16.0 * senders * batch * pixels + 24.0 * workers * batch + passes + graphs
+        spare = passes - max(BACKWARD * batch, evaluated) * size.activations
     return {
         "messages": width * MATRICES * workers * float(d),
         "model": float(width * VECTORS * d),

@@ -114,7 +114,6 @@ def simulate_run(
     resume: bytes | None = None,
     wanted: Callable[[], bool] = lambda: False,
     weights: events.SaveAt = "never",
-    gpu_share: float = 1.0,
     most_threads: bool = False,
 ) -> Iterator[events.Event]:
     """Run one resolved run and yield its events, like ``simulate``.
@@ -130,7 +129,6 @@ def simulate_run(
             code, from other data, or by another version of dynabro or torch), the run starts over.
         wanted: Called after every round; if it returns True, ``Checkpointed`` is also yielded.
         weights: See ``simulate``.
-        gpu_share: The share of a GPU's memory that belongs to this run. It may change the numbers by rounding.
         most_threads: True if ``threads`` is an upper limit; a small model then uses one thread, as it does if ``threads`` is
             None.
     """
@@ -146,7 +144,7 @@ def simulate_run(
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    return _guarded(run, where, compile, load, resume, wanted, weights, gpu_share)
+    return _guarded(run, where, compile, load, resume, wanted, weights)
 
 
 def _is_small(run: Run) -> bool:
@@ -182,11 +180,10 @@ def _guarded(
     resume: bytes | None,
     wanted: Callable[[], bool],
     weights: events.SaveAt,
-    gpu_share: float,
 ) -> Iterator[events.Event]:
     """Run on the run's GPU and without autograd (on only for gradients); both settings end before each ``yield``."""
     with torch.no_grad(), current(device):
-        simulation, started = _prepare(run, device, compile, load, resume, gpu_share)
+        simulation, started = _prepare(run, device, compile, load, resume)
         before = simulation.how
     yield started
     stream = simulation.events(wanted)
@@ -214,7 +211,6 @@ def _prepare(
     compile: str,  # noqa: A002
     load: Load | None = None,
     resume: bytes | None = None,
-    gpu_share: float = 1.0,
 ) -> tuple[Simulation, events.Started]:
     spec = run.spec
     senders = chain_setting(spec).workers
@@ -222,7 +218,7 @@ def _prepare(
     dtype = precision.apply(spec.precision, device)
     data = read(run.task, run.data_dir, run.parts.task) if load is None else load(run.task, run.data_dir)
     with noting() as files:
-        problem, counts = _problem(run, data, device, streams, dtype, compile, gpu_share)
+        problem, counts = _problem(run, data, device, streams, dtype, compile)
     content: dict[str, str | None] = {spec.task: data.digest} if isinstance(data, Images) else {}
     if run.model is not None:
         content |= digest_of_files(run.model, run.data_dir, files)
@@ -283,7 +279,6 @@ def _problem(
     streams: Streams,
     dtype: torch.dtype,
     compile: str,  # noqa: A002
-    gpu_share: float,
 ) -> tuple[Problem, Counts]:
     """Return the problem, and the number of samples by worker and label for ``Started``."""
     spec = run.spec
@@ -305,7 +300,7 @@ def _problem(
         model = run.model.build(data.shape)
     where = model.to(device), workers, batch_size, streams, device, dtype, shares, validation, server
     compare = not run.model.entry.shipped  # the tests compare the shipped models
-    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, gpu_share=gpu_share, compare=compare)
+    problem = ImageProblem(data, *where, compile=compile, budget=spec.budget, compare=compare)
     return problem, () if shares is None else shares.counts
 
 

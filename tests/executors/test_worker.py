@@ -26,7 +26,6 @@ from dynabro_cli.experiment.resolve import Run, resolve
 from dynabro_cli.experiment.spec import RunSpec
 from dynabro_cli.gradients.graphs import KernelCapture
 from dynabro_cli.machine import mps
-from dynabro_cli.simulation import setup
 from tests.executors.made_runs import quadratic
 from tests.store.made import checkpointed, finished, rounds, started
 
@@ -251,13 +250,6 @@ def test_a_process_keeps_the_service_of_its_first_run(monkeypatch: pytest.Monkey
         assert kinds(pipe)[-2:] == ["Finished", "Misplaced"]
         monkeypatch.delitem(worker.os.environ, mps.FOLDER, raising=False)
     assert folders == ["folder"] * 3 + [None] * 3
-
-
-def test_a_run_has_its_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[object] = []
-    monkeypatch.setattr(setup, "simulate_run", lambda *_, **keywords: given.append(keywords["gpu_share"]))
-    simulation()(request(quadratic(0), gpu_share=0.125), never)
-    assert given == [0.125]
 
 
 def test_a_process_is_under_its_parents_control_before_anything_slow_is_loaded() -> None:

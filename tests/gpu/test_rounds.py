@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from benchmarks.fake_gpu import FakeGPU, HiddenWaitError, one_gpu
+from benchmarks.fake_gpu import FakeGPU, HiddenWaitError, on_gpu, one_gpu
 from dynabro_cli import RunSpec, events
 from dynabro_cli.experiment.resolve import REGISTRIES, resolve
-from dynabro_cli.gradients import graphs
+from dynabro_cli.gradients import engine, graphs
+from dynabro_cli.gradients.engine import GPU_PASS_VALUES
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.simulation.loop import Simulation
 from dynabro_cli.simulation.setup import simulate_run
@@ -122,18 +123,36 @@ def test_the_graphs_of_a_run_are_recorded_at_its_end(rounds: FakeGPU) -> None:
     assert last.how == {"graphs": "on: 1 shapes, 5 replays"}
 
 
-@pytest.mark.parametrize(("free", "share", "expected"), [(100, 1.0, 1), (1, 1.0, 1), (100, 0.25, 0.25)])
-def test_passes_are_as_large_as_the_share_of_the_gpu_allows_whatever_is_free(
-    free: int, share: float, expected: float, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def values(gib: int, share: float) -> int:
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (gib << 30, 140 << 30))
-        with rounds.allowed():
-            started = next(simulate_run(resolve(small()), device="cuda", compile="off", gpu_share=share))
-        assert isinstance(started, events.Started)
-        return int(json.loads(started.record["versions"])["pass_values"])
+@pytest.mark.parametrize(("free", "total"), [(100, 140), (1, 140), (1, 8)])
+def test_passes_do_not_depend_on_the_memory(free: int, total: int, rounds: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free << 30, total << 30))
+    with rounds.allowed():
+        started = next(simulate_run(resolve(small()), device="cuda", compile="off"))
+    assert isinstance(started, events.Started)
+    assert json.loads(started.record["versions"])["pass_values"] == GPU_PASS_VALUES
 
-    assert values(free, share) == pytest.approx(expected * values(140, 1.0), rel=1e-3)
+
+@pytest.mark.parametrize(
+    ("values", "activations", "expected"),
+    [
+        (4 * 64, 1e9, [3, 3, 3]),  # nine workers with a sample of 64 values each; not 4, 4 and 1
+        (1 << 20, 1e9, [9]),
+        (1 << 20, 1.0, [1] * 9),  # a model whose activations of a sample exceed the limit
+    ],
+)
+def test_passes_are_equally_large(
+    values: float, activations: float, expected: list[int], gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "GPU_PASS_VALUES", values)
+    monkeypatch.setattr(engine, "GPU_PASS_BYTES", activations)
+    sizes: list[int] = []
+    passes = nn.Sequential.forward
+    monkeypatch.setattr(nn.Sequential, "forward", lambda self, x: sizes.append(len(x)) or passes(self, x))
+    with gpu.allowed():
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).to("cuda")
+        gradients = engine.WorkerGradients(model, 9, compare=False)
+        gradients(on_gpu(torch.randn(9, 1, 1, 8, 8)), on_gpu(torch.zeros(9, 1, dtype=torch.int64)), 1, ())
+    assert sizes[1:] == expected  # the first one counts the activations
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients
+from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients, parts
 from dynabro_cli.models._api import REGISTRY
 from dynabro_cli.tasks._api import ImageShape
 from tests.gradients.worker_by_worker import CLASSES, FROM, batch_of, between, check, generator, one_by_one, registered, seeded
@@ -64,6 +65,26 @@ def test_a_pass_over_some_of_the_workers_at_a_time(workers_at_once: int, batches
     of_one = 2 * batches
     expected = {0: [1] * 5, 1: [1] * 5, 2: [2, 2, 1], 3: [3, 2]}[workers_at_once]
     assert sizes[-len(expected) :] == [workers * of_one for workers in expected]
+
+
+def test_an_argument_of_version_1_is_still_accepted() -> None:
+    assert WorkerGradients(nn.Linear(4, 2), 2, gpu_share=0.5).matrix.shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "most", "sizes"),
+    [
+        ("cpu", 9, 4, [4, 4, 1]),
+        ("cuda", 9, 4, [3, 3, 3]),
+        ("cuda", 9, 2, [1, 2, 2, 2, 2]),
+        ("cuda", 3, 9, [3]),
+        ("cuda", 0, 9, []),
+    ],
+)
+def test_parts_of_a_gpu_have_the_same_size(device: str, count: int, most: int, sizes: list[int]) -> None:
+    found = [list(range(count))[part] for part in parts(count, most, torch.device(device))]
+    assert [len(part) for part in found] == sizes
+    assert list(itertools.chain(*found)) == list(range(count))
 
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dynabro_cli.gradients import graphs
 from dynabro_cli.gradients.engine import WorkerGradients
 from dynabro_cli.gradients.graphs import Capture, GraphedGradients
 from tests.gradients.worker_by_worker import batch_of, registered
@@ -190,6 +191,21 @@ def test_gradients_that_are_not_finite_do_not_switch_a_shape_off() -> None:
     assert log == ["capture", "replay", "replay"]
     assert graphed.state == "on: 1 shapes, 1 replays"
     assert bool(engine.matrix.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("most", "captured", "state"),
+    [(6, 0, "off: large passes"), (7, 1, "on: 1 shapes, 1 replays; 1 computed plainly, the last one: large passes")],
+)
+def test_large_passes_are_computed_plainly(most: int, captured: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    _, _, graphed = pair(registered("mlp"), recorder(log))
+    monkeypatch.setattr(graphs, "GRAPH_VALUES", most * 3 * 16 * 16)
+    for samples in (7, 8) * 3:
+        inputs, labels = batch_of(1, samples, (3, 16, 16))
+        graphed(inputs.float(), labels, 1, ())
+    assert log.count("capture") == captured
+    assert graphed.state == state
 
 
 def test_nothing_is_captured_if_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

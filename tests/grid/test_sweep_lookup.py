@@ -130,6 +130,12 @@ def test_a_field_set_several_times_is_an_axis() -> None:
     )
 
 
+def test_an_axis_keeps_its_place() -> None:
+    text = "name: x\ngrid: {budget: [1, 2], method: [sgd, dynabro], seed: [3, 4]}\n"
+    sweep = set_fields(parse_sweep(text, "x"), ["method=sgd", "method=demoa"])
+    assert [axis.label for axis in sweep.grid] == ["budget", "method", "seed"]
+
+
 def test_a_field_is_set_among_fields_that_vary_together() -> None:
     sweep = set_fields(parse_sweep(TEXT, "x"), ["learning_rate=1"])
     assert sweep.grid[0] == Axis("rates", ({"method": "sgd"}, {"method": "dynabro"}))

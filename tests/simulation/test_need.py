@@ -152,3 +152,22 @@ def test_passes_of_several_workers_are_as_large_as_the_memory_allows() -> None:
     assert found.within(0).host == found.within(-1).host == found.host - found.spare
     on_gpu = need(task="cifar10", model="resnet18", gpu=True)
     assert on_gpu.within(0)[:2] == (on_gpu.host, on_gpu.device - on_gpu.spare)
+    assert on_gpu.within(1e12) == on_gpu
+    assert on_gpu.within(on_gpu.device - 1e9).device == on_gpu.device - 1e9  # a pass that does not fit is halved
+
+
+@pytest.mark.parametrize(
+    ("values", "model", "samples", "graphs"),
+    [
+        ({"task": "mnist"}, "cnn-mnist", (1 << 23) // 784, (1 << 20) // 784),
+        ({"task": "cifar10", "workers": 25, "method": "momentum"}, "cnn-cifar", 25 * 64, 0),
+        ({"task": "cifar10", "workers": 25}, "cnn-cifar", 1807, 0),  # 5 GB of activations
+        ({"task": "cifar10", "workers": 25, "model": "resnet18"}, "resnet18", 679, 0),
+    ],
+)
+def test_passes_on_a_gpu_do_not_depend_on_its_memory(values: dict[str, Any], model: str, samples: int, graphs: int) -> None:
+    shape = MNIST if values["task"] == "mnist" else ImageShape(3, 32, 32, 10)
+    activations = model_size(REGISTRIES["models"].parse(model), shape).activations
+    passes = 2.5 * activations * (samples + graphs)
+    rest = 0.6e9 + 4 * 13 * values.get("workers", 17) * model_size(REGISTRIES["models"].parse(model), shape).parameters
+    assert passes + rest < need(**values, gpu=True).device < passes + rest + 1.1e9  # and data, batches, models

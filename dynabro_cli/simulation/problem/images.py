@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dynabro_cli.errors import PluginError
-from dynabro_cli.gradients.engine import SHARED, WorkerGradients
+from dynabro_cli.gradients.engine import SHARED, WorkerGradients, parts
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.gradients.memory import Ahead, send, send_once
 from dynabro_cli.models._api import METRICS, LabelledInputs
@@ -46,7 +46,6 @@ class ImageProblem:
         server: Samples of the server, which are not in the training set; None if it has none.
         compile: Compile kernels: ``on``, ``off`` or ``auto``.
         budget: Gradient computations per worker in the whole run; ``auto`` depends on it.
-        gpu_share: The share of a GPU's memory that belongs to this process.
         compare: Compare the ways of computing gradients before the first one; see ``WorkerGradients``.
     """
 
@@ -65,7 +64,6 @@ class ImageProblem:
         *,
         compile: str = "off",  # noqa: A002
         budget: int = 0,
-        gpu_share: float = 1.0,
         compare: bool = True,
     ) -> None:
         self._images, self._shares = images, shares
@@ -79,9 +77,7 @@ class ImageProblem:
         small = device.type == "cpu" and self._train[0].numel() <= NORMALISED_VALUES
         self._inputs = self._normalise(self._train[0]) if small else None
         samples = budget * workers * batch_size
-        self._engine = WorkerGradients(
-            model, workers, dtype=dtype, compile=compile, samples=samples, gpu_share=gpu_share, compare=compare
-        )
+        self._engine = WorkerGradients(model, workers, dtype=dtype, compile=compile, samples=samples, compare=compare)
         self._compute = GraphedGradients(self._engine) if device.type == "cuda" else self._engine
         self._workers, self._batch_size = workers, batch_size
         self._streams, self._device = streams, device
@@ -166,8 +162,8 @@ class ImageProblem:
         relabel: Relabel | None = None,
     ) -> Tensor:
         k, step, add = len(workers), self._computations_a_pass(len(workers)), self._adding(workers)
-        for start in range(0, len(computations), step):
-            part = computations[start : start + step]
+        for some in parts(len(computations), step, self._device):
+            part = computations[some]
             n = len(part)
             inputs, labels = self._batches(round_, part, workers)
             if relabel is not None:
@@ -204,8 +200,8 @@ class ImageProblem:
     def server_gradient(self, round_: int, computations: Sequence[int]) -> Tensor:
         images, labels = cast(Labelled, self._server)
         total, step = torch.zeros_like(self.x), self._computations_a_pass(1)
-        for start in range(0, len(computations), step):
-            part = computations[start : start + step]
+        for some in parts(len(computations), step, self._device):
+            part = computations[some]
             places, flips, seeds = self._of_server(round_, part)
             pixels = self._normalise(images[places])
             if self._images.flip:
@@ -255,7 +251,7 @@ class ImageProblem:
         return gradient
 
     def _computations_a_pass(self, k: int) -> int:
-        """Return the number of computations in a pass: what fits into a GPU's memory; on a CPU, a small amount of work."""
+        """Return the largest number of computations in a pass: on a CPU, a small amount of work."""
         samples = k * self._batch_size
         if self._device.type == "cuda":
             return max(1, self._engine.pass_values // (samples * self._train[0][0].numel()))
