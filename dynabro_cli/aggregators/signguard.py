@@ -101,4 +101,4 @@ def largest_cluster(features: Tensor) -> Tensor:
             break
         summits = moved
     within = torch.cdist(summits, points, compute_mode="donot_use_mm_for_euclid_dist") <= bandwidth
-    return within[within.sum(1).argmax()].to(features.device)
+    return within[within.sum(1).argmax()].clone().to(features.device)  # compiled code needs aligned memory
