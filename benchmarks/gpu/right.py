@@ -178,10 +178,10 @@ def _gradients(build: Callable[[], nn.Module], shape: ImageShape, kinds: tuple[s
 
 
 def graphs(how: How) -> Iterator[Check]:
-    """Compare gradients by graph with gradients without, for repeated shapes; last with layers that Inductor compiles."""
+    """Compare gradients by graph with gradients without, for repeated shapes; last with layers that are Triton's kernels."""
     for name, shape in (("mlp", RGB), ("cnn-mnist", ImageShape(1, 28, 28, 10)), ("cnn-cifar", RGB)):
         yield Check(name, functools.partial(_graphs, name, shape, how))
-    yield Check("cnn-cifar, layers compiled", functools.partial(_layers, how), 180)
+    yield Check("cnn-cifar, kernels of layers", functools.partial(_layers, how), 180)
 
 
 def _graphs(name: str, shape: ImageShape, how: How) -> Found:
@@ -202,11 +202,10 @@ def _graphs(name: str, shape: ImageShape, how: How) -> Found:
 
 
 def _layers(how: How) -> Found:
-    """Check compiled batch norm, ReLU and dropout for changing sizes, by graph from the second call of a size on."""
+    """Check kernels of batch norm, ReLU and dropout for changing sizes, by graph from the second call of a size on."""
     precision.apply("fp32", torch.device(how.device))
     workers = how.of(WORKERS, 2)
-    plain, engine = (WorkerGradients(network("cnn-cifar").to(how.device), workers) for _ in range(2))
-    engine.fuse(functools.partial(torch.compile, fullgraph=True, backend="inductor" if how.gpu else "eager"))
+    plain, engine = (WorkerGradients(network("cnn-cifar").to(how.device), workers, compile=way) for way in ("off", "on"))
     compute = GraphedGradients(engine) if how.gpu else engine
     worst = 0.0
     for batches in (1, 1, 2, 2, 4, 2, 1):
