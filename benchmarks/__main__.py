@@ -272,7 +272,7 @@ def launches(
     rule: Annotated[list[str], typer.Option(help="Aggregation rule; repeat for more.")] = ["cwtm", "gm"],  # noqa: B006
     method: Annotated[str, typer.Option(help="Of one computation a round.")] = "momentum:beta=0.9",
 ) -> None:
-    """Count the operations that a round launches on a GPU; no GPU is needed."""
+    """Count the operations that a round launches on a GPU, and the bytes that they move; no GPU is needed."""
     from benchmarks.launches import measure
 
     print(measure(rule, method))

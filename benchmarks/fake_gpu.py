@@ -7,7 +7,10 @@ operation that would make the host wait for the GPU raises ``HiddenWaitError``, 
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
 
@@ -18,9 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dynabro_cli.gradients.memory import kept
+from dynabro_cli.machine import gpu_kernels
 
 aten = torch.ops.aten
 VALUES = (aten._local_scalar_dense.default, aten.item.default, aten.is_nonzero.default, aten.equal.default)
+PICKS = (aten.index.Tensor, aten.index_select.default, aten.gather.default, aten.embedding.default)
+OVERWRITES = (aten.copy_.default, aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default)
 SHAPES = (aten.nonzero.default, aten.masked_select.default, aten._unique2.default, aten.unique_dim.default)
 
 
@@ -38,7 +44,8 @@ class FakeGPU(TorchDispatchMode):
     """Compute with real CPU tensors, and follow the shapes and devices of tensors on ``cuda``.
 
     Attributes:
-        counts: Operations on the GPU since the last ``counted``, by name.
+        counts: Operations on the GPU since the last ``counted``, by name; Triton's kernels are ``triton::NAME``.
+        moved: Bytes that the operations since the last ``counted`` read and wrote; see ``traffic``.
         follows: Torch's mode that follows shapes and devices.
         sent: Tensors of the CPU that were sent to the GPU.
     """
@@ -52,6 +59,7 @@ class FakeGPU(TorchDispatchMode):
             pass  # torch's guard of devices then uses no driver
         self._allowed = False
         self.counts: dict[str, int] = {}
+        self.moved = 0
         self.sent = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -72,7 +80,15 @@ class FakeGPU(TorchDispatchMode):
         name = func.name()
         self.counts[name] = self.counts.get(name, 0) + 1
         with self.follows:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+        self.moved += 0 if _is_free(name) else traffic(func, args, kwargs, result)
+        return result
+
+    def launch(self, kernel: Any, _: object, *arguments: object, **constants: object) -> None:
+        """Count a launch of a Triton kernel, which reads or writes each of its tensors once."""
+        name = f"triton::{kernel.fn.__name__}"
+        self.counts[name] = self.counts.get(name, 0) + 1
+        self.moved += sum(map(_size, arguments))
 
     def _read(self, func: Any, args: Any) -> Any:
         if not self._allowed:
@@ -115,7 +131,7 @@ class FakeGPU(TorchDispatchMode):
 
     def counted(self) -> dict[str, int]:
         """Return the operations since the last call, by name, and reset the counts."""
-        found, self.counts = self.counts, {}
+        found, self.counts, self.moved = self.counts, {}, 0
         return found
 
 
@@ -135,8 +151,11 @@ class Current:
 
 
 @contextlib.contextmanager
-def one_gpu(devices: int = 1) -> Iterator[FakeGPU]:
-    """Make torch find one GPU, or several, whose tensors have no values."""
+def one_gpu(devices: int = 1, obstacle: str | None = None) -> Iterator[FakeGPU]:
+    """Make torch find one GPU, or several, whose tensors have no values, and which Triton's kernels run on if it is installed.
+
+    ``obstacle`` is why Triton's kernels do not run there.
+    """
     mode = FakeGPU()  # before torch finds a GPU, so that it asks no driver about it
     found: dict[str, Callable[..., object]] = {
         "is_current_stream_capturing": lambda: False,
@@ -152,6 +171,9 @@ def one_gpu(devices: int = 1) -> Iterator[FakeGPU]:
     with contextlib.ExitStack() as stack:
         for name, answer in found.items():
             stack.enter_context(patch.object(torch.cuda, name, answer))
+        stack.enter_context(patch.object(gpu_kernels, "launch", mode.launch))
+        why = obstacle or (None if find_spec("triton") else "no triton")
+        stack.enter_context(patch.object(gpu_kernels, "obstacle", lambda _: why))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", lambda self: self))
         stack.enter_context(patch.object(torch.Tensor, "backward", backward))
         stack.enter_context(patch.object(torch.__future__, "_overwrite_module_params_on_conversion", True))
@@ -171,7 +193,26 @@ def launches(counts: dict[str, int]) -> int:
     return sum(number for name, number in counts.items() if not _is_free(name))
 
 
+def traffic(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    """Return the bytes that an operation has to read and write: each tensor once, and where it picks numbers, these.
+
+    How a library computes the operation is not known here: a convolution may read its input several times.
+    """
+    read = [args[1:] if func in OVERWRITES + PICKS else args, [value for name, value in kwargs.items() if name != "out"]]
+    return sum(map(_size, tree_leaves((read, [result] if func in PICKS else [], result))))
+
+
+def _size(value: object) -> int:
+    """Return the bytes of a tensor on the GPU, without repetitions; 0 for everything else."""
+    if not isinstance(value, FakeTensor):
+        return 0
+    return math.prod(size for size, stride in zip(value.shape, value.stride(), strict=True) if stride) * value.element_size()
+
+
+@functools.cache
 def _is_free(name: str) -> bool:
+    if name.startswith("triton::"):
+        return False
     operator, _, overload = name.partition(".")
     if operator.startswith(("prim::", "aten::empty", "aten::new_empty", "aten::_unsafe_view")):
         return True

@@ -1,4 +1,4 @@
-"""Operations that a round launches on a GPU, counted on a fake GPU: numbers of kernels, not times."""
+"""Operations that a round launches on a GPU, and the bytes that they move, counted on a fake GPU: not times."""
 
 from __future__ import annotations
 
@@ -22,31 +22,30 @@ from dynabro_cli.simulation.problem.images import ImageProblem
 ROUNDS = 6
 """Rounds of a run; the last round is counted, because the first rounds send tables that stay on the GPU."""
 PHASES = ("batches", "gradients", "server", "rest")
-HEADER = ["round", *PHASES, "all", "with graphs", "sent by the host"]
-CELLS = (("mnist", 17), ("cifar10", 25))
-"""Tasks with the paper's numbers of workers."""
+HEADER = ["round", "kernels", *PHASES, "all", "with graphs", "sent by the host", "gradients, GB", "server, GB"]
+CELLS = (("mnist", 17, "fp32"), ("cifar10", 25, "fp32"), ("cifar10", 25, "bf16"))
+"""Tasks with the paper's numbers of workers, and precisions."""
 
 
 def measure(rules: list[str], method: str) -> str:
-    """Return a table of the launches of a round, for each task's cell with its m and with m = 5."""
+    """Return a table of the launches and bytes of a round, by torch's operations and by Triton's kernels."""
     rows = []
-    for task, workers in CELLS:
+    for task, workers, precision in CELLS:
         for rule in rules:
-            for m in (5, workers):
-                spec = cell(task, method, rule, workers=m, byzantine=1 if m == 5 else None, switching="static", budget=ROUNDS)
-                rows.append([f"{task}, {rule}, m = {m}", *(str(number) for number in count(spec))])
+            spec = cell(task, method, rule, workers=workers, precision=precision, switching="static", budget=ROUNDS)
+            rows += [[f"{task}, {precision}, {rule}", kernels, *count(spec, kernels)] for kernels in ("off", "on")]
     return table(HEADER, rows)
 
 
-def count(spec: RunSpec) -> list[int]:
-    """Return the launches of a run's last round (by phase, in total, and in total if a pass is a graph) and sent tensors."""
+def count(spec: RunSpec, kernels: str) -> list[object]:
+    """Return the launches of a run's last round (by phase, in all, and in all if a pass is a graph), sent tensors, and GB."""
     sizes: list[int] = []
 
     def plainly(graphed: GraphedGradients, inputs: Tensor, *arguments: Any) -> Any:
         sizes.append(inputs.numel())
         return graphed._engine(inputs, *arguments)
 
-    with one_gpu() as gpu, gpu.allowed():
+    with one_gpu(obstacle=None if kernels == "on" else "not wanted") as gpu, gpu.allowed():
         phases = _Phases(gpu)
         with contextlib.ExitStack() as stack:
             for place, name, phase in (
@@ -63,13 +62,14 @@ def count(spec: RunSpec) -> list[int]:
                 return made._replace(answer=phases.around("server", made.answer))
 
             stack.enter_context(patch.object(loop, "make_server", server))
-            for event in stream(spec, "cuda", tiny=True, compile="off"):
+            for event in stream(spec, "cuda", tiny=True):
                 if isinstance(event, events.RoundsDone):
                     break
     every = sum(phases.counts.values())
     copies = 3 if spec.task == "cifar10" else 2  # the inputs of a graph: images, labels, and seeds of dropout
-    with_graphs = every if sizes[-1] > GRAPH_VALUES else every - phases.counts["gradients"] + 1 + copies
-    return [*(phases.counts[name] for name in PHASES), every, with_graphs, phases.sent]
+    graphed = every if sizes[-1] > GRAPH_VALUES else every - phases.counts["gradients"] + 1 + copies
+    moved = [f"{phases.moved[name] / 1e9:.2f}" for name in ("gradients", "server")]
+    return [*(phases.counts[name] for name in PHASES), every, graphed, phases.sent, *moved]
 
 
 class _Phases:
@@ -78,19 +78,22 @@ class _Phases:
     def __init__(self, gpu: FakeGPU) -> None:
         self._gpu = gpu
         self.counts: collections.Counter[str] = collections.Counter()
+        self.moved: collections.Counter[str] = collections.Counter()
         self.sent = 0
         self._open: list[str] = []
 
     def _settle(self) -> None:
-        found = launches(self._gpu.counted())
+        moved, found = self._gpu.moved, launches(self._gpu.counted())
         if self._open:
             self.counts[self._open[-1]] += found
+            self.moved[self._open[-1]] += moved
 
     @contextlib.contextmanager
     def _within(self, phase: str) -> Iterator[None]:
         self._settle()
         if phase == "rest":
             self.counts.clear()
+            self.moved.clear()
             before = self._gpu.sent
         self._open.append(phase)
         try:

@@ -1,19 +1,20 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 """Mean shift as one kernel of a GPU, so that the host does not wait for the workers' signs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
 
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine.devices import current
+from dynabro_cli.machine import gpu_kernels
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @triton.jit
-def distances(a0, a1, a2, b0, b1, b2):  # type: ignore[no-untyped-def]
+def distances(a0, a1, a2, b0, b1, b2):
     """Return the distances [M, M] of points a from points b, each given by three coordinates [M]."""
     x = a0[:, None] - b0[None, :]
     y = a1[:, None] - b1[None, :]
@@ -21,8 +22,8 @@ def distances(a0, a1, a2, b0, b1, b2):  # type: ignore[no-untyped-def]
     return tl.sqrt(x * x + y * y + z * z)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def shift(points, chosen, slack: tl.float64, most_steps, m, M: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def shift(points, chosen, slack: tl.float64, most_steps, m, M: tl.constexpr):
     """Write the mask [m] of the largest cluster; ``largest_cluster`` in ``signguard`` does the same, line by line.
 
     ``M`` is the power of two that the m workers are padded to. ``slack`` needs its type: without it, Triton would use single
@@ -60,11 +61,10 @@ def shift(points, chosen, slack: tl.float64, most_steps, m, M: tl.constexpr):  #
     tl.store(chosen + i, tl.sum(tl.where(i[:, None] == summit, near, 0), 0).to(tl.int8), mask=inside)
 
 
-def launch(features: "Tensor", slack: float, most_steps: int, kernel: Any = shift) -> "Tensor":
+def cluster_of(features: "Tensor", slack: float, most_steps: int) -> "Tensor":
     """Return the mask [m] of the largest cluster of points [m, 3] on a GPU; see ``largest_cluster`` in ``signguard``."""
     m = len(features)
     chosen = torch.empty(m, dtype=torch.int8, device=features.device)
     padded = max(2, 1 << (m - 1).bit_length())
-    with current(features.device):
-        kernel[(1,)](features.double().contiguous(), chosen, slack, most_steps, m, M=padded)
+    gpu_kernels.launch(shift, (1,), features.double().contiguous(), chosen, slack, most_steps, m, M=padded)
     return chosen.view(torch.bool)

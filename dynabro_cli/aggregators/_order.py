@@ -1,8 +1,8 @@
 """Sorting networks over the rows of an [m, d] matrix, reduced to the order statistics that a rule needs.
 
 Batcher's odd-even merge sort (AFIPS 1968) compares whole rows, so a column-wise sort becomes a fixed sequence of
-``minimum`` and ``maximum`` over contiguous memory, several times faster than ``sort(0)`` and equal to it bit for bit. On a CPU
-a kernel (``_order.cpp``) does the same in one call, with equal results.
+``minimum`` and ``maximum`` over contiguous memory, several times faster than ``sort(0)`` and equal to it bit for bit. A kernel
+does the same in one call, with equal results: ``_order.cpp`` on a CPU, and ``_order_kernel.py`` on a GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine import native
+from dynabro_cli.machine.gpu_kernels import MOST_ROWS, triton_works
 from dynabro_cli.vectors.finite import host_may_look
 from dynabro_cli.vectors.means import column_blocks, mean_of_rows
 
@@ -93,11 +94,16 @@ def _ordered(messages: Tensor, network: tuple[tuple[int, int], ...]) -> list[Ten
 
 
 def _by_kernel(messages: Tensor, first: int, trim: int, left_out: int) -> Tensor | None:
-    """Compute ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, with the kernel; the result is equal bit for bit.
+    """Compute ``middle_mean``, or ``nearest_mean`` if ``left_out`` >= 0, with a kernel; the result is equal bit for bit.
 
     Return None if the kernel is not available, or does not support these messages. The kernel needs the sorted rows [first, m -
     first).
     """
+    m = messages.shape[0]
+    if m <= MOST_ROWS and messages.dtype == torch.float32 and triton_works(messages):
+        from dynabro_cli.aggregators._order_kernel import order_statistics
+
+        return order_statistics(messages, comparators(m, first, m - first), trim, left_out)
     if not host_may_look(messages) or (messages.requires_grad and torch.is_grad_enabled()):
         return None
     library = KERNEL.at_hand()
@@ -105,7 +111,7 @@ def _by_kernel(messages: Tensor, first: int, trim: int, left_out: int) -> Tensor
     if library is None or function is None:
         return None
     rows = messages if messages.stride(1) == 1 else messages.contiguous()
-    (m, d), team, (count, network) = rows.shape, native.team(), _network(rows.shape[0], first)
+    d, team, (count, network) = rows.shape[1], native.team(), _network(m, first)
     threads = 1 if team is None else torch.get_num_threads()
     scratch, out = torch.empty(library.scratch(threads, m), dtype=torch.uint8), rows.new_empty(d)
     function(

@@ -1,21 +1,20 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 """Weiszfeld's steps as one kernel of a GPU, so that the host neither waits for the Gram matrix nor sends weights back."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
 
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine.devices import current
+from dynabro_cli.machine import gpu_kernels
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def steps(  # type: ignore[no-untyped-def]
-    gram, weights, nu: tl.float64, tolerance: tl.float64, smallest: tl.float64, most_steps, m, M: tl.constexpr
-):
+@triton.jit
+def steps(gram, weights, nu: tl.float64, tolerance: tl.float64, smallest: tl.float64, most_steps, m, M: tl.constexpr):
     """Write the weights [m] of the geometric median; ``weiszfeld`` in ``gm`` does the same in NumPy, line by line.
 
     ``smallest`` is the least distance that counts; ``M`` is the power of two that the m workers are padded to. The numbers need
@@ -48,12 +47,11 @@ def steps(  # type: ignore[no-untyped-def]
     tl.store(weights + i, chosen, mask=inside)
 
 
-def launch(gram: "Tensor", nu: float, tolerance: float, most_steps: int, kernel: Any = steps) -> "Tensor":
+def weights_of(gram: "Tensor", nu: float, tolerance: float, most_steps: int) -> "Tensor":
     """Return the weights [m] of the geometric median from the Gram matrix [m, m] on a GPU; see ``weiszfeld`` in ``gm``."""
     m = len(gram)
     weights = torch.empty(m, dtype=torch.float64, device=gram.device)
     smallest = torch.finfo(torch.float64).tiny * m
     padded = max(2, 1 << (m - 1).bit_length())
-    with current(gram.device):
-        kernel[(1,)](gram.double().contiguous(), weights, nu, tolerance, smallest, most_steps, m, M=padded)
+    gpu_kernels.launch(steps, (1,), gram.double().contiguous(), weights, nu, tolerance, smallest, most_steps, m, M=padded)
     return weights.to(gram.dtype)

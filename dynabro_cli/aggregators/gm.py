@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from dynabro_cli.components import parameter
 from dynabro_cli.deferred import np
 from dynabro_cli.lazy import torch
 from dynabro_cli.machine import native
+from dynabro_cli.machine.gpu_kernels import MOST_ROWS, triton_works
 from dynabro_cli.vectors.gram import around, gram, radii
 from dynabro_cli.vectors.means import weighted
 from dynabro_cli.vectors.operators import opaque
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 STEPS = Path(__file__).with_name("_weiszfeld.cpp")
-MOST_IN_KERNEL = 64
-"""Most messages whose Gram matrix fits into the registers of one block of a GPU."""
 FEW = 100
 """Number of steps under which the result may depend on the start."""
 
@@ -109,17 +107,6 @@ def with_gradient(gram: Tensor, nu: float, tolerance: float, most_steps: int) ->
     return weights
 
 
-@opaque(
-    "weiszfeld_kernel(Tensor gram, float nu, float tolerance, int most_steps) -> Tensor",
-    lambda gram, nu, tolerance, most_steps: gram.new_empty(len(gram)),
-)
-def weiszfeld_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor:
-    """Compute ``weiszfeld`` with one kernel of a GPU."""
-    from dynabro_cli.aggregators._weiszfeld_kernel import launch
-
-    return launch(gram, nu, tolerance, most_steps)
-
-
 def _by_kernel(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Tensor | None:
     """Compute ``weiszfeld`` with a compiled kernel; return None on a GPU, in single precision, or without a C++ compiler."""
     steps = None if gram.is_cuda or gram.dtype != torch.float64 else native.library_of(STEPS)
@@ -143,11 +130,12 @@ def weiszfeld(gram: Tensor, nu: float, tolerance: float, most_steps: int) -> Ten
 
     On a CPU the steps run in NumPy: for such a small matrix, the arithmetic takes less time than calls of torch's operators. In
     a compiled run all steps are one kernel (``_weiszfeld.cpp``). On a GPU they are one Triton kernel for at most 64 workers;
-    with more workers, or without Triton, they run on the CPU.
+    with more workers, or if Triton does not work, they run on the CPU.
     """
-    if gram.is_cuda and len(gram) <= MOST_IN_KERNEL and find_spec("triton") is not None:
-        found: Tensor = torch.ops.dynabro.weiszfeld_kernel(gram, nu, tolerance, most_steps)
-        return found
+    if len(gram) <= MOST_ROWS and triton_works(gram):
+        from dynabro_cli.aggregators._weiszfeld_kernel import weights_of
+
+        return weights_of(gram, nu, tolerance, most_steps)
     products = gram.detach().cpu().numpy()
     squares = np.maximum(products.diagonal(), 0)
     distances = np.sqrt(squares)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from dynabro_cli.aggregators._api import REGISTRY, Aggregator, AggregatorSetting, numbered, tolerated
 from dynabro_cli.aggregators._draws import Draws
 from dynabro_cli.components import parameter
 from dynabro_cli.lazy import torch
+from dynabro_cli.machine.gpu_kernels import MOST_ROWS, triton_works
 from dynabro_cli.vectors.lengths import lengths, shortening
 from dynabro_cli.vectors.means import weighted
 from dynabro_cli.vectors.operators import opaque
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 STEPS = 300
 """Largest number of steps of a mean shift, as in scikit-learn; few are needed."""
-
-MOST_IN_KERNEL = 64
-"""Most workers whose distances fit into the registers of one block of a GPU."""
 
 SLACK = 1e-9  # shares are at most 1: rounding must not decide if a point at the bandwidth is within it
 
@@ -68,14 +65,6 @@ def signguard(parameters: Parameters, setting: AggregatorSetting) -> Aggregator:
     return numbered(rule, None)
 
 
-@opaque("mean_shift_kernel(Tensor features) -> Tensor", lambda features: features.new_empty(len(features), dtype=torch.bool))
-def mean_shift_kernel(features: Tensor) -> Tensor:
-    """Compute ``largest_cluster`` with one kernel of a GPU."""
-    from dynabro_cli.aggregators._mean_shift_kernel import launch
-
-    return launch(features, SLACK, STEPS)
-
-
 @opaque("largest_cluster(Tensor features) -> Tensor", lambda features: features.new_empty(len(features), dtype=torch.bool))
 def largest_cluster(features: Tensor) -> Tensor:
     """Return the bool mask [m] of the largest cluster of points [m, 3], by mean shift with a flat kernel.
@@ -84,11 +73,13 @@ def largest_cluster(features: Tensor) -> Tensor:
     replaced by the mean of all points within the bandwidth of its place, until it no longer moves. The cluster is all points
     within the bandwidth of the summit that has most points; in a tie, of the summit with the lowest index.
 
-    On a GPU all steps are one Triton kernel for at most 64 workers; with more workers, or without Triton, they run on the CPU.
+    On a GPU all steps are one Triton kernel for at most 64 workers. With more workers, or if Triton does not work, they run on
+    the CPU.
     """
-    if features.is_cuda and len(features) <= MOST_IN_KERNEL and find_spec("triton") is not None:
-        found: Tensor = torch.ops.dynabro.mean_shift_kernel(features)
-        return found
+    if len(features) <= MOST_ROWS and triton_works(features):
+        from dynabro_cli.aggregators._mean_shift_kernel import cluster_of
+
+        return cluster_of(features, SLACK, STEPS)
     points = features.cpu()
     m = len(points)
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
@@ -101,4 +92,4 @@ def largest_cluster(features: Tensor) -> Tensor:
             break
         summits = moved
     within = torch.cdist(summits, points, compute_mode="donot_use_mm_for_euclid_dist") <= bandwidth
-    return within[within.sum(1).argmax()].to(features.device)
+    return within[within.sum(1).argmax()].clone().to(features.device)  # compiled code needs aligned memory

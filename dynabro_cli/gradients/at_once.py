@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-UNFOLDED_BYTES = 16 << 20
-"""Largest patches of one worker for ``unfolded``. On an H200, ``looped`` is faster from 19 MB on; for 7 MB it takes twice the
-time (single precision; the step ``convolutions`` of ``python -m benchmarks gpu``).
+UNFOLDED_BYTES = {4: 16 << 20, 2: 2 << 20}
+"""Largest patches of one worker for ``unfolded``, by the bytes of a number. On an H200, ``looped`` is faster from 19 MB on
+in single precision, and takes twice the time for 7 MB. In half precision it is faster from 3.5 MB on, the smallest measured
+(``benchmarks/README.md``, "One H200").
 """
 CHUNK_BYTES = 1 << 30
 """Memory of the image patches that ``unfolded`` writes out at a time, unless one worker's patches are larger."""
@@ -43,7 +44,7 @@ def weight_gradients(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Ge
         [m, O, C / groups, h, w].
     """
     plain = how.groups == 1 and list(how.dilation) == [1, 1]
-    small = plain and bytes_of_patches(gy, x, like) <= m * UNFOLDED_BYTES
+    small = plain and bytes_of_patches(gy, x, like) <= m * UNFOLDED_BYTES.get(x.element_size(), UNFOLDED_BYTES[4])
     return (unfolded if small else looped)(gy, x, like, m, how)
 
 
@@ -79,12 +80,14 @@ def _product_with_patches(gy: Tensor, x: Tensor, like: Sequence[int], m: int, ho
 
 def looped(gy: Tensor, x: Tensor, like: Sequence[int], m: int, how: Geometry) -> Tensor:
     """Compute one convolution after another; in a captured graph, their launches cost nothing."""
-    weight, found = x.new_empty(like), gy.new_empty(m, *like)
-    sizes = list(how.stride), list(how.padding), list(how.dilation)
-    for own, part, inputs in zip(found, gy.chunk(m), x.chunk(m), strict=True):
-        backward = torch.ops.aten.convolution_backward
-        own.copy_(backward(part, inputs, weight, None, *sizes, False, [0, 0], how.groups, [False, True, False])[1])
-    return found
+    weight, sizes = x.new_empty(like), (list(how.stride), list(how.padding), list(how.dilation))
+    more, backward = (False, [0, 0], how.groups, [False, True, False]), torch.ops.aten.convolution_backward
+    pairs = zip(gy.chunk(m), x.chunk(m), strict=True)
+    found = [backward(part, inputs, weight, None, *sizes, *more)[1] for part, inputs in pairs]
+    # A GPU puts vectors together in one launch, but tensors of five dimensions, as ``stack`` needs, one after another. The
+    # gradients are vectors without a copy, as they are stored channels last.
+    rows = torch.cat([gradient.permute(0, 2, 3, 1).flatten() for gradient in found])
+    return rows.view(m, like[0], like[2], like[3], like[1]).permute(0, 1, 4, 2, 3)
 
 
 Way = Callable[[Tensor, Tensor, Sequence[int], int, Geometry], Tensor]

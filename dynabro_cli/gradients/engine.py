@@ -22,16 +22,19 @@ from torch import Tensor, nn
 
 from dynabro_cli.gradients.agreement import choose
 from dynabro_cli.gradients.chain import Chain, chain_of
-from dynabro_cli.gradients.fusible import Compile, Functions, accurate
+from dynabro_cli.gradients.fusible import accurate
 from dynabro_cli.gradients.generators import generators_kept, seed_generators
 from dynabro_cli.gradients.kernels import conv_weights, linear, norm
 from dynabro_cli.gradients.kernels.conv_block import compile_blocks, without_block
 from dynabro_cli.gradients.memory import free_memory
-from dynabro_cli.gradients.twin import UnsupportedError, is_random, join_relus, twin
+from dynabro_cli.gradients.twin import UnsupportedError, is_random, twin
 from dynabro_cli.gradients.worker_layers import Shared
+from dynabro_cli.machine.gpu_kernels import triton_works
 
 SHARED, MAPPED, LOOP = "shared pass", "vmap(grad)", "loop over workers"
 KINDS = (SHARED, MAPPED, LOOP)
+SINGLE = (torch.float32, torch.bfloat16)
+"""Types of activations from which Triton's kernels compute in single precision."""
 PASS_VALUES = 600_000
 """Input values of one pass: all workers of an MNIST iteration, or three workers of a CIFAR-10 iteration. The limit bounds the
 memory of activations and costs no time on a CPU.
@@ -46,10 +49,8 @@ takes 2.5 times the memory of the activations.
 
 
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-DEVICE = (
-    *("CUDA error", "HIP error", "cuDNN error", "CUDNN_STATUS", "CUBLAS_STATUS", "device-side assert", "driver"),
-    "unable to find an engine",  # cuDNN's frontend, if it has no kernel for a convolution
-)
+UNSUPPORTED = (UnsupportedError, NotImplementedError)
+"""Errors on a GPU after which the next way is tried: others come from the GPU or its libraries, and would hide there."""
 
 Seeds = Sequence[int] | Tensor
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -69,7 +70,8 @@ class WorkerGradients:
             parameters' type.
         kinds: The ways to try, in this order.
         compile: Compile convolution blocks on a CPU: ``on``, ``off``, or ``auto`` (if the work is large enough and a C++
-            compiler exists). This changes the gradients at most by rounding.
+            compiler exists). On a GPU, batch norm and dropout are Triton's kernels unless it is ``off``, or unless Triton does
+            not work there. This changes the gradients at most by rounding.
         samples: The number of samples that will be computed in total, for ``auto``.
         gpu_share: Has no effect: passes have the same size on every GPU.
         loss: Maps the model's outputs [n, ...] and the labels [n, ...] to the loss of each sample [n], by default the
@@ -138,16 +140,6 @@ class WorkerGradients:
     def kind(self) -> str:
         return self._kinds[0]
 
-    def fuse(self, compile: Compile) -> None:  # noqa: A002
-        """Compile batch norm with the ReLU before it, and dropout, if all workers share a pass.
-
-        Args:
-            compile: A compiler such as ``torch.compile``, for a GPU. It changes the gradients at most by rounding.
-        """
-        self._shared.functions = Functions(*(compile(function) for function in Functions()))
-        if self._twin is not None:
-            join_relus(self._twin)
-
     def __call__(self, inputs: Tensor, labels: Tensor, batches: int, seeds: Seeds) -> Tensor:
         """Compute the gradient of each of k <= m workers' mean loss over its samples.
 
@@ -206,7 +198,7 @@ class WorkerGradients:
             text = f"out of memory: gradients of {self._workers_a_pass(inputs)} workers at a time from now on"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
             return
-        if self._tried or len(self._kinds) == 1 or of_the_device(error):
+        if self._tried or len(self._kinds) == 1 or (inputs.is_cuda and not isinstance(error, UNSUPPORTED)):
             raise error
         failed = self._kinds.pop(0)
         self.reason = self.reason or f"the {failed} fails ({error})".partition("\n")[0]
@@ -251,6 +243,8 @@ class WorkerGradients:
                 shared.convolutions = conv_weights.compiled_for(without_block(model), self._samples, insist=insist)
                 if inputs.device.type == "cpu" and self.dtype == self.parameters.dtype == torch.float32:
                     norm.compile_norms(model, shared, self._samples * self.kept, insist=insist)
+                if self.dtype in SINGLE and self.parameters.dtype == torch.float32 and triton_works(inputs):
+                    norm.use_gpu_kernels(model, shared)
         step = self._workers_a_pass(inputs)
         means = []
         for part in parts(len(inputs), step, inputs.device):
@@ -407,9 +401,3 @@ def _views(rows: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def out_of_memory(error: Exception) -> bool:
     """Return True if a smaller pass may fit."""
     return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in MEMORY)
-
-
-def of_the_device(error: Exception) -> bool:
-    """Return True if the error comes from the device or its libraries: any other way of computing would fail as well."""
-    kind = getattr(torch, "AcceleratorError", ())
-    return isinstance(error, kind) or any(text in str(error) for text in DEVICE)

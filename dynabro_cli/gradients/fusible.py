@@ -1,6 +1,6 @@
-"""Batch normalisation, the ReLU before it, and dropout, as functions without state; a compiler makes a few kernels from each.
+"""Batch normalisation, the ReLU before it, and dropout, as functions without state; kernels replace them (``kernels``).
 
-Without compiling, each operation is a kernel. On a GPU each kernel reads and writes all activations.
+Without kernels, each operation reads and writes all activations.
 
 Masks of dropout are a function of (seed of the mini-batch, layer, place), drawn for all workers at once on a GPU. Torch's
 generators would need one launch per worker and layer, and their state lies outside the memory of a captured graph. Here the
@@ -12,7 +12,7 @@ bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from torch import Tensor
 HALF = 1 << 15
 WORDS = (0x21F0AAAD, 0x735A2D97, 0x9E3779B9)
 
-Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 Kept = tuple[Tensor | None, ...]
 """Tensors that batch norm keeps for its backward pass."""
 
@@ -81,7 +80,9 @@ def normalise_backward(
 
 
 def drop(x: Tensor, seeds: Tensor, layer: int, p: float) -> tuple[Tensor, Tensor]:
-    """Set values of all mini-batches to 0, each with probability p, and scale the others; also return the mask of zeros.
+    """Set values of all mini-batches to 0, each with probability p, and scale the others.
+
+    The second result is for the backward pass: here the mask of zeros.
 
     Args:
         x: [N, C, ...], or [N, C].
@@ -96,7 +97,7 @@ def drop(x: Tensor, seeds: Tensor, layer: int, p: float) -> tuple[Tensor, Tensor
     return (x * (1 / (1 - p))).masked_fill(dropped, 0), dropped
 
 
-def drop_backward(gy: Tensor, dropped: Tensor, p: float) -> Tensor:
+def drop_backward(gy: Tensor, dropped: Tensor, layer: int, p: float) -> Tensor:
     """Return the gradient with respect to the input of ``drop`` from ``gy``, the gradient with respect to its output."""
     return gy.masked_fill(dropped, 0) * (1 / (1 - p))
 
@@ -113,29 +114,34 @@ def kept_values(seeds: Tensor, layer: int, count: int, p: float) -> Tensor:
         p: The probability of 0.
     """
     words = torch.arange(-(-count // 2), dtype=torch.int32, device=seeds.device)
-    low, high = (seeds ^ _signed(layer)).to(torch.int32), (seeds >> 32).to(torch.int32)
-    first, second = _mix(low ^ _signed(WORDS[2]))[:, None], _mix(_mix(high) ^ low)[:, None]
+    low, high = (seeds ^ signed(layer)).to(torch.int32), (seeds >> 32).to(torch.int32)
+    first, second = _mix(low ^ signed(WORDS[2]))[:, None], _mix(_mix(high) ^ low)[:, None]
     hashed = _mix(_mix(words + first).bitwise_xor_(second))  # [batches, count / 2]
-    least = (min(round(p * 2 * HALF), 2 * HALF - 1) - HALF) << 16  # for each half of a word, uniform on [-2^15, 2^15)
+    least = least_kept(p)
     return torch.stack((hashed << 16 >= least, hashed >= least), 2).flatten(1)[:, :count]
 
 
-def _signed(word: int) -> int:
+def least_kept(p: float) -> int:
+    """Return the smallest word whose upper half, uniform on [-2^15, 2^15), keeps a number."""
+    return (min(round(p * 2 * HALF), 2 * HALF - 1) - HALF) << 16
+
+
+def signed(word: int) -> int:
     """Return the int32 with the bits of a word."""
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
 def _mix(word: Tensor) -> Tensor:
     """Apply a bijection of 32-bit words in which every bit depends on every other (C. Wellons' hash-prospector)."""
-    word = (word ^ ((word >> 16) & 0xFFFF)).mul_(_signed(WORDS[0]))
-    word.bitwise_xor_((word >> 15).bitwise_and_(0x1FFFF)).mul_(_signed(WORDS[1]))
+    word = (word ^ ((word >> 16) & 0xFFFF)).mul_(signed(WORDS[0]))
+    word.bitwise_xor_((word >> 15).bitwise_and_(0x1FFFF)).mul_(signed(WORDS[1]))
     return word.bitwise_xor_((word >> 15).bitwise_and_(0x1FFFF))
 
 
 class Functions(NamedTuple):
-    """The functions of this file, plain or compiled."""
+    """The functions of this file, or kernels that replace them."""
 
     normalise: Callable[..., tuple[Tensor, Tensor, Tensor, Kept]] = normalise
-    normalise_backward: Callable[..., tuple[Tensor | None, Tensor, Tensor]] = normalise_backward
+    normalise_backward: Callable[..., tuple[Tensor | None, ...]] = normalise_backward
     drop: Callable[..., tuple[Tensor, Tensor]] = drop
     drop_backward: Callable[..., Tensor] = drop_backward

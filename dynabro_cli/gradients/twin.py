@@ -89,14 +89,19 @@ def _fuse(layers: nn.Sequential) -> None:
             layers[i], layers[i + 1] = layers[i + 1], layers[i]
 
 
-def join_relus(model: nn.Module) -> None:
-    """Join every ReLU of a twin with the batch norm after it, which computes both at once."""
+def join(model: nn.Module, *, biases: bool = False) -> None:
+    """Join every ReLU of a twin with the batch norm after it, and if ``biases`` the bias of the convolution before both."""
     for layers in model.modules():
         if isinstance(layers, nn.Sequential):
-            for i in range(len(layers) - 1):
-                norm = layers[i + 1]
-                if type(layers[i]) is nn.ReLU and isinstance(norm, WorkerBatchNorm2d):
-                    layers[i], norm.relu = nn.Identity(), True
+            for i in range(1, len(layers)):
+                norm, before = layers[i], i - 1
+                if not isinstance(norm, WorkerBatchNorm2d):
+                    continue
+                if type(layers[before]) is nn.ReLU:
+                    layers[before], norm.relu, before = nn.Identity(), True, before - 1
+                conv = layers[before] if before >= 0 else None
+                if biases and isinstance(conv, WorkerConv2d) and conv.has_bias:
+                    norm.after, conv.followed_by = (conv,), (norm,)
 
 
 def is_random(module: nn.Module) -> bool:

@@ -33,7 +33,7 @@ class Shared:
     generator for each of the m x batches mini-batches; on a GPU, ``seeds`` has their seeds as a tensor instead. The layers
     write to the views ``gradients`` [m, *shape], and note in ``written`` that they did. ``statistics`` maps a batch-norm
     buffer's name to [m, features] means over the worker's mini-batches of this pass. ``linear`` and ``convolutions`` are
-    compiled kernels of these layers' weight gradients, if available. ``functions`` of batch norm and dropout may be compiled.
+    compiled kernels of these layers' weight gradients, if available. ``functions`` of batch norm and dropout may be kernels.
     """
 
     workers: int
@@ -119,15 +119,15 @@ class _Dropout(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, seeds: Tensor, layer: WorkerDropout) -> Tensor:
-        out, dropped = layer.shared.functions.drop(x, seeds, layer.number, layer.p)
-        ctx.save_for_backward(dropped)
+        out, kept = layer.shared.functions.drop(x, seeds, layer.number, layer.p)
+        ctx.save_for_backward(kept)
         ctx.layer = layer
         return out
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> Any:
-        (dropped,), layer = ctx.saved_tensors, ctx.layer
-        return layer.shared.functions.drop_backward(outputs[0], dropped, layer.p), None, None
+        (kept,), layer = ctx.saved_tensors, ctx.layer
+        return layer.shared.functions.drop_backward(outputs[0], kept, layer.number, layer.p), None, None
 
 
 class WorkerLayer(nn.Module):
@@ -170,9 +170,14 @@ class WorkerLinear(WorkerLayer):
 
 
 class WorkerConv2d(WorkerLayer):
-    """Replace ``nn.Conv2d`` with zero padding."""
+    """Replace ``nn.Conv2d`` with zero padding.
+
+    Attributes:
+        followed_by: The batch norm that adds this layer's bias in training, if any (a tuple does not make it a submodule).
+    """
 
     weight: Tensor
+    followed_by: tuple[nn.Module, ...] = ()
 
     def __init__(self, name: str, module: nn.Conv2d, shared: Shared) -> None:
         super().__init__(name, module, shared)
@@ -181,8 +186,13 @@ class WorkerConv2d(WorkerLayer):
         self.dilation = list(module.dilation)
         self.groups = module.groups
 
+    @property
+    def adds_bias(self) -> bool:
+        """Return True if the layer has a bias, and adds it itself."""
+        return self.has_bias and not any(norm.training for norm in self.followed_by)
+
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, _Conv2d.apply(x, self.weight, self.bias, self))
+        return cast(Tensor, _Conv2d.apply(x, self.weight, self.bias if self.adds_bias else None, self))
 
     def backward(self, gy: Tensor, x: Tensor, weight: Tensor, wanted: list[bool]) -> list[Tensor]:
         """Return the gradients with respect to input, weight and bias, if ``wanted``."""
@@ -214,7 +224,7 @@ class WorkerConv2d(WorkerLayer):
         return kernel is not None and plain and kernel(gy, x, self.padding, target)
 
     def _write_bias(self, gy: Tensor) -> None:
-        if self.has_bias:
+        if self.adds_bias:
             rows = gy.permute(0, 2, 3, 1).reshape(self.shared.workers, -1, gy.shape[1])  # [m, n H' W', O]
             sum_rows(rows, self.gradient("bias"))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from dynabro_cli.gradients.fusible import accurate
-from dynabro_cli.gradients.worker_layers import Shared, WorkerLayer
+from dynabro_cli.gradients.worker_layers import Shared, WorkerConv2d, WorkerLayer
 
 
 class _BatchNorm2d(Function):
@@ -19,7 +19,8 @@ class _BatchNorm2d(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, layer: WorkerBatchNorm2d) -> Tensor:
         groups = layer.grouped(x)  # [m * batches, B * H * W, C]
-        out, mean, variance, kept = layer.shared.functions.normalise(groups, weight, bias, layer.eps, layer.relu)
+        before = [conv.bias for conv in layer.after]
+        out, mean, variance, kept = layer.shared.functions.normalise(groups, weight, bias, layer.eps, layer.relu, *before)
         layer.record(mean, variance, groups.shape[1])
         ctx.save_for_backward(weight, *kept)
         ctx.layer = layer
@@ -31,8 +32,10 @@ class _BatchNorm2d(Function):
         groups, backward, workers = layer.grouped(outputs[0]), layer.shared.functions.normalise_backward, layer.shared.workers
         gx, *own = backward(groups, tuple(kept), weight, layer.relu, workers, ctx.needs_input_grad[0])
         if weight is not None and weight.requires_grad:
-            for name, gradient in zip(("weight", "bias"), own, strict=True):
+            for name, gradient in zip(("weight", "bias"), own[:2], strict=True):
                 layer.gradient(name).copy_(gradient)
+        for conv, gradient in zip(layer.after, own[2:], strict=True):
+            conv.gradient("bias").copy_(gradient)
         return (None if gx is None else layer.ungrouped(gx, outputs[0])), None, None, None
 
 
@@ -80,9 +83,11 @@ class WorkerBatchNorm2d(WorkerLayer):
 
     Attributes:
         relu: True if the layer is joined with a ReLU before it.
+        after: The convolution before it whose bias it adds in training, if any (a tuple does not make it a submodule).
     """
 
     relu = False
+    after: tuple[WorkerConv2d, ...] = ()
     running_mean: Tensor | None
     running_var: Tensor | None
 

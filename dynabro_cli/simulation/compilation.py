@@ -1,10 +1,9 @@
-"""Compile a run's hot functions by ``torch.compile``, and handle failures."""
+"""Compile a run's hot functions on a CPU by ``torch.compile``, and handle failures."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import logging
 import os
 import threading
@@ -14,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from dynabro_cli.errors import RunError, SpecError
 from dynabro_cli.lazy import torch
-from dynabro_cli.machine import native
+from dynabro_cli.machine import gpu_kernels, native
 from dynabro_cli.machine.cache_folder import cache_folder
 from dynabro_cli.machine.native import check_choice
 
@@ -23,12 +22,6 @@ R = TypeVar("R")
 
 COMPILE_WORK = 1e10
 """Number of values above which compiling saves time on a CPU: it saves some 1.2 ns per value, and costs 12 s the first time."""
-
-COMPILE_ROUNDS = 30_000
-"""Number of rounds above which compiling saves time on a GPU: it saves some 1 ms of launches per round, and costs 20 to 60 s.
-
-The number is estimated, not measured. The step ``twice`` of ``python -m benchmarks gpu`` measures a run both ways.
-"""
 
 KERNEL_AGGREGATES = 200
 """Number of aggregates of a run above which a rule's kernel is compiled: this takes 1 s, and saves 0.3 to 1 ms per aggregate.
@@ -40,41 +33,39 @@ SHAPES = 64
 
 
 class Compiler:
-    """Compiler of hot functions in this run.
+    """Compiler of hot functions in this run; on a GPU it compiles none, because Triton's kernels do the work.
 
     Attributes:
         enabled: True if functions are compiled now; False after a failure under ``auto``.
         on_host: True if the run computes on a CPU, so that the host may look at results between two functions.
-        reason: The same in a few words.
+        reason: The same in a few words; on a GPU ``triton``, ``off``, or why Triton's kernels cannot be launched.
 
     Args:
         choice: ``on``, ``off``, or ``auto``: on if the work is large enough and a compiler is available.
-        work: Values in all aggregations of the run, m x d each; ``auto`` uses it on a CPU.
+        work: Values in all aggregations of the run, m x d each, for ``auto``.
         device: The device of the run.
-        rounds: Rounds of the run; ``auto`` uses them on a GPU.
 
     Raises:
-        SpecError: Any other choice, or ``on`` without a compiler.
+        SpecError: Any other choice, or ``on`` without a compiler, or on a GPU without Triton.
     """
 
-    def __init__(self, choice: str, *, work: float, device: torch.device, rounds: float = 0) -> None:
+    def __init__(self, choice: str, *, work: float, device: torch.device) -> None:
         check_choice(choice)
         self._insist, self.on_host = choice == "on", device.type == "cpu"
-        missing = None if choice == "off" else missing_tool(device)
-        if self._insist and missing:
-            raise SpecError(f"compile=on needs {missing}, which was not found. Try: install it, or --compile off")
-        self.enabled, self.reason = True, "on"
+        self.enabled, self.reason = False, "off"
         if choice == "off":
-            self.enabled, self.reason = False, "off"
-        elif choice == "auto" and (work < COMPILE_WORK if self.on_host else rounds < COMPILE_ROUNDS):
-            self.enabled, self.reason = False, "off: too little work"
-        elif missing:
-            self.enabled, self.reason = False, f"off: no {missing.removeprefix('a ')}"
+            return
+        missing = missing_tool() if self.on_host else gpu_kernels.obstacle(device)
+        if self._insist and missing:
+            tool = "a C++ compiler, which was not found" if self.on_host else f"Triton, which does not work here ({missing})"
+            raise SpecError(f"compile=on needs {tool}. Try: install it, or --compile off")
+        if choice == "auto" and self.on_host and work < COMPILE_WORK:
+            missing = "too little work"
+        self.enabled = self.on_host and not missing
+        self.reason = f"off: {missing}" if missing else "on" if self.on_host else "triton"
 
-    def __call__(self, function: Callable[P, R], *, dynamic: bool | None = False) -> Callable[P, R]:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return a callable that behaves like ``function`` and is compiled at the first call with each shape of its arguments.
-
-        With ``dynamic=None``, a size that changes becomes a variable of the compiled function.
 
         All of ``function`` becomes one graph, so it is compiled before any part of it runs. If compiling fails, the arguments
         are unchanged, and the function runs eagerly from then on.
@@ -90,7 +81,7 @@ class Compiler:
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             nonlocal compiled
             if compiled is None and self.enabled:
-                compiled = self._compile(function, dynamic)
+                compiled = self._compile(function)
             if compiled is None or not self.enabled:
                 return function(*args, **kwargs)
             from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
@@ -105,11 +96,11 @@ class Compiler:
 
         return call
 
-    def _compile(self, function: Callable[P, R], dynamic: bool | None) -> Callable[P, R] | None:
+    def _compile(self, function: Callable[P, R]) -> Callable[P, R] | None:
         """Wrap ``function`` for compiling; None if torch cannot compile here at all."""
         try:
             _prepare()
-            return torch.compile(function, dynamic=dynamic, fullgraph=True)
+            return torch.compile(function, dynamic=False, fullgraph=True)
         except Exception as error:  # an error in torch's own modules: the function has not run yet
             self._give_up(error)
         return None
@@ -135,11 +126,9 @@ def use_kernels(choice: str, aggregates: float) -> None:
     native.set_first_use("leave" if choice == "off" else "compile" if enough else "cached")
 
 
-def missing_tool(device: torch.device) -> str | None:
-    """Return the tool that compiling for ``device`` lacks here; None if nothing is missing."""
-    if device.type == "cuda":
-        return None if importlib.util.find_spec("triton") else "triton"
-    return None if native.compiler() else "a C++ compiler"
+def missing_tool() -> str | None:
+    """Return why functions cannot be compiled for a CPU here; None if they can."""
+    return None if native.compiler() else "no C++ compiler"
 
 
 def _prepare() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -225,16 +225,13 @@ def _prepare(
     code = digests_of(run.components, content, METRICS if content else ())
     checkpoint, unused = _usable(resume, spec, code)
     method, aggregator = run.assemble()
-    rounds, aggregates = _planned(method, streams, spec.budget)
+    aggregates = _planned(method, streams, spec.budget)
     use_kernels(compile, aggregates)
     compiler = Compiler(
         "off" if run.model is None else compile,  # never for an objective
         work=aggregates * senders * problem.x.numel(),
-        rounds=rounds,
         device=device,
     )
-    if run.model is not None:
-        cast(ImageProblem, problem).fuse(compiler)
     attack, switching = run.parts.attack, run.parts.switching
     state = State()
     if method.wants_noise:
@@ -260,16 +257,15 @@ def _answering(spec: CompleteSpec) -> Callable[[int], torch.Tensor]:
     return lambda round_: torch.from_numpy(answering(spec.seed, spec.participation, spec.workers, round_))
 
 
-def _planned(method: Method, streams: Streams, budget: int) -> tuple[float, float]:
-    """Return the numbers of rounds and aggregates of the run, extrapolated from the first thousand rounds."""
+def _planned(method: Method, streams: Streams, budget: int) -> float:
+    """Return the number of aggregates of the run, extrapolated from the first thousand rounds."""
     rounds, aggregates, spent = 0, 0, 0
     while rounds < PLANNED_ROUNDS and spent < budget:
         prefixes = method.plan(streams.moved("level", rounds)).prefixes
         rounds += 1
         aggregates += len(prefixes)
         spent += prefixes[-1]
-    more = max(1.0, budget / spent)
-    return rounds * more, aggregates * more
+    return aggregates * max(1.0, budget / spent)
 
 
 def _problem(

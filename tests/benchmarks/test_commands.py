@@ -300,16 +300,19 @@ def test_bigdb_times_commands_on_a_database_that_is_sound(call: Any) -> None:
     assert all(number(row["CPU, min, s"]) > 0 for row in found.values())
 
 
-def test_launches_of_gradients_do_not_grow_with_the_workers_and_later_rounds_send_nothing(call: Any) -> None:
+def test_kernels_save_launches_and_bytes_and_later_rounds_send_nothing(call: Any) -> None:
     code, out, _ = call("launches", "--rule", "cwtm", "--method", "sgd")
     assert code == 0
     table = rows(out)
-    assert [row["round"] for row in table[:2]] == ["mnist, cwtm, m = 5", "mnist, cwtm, m = 17"]
+    assert [row["round"] for row in table[::2]] == ["mnist, fp32, cwtm", "cifar10, fp32, cwtm", "cifar10, bf16, cwtm"]
     for row in table:
         parts = [number(row[phase]) for phase in ("batches", "gradients", "server", "rest")]
         assert sum(parts) == number(row["all"])
         assert min(parts) > 0
         assert number(row["sent by the host"]) == 0
-    few, many = table[:2]
-    assert few["gradients"] == many["gradients"]
-    assert number(few["server"]) < number(many["server"])  # a sorting network has more comparators for more workers
+    for off, on in zip(table[::2], table[1::2], strict=True):
+        assert (off["kernels"], on["kernels"]) == ("off", "on")
+        assert number(on["server"]) < number(off["server"]) / 4  # a sorting network has hundreds of comparators
+        assert 0 < number(on["server, GB"]) < number(off["server, GB"]) / 2
+    for off, on in zip(table[2::2], table[3::2], strict=True):
+        assert 0 < number(on["gradients, GB"]) < number(off["gradients, GB"]) / 2

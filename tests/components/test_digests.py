@@ -53,7 +53,7 @@ def text(**changes: str) -> str:
 
 def test_a_component_is_its_file_and_those_that_it_imports_of_components() -> None:
     assert covered("aggregators/mean") == {"aggregators/mean.py"}
-    assert covered("aggregators/cwtm") == {"aggregators/cwtm.py", "aggregators/_order.py"}
+    assert covered("aggregators/cwtm") == {f"aggregators/{name}.py" for name in ("cwtm", "_order", "_order_kernel")}
     assert covered("aggregators/krum") == {"aggregators/krum.py", "aggregators/_selection.py"}
     assert {"tasks/cifar10.py", "tasks/mnist.py", "tasks/_torchvision.py"} <= covered("tasks/image_folder")
     assert covered("pre_aggregators/arc") == {"pre_aggregators/arc.py"}
@@ -191,7 +191,8 @@ def test_a_file_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         )
         found.append(digests.of_entry(entry(rules, monkeypatch)))
         files = digests._with_imports(rules)
-        assert files == {rules, folder / "helper.py", ROOT / "aggregators" / "_order.py"}
+        ours = {ROOT / "aggregators" / name for name in ("_order.py", "_order_kernel.py")}
+        assert files == {rules, folder / "helper.py"} | ours
     assert found[0] == found[1]
     assert len({*found}) == 3
     assert None not in found

@@ -51,13 +51,16 @@ def test_values_can_be_read_where_that_is_allowed(gpu: FakeGPU) -> None:
     assert not gpu.counted()
 
 
-def test_launches_are_operations_that_compute(gpu: FakeGPU) -> None:
-    x = on_gpu(torch.ones(3, 4))
+def test_launches_are_operations_that_compute_and_move_bytes(gpu: FakeGPU) -> None:
+    x, chosen = on_gpu((torch.ones(3, 4), torch.tensor([1, 1])))
     gpu.counted()
     torch.empty_like(x.t()[0])
     assert launches(gpu.counted()) == 0
     (x.t() @ x).add_(1)
+    assert gpu.moved == 2 * 3 * 4 * 4 + 3 * 4 * 4 * 4  # x twice, and the product three times
     assert launches(gpu.counted()) == 2
+    x.expand(5, 3, 4).index_select(0, chosen)
+    assert gpu.moved == 2 * 8 + 2 * 2 * 3 * 4 * 4  # indices, and what they pick, read and written
 
 
 def test_values_that_come_again_are_sent_once(gpu: FakeGPU) -> None:

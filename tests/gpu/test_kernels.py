@@ -1,128 +1,133 @@
-"""Kernels that are written for a GPU: right in Triton's interpreter, and compiled for its architectures, without a GPU."""
+"""Kernels for a GPU: right in Triton's interpreter, built for its architectures, and not used if they cannot be launched."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+
+from benchmarks.fake_gpu import FakeGPU, on_gpu, one_gpu
+from dynabro_cli import RunSpec, events
+from dynabro_cli.errors import SpecError
+from dynabro_cli.experiment.resolve import resolve
+from dynabro_cli.machine import gpu_kernels
+from dynabro_cli.simulation.setup import simulate_run
+from dynabro_cli.testing._rules import made
 
 pytest.importorskip("triton")
-pytestmark = pytest.mark.thorough
-
-TYPES = """
-import inspect, json, os, sys
-os.environ["TRITON_INTERPRET"] = str(int(sys.argv[1] == "interpret"))  # it is read when Triton is imported
-import numpy as np
-import torch
-from triton.runtime.jit import KernelParam, mangle_type
-
-class Typed:
-    "A kernel whose arguments have the types that Triton gives them on a GPU, with the signature of its last call."
-    def __init__(self, kernel):
-        self.kernel = kernel
-        parameters = inspect.signature(kernel.fn).parameters.values()
-        self.params = [KernelParam(place, one, False, False) for place, one in enumerate(parameters)]
-    def __getitem__(self, grid):
-        return lambda *arguments, M: self.call(grid, arguments, M)
-    def call(self, grid, arguments, M):
-        types = [one.annotation_type or mangle_type(value) for one, value in zip(self.params, arguments)]
-        self.signature = {one.name: kind for one, kind in zip(self.params, types)}
-        if sys.argv[1] == "interpret":
-            given = [float(np.float32(x)) if kind == "fp32" else x for x, kind in zip(arguments, types)]
-            self.kernel[grid](*given, M=M)
-"""
-
-INTERPRETED = """
-from dynabro_cli.aggregators import _weiszfeld_kernel
-from dynabro_cli.aggregators.gm import start_of, weiszfeld
-from dynabro_cli.vectors.gram import around, gram
-
-kernel = Typed(_weiszfeld_kernel.steps)
-worst = {}
-for m in (1, 2, 5, 17, 64):
-    for case in ("apart", "equal rows", "one far away", "zeros"):
-        messages = torch.randn(m, 30, generator=torch.Generator().manual_seed(m))
-        if case == "equal rows":
-            messages[m // 2 :] = messages[0]
-        if case == "one far away":
-            messages[0] *= 1e8
-        if case == "zeros":
-            messages *= 0
-        products = gram(messages)
-        products = around(products, start_of(products))
-        for most in (3, 1000):
-            found = _weiszfeld_kernel.launch(products, 1e-6, 1e-6, most, kernel)
-            expected = weiszfeld(products, 1e-6, 1e-6, most)
-            worst[f"{case}, {m}, {most}"] = float((found - expected).abs().max())
-print(json.dumps(worst))
-"""
-
-CLUSTERS = """
-from dynabro_cli.aggregators import _mean_shift_kernel
-from dynabro_cli.aggregators.signguard import SLACK, STEPS, largest_cluster
-
-kernel = Typed(_mean_shift_kernel.shift)
-different, sizes = [], set()
-for m in (1, 2, 3, 5, 17, 24, 64):
-    for seed in range(2 if m == 64 else 6):
-        source = torch.Generator().manual_seed(seed)
-        centres = torch.rand(3, 3, generator=source, dtype=torch.float64)
-        points = centres[torch.randint(3, (m,), generator=source)]
-        points = points + seed / 20 * torch.randn(m, 3, generator=source, dtype=torch.float64)
-        found, expected = _mean_shift_kernel.launch(points, SLACK, STEPS, kernel), largest_cluster(points)
-        sizes.add(int(expected.sum()))
-        if not torch.equal(found, expected):
-            different.append((m, seed))
-print(json.dumps([different, sorted(sizes), kernel.signature["slack"]]))
-"""
-
-COMPILED = """
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from dynabro_cli.aggregators import _mean_shift_kernel, _weiszfeld_kernel
-
-architecture, rule, workers = sys.argv[2:]
-M = int(workers)
-if rule == "gm":
-    kernel = Typed(_weiszfeld_kernel.steps)
-    _weiszfeld_kernel.launch(torch.eye(M, dtype=torch.float64), 1e-6, 1e-6, 1000, kernel)
-else:
-    kernel = Typed(_mean_shift_kernel.shift)
-    _mean_shift_kernel.launch(torch.zeros(M, 3, dtype=torch.float64), 1e-9, 300, kernel)
-source = ASTSource(kernel.kernel, kernel.signature | {"M": "constexpr"}, constexprs={"M": M})
-print(len(triton.compile(source, target=GPUTarget("cuda", int(architecture), 32)).asm["cubin"]))
-"""
+ROOT = Path(__file__).parents[2]
+OBSTACLE = gpu_kernels.obstacle.__wrapped__
+NO_COMPILER = (
+    "RuntimeError: Failed to find C compiler. Please specify via CC environment variable or set triton.knobs.build.impl."
+)
 
 
-def _run(program: str, folder: Path, *arguments: str) -> str:
-    file = folder / "program.py"
-    file.write_text(TYPES + program)
-    command = [sys.executable, "-W", "ignore", str(file), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+def kernels(*arguments: str, **environment: str) -> list[Any]:
+    """Run ``tests.gpu.kernels``; return the objects that it prints."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.kernels", *arguments]
+    ended = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
-def test_the_kernel_of_gm_makes_the_same_steps(tmp_path: Path) -> None:
-    worst = json.loads(_run(INTERPRETED, tmp_path, "interpret"))
-    assert len(worst) == 40
-    assert {case: error for case, error in worst.items() if not error <= 1e-12} == {}
+@pytest.mark.parametrize(
+    ("names", "cases"),
+    [
+        (("order", "engine"), 54 + 8),
+        pytest.param(("mean", "norm", "dropout"), 24 + 190 + 80, marks=pytest.mark.thorough),
+        pytest.param(("gm", "signguard"), 40 + 39, marks=pytest.mark.thorough),
+    ],
+)
+def test_each_kernel_computes_what_it_replaces(names: tuple[str, ...], cases: int) -> None:
+    """Equal bit for bit, or within a bound from the number of terms; see ``tests.gpu.kernels``."""
+    (errors,) = kernels(*names, TRITON_INTERPRET="1")
+    assert len(errors) == cases
+    assert {case: error for case, error in errors.items() if not error <= 1} == {}
 
 
-def test_the_kernel_of_signguard_finds_the_same_clusters(tmp_path: Path) -> None:
-    different, sizes, slack = json.loads(_run(CLUSTERS, tmp_path, "interpret"))
-    assert different == []
-    assert slack == "fp64"
-    assert len(sizes) > 10
+@pytest.mark.thorough
+@pytest.mark.parametrize("architecture", [80, 89, 90, 120])
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [
+        (("order=17", "mean=17", "norm=64", "dropout=1", "gm=32", "signguard=32"), 128),
+        pytest.param(("order=64",), 200, marks=pytest.mark.slow),
+        pytest.param(("gm=64", "signguard=64"), 255, marks=pytest.mark.slow),
+    ],
+    ids=["usual", "order of 64", "gm of 64"],
+)
+def test_each_kernel_is_built(architecture: int, what: tuple[str, ...], most: int, tmp_path: Path) -> None:
+    """For the requested architecture only; nothing spills out of the registers, except the Gram matrix of 64 workers."""
+    built = kernels(str(architecture), *what, TRITON_CACHE_DIR=str(tmp_path))
+    assert {tuple(kernel["targets"]) for kernel in built} == {(f"sm_{architecture}",)}
+    assert all(0 < kernel["REG"] <= most for kernel in built)
+    assert what == ("gm=64", "signguard=64") or not any(kernel["STACK"] for kernel in built)
 
 
-SLOW = [pytest.param(*one, marks=pytest.mark.slow) for one in (("80", "64"), ("90", "32"), ("90", "64"))]
-"""Minutes; test_compiled.py builds the kernels for 90, too."""
+@pytest.fixture
+def without_compiler(gpu: FakeGPU, monkeypatch: pytest.MonkeyPatch) -> FakeGPU:
+    """A launch fails as Triton's first does without a C compiler."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError(NO_COMPILER.removeprefix("RuntimeError: "))
+
+    monkeypatch.setattr(gpu_kernels, "launch", fails)
+    monkeypatch.setattr(gpu_kernels, "obstacle", OBSTACLE)
+    return gpu
 
 
-@pytest.mark.parametrize("rule", ["gm", "signguard"])
-@pytest.mark.parametrize(("architecture", "workers"), [("80", "32"), *SLOW])
-def test_kernels_compile(architecture: str, workers: str, rule: str, tmp_path: Path) -> None:
-    assert int(_run(COMPILED, tmp_path, "compile", architecture, rule, workers)) > 0
+def test_what_keeps_triton_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = list[str]()
+    with one_gpu():
+        monkeypatch.setattr(gpu_kernels, "launch", lambda kernel, *_: launched.append(kernel.fn.__name__))
+        assert OBSTACLE(torch.device("cuda")) is None
+        assert launched == ["nothing"]
+        monkeypatch.setattr(gpu_kernels, "find_spec", lambda _: None)
+        assert OBSTACLE(torch.device("cuda")) == "no triton"
+    assert OBSTACLE(torch.device("cpu")) == "not a GPU"
+    assert not gpu_kernels.triton_works(torch.zeros(1))
+
+
+@pytest.mark.parametrize("rule", ["cwtm", "gm", "meamed", "mean", "signguard"])
+def test_rules_need_no_c_compiler_beside_a_gpu(rule: str, without_compiler: FakeGPU) -> None:
+    with without_compiler.allowed():
+        assert made(rule, workers=5, byzantine=1)(on_gpu(torch.randn(5, 7))).device.type == "cuda"
+
+
+def started(compile_: str) -> dict[str, Any]:
+    more: dict[str, Any] = {"workers": 3, "byzantine": 1, "batch_size": 2, "budget": 2, "eval_every": 2}
+    spec = resolve(RunSpec(task="digits", model="cnn-cifar:width=0.1", method="sgd", aggregator="cwtm", attack="sf", **more))
+    first, *_ = simulate_run(spec, device="cuda", compile=compile_)
+    assert isinstance(first, events.Started)
+    found: dict[str, Any] = json.loads(str(first.record["versions"]))
+    return found
+
+
+LAYERS = {"moments", "normal", "sums", "input_gradient", "dropped"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "layers", "says"), [("auto", LAYERS, "triton"), ("on", LAYERS, "triton"), ("off", set(), "off")]
+)
+def test_a_run_on_a_gpu_uses_kernels_unless_it_is_told_not_to(choice: str, layers: set[str], says: str, gpu: FakeGPU) -> None:
+    """The layers' kernels change rounding; the rule's, which ``off`` leaves, do not."""
+    with gpu.allowed():
+        assert started(choice)["compile"] == says
+    launched = {name.removeprefix("triton::") for name in gpu.counted() if name.startswith("triton::")}
+    assert launched == layers | {"order", "mean"}
+
+
+def test_a_run_beside_a_gpu_without_a_c_compiler(without_compiler: FakeGPU) -> None:
+    with without_compiler.allowed():
+        assert started("auto")["compile"] == f"off: {NO_COMPILER}"
+        with pytest.raises(
+            SpecError, match=r"compile=on needs Triton, which does not work here \(RuntimeError: Failed to find C"
+        ):
+            started("on")
+    assert not any(name.startswith("triton::") for name in without_compiler.counted())

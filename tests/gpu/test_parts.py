@@ -62,7 +62,7 @@ def test_networks(name: str, precision: torch.dtype, gpu: FakeGPU) -> None:
     shape = ImageShape(1, 1, 16, 10) if name == "gpt" else ImageShape(3, 16, 16, 10)
     with gpu.allowed():
         model = REGISTRIES["models"].parse(name).build(shape).to("cuda")
-    engine = WorkerGradients(model, 3, dtype=precision, kinds=(SHARED,))
+    engine = WorkerGradients(model, 3, dtype=precision, kinds=(SHARED,), compile="on")
     inputs, labels = torch.rand(3, 4, shape.channels, shape.height, shape.width), torch.zeros(3, 4, dtype=torch.int64)
     losses = engine(on_gpu(inputs), on_gpu(labels), 2, range(6) if engine.random else ())
     assert losses.shape == (3,)

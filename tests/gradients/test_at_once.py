@@ -75,21 +75,29 @@ def test_patches_are_written_out_for_some_workers_at_a_time(chunk: int, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("most", "groups", "dilation", "way"),
-    [(1 << 20, 1, 1, "unfolded"), (1, 1, 1, "looped"), (1 << 20, 2, 1, "looped"), (1 << 20, 1, 2, "looped")],
+    ("channels", "groups", "dilation", "dtype", "way"),
+    [
+        (32, 1, 1, torch.float32, "unfolded"),  # patches of 14 MB a worker
+        (64, 1, 1, torch.float32, "looped"),
+        (32, 2, 1, torch.float32, "looped"),
+        (32, 1, 2, torch.float32, "looped"),
+        (3, 1, 1, torch.bfloat16, "unfolded"),
+        (12, 1, 1, torch.bfloat16, "looped"),  # 2.6 MB
+    ],
 )
-def test_the_way_is_chosen_by_shape(most: int, groups: int, dilation: int, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_way_is_chosen_by_shape_and_precision(
+    channels: int, groups: int, dilation: int, dtype: torch.dtype, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
     def noted(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        return lambda *arguments: asked.append(name) or function(*arguments)
+        return lambda *arguments: asked.append(name) or arguments[0]
 
     for name, function in at_once.WAYS.items():
         monkeypatch.setattr(at_once, name, noted(name, function))
-    monkeypatch.setattr(at_once, "UNFOLDED_BYTES", most)
     how = Geometry([1, 1], [0, 0], [dilation, dilation], groups)
-    size = 6 - 2 * dilation
-    weight_gradients(torch.ones(4, 2, size, size), torch.ones(4, 2, 6, 6), (2, 2 // groups, 3, 3), 2, how)
+    gy, x = (torch.empty(2 * 12, size, 32, 32, dtype=dtype, device="meta") for size in (2, channels))
+    weight_gradients(gy, x, (2, channels // groups, 3, 3), 2, how)
     assert asked == [way]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import itertools
@@ -13,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from benchmarks.fake_gpu import one_gpu
 from dynabro_cli.gradients.engine import LOOP, MAPPED, SHARED, WorkerGradients, parts
+from dynabro_cli.gradients.twin import UnsupportedError
 from dynabro_cli.models._api import REGISTRY
 from dynabro_cli.tasks._api import ImageShape
 from tests.gradients.worker_by_worker import CLASSES, FROM, batch_of, between, check, generator, one_by_one, registered, seeded
@@ -491,19 +494,28 @@ def test_half_precision(name: str, first: str) -> None:
     torch.testing.assert_close(half.statistics, single.statistics, rtol=0.05, atol=0.02)
 
 
-@pytest.mark.parametrize("text", ["FIND was unable to find an engine to execute this computation", "cuDNN error: 3000"])
-def test_an_error_of_the_gpus_libraries_is_not_taken_for_a_layer_that_is_not_supported(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("error", "device", "goes_on"),
+    [
+        (UnsupportedError("a parameter is used outside its layer"), "cuda", True),
+        (NotImplementedError("not implemented for 'BFloat16'"), "cuda", True),
+        (RuntimeError("FIND was unable to find an engine to execute this computation"), "cuda", False),
+        (RuntimeError("an error that does not name the GPU"), "cuda", False),
+        (RuntimeError("a layer that vmap can compute"), "cpu", True),
+        (ValueError("the model's own"), "cpu", False),
+    ],
+)
+def test_on_a_gpu_only_what_is_not_supported_is_computed_in_another_way(error: Exception, device: str, goes_on: bool) -> None:
     def fails(*_: object) -> torch.Tensor:
-        raise RuntimeError(text)
+        raise error
 
-    engine = WorkerGradients(registered("mlp"), 2)
-    monkeypatch.setattr(engine, "_shared_passes", fails)
-    inputs, labels = batch_of(2, 2, (3, 16, 16))
-    with pytest.raises(RuntimeError, match=text):
-        engine(inputs.float(), labels, 1, ())
-    assert engine.kind == SHARED
+    with one_gpu() as gpu, gpu.allowed():
+        engine = WorkerGradients(registered("mlp").to(device), 2, kinds=(SHARED, MAPPED), compare=False)
+        engine._shared_passes, engine._mapped = fails, lambda *_: torch.ones(2)  # type: ignore[method-assign]
+        inputs, labels = (part.to(device) for part in batch_of(2, 2, (3, 16, 16)))
+        with contextlib.nullcontext() if goes_on else pytest.raises(type(error), match=str(error)):
+            engine(inputs.float(), labels, 1, ())
+    assert engine.kind == (MAPPED if goes_on else SHARED)
 
 
 def nodes_of_autograd() -> list[Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -26,12 +28,26 @@ def kernel() -> norm.BatchNorm:
 
 
 def results(
-    functions: object, x: Tensor, gy: Tensor, vectors: tuple[Tensor, Tensor] | None, relu: bool, workers: int
+    functions: object, x: Tensor, gy: Tensor, vectors: tuple[Tensor, Tensor] | None, relu: bool, workers: int, *before: Tensor
 ) -> tuple[Tensor, ...]:
-    """Output, mean, variance, and the gradients by input, weight and bias."""
+    """Output, mean, variance, and the gradients by input, weight and bias, and by ``before`` if the kernel adds it."""
     weight, bias = vectors or (None, None)
-    out, mean, variance, kept = functions.normalise(x, weight, bias, EPS, relu)  # type: ignore[attr-defined]
+    out, mean, variance, kept = functions.normalise(x, weight, bias, EPS, relu, *before)  # type: ignore[attr-defined]
     return out, mean, variance, *functions.normalise_backward(gy, kept, weight, relu, workers, True)  # type: ignore[attr-defined]
+
+
+def limits(x: Tensor, gy: Tensor, vectors: tuple[Tensor, Tensor] | None, relu: bool, exact: Sequence[Tensor]) -> list[float]:
+    """Return what the relative error of a sum is multiplied by in each of ``results``."""
+    inverse, largest = float((exact[2] + EPS).rsqrt().max()), float(x.abs().max())
+    factor = 1.0 if vectors is None else 1 + float(vectors[0].abs().max())
+    normal = 1 + largest * inverse  # what a rounding of the input does to a normalised value
+    given = float(gy.abs().max())
+    # x_hat multiplies the relative error of 1/sigma in the output; in the gradient by the input, which is
+    # weight/sigma (gy - mean gy - x_hat mean(gy x_hat)), the error of the last mean, too, which the sum below has as well
+    values = x.double().relu() if relu else x.double()
+    spread, places = 1 + float(((values - exact[1]) * (exact[2] + EPS).rsqrt()).abs().max()), x.shape[1]
+    found = [factor * normal * spread, largest, largest * (1 + largest), factor * inverse * normal * given * spread]
+    return [*found, places * given * normal, places * given]
 
 
 @settings(max_examples=80, deadline=None)
@@ -57,17 +73,7 @@ def test_shapes(
     found = results(kernel(), x, gy, vectors, relu, workers)
     doubles = None if vectors is None else (vectors[0].double(), vectors[1].double())
     exact = results(fusible, x.double(), gy.double(), doubles, relu, workers)
-    inverse, largest = float((exact[2] + EPS).rsqrt().max()), float(x.abs().max())
-    factor = 1.0 if vectors is None else 1 + float(vectors[0].abs().max())
-    normal = 1 + largest * inverse  # what a rounding of the input does to a normalised value
-    given = float(gy.abs().max())
-    # x_hat multiplies the relative error of 1/sigma in the output; in the gradient by the input, which is
-    # weight/sigma (gy - mean gy - x_hat mean(gy x_hat)), the error of the last mean, too, which the sum below has as well
-    values = x.double().relu() if relu else x.double()
-    spread = 1 + float(((values - exact[1]) * (exact[2] + EPS).rsqrt()).abs().max())
-    limits = [factor * normal * spread, largest, largest * (1 + largest), factor * inverse * normal * given * spread]
-    limits += [places * given * normal, places * given]
-    for ours, theirs, limit in zip(found, exact, limits, strict=True):
+    for ours, theirs, limit in zip(found, exact, limits(x, gy, vectors, relu, exact), strict=True):
         assert float((ours - theirs).abs().max()) <= 4e-6 * limit
     torch.set_num_threads(1)
     for ours, again in zip(found, results(kernel(), x, gy, vectors, relu, workers), strict=True):

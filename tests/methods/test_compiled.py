@@ -40,7 +40,7 @@ QUICK = ("byzantine-sgd", "local-steps")  # one remembers, the other gathers; th
 def test_whole_graphs_with_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compilation, "missing_tool", lambda _: None)
+    monkeypatch.setattr(compilation, "missing_tool", lambda: None)
     real, calls = torch.compile, []
 
     def traced(function: Any, **options: Any) -> Any:

@@ -256,7 +256,7 @@ def test_compiled_is_eager(attack: str, monkeypatch: pytest.MonkeyPatch) -> None
     """Traced as one graph, and not compiled, so that it is quick."""
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda function, **options: real(function, backend="eager", **options))
-    monkeypatch.setattr(compilation, "missing_tool", lambda _device: None)
+    monkeypatch.setattr(compilation, "missing_tool", lambda: None)
     built = REGISTRIES["attacks"].parse(attack).build(AttackSetting(3))
     compiler = Compiler("on", work=0, device=torch.device("cpu"))
     fast, _, _ = ask("gradient", built, torch.tensor(2.0), compiler)

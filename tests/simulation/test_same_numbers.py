@@ -101,7 +101,7 @@ COMPILED = [cell if cell in ("momentum", "dynabro") else pytest.param(cell, mark
 @pytest.mark.parametrize("cell", COMPILED)
 @pytest.mark.thorough
 def test_compiled(cell: str) -> None:
-    if missing_tool(torch.device("cpu")):
+    if missing_tool():
         with pytest.raises(setup.SpecError, match="compile=on needs"):
             steps(cell, compile_="on")
     else:

@@ -1,1 +1,1 @@
-"""Compiled kernels of the layers on a CPU: each has a source file in C++ and a module that calls it with tensors."""
+"""Kernels of the layers: on a CPU a source file in C++ and a module that calls it with tensors, on a GPU ``*_kernel.py``."""

@@ -1,4 +1,4 @@
-"""Batch normalisation and the ReLU before it on a CPU, by a compiled kernel (``batch_norm.cpp``)."""
+"""Kernels of batch norm and the ReLU before it: ``batch_norm.cpp`` on a CPU, Triton's ``norm_kernel.py`` on a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dynabro_cli.gradients.fusible import Functions, Kept
-from dynabro_cli.gradients.twin import join_relus
+from dynabro_cli.gradients.twin import join
 from dynabro_cli.gradients.worker_layers import Shared
 from dynabro_cli.gradients.worker_norms import WorkerBatchNorm2d
 from dynabro_cli.machine import native
@@ -74,7 +74,17 @@ def compile_norms(model: nn.Module, shared: Shared, kept: float, *, insist: bool
     kernel = load()
     if kernel is not None:
         shared.functions = Functions(normalise=kernel.normalise, normalise_backward=kernel.normalise_backward)
-        join_relus(model)
+        join(model)
+
+
+def use_gpu_kernels(model: nn.Module, shared: Shared) -> None:
+    """Compute the batch norm of a twin with the ReLU and the bias before it, and dropout, by Triton's kernels."""
+    from dynabro_cli.gradients.kernels import dropout_kernel, norm_kernel  # they need Triton
+
+    shared.functions = Functions(
+        norm_kernel.normalise, norm_kernel.normalise_backward, dropout_kernel.drop, dropout_kernel.drop_backward
+    )
+    join(model, biases=True)
 
 
 def load() -> BatchNorm | None:

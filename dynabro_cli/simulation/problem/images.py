@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -18,7 +17,6 @@ from dynabro_cli.gradients.engine import SHARED, WorkerGradients, parts
 from dynabro_cli.gradients.graphs import GraphedGradients
 from dynabro_cli.gradients.memory import Ahead, send, send_once
 from dynabro_cli.models._api import METRICS, LabelledInputs
-from dynabro_cli.simulation.compilation import Compiler
 from dynabro_cli.simulation.problem.interface import Observed, Relabel, Score, mean_gradients
 from dynabro_cli.simulation.problem.shares import Labelled, Shares
 from dynabro_cli.streams import Name, Streams
@@ -100,11 +98,6 @@ class ImageProblem:
         if engine.reason:
             found["gradients_reason"] = engine.reason
         return found | ({"graphs": graphed.state} if isinstance(graphed, GraphedGradients) else {})
-
-    def fuse(self, compiler: Compiler) -> None:
-        """Compile the layers between convolutions, on a GPU and if this run compiles."""
-        if self._device.type == "cuda" and compiler.enabled:
-            self._engine.fuse(functools.partial(compiler, dynamic=None))  # MLMC's levels have many sizes
 
     def _normalise(self, pixels: Tensor) -> Tensor:
         return torch.addcmul(self._offset, pixels.to(self._gain.dtype), self._gain)

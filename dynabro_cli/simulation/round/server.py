@@ -50,8 +50,7 @@ class Server(NamedTuple):
 
     Attributes:
         answer: All steps, compiled if the run compiles. Takes the question and the three states, and the messages if they are
-            already known, because an attack that sees the defence needs twenty aggregates to make them. A function that is
-            compiled as a whole makes its own messages.
+            already known, because an attack that sees the defence needs twenty aggregates to make them.
         attacker: The attack alone, as a function.
         messages: The first half: the messages that reach the server.
         aggregate: The aggregate of other messages; takes messages, question, and the states of method and aggregator.
@@ -67,7 +66,7 @@ def make_server(parts: Parts) -> Server:
     """Put attack, method and aggregator together.
 
     On a CPU the two halves are compiled separately: between them the host learns at no cost if all messages are finite, and
-    then no copy without NaN and Inf is made. On a GPU the host would have to wait, so all steps are one function.
+    then no copy without NaN and Inf is made. On a GPU the host would have to wait, and nothing is compiled.
 
     An attack that sees the defence asks for many aggregates in a round, one after the other. Then only the rule is compiled,
     once, not the whole answer.
@@ -99,11 +98,8 @@ def make_server(parts: Parts) -> Server:
     def decided(messages: Tensor, question: Question, of_method: States, of_aggregator: States) -> Tensor:
         return decide(messages, question, of_method, of_aggregator).aggregate
 
-    if attack.sees_defence:
+    if attack.sees_defence or not parts.compiler.on_host:
         return Server(whole, attacker, send, decided)
-    if not parts.compiler.on_host:
-        compiled = parts.compiler(whole)
-        return Server(lambda *arguments: compiled(*arguments[:4]), attacker, send, decided)
     first, second = parts.compiler(send), parts.compiler(conclude)
 
     def answer(
